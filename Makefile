@@ -1,0 +1,104 @@
+# `make help` lists the targets. Everything is installed into .venv, from pinned and hashed
+# requirements; a stamp file in .venv makes the second call quick.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+ROTA := $(BIN)/python -m rota.cli
+
+CREATED := $(VENV)/.created
+BASE := $(VENV)/.installed-base
+DEV := $(VENV)/.installed-dev
+
+DEMO := build/demo
+DEMO_CLUSTER := 16x8
+DEMO_POLICIES := fifo fifo-skip las tiresias srtf
+
+# Extra flags of the resolver, e.g. `make lock LOCK_FLAGS=--upgrade`.
+LOCK_FLAGS ?=
+LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-header --no-annotate $(LOCK_FLAGS)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- Environment -----------------------------------------------------------------------------
+
+$(CREATED):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Rota needs Python 3.11 or newer; name one with: make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(BASE): requirements/base.txt pyproject.toml | $(CREATED)
+	@echo "Installing rota[solve,plot] into $(VENV)"
+	@$(PIP_INSTALL) --require-hashes -r requirements/base.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The development set holds the base set at the same versions, so it makes both stamps.
+$(DEV): requirements/dev.txt pyproject.toml | $(CREATED)
+	@echo "Installing rota[all] and the tools into $(VENV)"
+	@$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $(BASE) $@
+
+# --- What users run --------------------------------------------------------------------------
+
+.PHONY: demo
+demo: $(BASE) ## compare policies on a generated workload; writes build/demo/report
+	@mkdir -p $(DEMO)
+	$(ROTA) trace generate philly-like --jobs 2000 --cluster $(DEMO_CLUSTER) --load 0.95 --seed 1 \
+		-o $(DEMO)/workload.csv --force
+	$(ROTA) compare $(DEMO)/workload.csv --cluster $(DEMO_CLUSTER) $(DEMO_POLICIES:%=--policy %) \
+		-o $(DEMO)/report --force
+
+# --- What developers and CI run --------------------------------------------------------------
+
+.PHONY: test
+test: lint docs ## lint, type-check, build the docs and run every test this machine can run
+	$(BIN)/python -m pytest -n 2 -rs --durations=10
+
+.PHONY: lint
+lint: $(DEV) ## style, format, types and direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src $(wildcard tests/typing)
+	$(BIN)/lint-imports --cache-dir .cache/import_linter
+
+.PHONY: docs
+docs: $(DEV) ## build the documentation into build/docs; a warning is an error
+	$(BIN)/sphinx-build -q -E -W --keep-going -b html -d build/doctrees docs build/docs
+
+.PHONY: bench
+bench: $(DEV) ## measure speed
+	$(BIN)/python benchmarks/run.py
+
+# Exit status 5 of pytest: nothing was collected.
+.PHONY: soak
+soak: $(DEV) ## long tests, property tests with many examples, benchmarks at full size
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 -rs --durations=10 --timeout 3600 \
+		-m "soak or hypothesis" || [ $$? -eq 5 ]
+	$(BIN)/python benchmarks/run.py --full
+
+.PHONY: system-deps
+system-deps: ## install the Debian packages that real-backend and browser tests need (root only)
+	@scripts/system-deps
+
+.PHONY: lock
+lock: $(DEV) ## pin the requirements again after a change in pyproject.toml
+	$(LOCK) --extra solve --extra plot --group build -o requirements/base.txt
+	$(LOCK) --extra all --group dev -c requirements/base.txt -o requirements/dev.txt
+
+.PHONY: clean
+clean: ## remove built output and caches; .venv stays
+	rm -rf build dist docs/_build .cache .hypothesis
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,1 @@
+"""Vocabulary and machinery without I/O: jobs, topology, plans, events. Imports nothing else of Rota."""

@@ -1,0 +1,45 @@
+"""Who may enter the queue at all."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rota.core.jobs import Job
+from rota.core.policy import Params
+from rota.core.reasons import Reason
+from rota.core.view import View
+
+
+class Admission:
+    """Asked once per new job, and again for held jobs in their order whenever a job ended.
+
+    `entered` and `left` keep its books: a job that entered the queue leaves it when it is over.
+    """
+
+    name: ClassVar[str] = ""
+    Parameters: ClassVar[type[Params]] = Params
+    trivial: ClassVar[bool] = False
+    """Accepts everything and keeps no books: the engine need not ask."""
+
+    def __init__(self, params: Params | None = None) -> None:
+        self.params: Any = params if params is not None else self.Parameters()
+
+    def consider(self, job: Job, view: View) -> Reason | None:
+        """None lets it in; a reason holds it back for now."""
+        raise NotImplementedError
+
+    def refuse(self, job: Job, view: View) -> str | None:  # noqa: ARG002 - part of the interface
+        """A message if this job can never be let in."""
+        return None
+
+    def entered(self, job: Job) -> None:
+        """It is in the queue."""
+
+    def left(self, job: Job) -> None:
+        """It is over."""
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Private state as plain data."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the state of `snapshot` up again."""

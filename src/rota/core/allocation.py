@@ -1,0 +1,58 @@
+"""What a job holds: slices of places in the topology."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+Slice: TypeAlias = tuple[int, float]
+"""(vertex id, GPUs there). A fraction of a GPU names the GPU's own vertex."""
+
+
+class Allocation:
+    """A value: equal slices and equal configuration mean that nothing has to move.
+
+    `extra` holds what is taken besides GPUs, as (vertex, kind, amount). `config` is free-form (batch
+    size, parallel plan): only rate models and launchers interpret it.
+    """
+
+    __slots__ = ("config", "extra", "gpus", "id", "slices")
+
+    def __init__(
+        self,
+        slices: Sequence[Slice],
+        extra: Sequence[tuple[int, str, float]] = (),
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.slices = tuple(slices)
+        self.extra = tuple(extra)
+        self.config = config
+        total = 0.0
+        for _, amount in self.slices:
+            total += amount
+        self.gpus: float = int(total) if total == int(total) else total
+        self.id = -1  # given by the log when it first sees this allocation
+
+    @property
+    def vertices(self) -> list[int]:
+        """The places it touches."""
+        return [vertex for vertex, _ in self.slices]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Allocation):
+            return NotImplemented
+        return (
+            self.slices == other.slices
+            and self.extra == other.extra
+            and (self.config or None) == (other.config or None)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.slices, self.extra))
+
+    def __repr__(self) -> str:
+        return f"Allocation({self.slices})"
+
+
+NOTHING = Allocation(())
+"""Held by a job that never ran."""

@@ -1,0 +1,72 @@
+"""Every exception that Rota raises on purpose.
+
+RotaError
+├── InputError            something the user gave is wrong: names the file, the value and the remedy
+│   ├── TraceError        a workload file
+│   ├── ClusterSpecError  a cluster description
+│   └── OptionError       a policy, placement, cost model, ... or one of its parameters
+├── OutputError           results cannot be written where the user asked
+├── PolicyError           a policy broke its contract; the engine never repairs silently
+│   ├── InvalidPlanError  the plan cannot be carried out
+│   ├── KnowledgeError    the policy read something that it did not declare
+│   └── LivelockError     the policy asks to be woken again and again without changing anything
+├── TransitionError       a job was driven through an impossible change of phase
+├── InvariantError        a check of `--check` failed: a bug in the engine or in a cluster
+└── ClusterError          the outside failed; `retryable` says whether trying again can help
+"""
+
+
+class RotaError(Exception):
+    """Base of all errors that Rota raises on purpose."""
+
+
+class InputError(RotaError):
+    """Something the user gave is wrong."""
+
+
+class TraceError(InputError):
+    """A workload file cannot be read as asked."""
+
+
+class ClusterSpecError(InputError):
+    """A cluster description is wrong."""
+
+
+class OptionError(InputError):
+    """A named part (policy, placement, ...) or one of its parameters is unknown or has a bad value."""
+
+
+class OutputError(RotaError):
+    """Results cannot be written where the user asked."""
+
+
+class PolicyError(RotaError):
+    """A policy broke its contract."""
+
+
+class InvalidPlanError(PolicyError):
+    """The plan cannot be carried out on the present state."""
+
+
+class KnowledgeError(PolicyError):
+    """A policy read something that it did not declare in `knowledge`."""
+
+
+class LivelockError(PolicyError):
+    """A policy asks to be woken at the same instant again and again without changing anything."""
+
+
+class TransitionError(RotaError):
+    """A job was driven through an impossible change of phase."""
+
+
+class InvariantError(RotaError):
+    """An invariant of the engine does not hold."""
+
+
+class ClusterError(RotaError):
+    """The cluster behind the port failed."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable

@@ -1,0 +1,298 @@
+"""Jobs: what is asked (`JobSpec`), how it behaves (`Behaviour`), and its live state (`Job`).
+
+A policy sees `JobSpec` and the public side of `Job`. `Behaviour` is the truth that only a simulated
+cluster uses; everything a policy learns of it goes through accessors that check declared knowledge.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from rota.core.allocation import NOTHING, Allocation
+from rota.core.errors import KnowledgeError
+from rota.core.events import INF
+from rota.core.knowledge import Knowledge
+
+
+class Phase(IntEnum):
+    """Where a job is in its life; `machine` has the allowed changes."""
+
+    HELD = 0  # admission or a dependency keeps it outside the queue
+    WAITING = 1
+    STARTING = 2  # holds resources, makes no progress yet
+    RUNNING = 3
+    STOPPING = 4  # still holds resources, makes no progress any more
+    DONE = 5
+    FAILED = 6
+    REJECTED = 7
+    CANCELLED = 8
+
+
+HELD, WAITING, STARTING, RUNNING, STOPPING, DONE, FAILED, REJECTED, CANCELLED = map(int, Phase)
+
+
+class TaskGroup(msgspec.Struct, frozen=True):
+    """`count` equal tasks of one role, each asking for these amounts."""
+
+    role: str = "worker"
+    count: int = 1
+    gpus: float = 1
+    cpus: float = 0.0
+    mem_gib: float = 0.0
+    min_count: int = 0  # elastic range; 0 = rigid
+    max_count: int = 0
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What a job asks for. Two jobs with equal requests can be exchanged in any placement."""
+
+    groups: tuple[TaskGroup, ...] = (TaskGroup(),)
+    gpu_types: tuple[str, ...] = ()  # acceptable types; empty = any
+    labels: tuple[str, ...] = ()  # required of every node
+    gang: bool = True  # all tasks start together or none does
+
+    @staticmethod
+    @lru_cache(maxsize=65536)
+    def of(  # noqa: PLR0913 - the fields of a request
+        gpus: float = 1,
+        *,
+        gpu_types: tuple[str, ...] = (),
+        cpus: float = 0.0,
+        mem_gib: float = 0.0,
+        labels: tuple[str, ...] = (),
+        gang: bool = True,
+        min_gpus: int = 0,
+        max_gpus: int = 0,
+    ) -> "Request":
+        """`gpus` one-GPU tasks (or one task with a fraction); CPUs and memory are for the whole job."""
+        count = int(gpus) if gpus >= 1 and gpus == int(gpus) else 1
+        group = TaskGroup(
+            "worker", count, gpus / count if count != gpus else 1, cpus / count, mem_gib / count,
+            min_gpus, max_gpus,
+        )  # fmt: skip
+        return Request((group,), gpu_types, labels, gang)
+
+
+class Shape:
+    """A request as placements see it: totals, and a small number to index tables with."""
+
+    __slots__ = ("cpus", "gpus", "labels", "mem_gib", "number", "plain", "request", "types")
+
+    def __init__(self, number: int, request: Request) -> None:
+        self.number = number
+        self.request = request
+        gpus = sum(group.count * group.gpus for group in request.groups)
+        self.gpus: float = int(gpus) if gpus == int(gpus) else gpus
+        self.cpus = sum(group.count * group.cpus for group in request.groups)
+        self.mem_gib = sum(group.count * group.mem_gib for group in request.groups)
+        self.types = request.gpu_types
+        self.labels = request.labels
+        self.plain = not (self.cpus or self.mem_gib or self.types or self.labels)
+
+    def describe(self) -> str:
+        """For messages: `8 GPUs of type v100, 4 CPUs`."""
+        text = f"{self.gpus:g} GPU{'' if self.gpus == 1 else 's'}"
+        if self.types:
+            text += f" of type {'|'.join(self.types)}"
+        if self.cpus:
+            text += f", {self.cpus:g} CPUs"
+        if self.mem_gib:
+            text += f", {self.mem_gib:g} GiB"
+        if self.labels:
+            text += f", on nodes labelled {', '.join(self.labels)}"
+        return text
+
+
+class JobSpec(msgspec.Struct, frozen=True):
+    """A submission as the user wrote it. Nothing in it tells how long the job will really run."""
+
+    id: str
+    submit_s: float
+    request: Request
+    tenant: str = ""
+    user: str = ""
+    name: str = ""
+    group: str = ""
+    model: str = ""
+    priority: int = 0
+    deadline_s: float = INF
+    estimate_s: float = INF  # the user's own estimate or time limit
+    depends_on: tuple[str, ...] = ()
+
+
+class Behaviour(msgspec.Struct, frozen=True):
+    """The truth about a job, for simulated clusters only.
+
+    `work` is in seconds on the allocation that the job asked for, on GPUs of speed 1. `speeds` gives
+    the rate per GPU type, `scaling` the rate by number of GPUs relative to the request (missing
+    numbers are interpolated linearly), `fails_at` the work after which the job fails (inf = never).
+    """
+
+    work: float
+    speeds: Mapping[str, float] | None = None
+    scaling: Sequence[tuple[float, float]] | None = None
+    fails_at: float = INF
+
+
+UNKNOWN = Behaviour(INF)
+"""What is known of a job on a real cluster."""
+
+
+class Job:
+    """Live state of a job. Policies read it; only the engine and its scheduler write it.
+
+    Nothing is integrated between events: `left` is the work that remained at `since_s`, and it
+    shrinks by `rate` per second from then on.
+    """
+
+    __slots__ = (
+        # identity and request
+        "id", "index", "spec", "submit_s", "gpus", "shape", "tenant", "group", "parent",
+        # life
+        "phase", "allocation", "epoch", "version", "first_start_s", "start_s", "end_s",
+        "preemptions", "migrations", "reason", "metrics",
+        # progress: `left` work at `since_s`, shrinking by `rate`; `service` GPU-seconds so far
+        "work", "left", "since_s", "rate", "service", "held_gpus", "run_s", "behaviour", "belief",
+        "known",
+        # scratch of the scheduler that owns the job (see engine.index)
+        "key", "slope", "vkey", "stamp", "mark", "before", "queue",
+    )  # fmt: skip
+
+    def __init__(self, spec: JobSpec, behaviour: Behaviour, index: int, shape: Shape) -> None:
+        self.id = spec.id
+        self.index = index
+        self.spec = spec
+        self.submit_s = spec.submit_s
+        self.gpus = shape.gpus
+        self.shape = shape
+        self.tenant = spec.tenant
+        self.group: Group | None = None
+        self.parent: Job | None = None
+        self.phase = WAITING
+        self.allocation = NOTHING  # what it holds, or held last
+        self.epoch = 0
+        self.version = 0
+        self.first_start_s = INF
+        self.start_s = INF
+        self.end_s = INF
+        self.preemptions = 0
+        self.migrations = 0
+        self.reason = 0
+        self.metrics: dict[str, float] | None = None
+        self.work = self.left = behaviour.work
+        self.since_s = 0.0
+        self.rate = 0.0
+        self.service = 0.0
+        self.held_gpus: float = 0
+        self.run_s = 0.0
+        self.behaviour = behaviour
+        self.belief = 1.0
+        self.known = 0
+        self.key: Any = 0.0
+        self.slope = 0.0
+        self.vkey: Any = 0.0
+        self.stamp = 0
+        self.mark = 0
+        self.before = NOTHING
+        self.queue = 0
+
+    # --- what anyone may know -------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """It holds resources and they are its own to use (also while it is being started)."""
+        return self.phase == RUNNING or self.phase == STARTING
+
+    @property
+    def started(self) -> bool:
+        """It has been started at least once."""
+        return self.first_start_s != INF
+
+    @property
+    def terminal(self) -> bool:
+        """Nothing can happen to it any more."""
+        return self.phase >= DONE
+
+    def executed_s(self, now_s: float) -> float:
+        """Seconds of progress so far (time spent running, without overhead)."""
+        if self.phase == RUNNING and now_s > self.since_s:
+            return self.run_s + (now_s - self.since_s)
+        return self.run_s
+
+    def attained_gpu_s(self, now_s: float) -> float:
+        """GPU-seconds of progress so far (without overhead)."""
+        if self.phase == RUNNING and now_s > self.since_s:
+            return self.service + (now_s - self.since_s) * self.held_gpus
+        return self.service
+
+    def waiting_s(self, now_s: float) -> float:
+        """Seconds since submission in which it made no progress."""
+        return now_s - self.submit_s - self.executed_s(now_s)
+
+    # --- what must be declared ------------------------------------------------------------------
+
+    def remaining_s(self, now_s: float) -> float:
+        """Oracle: seconds that it still needs at the rate of its request (as far as is believed)."""
+        if not self.known & 32:
+            raise _undeclared(self, "remaining_s", Knowledge.REMAINING_WORK)
+        left = self.left
+        if self.phase == RUNNING and now_s > self.since_s:
+            left -= (now_s - self.since_s) * self.rate
+        if self.belief != 1.0:
+            left += (self.belief - 1.0) * self.work
+        return left
+
+    def duration_s(self) -> float:
+        """Oracle: seconds that it needs in all at the rate of its request (as far as is believed)."""
+        if not self.known & 32:
+            raise _undeclared(self, "duration_s", Knowledge.REMAINING_WORK)
+        return self.work * self.belief
+
+    def estimate_s(self) -> float:
+        """What the user said that it would need in all; inf when nothing was said."""
+        if not self.known & 1:
+            raise _undeclared(self, "estimate_s", Knowledge.USER_ESTIMATE)
+        return self.spec.estimate_s
+
+    def progress(self, now_s: float) -> float:
+        """Share of its work that is done, between 0 and 1."""
+        if not self.known & 4:
+            raise _undeclared(self, "progress", Knowledge.PROGRESS)
+        if self.work == INF:
+            return 0.0 if self.metrics is None else self.metrics.get("progress", 0.0)
+        return 1.0 - self.left_at(now_s) / self.work if self.work else 1.0
+
+    # --- for the engine and clusters ------------------------------------------------------------
+
+    def left_at(self, now_s: float) -> float:
+        """True remaining work. Not for policies: use `remaining_s`."""
+        if self.phase == RUNNING and now_s > self.since_s:
+            return self.left - (now_s - self.since_s) * self.rate
+        return self.left
+
+    def __repr__(self) -> str:
+        return f"Job({self.id}, {Phase(self.phase).name.lower()}, gpus={self.gpus:g})"
+
+
+class Group:
+    """Jobs that belong together: the trials of a search, the tasks of a non-gang job."""
+
+    __slots__ = ("members", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: list[Job] = []
+
+    def siblings(self, job: Job) -> list[Job]:
+        """The other members that are not finished."""
+        return [other for other in self.members if other is not job and not other.terminal]
+
+
+def _undeclared(job: Job, what: str, needed: Knowledge) -> KnowledgeError:
+    return KnowledgeError(
+        f"job {job.id}: a policy read {what!r} without declaring Knowledge.{needed.name}: "
+        f"add it to the policy's `knowledge`"
+    )

@@ -1,0 +1,183 @@
+"""The life of a job: every change of phase happens here, and impossible ones raise.
+
+Sans I/O: a transition only changes the job. Callers write the log and talk to the cluster.
+"""
+
+from rota.core.allocation import Allocation
+from rota.core.errors import TransitionError
+from rota.core.events import INF
+from rota.core.jobs import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    HELD,
+    REJECTED,
+    RUNNING,
+    STARTING,
+    STOPPING,
+    WAITING,
+    Job,
+    Phase,
+)
+
+
+def _refuse(job: Job, wanted: str) -> TransitionError:
+    return TransitionError(f"job {job.id} is {Phase(job.phase).name.lower()}: it cannot {wanted}")
+
+
+def hold(job: Job) -> None:
+    """Keep a new job outside the queue."""
+    if job.phase != WAITING:
+        raise _refuse(job, "be held")
+    job.phase = HELD
+
+
+def admit(job: Job) -> None:
+    """Let a held job into the queue."""
+    if job.phase != HELD:
+        raise _refuse(job, "be admitted")
+    job.phase = WAITING
+
+
+def start(job: Job, allocation: Allocation, now_s: float) -> None:
+    """Give a waiting job its resources; progress begins with `run`."""
+    if job.phase != WAITING:
+        raise _refuse(job, "start")
+    job.phase = STARTING
+    job.allocation = allocation
+    job.held_gpus = allocation.gpus
+    job.start_s = now_s
+    job.since_s = INF
+    if job.first_start_s == INF:
+        job.first_start_s = now_s
+    job.epoch += 1
+
+
+def run(job: Job, since_s: float, rate: float) -> None:
+    """Progress begins at `since_s` (not in the future)."""
+    if job.phase != STARTING:
+        raise _refuse(job, "begin to make progress")
+    job.phase = RUNNING
+    job.since_s = since_s
+    job.rate = rate
+
+
+def launch(job: Job, allocation: Allocation, now_s: float) -> None:
+    """`start` and `run` at once, at rate 1: the common case where starting takes no time."""
+    if job.phase != WAITING:
+        raise _refuse(job, "start")
+    job.phase = RUNNING
+    job.allocation = allocation
+    job.held_gpus = allocation.gpus
+    job.start_s = job.since_s = now_s
+    job.rate = 1.0
+    if job.first_start_s == INF:
+        job.first_start_s = now_s
+    job.epoch += 1
+
+
+def interrupt(job: Job, now_s: float) -> None:
+    """`begin_stop` and `stopped` at once, losing nothing: where stopping takes no time."""
+    if job.phase != RUNNING:
+        raise _refuse(job, "stop")
+    ran = now_s - job.since_s
+    job.left -= ran * job.rate
+    job.service += ran * job.held_gpus
+    job.run_s += ran
+    job.phase = WAITING
+    job.held_gpus = 0
+    job.since_s = INF
+    job.epoch += 1
+
+
+def settle(job: Job, now_s: float) -> None:
+    """Integrate progress and service up to now; the job goes on at the same rate."""
+    if job.phase == RUNNING and now_s > job.since_s:
+        ran = now_s - job.since_s
+        job.left -= ran * job.rate
+        job.service += ran * job.held_gpus
+        job.run_s += ran
+        job.since_s = now_s
+
+
+def change_rate(job: Job, now_s: float, rate: float) -> None:
+    """The same allocation, another speed."""
+    if job.phase != RUNNING:
+        raise _refuse(job, "change its rate")
+    settle(job, now_s)
+    job.rate = rate
+    job.epoch += 1
+
+
+def begin_stop(job: Job, now_s: float, lost_work: float) -> None:
+    """Progress ends; the resources are still held until `stopped`."""
+    if job.phase not in (RUNNING, STARTING):
+        raise _refuse(job, "stop")
+    settle(job, now_s)
+    job.left = min(job.left + lost_work, job.work) if lost_work else job.left
+    job.phase = STOPPING
+    job.epoch += 1
+
+
+def stopped(job: Job) -> None:
+    """The resources are free again; the job is back in the queue."""
+    if job.phase != STOPPING:
+        raise _refuse(job, "have stopped")
+    job.phase = WAITING
+    job.held_gpus = 0
+    job.since_s = INF
+
+
+def relocate(job: Job, allocation: Allocation, now_s: float, lost_work: float) -> None:
+    """A running job leaves its slices for others; progress begins again with `run`."""
+    if job.phase not in (RUNNING, STARTING):
+        raise _refuse(job, "move")
+    settle(job, now_s)
+    job.left = min(job.left + lost_work, job.work) if lost_work else job.left
+    job.phase = STARTING
+    job.allocation = allocation
+    job.held_gpus = allocation.gpus
+    job.start_s = now_s
+    job.since_s = INF
+    job.epoch += 1
+
+
+def finish(job: Job, now_s: float) -> None:
+    """All its work is done."""
+    if job.phase != RUNNING:
+        raise _refuse(job, "finish")
+    ran = now_s - job.since_s
+    job.service += ran * job.held_gpus
+    job.run_s += ran
+    job.left = 0.0
+    _end(job, now_s, DONE)
+
+
+def fail(job: Job, now_s: float) -> None:
+    """It ended with an error and is not tried again."""
+    if job.phase not in (RUNNING, STARTING):
+        raise _refuse(job, "fail")
+    settle(job, now_s)
+    _end(job, now_s, FAILED)
+
+
+def reject(job: Job, now_s: float) -> None:
+    """It is refused before it ever ran."""
+    if job.phase not in (HELD, WAITING) or job.started:
+        raise _refuse(job, "be rejected")
+    _end(job, now_s, REJECTED)
+
+
+def cancel(job: Job, now_s: float) -> None:
+    """It is ended on request."""
+    if job.phase >= DONE:
+        raise _refuse(job, "be cancelled")
+    settle(job, now_s)
+    _end(job, now_s, CANCELLED)
+
+
+def _end(job: Job, now_s: float, phase: int) -> None:
+    job.phase = phase
+    job.end_s = now_s
+    job.held_gpus = 0
+    job.epoch += 1

@@ -1,0 +1,104 @@
+"""A plan: the change a scheduler wants, why, and when it wants to be asked again."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from rota.core.allocation import Allocation
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.reasons import Reason
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """When to ask again. Conditions are OR-ed; asking earlier is always allowed.
+
+    `on` names event kinds; None means every event. `every_s` is a round, aligned to time 0.
+    """
+
+    on: frozenset[int] | None = None
+    at_s: float = INF
+    every_s: float = 0.0
+
+
+ON_EVERY_EVENT = Wake()
+
+
+class Level(msgspec.Struct, frozen=True):
+    """Ask when a quantity of a job reaches a value; the engine turns it into an exact time.
+
+    Quantities: `service` (GPU-seconds), `executed` (seconds), `progress` (0..1), `waiting` (seconds).
+    """
+
+    job: Job
+    quantity: str
+    value: float
+
+
+class Plan:
+    """Desired changes: a job that is not named stays as it is.
+
+    A job in `stops` and in `starts` is restarted: that is the caller's explicit wish (it counts as a
+    preemption). A running job in `starts` alone gets the new allocation: it is moved or resized.
+    """
+
+    __slots__ = (
+        "admits", "cancels", "causes", "holds", "levels", "reasons", "rejects", "shape_reasons",
+        "starts", "stops", "version", "wake",
+    )  # fmt: skip
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.starts: list[tuple[Job, Allocation]] = []
+        self.stops: list[Job] = []
+        self.shape_reasons: list[tuple[int, int, Job | None]] = []
+        # plans are made at every event: what is rare is an empty tuple until it is used
+        self.cancels: Sequence[tuple[Job, Job | None]] = ()
+        self.rejects: Sequence[tuple[Job, str]] = ()
+        self.holds: Sequence[tuple[Job, Reason]] = ()
+        self.admits: Sequence[Job] = ()
+        self.reasons: Sequence[tuple[Job, Reason]] = ()
+        self.levels: Sequence[Level] = ()
+        self.causes: dict[int, Job] | None = None  # index of a stopped job -> who displaced it
+        self.wake: Wake | None = None  # None: as before
+
+    def start(self, job: Job, allocation: Allocation) -> None:
+        """Run this job on these slices (start, move or resize it)."""
+        self.starts.append((job, allocation))
+
+    def stop(self, job: Job, *, because_of: Job | None = None) -> None:
+        """Take its resources away; it returns to the queue."""
+        self.stops.append(job)
+        if because_of is not None:
+            if self.causes is None:
+                self.causes = {}
+            self.causes[job.index] = because_of
+
+    def cancel(self, jobs: Iterable[Job], *, because_of: Job | None = None) -> None:
+        """End these jobs for good, e.g. the other trials of a search."""
+        self.cancels = [*self.cancels, *((job, because_of) for job in jobs)]
+
+    def reject(self, job: Job, message: str) -> None:
+        """Refuse a job that has not started; the message reaches its owner."""
+        self.rejects = [*self.rejects, (job, message)]
+
+    def hold(self, job: Job, reason: Reason) -> None:
+        """Keep a new job outside the queue."""
+        self.holds = [*self.holds, (job, reason)]
+
+    def admit(self, job: Job) -> None:
+        """Let a held job into the queue."""
+        self.admits = [*self.admits, job]
+
+    def explain(self, job: Job, reason: Reason) -> None:
+        """Say why a job waits. Only changes are recorded."""
+        self.reasons = [*self.reasons, (job, reason)]
+
+    def watch(self, job: Job, quantity: str, value: float) -> None:
+        """Ask me when this quantity of the job reaches the value."""
+        self.levels = [*self.levels, Level(job, quantity, value)]
+
+    @property
+    def empty(self) -> bool:
+        """It changes nothing about any job."""
+        return not (self.starts or self.stops or self.cancels or self.rejects)

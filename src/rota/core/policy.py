@@ -1,0 +1,82 @@
+"""What a policy is: parameters as data, declared knowledge, and one of two doors into the engine."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.knowledge import Knowledge
+from rota.core.plan import ON_EVERY_EVENT, Wake
+from rota.core.view import Draft, View
+
+
+class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of a policy's parameters: typed fields with defaults, checked when the policy is made."""
+
+
+P = TypeVar("P", bound=Params)
+
+
+class Policy(Generic[P]):
+    """Common part. The docstring of a policy's module states paper, idea and departures."""
+
+    name: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
+    knowledge: ClassVar[Knowledge] = Knowledge.NOTHING
+    Parameters: ClassVar[type[Params]] = Params
+
+    def __init__(self, params: P | None = None) -> None:
+        self.params: P = params if params is not None else self.Parameters()  # type: ignore[assignment]  # the subclass pairs P with Parameters
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Private state as plain data; nothing by default."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the state of `snapshot` up again."""
+
+
+class PriorityPolicy(Policy[P]):
+    """The fast door: a key per job; the shared packer fills the cluster in key order.
+
+    Smaller keys first, ties in order of submission. The promises that make it fast:
+    a waiting job's key is constant; a running job's key changes at the constant `slope` (<= 0: it
+    never gets worse by itself) except for jumps at times that `next_change` tells; keys are floats
+    if any slope is not 0, else anything comparable. What cannot promise this uses `DecidePolicy`.
+    """
+
+    preemptive: ClassVar[bool] = True
+    """A waiting job may displace running jobs with larger keys."""
+    strict: bool = False
+    """Nobody passes the first job that does not fit."""
+    state_key: ClassVar[bool] = False
+    """The key depends on whether the job runs or has run: asked again after starts and stops."""
+    revision: int = 0
+    """Change it to have all keys asked again (a learnt distribution was updated)."""
+
+    def key(self, job: Job, now_s: float) -> Any:
+        """The job's rank now; smaller is served first."""
+        raise NotImplementedError
+
+    def slope(self, job: Job) -> float:  # noqa: ARG002 - part of the interface
+        """Change of the key per second while the job makes progress."""
+        return 0.0
+
+    def next_change(self, job: Job, now_s: float) -> float:  # noqa: ARG002
+        """When the key of this job jumps if it goes on running (or waiting); inf: never."""
+        return INF
+
+    def finished(self, job: Job, now_s: float) -> None:
+        """A job has ended; policies that learn remember it (needs Knowledge.HISTORY)."""
+
+
+class DecidePolicy(Policy[P]):
+    """The general door: the whole desired state at each decision."""
+
+    wake: Wake = ON_EVERY_EVENT
+
+    def decide(self, view: View) -> Draft:
+        """Fill `view.plan()`: placed jobs run, everything else waits."""
+        raise NotImplementedError

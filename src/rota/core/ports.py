@@ -1,0 +1,149 @@
+"""The seams of Rota: what the engine calls, and what a cluster, a source or a cost model must answer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from rota.core.allocation import Allocation
+from rota.core.events import Event
+from rota.core.jobs import Behaviour, Job, JobSpec
+from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan, Wake
+from rota.core.topology import Topology
+from rota.core.view import View
+
+
+class Cluster(Protocol):
+    """Where jobs really run: the simulator, local processes, Slurm, ... all behind these calls.
+
+    The clock belongs to the cluster. `instant_stop` promises that `stop` frees at once, so that the
+    engine need not wait for victims to leave; `frictionless` that moreover starting takes no time,
+    nothing is ever lost and every rate is 1.
+    """
+
+    now_s: float
+    topology: Topology
+    instant_stop: bool
+    frictionless: bool
+
+    def poll(self, until_s: float) -> list[Event]:
+        """Wait for the next events, not beyond `until_s`; all share the time `now_s` afterwards."""
+        ...
+
+    def start(self, job: Job) -> float:
+        """Launch on `job.allocation`; when progress begins, or inf if a JOB_RUNNING event will tell."""
+        ...
+
+    def rate(self, job: Job) -> float:
+        """Progress per second on its present allocation."""
+        ...
+
+    def stop(self, job: Job, *, to: Allocation | None = None) -> tuple[float, bool]:
+        """End it (`to`: in order to move there); (work lost, already stopped?). JOB_STOPPED follows if not."""
+        ...
+
+    def evict(self, job: Job) -> float:
+        """Its node died: forget the run; the work that is lost."""
+        ...
+
+    def release(self, job: Job) -> None:
+        """The job is over (done, failed, cancelled): forget it, ending what still runs."""
+        ...
+
+    def rerated(self) -> Sequence[tuple[Job, float]]:
+        """Jobs whose rate changed because their neighbours changed, with the new rate."""
+        ...
+
+    def close(self) -> None:
+        """End everything that this cluster started."""
+        ...
+
+
+class Source(Protocol):
+    """Where jobs come from: a trace, or an API."""
+
+    next_s: float
+    """Time of the next submission that is known already; inf if none."""
+
+    def take(self, now_s: float) -> Sequence[tuple[int, JobSpec, Behaviour]]:
+        """Submissions up to now, each with its number in the workload."""
+        ...
+
+
+class TransitionCost(msgspec.Struct, frozen=True):
+    """What a change of allocation costs.
+
+    The old slices stay busy for `stop_s`, the new ones for `start_s`, both without progress;
+    `lost_work` is done again; for `slow_s` seconds after the start the rate is times `slow_factor`.
+    """
+
+    stop_s: float = 0.0
+    start_s: float = 0.0
+    lost_work: float = 0.0
+    slow_s: float = 0.0
+    slow_factor: float = 1.0
+
+
+FREE = TransitionCost()
+
+
+class Costs(Protocol):
+    """Mechanism costs. `free` lets a cluster skip asking altogether."""
+
+    name: str
+    free: bool
+
+    def transition(self, job: Job, new: Allocation | None, now_s: float) -> TransitionCost:
+        """From what the job holds (nothing when it waits) to `new` (None: stop)."""
+        ...
+
+    def failure_loss(self, job: Job, now_s: float) -> float:
+        """Work lost when a node dies under the job."""
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """For the assumptions printed with every result."""
+        ...
+
+
+class RateModel(Protocol):
+    """Progress per second. `unit` promises 1.0 for every job and allocation."""
+
+    name: str
+    unit: bool
+    neighbours: bool
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
+        """`sharers` are the other jobs on the same devices (only when `neighbours` is set)."""
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """For the assumptions printed with every result."""
+        ...
+
+
+class Scheduler(Protocol):
+    """What the engine calls. `compose` builds one from admission, policy and placement."""
+
+    name: str
+    knowledge: Knowledge
+    wake: Wake
+    trusted: bool
+    """Its own books are exact (a placement of Rota keeps them): plans are not checked twice."""
+
+    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+        """Events since the last call; the plan, or None when nothing shall change."""
+        ...
+
+    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:
+        """After the plan was carried out: times at which a job must be looked at again."""
+        ...
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Private state as plain data (what msgspec can encode)."""
+        ...
+
+    def restore(self, view: View, state: Mapping[str, Any]) -> None:
+        """Take the state of `snapshot` up again, with the jobs of the view."""
+        ...

@@ -1,0 +1,24 @@
+"""Why a job waits: one list for the simulator, the daemon, explanations and tables."""
+
+from enum import IntEnum
+
+
+class Reason(IntEnum):
+    """The numbers are part of the log's schema: append, never renumber."""
+
+    NONE = 0
+    ORDER = 1  # others first
+    CAPACITY = 2  # fewer free than asked
+    FRAGMENTATION = 3  # enough free, but no placement
+    QUOTA = 4  # its tenant has used what it may
+    GANG = 5  # part of it could start
+    CONSTRAINT = 6  # what it requires is not there (GPU type, label)
+    ADMISSION = 7  # held before the queue
+    DEPENDENCY = 8  # waits for another job
+    OVERHEAD = 9  # being started, stopped or moved
+    DOWN = 10  # its nodes failed
+
+    @property
+    def label(self) -> str:
+        """Name used in files and tables."""
+        return self.name.lower()

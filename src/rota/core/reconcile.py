@@ -1,0 +1,79 @@
+"""From a plan to commands: the one place where desire meets reality.
+
+Pure: it looks at the jobs' present state, refuses what makes no sense, drops what is stale, and
+says what has to be done. Unequal allocations mean a move; equal ones are renewed for free.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import TypeAlias
+
+from rota.core.allocation import NOTHING, Allocation
+from rota.core.errors import InvalidPlanError
+from rota.core.jobs import RUNNING, STARTING, STOPPING, WAITING, Job, Phase
+from rota.core.plan import Plan
+
+
+class Verb(IntEnum):
+    """What to do with a job."""
+
+    STOP = 0
+    START = 1
+    MOVE = 2
+
+
+STOP, START, MOVE = map(int, Verb)
+
+Command: TypeAlias = tuple[int, Job, Allocation, Job | None]
+"""(verb, job, new allocation, who caused it)."""
+
+
+def reconcile(plan: Plan, version: int) -> list[Command]:
+    """Commands that turn the present state into what the plan wants: stops first."""
+    commands: list[Command] = []
+    stale = plan.version != version
+    stopping: set[int] | None = None
+    if plan.stops:
+        causes = plan.causes or {}
+        for job in plan.stops:
+            if stale and job.version > plan.version:
+                continue
+            if job.phase not in (RUNNING, STARTING, STOPPING):
+                raise _senseless(job, "stop")
+            commands.append((STOP, job, NOTHING, causes.get(job.index)))
+        stopping = {job.index for job in plan.stops}
+        if len(stopping) != len(plan.stops):
+            raise InvalidPlanError(f"the plan stops a job twice: {_twice(plan.stops)}")
+    for job, allocation in plan.starts:
+        if stale and job.version > plan.version:
+            continue
+        phase = job.phase
+        if phase == WAITING or (stopping is not None and job.index in stopping):
+            commands.append((START, job, allocation, None))
+        elif phase in (RUNNING, STARTING):
+            if allocation != job.allocation:
+                commands.append((MOVE, job, allocation, None))
+        else:
+            raise _senseless(job, "start")
+    if len(plan.starts) > 1:
+        indices = {job.index for job, _ in plan.starts}
+        if len(indices) != len(plan.starts):
+            raise InvalidPlanError(
+                f"the plan starts a job twice: {_twice(job for job, _ in plan.starts)}"
+            )
+    return commands
+
+
+def _senseless(job: Job, verb: str) -> InvalidPlanError:
+    return InvalidPlanError(
+        f"the plan wants to {verb} job {job.id}, which is {Phase(job.phase).name.lower()}"
+    )
+
+
+def _twice(jobs: Iterable[Job]) -> str:
+    seen: set[int] = set()
+    for job in jobs:
+        if job.index in seen:
+            return job.id
+        seen.add(job.index)
+    return ""  # pragma: no cover - only called when there is one

@@ -1,0 +1,81 @@
+"""Named parts found through entry points: listing imports none of them, a wheel can add its own."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from rota.core.errors import OptionError
+
+POLICIES = "rota.policies"
+PLACEMENTS = "rota.placements"
+ADMISSIONS = "rota.admissions"
+COSTS = "rota.costs"
+RATES = "rota.rates"
+DIALECTS = "rota.dialects"
+FORMATS = "rota.formats"
+
+
+@lru_cache(maxsize=None)
+def _entries(group: str) -> Mapping[str, EntryPoint]:
+    return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda e: e.name)}
+
+
+def names(group: str) -> list[str]:
+    """All registered names, sorted; imports nothing."""
+    return list(_entries(group))
+
+
+def load(group: str, name: str) -> Any:
+    """The registered object."""
+    entries = _entries(group)
+    if name not in entries:
+        raise OptionError(unknown(group.split(".")[1].rstrip("s"), name, list(entries)))
+    return entries[name].load()
+
+
+def unknown(what: str, name: str, known: list[str]) -> str:
+    """A message that names the value and the remedy."""
+    close = get_close_matches(name, known, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"unknown {what} {name!r}: {hint}known: {', '.join(known)}"
+
+
+def split(text: str) -> tuple[str, dict[str, str]]:
+    """`name:key=value,key=value` as (name, options)."""
+    name, _, rest = text.partition(":")
+    options: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise OptionError(f"{text!r}: {part!r} is not key=value: write {name}:key=value")
+        options[key.strip().replace("-", "_")] = value.strip()
+    return name.strip(), options
+
+
+def parse_params(owner: str, params_type: type[msgspec.Struct], options: Mapping[str, Any]) -> Any:
+    """Typed parameters from texts; a tuple of numbers is written a/b/c."""
+    hints = get_type_hints(params_type)
+    values: dict[str, Any] = {}
+    for key, value in options.items():
+        if key not in hints:
+            known = sorted(hints)
+            detail = unknown("parameter", key, known) if known else f"{owner} has no parameters"
+            raise OptionError(f"{owner}: {detail}")
+        values[key] = _parts(hints[key], value)
+    try:
+        return msgspec.convert(values, params_type, strict=False)
+    except msgspec.ValidationError as error:
+        given = ", ".join(f"{key}={value}" for key, value in options.items())
+        raise OptionError(f"{owner}: cannot use {given}: {error}") from error
+
+
+def _parts(hint: Any, value: Any) -> Any:
+    if isinstance(value, str) and get_origin(hint) is tuple and get_args(hint):
+        return [part for part in value.split("/") if part]
+    if isinstance(value, str) and hint is bool:
+        return {"yes": "true", "no": "false", "on": "true", "off": "false"}.get(value.lower(), value)
+    return value

@@ -1,0 +1,152 @@
+"""The cluster as a typed tree: cluster, racks, nodes, GPUs are data, not classes."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from rota.core.errors import ClusterSpecError
+
+NODE = "node"
+DEVICE = "gpu"
+
+
+class NodeSpec(msgspec.Struct, frozen=True):
+    """One machine as described by the user; `path` names the levels above it, outermost first."""
+
+    name: str
+    gpus: int
+    gpu_type: str = ""
+    cpus: float = 0.0
+    mem_gib: float = 0.0
+    path: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+class Vertex:
+    """A place in the tree. Its own capacity is what sits directly here, not the sum of its children."""
+
+    __slots__ = (
+        "cpus", "epoch", "gpu_type", "gpus", "id", "labels", "level", "mem_gib", "name", "node",
+        "parent", "up",
+    )  # fmt: skip
+
+    def __init__(self, vertex_id: int, level: str, name: str, parent: int) -> None:
+        self.id = vertex_id
+        self.level = level
+        self.name = name
+        self.parent = parent
+        self.gpus = 0  # GPUs below or at this vertex
+        self.gpu_type = ""
+        self.cpus = 0.0
+        self.mem_gib = 0.0
+        self.labels: tuple[str, ...] = ()
+        self.node = -1  # the node that a device or node vertex belongs to
+        self.up = True
+        self.epoch = 0  # events about a vertex never go stale
+
+    def __repr__(self) -> str:
+        return f"Vertex({self.id}, {self.level}:{self.name}, gpus={self.gpus})"
+
+
+class Topology:
+    """Vertices in one list; vertex 0 is the whole cluster.
+
+    `nodes` are the vertices at level `node`, in the order given. When the GPUs are of one type the
+    whole cluster is one pool (vertex 0); otherwise there is one extra pool vertex per GPU type, so
+    that "GPUs are one pool" placements can still name what they took.
+    """
+
+    def __init__(self, nodes: Sequence[NodeSpec], levels: Sequence[str] = ()) -> None:
+        if not nodes:
+            raise ClusterSpecError("the cluster has no nodes: give at least one, e.g. 4x8")
+        self.levels = tuple(levels)
+        self.vertices: list[Vertex] = [Vertex(0, "cluster", "cluster", -1)]
+        self.nodes: list[Vertex] = []
+        self._inner: dict[tuple[str, ...], int] = {(): 0}
+        self._devices: dict[int, list[int]] = {}
+        seen: set[str] = set()
+        for spec in nodes:
+            if spec.name in seen:
+                raise ClusterSpecError(f"node name {spec.name!r} occurs twice: names must differ")
+            seen.add(spec.name)
+            self._add_node(spec)
+        self.gpus = sum(node.gpus for node in self.nodes)
+        self.types = tuple(dict.fromkeys(node.gpu_type for node in self.nodes if node.gpus))
+        self.pools = self._make_pools()
+        self.specs = tuple(nodes)
+
+    @classmethod
+    def uniform(cls, nodes: int, gpus: int, gpu_type: str = "", prefix: str = "n") -> "Topology":
+        """`nodes` equal machines with `gpus` each."""
+        return cls([NodeSpec(f"{prefix}{i}", gpus, gpu_type) for i in range(nodes)])
+
+    def _add_node(self, spec: NodeSpec) -> None:
+        if spec.gpus < 0:
+            raise ClusterSpecError(f"node {spec.name!r} has {spec.gpus} GPUs: give 0 or more")
+        parent = 0
+        for depth in range(1, len(spec.path) + 1):
+            key = spec.path[:depth]
+            if key not in self._inner:
+                level = self.levels[depth - 1] if depth <= len(self.levels) else f"level{depth}"
+                self._inner[key] = self._add(level, spec.path[depth - 1], parent).id
+            parent = self._inner[key]
+        node = self._add(NODE, spec.name, parent)
+        node.node = node.id
+        node.gpus, node.gpu_type = spec.gpus, spec.gpu_type
+        node.cpus, node.mem_gib, node.labels = spec.cpus, spec.mem_gib, spec.labels
+        self.nodes.append(node)
+        for up in self.ancestors(node.id):
+            self.vertices[up].gpus += spec.gpus
+        devices = []
+        for i in range(spec.gpus):
+            device = self._add(DEVICE, f"{spec.name}/{i}", node.id)
+            device.gpus, device.gpu_type, device.node = 1, spec.gpu_type, node.id
+            devices.append(device.id)
+        self._devices[node.id] = devices
+
+    def _add(self, level: str, name: str, parent: int) -> Vertex:
+        vertex = Vertex(len(self.vertices), level, name, parent)
+        self.vertices.append(vertex)
+        return vertex
+
+    def _make_pools(self) -> tuple[Vertex, ...]:
+        if len(self.types) <= 1:
+            return (self.vertices[0],)
+        pools = []
+        for gpu_type in self.types:
+            pool = self._add("pool", gpu_type or "untyped", 0)
+            pool.gpus = sum(node.gpus for node in self.nodes if node.gpu_type == gpu_type)
+            pool.gpu_type = gpu_type
+            pools.append(pool)
+        return tuple(pools)
+
+    def ancestors(self, vertex: int) -> Iterator[int]:
+        """Ids above a vertex, nearest first, the cluster last."""
+        parent = self.vertices[vertex].parent
+        while parent >= 0:
+            yield parent
+            parent = self.vertices[parent].parent
+
+    def devices(self, node: int) -> list[int]:
+        """Vertex ids of a node's GPUs."""
+        return self._devices[node]
+
+    def distance(self, places: Sequence[int]) -> int:
+        """Levels that must be climbed until one vertex covers all places; 0 when they are the same."""
+        if len(set(places)) <= 1:
+            return 0
+        chains = [(place, *self.ancestors(place)) for place in places]
+        for height, vertex in enumerate(chains[0]):
+            if all(vertex in chain for chain in chains):
+                return height
+        return len(chains[0])  # pragma: no cover - the root covers everything
+
+    @property
+    def is_uniform(self) -> bool:
+        """All nodes alike and nothing but GPUs declared: fast paths may count instead of search."""
+        first = self.nodes[0]
+        return all(
+            (n.gpus, n.gpu_type, n.cpus, n.mem_gib, n.labels)
+            == (first.gpus, first.gpu_type, 0.0, 0.0, ())
+            for n in self.nodes
+        )

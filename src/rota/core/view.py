@@ -1,0 +1,181 @@
+"""The picture of the cluster that a policy decides on."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rota.core.errors import KnowledgeError
+from rota.core.jobs import DONE, RUNNING, STARTING, WAITING, Job
+from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan
+from rota.core.reasons import Reason
+from rota.core.tenants import TenantTree
+from rota.core.topology import Topology
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from rota.core.allocation import Allocation
+
+
+class Draft(Protocol):
+    """A desired state in the making: jobs that are placed run, running jobs that are not placed stop."""
+
+    def place(self, job: Job, *, gpus: float | None = None) -> bool:
+        """Run it if it fits beside what is placed already; True if it does."""
+        ...
+
+    def place_at(self, job: Job, allocation: "Allocation") -> None:
+        """Run it exactly there."""
+        ...
+
+    def fits(self, job: Job) -> bool:
+        """Would it fit beside what is placed already?"""
+        ...
+
+    def explain(self, job: Job, reason: Reason) -> None:
+        """Say why it waits."""
+        ...
+
+    def cancel(self, jobs: Sequence[Job], *, because_of: Job | None = None) -> None:
+        """End these jobs for good."""
+        ...
+
+    def wake_at(self, time_s: float) -> None:
+        """Ask again at this time."""
+        ...
+
+    def watch(self, job: Job, quantity: str, value: float) -> None:
+        """Ask again when a quantity of the job reaches the value."""
+        ...
+
+
+class DraftMaker(Protocol):
+    """Makes an empty draft for a view."""
+
+    def __call__(self, view: "View") -> Draft:
+        """Start a draft."""
+        ...
+
+
+class View:
+    """Read-only. Rows are the live jobs; NumPy columns are built when asked for, once per decision."""
+
+    __slots__ = (
+        "_columns", "_history", "active", "draft_maker", "knowledge", "now_s", "tenants", "topology",
+        "up_gpus", "version",
+    )  # fmt: skip
+
+    def __init__(self, topology: Topology, tenants: TenantTree) -> None:
+        self.now_s = 0.0
+        self.version = 0
+        self.topology = topology
+        self.tenants = tenants
+        self.up_gpus: float = topology.gpus
+        self.active: dict[int, Job] = {}
+        self.knowledge = Knowledge.NOTHING
+        self.draft_maker: DraftMaker | None = None
+        self._history: list[Job] = []
+        self._columns: Columns | None = None
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """All jobs in the queue or on the cluster, in order of arrival."""
+        return list(self.active.values())
+
+    @property
+    def waiting(self) -> list[Job]:
+        """Jobs in the queue."""
+        return [job for job in self.active.values() if job.phase == WAITING]
+
+    @property
+    def running(self) -> list[Job]:
+        """Jobs that hold resources."""
+        return [job for job in self.active.values() if job.phase in (RUNNING, STARTING)]
+
+    @property
+    def history(self) -> Sequence[Job]:
+        """Finished jobs, in order of completion (needs Knowledge.HISTORY)."""
+        if not self.knowledge & Knowledge.HISTORY:
+            raise KnowledgeError("a policy read `view.history` without declaring Knowledge.HISTORY")
+        return self._history
+
+    def record_finished(self, job: Job) -> None:
+        """The engine reports a finished job."""
+        if job.phase == DONE:
+            self._history.append(job)
+
+    @property
+    def columns(self) -> "Columns":
+        """The rows of `jobs` as NumPy arrays."""
+        if self._columns is None or self._columns.version != self.version:
+            self._columns = Columns(self.jobs, self.now_s, self.version)
+        return self._columns
+
+    def plan(self) -> Draft:
+        """A desired state to fill; return it from `decide`."""
+        if self.draft_maker is None:  # pragma: no cover - the engine always provides one
+            raise RuntimeError("this view has no placement to plan with")
+        return self.draft_maker(self)
+
+    def delta(self) -> Plan:
+        """An empty plan of changes, for schedulers that say only what changes."""
+        return Plan(self.version)
+
+
+class Columns:
+    """NumPy columns over rows, each built on first use."""
+
+    def __init__(self, jobs: Sequence[Job], now_s: float, version: int) -> None:
+        self.jobs = jobs
+        self.version = version
+        self._now_s = now_s
+        self._made: dict[str, Any] = {}
+
+    def _column(self, name: str, dtype: str, values: list[Any]) -> "np.ndarray[Any, Any]":
+        if name not in self._made:
+            import numpy as np  # noqa: PLC0415 - only policies that use columns pay for it
+
+            array = np.array(values, dtype=dtype)
+            array.flags.writeable = False
+            self._made[name] = array
+        made: np.ndarray[Any, Any] = self._made[name]
+        return made
+
+    @property
+    def index(self) -> "np.ndarray[Any, Any]":
+        """Number of each job in the workload."""
+        return self._column("index", "int64", [job.index for job in self.jobs])
+
+    @property
+    def gpus(self) -> "np.ndarray[Any, Any]":
+        """GPUs asked."""
+        return self._column("gpus", "float64", [job.gpus for job in self.jobs])
+
+    @property
+    def held_gpus(self) -> "np.ndarray[Any, Any]":
+        """GPUs held now."""
+        return self._column("held_gpus", "float64", [job.held_gpus for job in self.jobs])
+
+    @property
+    def submit_s(self) -> "np.ndarray[Any, Any]":
+        """Submission times."""
+        return self._column("submit_s", "float64", [job.submit_s for job in self.jobs])
+
+    @property
+    def running(self) -> "np.ndarray[Any, Any]":
+        """Whether each job holds resources."""
+        return self._column("running", "bool", [job.running for job in self.jobs])
+
+    @property
+    def attained_gpu_s(self) -> "np.ndarray[Any, Any]":
+        """GPU-seconds of progress so far."""
+        now_s = self._now_s
+        return self._column(
+            "attained_gpu_s", "float64", [job.attained_gpu_s(now_s) for job in self.jobs]
+        )
+
+    @property
+    def remaining_s(self) -> "np.ndarray[Any, Any]":
+        """Oracle: seconds still needed (needs Knowledge.REMAINING_WORK)."""
+        now_s = self._now_s
+        return self._column("remaining_s", "float64", [job.remaining_s(now_s) for job in self.jobs])

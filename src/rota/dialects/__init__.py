@@ -1,0 +1,1 @@
+"""Published simulators' assumptions and quirks, so that their own numbers come out."""

@@ -1,0 +1,113 @@
+"""From submissions to jobs: shapes, groups, tasks of non-gang jobs, dependencies."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from rota.core.jobs import DONE, Behaviour, Group, Job, JobSpec, Request, Shape, TaskGroup
+from rota.core.knowledge import Knowledge
+
+
+class Arrivals:
+    """Makes `Job`s. A non-gang job becomes one job per task, with the whole as their `parent`."""
+
+    def __init__(
+        self, knowledge: Knowledge, first_task: int, belief: Callable[[int], float] | None = None
+    ) -> None:
+        self.knowledge = int(knowledge)
+        self.shapes: list[Shape] = []
+        self.groups: dict[str, Group] = {}
+        self.by_id: dict[str, Job] = {}
+        self.waiting_for: dict[str, list[Job]] = {}  # unfinished job id -> who depends on it
+        self.next_task = first_task
+        self._belief = belief
+        self._shape_of: dict[int, Shape] = {}
+        self._shape_by_value: dict[Request, Shape] = {}
+
+    def shape(self, request: Request) -> Shape:
+        """The shape of a request; equal requests share one."""
+        shape = self._shape_of.get(id(request))
+        if shape is None:
+            shape = self._shape_by_value.get(request)
+            if shape is None:
+                shape = Shape(len(self.shapes), request)
+                self.shapes.append(shape)
+                self._shape_by_value[request] = shape
+            if shape.request is request:  # ids of other equal objects may be reused after they die
+                self._shape_of[id(request)] = shape
+        return shape
+
+    def simple(self, index: int, spec: JobSpec, behaviour: Behaviour) -> Job | None:
+        """The common case in one step: a gang without group or dependencies; None otherwise."""
+        request = spec.request
+        if spec.group or spec.depends_on or not request.gang or self.waiting_for:
+            return None
+        shape = self._shape_of.get(id(request)) or self.shape(request)
+        job = Job(spec, behaviour, index, shape)
+        job.known = self.knowledge
+        if self._belief is not None:
+            job.belief = self._belief(index)
+        return job
+
+    def make(self, index: int, spec: JobSpec, behaviour: Behaviour) -> list[Job]:
+        """The job, or for a non-gang job the whole first and then its tasks."""
+        request = spec.request
+        job = Job(spec, behaviour, index, self.shape(request))
+        job.known = self.knowledge
+        if self._belief is not None:
+            job.belief = self._belief(index)
+        if spec.group:
+            self._join(job, spec.group)
+        if request.gang:
+            return [job]
+        return [job, *self._tasks(job, spec, behaviour)]
+
+    def _join(self, job: Job, name: str) -> None:
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = Group(name)
+        group.members.append(job)
+        job.group = group
+
+    def _tasks(self, parent: Job, spec: JobSpec, behaviour: Behaviour) -> list[Job]:
+        tasks = []
+        family = Group(spec.id)
+        request = spec.request
+        for number, group in enumerate(_unrolled(request)):
+            single = Request((group,), request.gpu_types, request.labels)
+            task_spec = msgspec.structs.replace(spec, id=f"{spec.id}#{number}", request=single)
+            task = Job(task_spec, behaviour, self.next_task, self.shape(single))
+            self.next_task += 1
+            task.known, task.belief = parent.known, parent.belief
+            task.parent = parent
+            task.group = family
+            family.members.append(task)
+            tasks.append(task)
+        parent.group = family
+        return tasks
+
+    # --- dependencies -----------------------------------------------------------------------------------
+
+    def blockers(self, job: Job) -> list[str]:
+        """Ids that the job waits for. A job that was never seen counts: it may come later."""
+        out = []
+        for name in job.spec.depends_on:
+            other = self.by_id.get(name)
+            if other is None or other.phase != DONE:
+                out.append(name)
+        return out
+
+    def await_all(self, job: Job, names: list[str]) -> None:
+        """Remember whom the job waits for."""
+        for name in names:
+            self.waiting_for.setdefault(name, []).append(job)
+
+    def released_by(self, job: Job) -> list[Job]:
+        """Jobs that depended on this one (whatever became of it)."""
+        return self.waiting_for.pop(job.id, [])
+
+
+def _unrolled(request: Request) -> list[TaskGroup]:
+    return [
+        msgspec.structs.replace(group, count=1) for group in request.groups for _ in range(group.count)
+    ]

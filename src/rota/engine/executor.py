@@ -1,0 +1,197 @@
+"""Carries out commands: drives the jobs' state machine, the cluster and the log together."""
+
+from rota.core import machine
+from rota.core.allocation import Allocation
+from rota.core.events import INF, Record
+from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
+from rota.core.ports import Cluster
+from rota.core.reconcile import MOVE, START, STOP, Command
+from rota.core.view import View
+from rota.engine.log import Log
+from rota.engine.occupancy import Occupancy
+
+R_START, R_STOP, R_MOVE = int(Record.START), int(Record.STOP), int(Record.MOVE)
+
+
+class Executor:
+    """Where stopping takes time, a start waits until its slices are physically free."""
+
+    def __init__(self, cluster: Cluster, view: View, log: Log, *, trusted: bool) -> None:
+        self.cluster = cluster
+        self.view = view
+        self.log = log
+        self.planned = None if trusted else Occupancy(cluster.topology)
+        self.physical = None if cluster.instant_stop else Occupancy(cluster.topology)
+        self._frictionless = cluster.frictionless
+        self.deferred: list[Job] = []  # hold slices that victims have not left yet
+        self.moving: dict[int, Allocation] = {}  # job index -> where it goes when it has stopped
+
+    def execute(self, commands: list[Command]) -> None:
+        """All commands of one plan: stops come first."""
+        now_s = self.view.now_s
+        version = self.view.version
+        if self.planned is not None:
+            self._verify(commands)
+        for verb, job, allocation, cause in commands:
+            job.version = version
+            if verb == START:
+                self._start(job, allocation, now_s)
+            elif verb == STOP:
+                self._stop(job, cause, now_s)
+            elif verb == MOVE:
+                self._move(job, allocation, now_s)
+
+    def _verify(self, commands: list[Command]) -> None:
+        planned = self.planned
+        assert planned is not None  # noqa: S101 - the caller checked
+        for verb, job, _, _ in commands:
+            if verb in (STOP, MOVE):
+                planned.change(job.allocation, -1)
+        for verb, job, allocation, _ in commands:
+            if verb in (START, MOVE):
+                planned.check(job, allocation)
+                planned.change(allocation, +1)
+
+    # --- single commands ----------------------------------------------------------------------------------
+
+    def _start(self, job: Job, allocation: Allocation, now_s: float) -> None:
+        again = job.first_start_s != INF
+        if job.phase == STOPPING:  # restarted while it still leaves
+            self.moving[job.index] = allocation
+            return
+        if self._frictionless:
+            machine.launch(job, allocation, now_s)
+            since_s = self.cluster.start(job)
+        else:
+            machine.start(job, allocation, now_s)
+            since_s = self._launch(job, now_s)
+        log = self.log
+        number = allocation.id
+        if number < 0:
+            number = log.allocation(now_s, allocation)
+        log.rows += (now_s, R_START, job.index, number, again, since_s)
+
+    def _launch(self, job: Job, now_s: float) -> float:
+        """Tell the cluster; when progress begins (inf: not known yet)."""
+        if self.physical is not None:
+            if not self.physical.fits(job.allocation):
+                self.deferred.append(job)
+                return INF
+            self.physical.change(job.allocation, +1)
+        since_s = self.cluster.start(job)
+        if since_s <= now_s:
+            machine.run(job, now_s, self.cluster.rate(job))
+        return since_s
+
+    def _stop(self, job: Job, cause: Job | None, now_s: float) -> None:
+        job.preemptions += 1
+        number = job.allocation.id
+        other = cause.index if cause is not None else -1
+        if self._frictionless:
+            self.cluster.stop(job)
+            machine.interrupt(job, now_s)
+            self.log.rows += (now_s, R_STOP, job.index, number, other, 0.0)
+            return
+        lost, gone = self._halt(job, None, now_s)
+        self.log.rows += (now_s, R_STOP, job.index, number, other, lost)
+        if gone:
+            machine.stopped(job)
+            self._vacate(job)
+
+    def _halt(self, job: Job, to: Allocation | None, now_s: float) -> tuple[float, bool]:
+        """End a run; (work lost, gone at once?)."""
+        if job.phase == STOPPING:  # a move that is taken back
+            self.moving.pop(job.index, None)
+            return 0.0, False
+        if job in self.deferred:  # was never launched
+            self.deferred.remove(job)
+            machine.begin_stop(job, now_s, 0.0)
+            return 0.0, True
+        lost, gone = self.cluster.stop(job, to=to)
+        machine.begin_stop(job, now_s, lost)
+        return lost, gone
+
+    def _vacate(self, job: Job) -> None:
+        if self.physical is not None:
+            self.physical.change(job.allocation, -1)
+
+    def _move(self, job: Job, allocation: Allocation, now_s: float) -> None:
+        job.migrations += 1
+        launched = job not in self.deferred
+        _, gone = self._halt(job, allocation, now_s)
+        since_s = INF
+        if gone:
+            machine.stopped(job)
+            if launched:
+                self._vacate(job)
+            machine.start(job, allocation, now_s)
+            since_s = self._launch(job, now_s)
+        else:
+            self.moving[job.index] = allocation
+        number = self.log.allocation(now_s, allocation)
+        self.log.rows += (now_s, R_MOVE, job.index, number, -1, since_s)
+
+    # --- what happens by itself -----------------------------------------------------------------------------
+
+    def stopped(self, job: Job, now_s: float) -> bool:
+        """A job has left its slices; False if it only goes elsewhere."""
+        machine.stopped(job)
+        self._vacate(job)
+        self.log.row(now_s, Record.STOPPED, job.index)
+        target = self.moving.pop(job.index, None)
+        if target is not None:
+            self._start(job, target, now_s)
+        self.launch_deferred(now_s)
+        return target is None
+
+    def ended(self, job: Job, *, held: bool) -> None:
+        """A job is over; `held`: it was on the cluster."""
+        if self.physical is not None:
+            if job in self.deferred:
+                self.deferred.remove(job)
+            elif held:
+                self._vacate(job)
+            self.moving.pop(job.index, None)
+        if held and self.planned is not None:
+            self.planned.change(job.allocation, -1)
+        self.cluster.release(job)
+
+    def evicted(self, job: Job, node: int, now_s: float) -> None:
+        """Its node died under it."""
+        launched = job not in self.deferred
+        lost = self.cluster.evict(job) if launched else 0.0
+        if not launched:
+            self.deferred.remove(job)
+        machine.begin_stop(job, now_s, lost)
+        machine.stopped(job)
+        if launched:
+            self._vacate(job)
+        if self.planned is not None:
+            self.planned.change(job.allocation, -1)
+        self.log.row(now_s, Record.EVICTED, job.index, node, -1, lost)
+
+    def launch_deferred(self, now_s: float) -> None:
+        """Launch those whose slices are free now, in the order of their plans."""
+        if self.deferred:
+            waiting, self.deferred = self.deferred, []
+            for job in waiting:
+                self._launch(job, now_s)
+
+    def running(self, job: Job, now_s: float) -> None:
+        """Its start is over, or it goes on at another rate."""
+        if job.phase == STARTING:
+            machine.run(job, now_s, self.cluster.rate(job))
+            self.log.row(now_s, Record.RUN, job.index, -1, -1, job.rate)
+        elif job.phase == RUNNING:
+            self.rate_changed(job, self.cluster.rate(job), now_s)
+
+    def rate_changed(self, job: Job, rate: float, now_s: float) -> None:
+        """Same slices, other speed."""
+        machine.change_rate(job, now_s, rate)
+        self.log.row(now_s, Record.RATE, job.index, -1, -1, rate)
+
+
+def on_cluster(job: Job) -> bool:
+    """It holds slices in the books of whoever planned it."""
+    return job.phase in (STARTING, RUNNING)
+

@@ -1,0 +1,79 @@
+"""The way into the queue, shared by all composed schedulers: never-fitting gangs, admission."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rota.core.admission import Admission
+from rota.core.jobs import Job
+from rota.core.plan import Plan
+from rota.core.view import View
+from rota.placement.base import Placement
+
+
+class Gate:
+    """Refuses what can never fit and holds what admission does not want yet."""
+
+    def __init__(self, admission: Admission, placement: Placement) -> None:
+        self.admission = admission
+        self.placement = placement
+        self.open = admission.trivial
+        self.held: list[Job] = []
+        self._never: dict[int, str | None] = {}
+
+    def never(self, job: Job) -> str | None:
+        """Message for a request that can never fit; None if it can."""
+        number = job.shape.number
+        if number not in self._never:
+            self._never[number] = self.placement.never(job.shape)
+        return self._never[number]
+
+    def enter(self, job: Job, view: View, plan: Plan) -> bool:
+        """May this new job join the queue? Otherwise the plan says what happens to it."""
+        number = job.shape.number
+        message = self._never[number] if number in self._never else self.never(job)
+        if message is None:
+            if self.open:
+                return True
+            message = self.admission.refuse(job, view)
+        if message is not None:
+            plan.reject(job, message)
+            return False
+        reason = self.admission.consider(job, view)
+        if reason is not None:
+            plan.hold(job, reason)
+            self.held.append(job)
+            return False
+        self.admission.entered(job)
+        return True
+
+    def leave(self, job: Job) -> None:
+        """A job that had entered is over."""
+        if not self.open:
+            self.admission.left(job)
+
+    def drop(self, job: Job) -> None:
+        """A held job was cancelled."""
+        self.held.remove(job)
+
+    def reconsider(self, view: View, plan: Plan) -> list[Job]:
+        """Held jobs that may enter now, in their order."""
+        entering = []
+        still = []
+        for job in self.held:
+            if self.admission.consider(job, view) is None:
+                self.admission.entered(job)
+                plan.admit(job)
+                entering.append(job)
+            else:
+                still.append(job)
+        self.held = still
+        return entering
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Held jobs and the admission's own state."""
+        return {"held": [job.index for job in self.held], "admission": self.admission.snapshot()}
+
+    def restore(self, view: View, state: Mapping[str, Any]) -> None:
+        """Take the state of `snapshot` up again."""
+        self.held = [view.active[index] for index in state["held"]]
+        self.admission.restore(state["admission"])

@@ -1,0 +1,156 @@
+"""The append-only event log: one flat table, the only output of a run.
+
+Rows go into one flat list of numbers (the cheapest append there is) and are folded into compact
+arrays in chunks, so that memory stays small. Texts are sparse and kept apart by row number.
+"""
+
+import os
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rota.core.allocation import Allocation
+from rota.core.events import Record
+from rota.core.jobs import Shape
+from rota.core.topology import Topology
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA_VERSION = 1
+WIDTH = 6  # time_s, event, job, ref, other, value
+CHUNK = WIDTH * 200_000
+
+
+class Log:
+    """Rows of (time_s, event, job, ref, other, value) and, for some, a text."""
+
+    def __init__(self) -> None:
+        self.rows: list[float] = []
+        self._packed = array("d")
+        self.texts: dict[int, str] = {}
+        self.names: list[str] = []  # texts of SUBMIT rows, in their order
+        self._allocations: dict[Allocation, int] = {}
+        self._next_allocation = 0
+        self.tenants: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return (len(self._packed) + len(self.rows)) // WIDTH
+
+    def row(  # noqa: PLR0913 - the columns
+        self, time_s: float, event: int, job: int = -1, ref: int = -1, other: int = -1,
+        value: float = 0.0,
+    ) -> None:  # fmt: skip
+        """Append a row."""
+        self.rows += (time_s, event, job, ref, other, value)
+
+    def text(self, text: str) -> None:
+        """Attach a text to the last row."""
+        self.texts[len(self) - 1] = text
+
+    def pack(self) -> None:
+        """Fold the rows so far into a compact array."""
+        self._packed.fromlist(self.rows)
+        self.rows.clear()
+
+    # --- definitions: numbers that later rows refer to ---------------------------------------------------
+
+    def topology(self, topology: Topology) -> None:
+        """Define every vertex above the devices."""
+        for vertex in topology.vertices:
+            if vertex.level != "gpu":
+                self.row(0.0, Record.VERTEX, -1, vertex.id, vertex.parent, vertex.gpus)
+                self.text(f"{vertex.level}:{vertex.name}")
+
+    def shape(self, time_s: float, shape: Shape) -> None:
+        """Define a request shape."""
+        self.row(time_s, Record.SHAPE, -1, shape.number, -1, shape.gpus)
+        self.text(shape.describe())
+
+    def tenant(self, time_s: float, name: str) -> int:
+        """The number of a tenant, defined when first seen."""
+        number = self.tenants.get(name)
+        if number is None:
+            number = self.tenants[name] = len(self.tenants)
+            self.row(time_s, Record.TENANT, -1, number)
+            self.text(name)
+        return number
+
+    def allocation(self, time_s: float, allocation: Allocation) -> int:
+        """The number of an allocation, defined when first seen."""
+        number = allocation.id
+        if number < 0:
+            known = self._allocations.get(allocation)
+            if known is not None:
+                allocation.id = known
+                return known
+            number = allocation.id = self._next_allocation
+            self._next_allocation += 1
+            self._allocations[allocation] = number
+            for vertex, amount in allocation.slices:
+                self.row(time_s, Record.ALLOCATION, -1, number, vertex, amount)
+        return number
+
+    # --- the finished table --------------------------------------------------------------------------------
+
+    def frame(self) -> "pl.DataFrame":
+        """The log as a table."""
+        import numpy as np  # noqa: PLC0415 - only when a table is asked for
+        import polars as pl  # noqa: PLC0415
+
+        self.pack()
+        table = np.frombuffer(self._packed, dtype=np.float64).reshape(-1, WIDTH)
+        texts = np.full(len(table), None, dtype=object)
+        if self.texts:
+            texts[list(self.texts)] = list(self.texts.values())
+        texts[np.flatnonzero(table[:, 1] == Record.SUBMIT)] = self.names
+        kinds = pl.Enum([record.name.lower() for record in Record])
+        return pl.DataFrame(
+            {
+                "time_s": table[:, 0].copy(),
+                "event": pl.Series(table[:, 1].astype(np.uint8)).cast(kinds),
+                "job": table[:, 2].astype(np.int32),
+                "ref": table[:, 3].astype(np.int32),
+                "other": table[:, 4].astype(np.int32),
+                "value": table[:, 5].copy(),
+                "text": pl.Series(texts, dtype=pl.String),
+            }
+        )
+
+    def write(self, path: Path) -> "pl.DataFrame":
+        """Write the log as Parquet (to a temporary file first) and return the table."""
+        frame = self.frame()
+        part = path.with_name(path.name + ".part")
+        frame.write_parquet(part, compression="zstd", metadata={"rota_schema": str(SCHEMA_VERSION)})
+        os.replace(part, path)
+        return frame
+
+    # --- snapshots -----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, object]:
+        """All rows and definitions as plain data."""
+        self.pack()
+        return {
+            "rows": self._packed.tobytes(),
+            "texts": list(self.texts.items()),
+            "names": self.names,
+            "allocations": [
+                (number, allocation.slices, allocation.extra)
+                for allocation, number in self._allocations.items()
+            ],
+            "tenants": list(self.tenants.items()),
+        }
+
+    def restore(self, state: dict[str, object], allocations: Sequence[Allocation]) -> None:
+        """Take the state of `snapshot` up again; `allocations` are its allocations in order."""
+        self.rows.clear()
+        self._packed = array("d")
+        self._packed.frombytes(bytes(state["rows"]))  # type: ignore[arg-type]  # plain data
+        self.texts = dict(state["texts"])  # type: ignore[call-overload]  # plain data
+        self.names = list(state["names"])  # type: ignore[call-overload]  # plain data
+        self.tenants = dict(state["tenants"])  # type: ignore[call-overload]  # plain data
+        self._allocations = {}
+        for allocation in allocations:
+            self._allocations[allocation] = allocation.id
+        self._next_allocation = len(allocations)

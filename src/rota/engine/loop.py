@@ -1,0 +1,420 @@
+"""The loop: wait for events, update the state, ask the scheduler, carry out its plan."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Protocol
+
+from rota.core import events as ev
+from rota.core import machine
+from rota.core.errors import LivelockError, PolicyError
+from rota.core.events import INF, Event, Record
+from rota.core.jobs import DONE, RUNNING, STARTING, STOPPING, WAITING, Behaviour, Job, JobSpec
+from rota.core.plan import Level, Plan, Wake
+from rota.core.ports import Cluster, Scheduler, Source
+from rota.core.reasons import Reason
+from rota.core.reconcile import reconcile
+from rota.core.tenants import TenantTree
+from rota.core.topology import NODE, Vertex
+from rota.core.view import View
+from rota.engine.arrivals import Arrivals
+from rota.engine.executor import Executor, on_cluster
+from rota.engine.log import CHUNK, Log
+
+R_SUBMIT, R_DONE, R_REASON = int(Record.SUBMIT), int(Record.DONE), int(Record.REASON)
+LIVELOCK = 10_000  # wake-ups at one instant
+
+
+class Checker(Protocol):
+    """Looks at the state after every batch (see `invariants`)."""
+
+    def after(self, engine: "Engine", events: list[Event], plan: Plan | None) -> None:
+        """Raise InvariantError if something does not hold."""
+        ...
+
+
+class Engine:
+    """One scheduler on one cluster. The clock is the cluster's."""
+
+    def __init__(  # noqa: PLR0913 - the parts of a run
+        self,
+        cluster: Cluster,
+        scheduler: Scheduler,
+        source: Source,
+        *,
+        tenants: TenantTree | None = None,
+        wake: Wake | None = None,
+        first_task: int = 1 << 24,
+        belief: Callable[[int], float] | None = None,
+        checker: Checker | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.scheduler = scheduler
+        self.source = source
+        self.log = Log()
+        self.view = View(cluster.topology, tenants or TenantTree())
+        self.view.knowledge = scheduler.knowledge
+        self.arrivals = Arrivals(scheduler.knowledge, first_task, belief)
+        self.executor = Executor(cluster, self.view, self.log, trusted=scheduler.trusted)
+        self.checker = checker
+        self.fixed_wake = wake  # rounds imposed from outside win over the scheduler's wishes
+        self.wake = wake or scheduler.wake
+        self.events = 0
+        self.decisions = 0
+        self.backlog: list[Event] = []
+        self.timers: list[tuple[float, int, Job, int]] = []
+        self.sequence = 0
+        self._still_s = -INF
+        self._still = 0
+        self._known_shapes = 0
+        self.log.topology(cluster.topology)
+
+    # --- running --------------------------------------------------------------------------------------------
+
+    def run(self, until_s: float = INF) -> None:
+        """Process everything up to `until_s`, or until nothing can happen any more."""
+        advance = self.advance
+        while advance(until_s):
+            pass
+
+    def advance(self, until_s: float = INF) -> bool:
+        """One batch of simultaneous events; False when there is none (up to `until_s`)."""
+        timers = self.timers
+        while timers and timers[0][3] != timers[0][2].epoch:
+            heappop(timers)
+        arrival_s = self.source.next_s
+        wake = self.wake
+        horizon_s = self._wake_s() if wake.every_s else wake.at_s
+        if arrival_s < horizon_s:
+            horizon_s = arrival_s
+        if timers and timers[0][0] < horizon_s:
+            horizon_s = timers[0][0]
+        events = self.cluster.poll(horizon_s if horizon_s < until_s else until_s)
+        now_s = self.cluster.now_s
+        if not events and (horizon_s > until_s or horizon_s == INF):
+            return False
+        view = self.view
+        view.now_s = now_s
+        view.version += 1
+        if events:
+            events = self._happened(events, now_s)
+        if arrival_s <= now_s:
+            self._arrive(events, now_s)
+        while timers and timers[0][0] <= now_s:
+            _, sequence, job, epoch = heappop(timers)
+            if epoch == job.epoch:
+                events.append((now_s, ev.LEVEL, sequence, job, epoch))
+        self.events += len(events)
+        if (wake.on is not None or wake.at_s <= now_s) and self._asleep(events, now_s):
+            self.backlog += events
+            if self.checker is not None:
+                self.checker.after(self, events, None)
+            return True
+        if self.backlog:
+            events = self.backlog + events
+            self.backlog = []
+        self.decisions += 1
+        plan = self.scheduler.step(view, events)
+        if plan is not None:
+            self._carry_out(plan, now_s)
+        if self.checker is not None:
+            self.checker.after(self, events, plan)
+        if len(self.log.rows) > CHUNK:
+            self.log.pack()
+        return True
+
+    def finish(self) -> None:
+        """Close the log."""
+        self.log.row(self.view.now_s, Record.END, -1, self.events, self.decisions, 0.0)
+
+    # --- when to ask ----------------------------------------------------------------------------------------
+
+    def _wake_s(self) -> float:
+        wake = self.wake
+        at_s = wake.at_s
+        if wake.every_s and (self.view.active or self.backlog):
+            at_s = min(at_s, self._boundary_s(self.view.now_s))
+        return at_s
+
+    def _boundary_s(self, now_s: float) -> float:
+        every_s = self.wake.every_s
+        return (now_s // every_s + 1) * every_s
+
+    def _asleep(self, events: list[Event], now_s: float) -> bool:
+        """Does nothing in this batch meet the wake condition?"""
+        wake = self.wake
+        if wake.at_s <= now_s:
+            self._refuse_livelock(now_s)
+            self.wake = Wake(wake.on, INF, wake.every_s)
+            events.append((now_s, ev.TIMER, 0, None, 0))
+            return False
+        if wake.on is None:
+            return False
+        if wake.every_s and now_s % wake.every_s == 0.0:
+            return False
+        return not any(event[1] in wake.on or event[1] == ev.LEVEL for event in events)
+
+    def _refuse_livelock(self, now_s: float) -> None:
+        if now_s != self._still_s:
+            self._still_s, self._still = now_s, 0
+        self._still += 1
+        if self._still > LIVELOCK:
+            raise LivelockError(
+                f"scheduler {self.scheduler.name!r} asked {LIVELOCK} times to be woken at "
+                f"{now_s:g} s: its plan must wake at a later time"
+            )
+
+    # --- what happened --------------------------------------------------------------------------------------
+
+    def _happened(self, events: list[Event], now_s: float) -> list[Event]:
+        """Drive the jobs' state machine; returns what the scheduler has to know."""
+        passed: list[Event] = []
+        for event in events:
+            kind = event[1]
+            subject = event[3]
+            if kind == ev.JOB_DONE:
+                machine.finish(subject, now_s)
+                self.log.rows += (now_s, R_DONE, subject.index, -1, -1, 0.0)
+                self._over(subject, passed, held=True)
+                passed.append(event)
+            elif kind == ev.JOB_RUNNING:
+                self.executor.running(subject, now_s)
+                passed.append(event)
+            elif kind == ev.JOB_STOPPED:
+                if self.executor.stopped(subject, now_s):
+                    passed.append(event)
+            elif kind == ev.JOB_FAILED:
+                machine.fail(subject, now_s)
+                self.log.row(now_s, Record.FAILED, subject.index)
+                self._over(subject, passed, held=True)
+                passed.append(event)
+            elif kind in (ev.NODE_DOWN, ev.NODE_UP):
+                passed.append(event)
+                self._node_changed(subject, passed, now_s, up=kind == ev.NODE_UP)
+            else:
+                passed.append(event)
+        if self.executor.deferred:
+            self.executor.launch_deferred(now_s)
+        return passed
+
+    def _over(self, job: Job, passed: list[Event], *, held: bool) -> None:
+        """Book-keeping for a job that will never run again."""
+        job.version = self.view.version
+        self.view.active.pop(job.index, None)
+        self.view.record_finished(job)
+        self.executor.ended(job, held=held)
+        if self.arrivals.waiting_for:
+            self._resolve_dependants(job, passed)
+        if job.parent is not None and not job.parent.terminal:
+            self._end_parent(job)
+
+    def _end_parent(self, task: Job) -> None:
+        """A non-gang job is over when its last task is."""
+        parent = task.parent
+        family = task.group
+        if parent is None or family is None or not all(t.terminal for t in family.members):
+            return
+        now_s = self.view.now_s
+        done = all(t.phase == DONE for t in family.members)
+        parent.phase, parent.end_s = (DONE if done else task.phase), now_s
+        kind = {True: Record.DONE, False: Record.FAILED}[done]
+        self.log.row(now_s, kind, parent.index)
+
+    def _resolve_dependants(self, job: Job, passed: list[Event]) -> None:
+        now_s = self.view.now_s
+        for dependant in self.arrivals.released_by(job):
+            if dependant.terminal:
+                continue
+            if job.phase != DONE:
+                self._reject(dependant, f"depends on job {job.id}, which did not finish")
+            elif not self.arrivals.blockers(dependant):
+                machine.admit(dependant)
+                self.log.row(now_s, Record.ADMITTED, dependant.index)
+                passed.append(self._event(ev.JOB_SUBMIT, dependant))
+
+    def _event(self, kind: int, subject: Job) -> Event:
+        self.sequence += 1
+        return (self.view.now_s, kind, self.sequence, subject, subject.epoch)
+
+    def _node_changed(
+        self, node: Vertex, passed: list[Event], now_s: float, *, up: bool
+    ) -> None:
+        if node.up == up:
+            return
+        node.up = up
+        self.view.up_gpus += node.gpus if up else -node.gpus
+        self.log.row(now_s, Record.NODE_UP if up else Record.NODE_DOWN, -1, node.id)
+        if not up:
+            for job in self._hit(node):
+                self.executor.evicted(job, node.id, now_s)
+                passed.append(self._event(ev.JOB_EVICTED, job))
+
+    def _hit(self, node: Vertex) -> list[Job]:
+        """Jobs on the node. A pool has no nodes: there the latest starters go until the rest fits."""
+        vertices = self.view.topology.vertices
+        running = [job for job in self.view.active.values() if on_cluster(job)]
+        hit = [
+            job for job in running if any(vertices[v].node == node.id for v in job.allocation.vertices)
+        ]
+        for pool in self.view.topology.pools:
+            users = [job for job in running if pool.id in job.allocation.vertices]
+            if not users or (pool.gpu_type and pool.gpu_type != node.gpu_type):
+                continue
+            room = sum(
+                n.gpus
+                for n in self.view.topology.nodes
+                if n.up and (not pool.gpu_type or n.gpu_type == pool.gpu_type)
+            )
+            used = sum(dict(job.allocation.slices)[pool.id] for job in users)
+            for job in sorted(users, key=lambda j: (j.start_s, j.index), reverse=True):
+                if used <= room:
+                    break
+                used -= dict(job.allocation.slices)[pool.id]
+                hit.append(job)
+        return hit
+
+    def _arrive(self, events: list[Event], now_s: float) -> None:
+        log = self.log
+        view = self.view
+        shapes = self.arrivals.shapes
+        for index, spec, behaviour in self.source.take(now_s):
+            job = self.arrivals.simple(index, spec, behaviour)
+            if job is None:
+                self._submit_complex(index, spec, behaviour, events)
+                continue
+            if self._known_shapes < len(shapes):
+                self._define_shapes()
+            tenant = log.tenants.get(spec.tenant)
+            if tenant is None:
+                tenant = log.tenant(now_s, spec.tenant)
+            log.rows += (now_s, R_SUBMIT, index, job.shape.number, tenant, job.gpus)
+            log.names.append(spec.id)
+            job.version = view.version
+            view.active[index] = job
+            self.sequence += 1
+            events.append((now_s, ev.JOB_SUBMIT, self.sequence, job, 0))
+
+    def _define_shapes(self) -> None:
+        for shape in self.arrivals.shapes[self._known_shapes :]:
+            self.log.shape(self.view.now_s, shape)
+        self._known_shapes = len(self.arrivals.shapes)
+
+    def _submit_complex(
+        self, index: int, spec: JobSpec, behaviour: Behaviour, events: list[Event]
+    ) -> None:
+        """A member of a group, the tasks of a non-gang job, or a job with dependencies."""
+        now_s = self.view.now_s
+        log = self.log
+        whole, *tasks = self.arrivals.make(index, spec, behaviour)
+        self._define_shapes()
+        tenant = log.tenant(now_s, spec.tenant)
+        log.rows += (now_s, R_SUBMIT, index, whole.shape.number, tenant, whole.gpus)
+        log.names.append(spec.id)
+        for task in tasks:
+            log.row(now_s, Record.TASK, task.index, task.shape.number, whole.index, task.gpus)
+        self.arrivals.by_id[spec.id] = whole
+        for job in tasks or [whole]:
+            job.version = self.view.version
+            self.view.active[job.index] = job
+            blockers = self.arrivals.blockers(job)
+            if blockers:
+                machine.hold(job)
+                self.arrivals.await_all(job, blockers)
+                log.row(now_s, Record.HELD, job.index, -1, -1, Reason.DEPENDENCY)
+            else:
+                events.append(self._event(ev.JOB_SUBMIT, job))
+
+    # --- what to do -----------------------------------------------------------------------------------------
+
+    def _carry_out(self, plan: Plan, now_s: float) -> None:
+        log = self.log
+        if plan.rejects:
+            for job, message in plan.rejects:
+                self._reject(job, message)
+        if plan.holds or plan.admits:
+            self._gate(plan, now_s)
+        if plan.starts or plan.stops:
+            self.executor.execute(reconcile(plan, self.view.version))
+        if plan.cancels:
+            self._cancel(plan, now_s)
+        for number, reason, head in plan.shape_reasons:
+            head_index = head.index if head is not None else -1
+            log.rows += (now_s, R_REASON, head_index, number, -1, reason)
+        if plan.reasons:
+            self._explain(plan, now_s)
+        if not self.cluster.frictionless:
+            for job, rate in self.cluster.rerated():
+                self.executor.rate_changed(job, rate, now_s)
+        for at_s, job in self.scheduler.settle(self.view, plan):
+            self.sequence += 1
+            heappush(self.timers, (at_s, self.sequence, job, job.epoch))
+        if plan.levels:
+            for level in plan.levels:
+                self._watch(level, now_s)
+        if plan.wake is not None and self.fixed_wake is None:
+            self.wake = plan.wake
+
+    def _reject(self, job: Job, message: str) -> None:
+        machine.reject(job, self.view.now_s)
+        self.log.row(self.view.now_s, Record.REJECTED, job.index)
+        self.log.text(message)
+        self._over(job, self.backlog, held=False)
+
+    def _gate(self, plan: Plan, now_s: float) -> None:
+        for job, reason in plan.holds:
+            machine.hold(job)
+            self.log.row(now_s, Record.HELD, job.index, -1, -1, reason)
+        for job in plan.admits:
+            machine.admit(job)
+            self.log.row(now_s, Record.ADMITTED, job.index)
+
+    def _cancel(self, plan: Plan, now_s: float) -> None:
+        for job, cause in plan.cancels:
+            if not job.terminal:
+                self.cancel(job, cause, now_s)
+
+    def cancel(self, job: Job, cause: Job | None, now_s: float) -> None:
+        """End a job for good; the scheduler learns of it with the next events."""
+        held = job.phase in (STARTING, RUNNING, STOPPING)
+        machine.cancel(job, now_s)
+        self.log.row(now_s, Record.CANCELLED, job.index, -1, cause.index if cause else -1)
+        self._over(job, self.backlog, held=held)
+        self.backlog.append(self._event(ev.JOB_CANCELLED, job))
+        self.wake = Wake(self.wake.on, now_s, self.wake.every_s)
+
+    def _explain(self, plan: Plan, now_s: float) -> None:
+        for job, reason in plan.reasons:
+            if job.reason != reason and job.phase == WAITING:
+                job.reason = int(reason)
+                self.log.row(now_s, Record.REASON, job.index, -1, -1, reason)
+
+    def _watch(self, level: Level, now_s: float) -> None:
+        job = level.job
+        at_s = level_time(level, now_s)
+        if at_s < INF:
+            self.sequence += 1
+            heappush(self.timers, (at_s, self.sequence, job, job.epoch))
+
+
+def level_time(level: Level, now_s: float) -> float:
+    """When the quantity reaches the value if nothing changes; inf if never."""
+    job, value = level.job, level.value
+    going = job.phase == RUNNING
+    if level.quantity == "service":
+        have, speed = job.attained_gpu_s(now_s), job.held_gpus if going else 0.0
+    elif level.quantity == "executed":
+        have, speed = job.executed_s(now_s), 1.0 if going else 0.0
+    elif level.quantity == "progress":
+        have = 1.0 - job.left_at(now_s) / job.work
+        speed = job.rate / job.work if going else 0.0
+    elif level.quantity == "waiting":
+        have, speed = job.waiting_s(now_s), 0.0 if going else 1.0
+    else:
+        raise PolicyError(
+            f"unknown quantity {level.quantity!r} to watch: service, executed, progress or waiting"
+        )
+    if have >= value:
+        return INF
+    return now_s + (value - have) / speed if speed else INF
+
+
+__all__ = ["NODE", "Checker", "Engine", "level_time"]

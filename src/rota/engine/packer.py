@@ -1,0 +1,256 @@
+"""Greedy filling in key order, looking only at what an event can have changed.
+
+Four facts make it exact and fast: (1) only the head of each shape can be first to fit; (2) keys of
+running jobs keep their order within a slope; (3) a head fits if and only if it fits after removing
+running jobs of lower rank, found by walking from the worst up; (4) a head that failed keeps failing
+until something is freed or loses rank.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from typing import Any
+
+from rota.core.allocation import NOTHING
+from rota.core.jobs import Job
+from rota.core.plan import Plan
+from rota.core.reasons import Reason
+from rota.engine.index import Index, WaitEntry
+from rota.placement.base import Placement
+
+UNTOUCHED, DISPLACED, PLACED = 0, 1, 2  # values of job.mark during a scan
+CAPACITY = int(Reason.CAPACITY)
+FRAGMENTATION = int(Reason.FRAGMENTATION)
+
+NOBODY: tuple[Any, int] = (None, -1)
+
+Heads = list[tuple[Any, int, int]]  # key, job index, shape number
+
+
+class Packer:
+    """Plans starts and stops; changes index and placement as it goes."""
+
+    def __init__(self, placement: Placement, *, preemptive: bool, strict: bool) -> None:
+        self.placement = placement
+        self.preemptive = preemptive
+        self.strict = strict
+        self.index = Index()
+        self.blame: dict[int, int] = {}  # shape -> reason of its head, while there is one
+        self._failed: dict[int, int] = {}  # shape -> index of the head known not to fit
+        self._emptied = False  # a blamed shape may have lost its last waiting job
+        self.examined = 0
+
+    def forget_failures(self) -> None:
+        """Capacity appeared or keys changed in bulk: look at every head again."""
+        self._failed.clear()
+        self._emptied = True
+
+    def pack(
+        self, plan: Plan, now_s: float, shapes: set[int], dirty: set[int], *, everything: bool
+    ) -> None:
+        """Fill the cluster. `shapes`: those with a new head; `everything`: something was freed."""
+        waiting = self.index.waiting
+        heads: Heads = []
+        self._nominate(plan, now_s, waiting if everything else shapes, heads)
+        if heads:
+            if self.preemptive:
+                self._scan_preempting(plan, now_s, heads, dirty)
+            else:
+                self._scan(plan, heads)
+        if self._emptied:
+            self._clear_blame(plan)
+
+    def _nominate(
+        self, plan: Plan, now_s: float, numbers: Iterable[int], heads: Heads
+    ) -> None:
+        """Add the heads of these shapes, without those that fail whatever happens in this scan."""
+        waiting = self.index.waiting
+        free = self.placement.free
+        skipping = not self.strict
+        worst: tuple[Any, int] | None = None
+        for number in numbers:
+            heap = waiting[number]
+            if not heap:
+                continue
+            key, index, _, job = heap[0]
+            if job.gpus > free and skipping:
+                if worst is None:
+                    worst = self._worst_running(now_s) if self.preemptive else NOBODY
+                if worst is NOBODY or key > worst[0] or (key == worst[0] and index > worst[1]):
+                    # no room, and nobody below it who could make room
+                    if self.blame.get(number, 0) != CAPACITY:
+                        self._blame_head(plan, job)
+                    continue
+            heappush(heads, (key, index, number))
+
+    def _worst_running(self, now_s: float) -> tuple[Any, int]:
+        """Rank of the running job that would be displaced first."""
+        worst = NOBODY
+        for slope, entries in self.index.running.items():
+            if entries:
+                vkey, index, _ = entries[-1]
+                rank = (vkey + slope * now_s if slope else vkey), index
+                if worst is NOBODY or rank > worst:
+                    worst = rank
+        return worst
+
+    def _scan(self, plan: Plan, heads: Heads) -> None:
+        """Without preemption: whoever fits starts."""
+        index = self.index
+        waiting = index.waiting
+        placement = self.placement
+        pooled = placement.pooled
+        starts = plan.starts
+        while heads:
+            number = heappop(heads)[2]
+            heap = waiting[number]
+            job = heap[0][3]
+            self.examined += 1
+            if job.gpus <= placement.free and (pooled or placement.fits(job.shape)):
+                index.pop_waiting(heap)
+                starts.append((job, placement.take(job)))
+                if heap:
+                    heappush(heads, (heap[0][0], heap[0][1], number))
+                else:
+                    self._emptied = True
+            else:
+                self._blame_head(plan, job)
+                if self.strict:
+                    return
+
+    def _scan_preempting(
+        self, plan: Plan, now_s: float, heads: Heads, dirty: set[int]
+    ) -> None:
+        waiting = self.index.waiting
+        placement = self.placement
+        failed = self._failed
+        pooled = placement.pooled
+        moved: list[Job] = []
+        dead: set[int] = set()
+        room = placement.free  # heads that were passed over need more than this
+        while heads:
+            _, first, number = heappop(heads)
+            heap = waiting[number]
+            if number in dead or not heap or heap[0][1] != first:  # superseded
+                continue
+            job = heap[0][3]
+            self.examined += 1
+            if job.gpus <= placement.free and (pooled or placement.fits(job.shape)):
+                failed.pop(number, None)
+                self._start(job, heap, now_s, moved)
+                if heap:
+                    heappush(heads, (heap[0][0], heap[0][1], number))
+            elif self._may_displace(job, now_s, dirty) and placement.walk(
+                job.shape, self._lower(job, now_s)
+            ):
+                failed.pop(number, None)
+                again = self._displace(plan, job, now_s, moved, dirty)
+                self._start(job, heap, now_s, moved)
+                if not pooled or placement.free > room:
+                    # what the victims leave over may serve any shape that has not failed yet
+                    room = placement.free
+                    again = waiting.keys() - dead
+                again.add(number)
+                self._nominate(plan, now_s, sorted(again), heads)
+            else:
+                failed[number] = first
+                dead.add(number)
+                reason = CAPACITY if placement.free < job.gpus else FRAGMENTATION
+                if self.blame.get(number, 0) != reason:
+                    self._blame_head(plan, job)
+                if self.strict:
+                    break
+        self._net(plan, moved)
+
+    def _may_displace(self, job: Job, now_s: float, dirty: set[int]) -> bool:
+        """False if it is certain that the head, which failed before, fails again."""
+        return (
+            not self.placement.filters
+            or self._failed.get(job.shape.number, -1) != job.index
+            or self.placement.maybe(job, now_s, dirty)
+        )
+
+    def _lower(self, job: Job, now_s: float) -> Iterator[Job]:
+        """Running jobs of lower rank, from the worst up."""
+        key, number = job.key, job.index
+        runs = self.index.running
+        if len(runs) == 1:
+            for slope, entries in runs.items():
+                drift = slope * now_s
+                for vkey, index, other in reversed(entries):
+                    rank = vkey + drift if slope else vkey
+                    if rank < key or (rank == key and index < number):
+                        return
+                    yield other
+            return
+        for rank, index, other in self.index.lowest_first(now_s):
+            if rank < key or (rank == key and index < number):
+                return
+            yield other
+
+    def _displace(
+        self, plan: Plan, winner: Job, now_s: float, moved: list[Job], dirty: set[int]
+    ) -> set[int]:
+        """Victims return to the queue; returns their shapes, to be looked at again in this scan."""
+        index = self.index
+        placement = self.placement
+        if plan.causes is None:
+            plan.causes = {}
+        shapes: set[int] = set()
+        for victim in placement.victims():
+            placement.give(victim, victim.allocation)
+            if placement.filters:
+                dirty.update(victim.allocation.vertices)
+            index.drop_running(victim)
+            if victim.slope:
+                victim.key = victim.vkey + victim.slope * now_s
+            if victim.mark == UNTOUCHED:
+                victim.before = victim.allocation
+                moved.append(victim)
+            victim.mark = DISPLACED
+            plan.causes[victim.index] = winner
+            index.push_waiting(victim)
+            shapes.add(victim.shape.number)
+        return shapes
+
+    def _start(self, job: Job, heap: list[WaitEntry], now_s: float, moved: list[Job]) -> None:
+        index = self.index
+        index.pop_waiting(heap)
+        if not heap:
+            self._emptied = True
+        if job.mark == UNTOUCHED:
+            job.before = NOTHING
+            moved.append(job)
+        job.mark = PLACED
+        job.allocation = self.placement.take(job)
+        index.push_running(job, now_s)
+
+    def _net(self, plan: Plan, moved: list[Job]) -> None:
+        """Displaced and placed again on the same slices is nothing; elsewhere it is a move."""
+        for job in moved:
+            if job.mark == PLACED:
+                if job.before is NOTHING:
+                    plan.starts.append((job, job.allocation))
+                elif job.allocation != job.before:
+                    allocation, job.allocation = job.allocation, job.before
+                    plan.starts.append((job, allocation))
+            elif job.before is not NOTHING:
+                plan.stops.append(job)
+            job.mark = UNTOUCHED
+
+    def _blame_head(self, plan: Plan, job: Job) -> None:
+        number = job.shape.number
+        reason = CAPACITY if self.placement.free < job.gpus else FRAGMENTATION
+        if self.blame.get(number, 0) != reason:
+            self.blame[number] = reason
+            plan.shape_reasons.append((number, reason, job))
+            if self.strict:
+                for other in [n for n in self.blame if n != number]:
+                    del self.blame[other]
+                    plan.shape_reasons.append((other, 0, None))
+
+    def _clear_blame(self, plan: Plan) -> None:
+        self._emptied = False
+        waiting = self.index.waiting
+        for number in [n for n in self.blame if not waiting[n]]:
+            del self.blame[number]
+            plan.shape_reasons.append((number, 0, None))

@@ -1,0 +1,266 @@
+"""The fast door: a scheduler made of a priority policy, a placement and an admission."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rota.core import events as ev
+from rota.core.admission import Admission
+from rota.core.events import INF, Event
+from rota.core.jobs import RUNNING, STARTING, STOPPING, WAITING, Job
+from rota.core.plan import ON_EVERY_EVENT, Plan
+from rota.core.policy import PriorityPolicy
+from rota.core.view import View
+from rota.engine.index import IN_QUEUE, ON_CLUSTER
+from rota.engine.intake import Gate
+from rota.engine.packer import Packer
+from rota.placement.base import Placement
+
+Timers = list[tuple[float, Job]]
+
+
+class PriorityScheduler:
+    """Keeps jobs in key order and packs after every batch of events that can change something."""
+
+    def __init__(
+        self,
+        policy: PriorityPolicy[Any],
+        placement: Placement,
+        admission: Admission,
+        *,
+        frictionless: bool = False,
+    ) -> None:
+        kind = type(policy)
+        self.name = policy.name
+        self.trusted = True  # the placement keeps the books: plans need no second check
+        self.policy = policy
+        self.placement = placement
+        self.knowledge = policy.knowledge
+        self.wake = ON_EVERY_EVENT
+        self.gate = Gate(admission, placement)
+        self.packer = Packer(placement, preemptive=policy.preemptive, strict=policy.strict)
+        self._preemptive = policy.preemptive
+        self._jumps = kind.next_change is not PriorityPolicy.next_change
+        self._learns = kind.finished is not PriorityPolicy.finished
+        self._drifts = kind.slope is not PriorityPolicy.slope
+        self._settles = policy.preemptive and not (
+            frictionless and not self._jumps and not policy.state_key
+        )
+        self._revision = policy.revision
+        self._again: list[Job] = []  # running jobs that changed level: keyed again after the scan
+
+    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+        """Update the queues, then pack if anything can have changed."""
+        now_s = view.now_s
+        index = self.packer.index
+        plan = Plan(view.version)
+        dirty: set[int] = set()
+        shapes: set[int] = set()
+        freed = False
+        blocked = self.packer.strict and index.waiting_count > 0
+        for event in events:
+            kind = event[1]
+            job = event[3]
+            if kind == ev.JOB_SUBMIT:
+                if self.gate.enter(job, view, plan):
+                    job.key = self.policy.key(job, now_s)
+                    if self._drifts:
+                        job.slope = self.policy.slope(job)
+                    heap = index.push_waiting(job)
+                    if not blocked and heap[0][3] is job:
+                        shapes.add(job.shape.number)
+            elif kind == ev.JOB_DONE:
+                self._gone(job, dirty, now_s)
+                freed = True
+            elif kind == ev.LEVEL:
+                freed |= self._relevel(job, dirty, now_s)
+            elif kind != ev.TIMER:
+                freed |= self._other(kind, job, dirty, now_s)
+        if freed and self.gate.held:
+            for job in self.gate.reconsider(view, plan):
+                self._queue(job, now_s)
+                shapes.add(job.shape.number)
+        if self.policy.revision != self._revision:
+            self._rekey_all(now_s)
+            freed = True
+        if (freed or shapes) and index.waiting_count:
+            self.packer.pack(plan, now_s, shapes, dirty, everything=freed)
+        if self._again:
+            self._confirm(now_s)
+        return plan
+
+    # --- events -----------------------------------------------------------------------------------------
+
+    def _queue(self, job: Job, now_s: float) -> list[Any]:
+        job.key = self.policy.key(job, now_s)
+        if self._drifts:
+            job.slope = self.policy.slope(job)
+        return self.packer.index.push_waiting(job)
+
+    def _gone(self, job: Job, dirty: set[int], now_s: float) -> None:
+        allocation = job.allocation
+        if self._preemptive:
+            self.packer.index.drop_running(job)
+            if self.placement.filters:
+                dirty.update(allocation.vertices)
+        self.placement.give(job, allocation)
+        if self._learns:
+            self.policy.finished(job, now_s)
+        if not self.gate.open:
+            self.gate.leave(job)
+
+    def _relevel(self, job: Job, dirty: set[int], now_s: float) -> bool:
+        index = self.packer.index
+        if job.queue == ON_CLUSTER:
+            index.drop_running(job)
+            job.key = self.policy.key(job, now_s)
+            index.push_running(job, now_s)
+            dirty.update(job.allocation.vertices)
+            self._again.append(job)
+            return True
+        if job.queue == IN_QUEUE:
+            index.drop_waiting(job)
+            self._queue(job, now_s)
+            self._again.append(job)
+            self.packer.forget_failures()
+            return True
+        return False
+
+    def _other(self, kind: int, subject: Any, dirty: set[int], now_s: float) -> bool:
+        """The rarer kinds; True if something was freed or lost rank."""
+        if kind == ev.JOB_RUNNING:
+            return self._reanchor(subject, now_s)
+        if kind == ev.JOB_STOPPED:
+            self._queue(subject, now_s)
+            return True
+        if kind == ev.JOB_EVICTED:
+            self._release(subject)
+            self._queue(subject, now_s)
+            return True
+        if kind in (ev.NODE_DOWN, ev.NODE_UP):
+            self.placement.set_node(subject, up=kind == ev.NODE_UP)
+            self.packer.forget_failures()
+            return True
+        if kind in (ev.JOB_FAILED, ev.JOB_CANCELLED):
+            dirty.update(subject.allocation.vertices)
+            self._over(subject)
+            return True
+        return False
+
+    def _release(self, job: Job) -> None:
+        if job.queue == ON_CLUSTER:
+            self.packer.index.drop_running(job)
+        self.placement.give(job, job.allocation)
+        self.packer.forget_failures()
+
+    def _over(self, job: Job) -> None:
+        """A job ended otherwise than by finishing."""
+        if job in self.gate.held:
+            self.gate.drop(job)
+            return
+        if job.queue == IN_QUEUE:
+            self.packer.index.drop_waiting(job)
+        elif job.started:
+            self._release(job)
+        self.gate.leave(job)
+
+    def _reanchor(self, job: Job, now_s: float) -> bool:
+        """Its start is over, or its rate changed: from now on the key drifts differently."""
+        if job.queue != ON_CLUSTER:
+            return False
+        self.packer.index.drop_running(job)
+        self._rekey_running(job, now_s)
+        self._again.append(job)
+        return False
+
+    def _rekey_running(self, job: Job, now_s: float) -> None:
+        job.key = self.policy.key(job, now_s)
+        job.slope = self.policy.slope(job) if self._drifts and job.phase == RUNNING else 0.0
+        self.packer.index.push_running(job, now_s)
+
+    def _rekey_all(self, now_s: float) -> None:
+        self._revision = self.policy.revision
+        index = self.packer.index
+        for job in list(index.jobs()):
+            if job.queue == IN_QUEUE:
+                index.drop_waiting(job)
+                self._queue(job, now_s)
+            else:
+                index.drop_running(job)
+                self._rekey_running(job, now_s)
+            self._again.append(job)
+        self.packer.forget_failures()
+
+    def _confirm(self, now_s: float) -> None:
+        """Running jobs whose level changed and that were kept may rank differently as kept ones."""
+        if self.policy.state_key:
+            for job in self._again:
+                if job.queue == ON_CLUSTER and job.phase == RUNNING:
+                    self.packer.index.drop_running(job)
+                    self._rekey_running(job, now_s)
+
+    # --- after the plan was carried out -------------------------------------------------------------------
+
+    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:
+        """Key again what the change affected; say when keys will jump."""
+        now_s = view.now_s
+        if not self._settles:
+            return ()
+        timers: Timers = []
+        state_key = self.policy.state_key
+        for job, _ in plan.starts:
+            if state_key or job.since_s != now_s or (self._drifts and job.rate != 1.0):
+                self.packer.index.drop_running(job)
+                self._rekey_running(job, now_s)
+            if self._jumps and job.phase == RUNNING:
+                self._arm(job, now_s, timers)
+        for job in plan.stops:
+            self._requeue_stopped(job, now_s)
+            if self._jumps and job.phase == WAITING:
+                self._arm(job, now_s, timers)
+        for job in self._again:
+            if self._jumps and job.phase in (RUNNING, WAITING):
+                self._arm(job, now_s, timers)
+        self._again.clear()
+        return timers
+
+    def _requeue_stopped(self, job: Job, now_s: float) -> None:
+        index = self.packer.index
+        if job.phase == STOPPING:  # it comes back with JOB_STOPPED
+            index.drop_waiting(job)
+            return
+        key = self.policy.key(job, now_s)
+        if key != job.key:
+            index.drop_waiting(job)
+            job.key = key
+            index.push_waiting(job)
+            self.packer.forget_failures()
+
+    def _arm(self, job: Job, now_s: float, timers: Timers) -> None:
+        at_s = self.policy.next_change(job, now_s)
+        if at_s < INF:
+            timers.append((at_s, job))
+
+    # --- state --------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Everything that the jobs themselves do not carry."""
+        return {
+            "policy": self.policy.snapshot(),
+            "gate": self.gate.snapshot(),
+            "blame": sorted(self.packer.blame.items()),
+        }
+
+    def restore(self, view: View, state: Mapping[str, Any]) -> None:
+        """Rebuild queues and placement from the jobs."""
+        self.policy.restore(state["policy"])
+        self._revision = self.policy.revision
+        self.gate.restore(view, state["gate"])
+        self.packer.blame = dict(state["blame"])
+        index = self.packer.index
+        for job in view.active.values():
+            if job.phase == WAITING:
+                index.push_waiting(job)
+            elif job.phase in (RUNNING, STARTING):  # what is being stopped was given away already
+                self.placement.hold(job, job.allocation)
+                if self._preemptive:
+                    index.insert_running(job)

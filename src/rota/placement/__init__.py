@@ -1,0 +1,1 @@
+"""Where jobs go: pure bookkeeping of free devices, and choices among them."""

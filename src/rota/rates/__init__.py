@@ -1,0 +1,1 @@
+"""How fast a job runs on an allocation, and what changing the allocation costs."""

@@ -1,0 +1,1 @@
+"""The simulated cluster: a virtual clock and exact completion times."""

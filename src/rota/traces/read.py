@@ -1,0 +1,122 @@
+"""Reading a workload in any registered format, named or recognised."""
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from rota.core.errors import OptionError, TraceError
+from rota.core.jobs import JobSpec
+from rota.core.registry import FORMATS, load, names, split
+from rota.core.workload import Quality, Workload
+from rota.traces.formats import Format, Head, first_look
+
+_SURE = 0.5
+
+
+def read_workload(
+    path: str | Path, format_text: str | None = None, *, limit: int | None = None
+) -> Workload:
+    """The jobs of a file, in its order (formats with dates: in the order of submission).
+
+    Args:
+        path: The file.
+        format_text: `name` or `name:key=value,...`; None to recognise the format by the file.
+            Every format knows the option `limit`.
+        limit: Keep only the first jobs.
+
+    Raises:
+        TraceError: The file cannot be read as asked; the message names the place and the remedy.
+        OptionError: The format or one of its options is unknown or has a bad value.
+    """
+    path = Path(path)
+    name, options = split(format_text or "")
+    limits = [] if limit is None else [limit]
+    if "limit" in options:
+        limits.append(_whole(options.pop("limit")))
+    format_ = _load(name) if name else recognise(path)
+    with _no_collections():
+        workload = format_.read(path, options)
+    return _first(workload, limits)
+
+
+def recognise(path: Path) -> Format:
+    """The format that claims the file most surely."""
+    head = first_look(path)
+    claims = {name: _load(name).recognises(head) for name in names(FORMATS)}
+    best = max(claims.values(), default=0.0)
+    winners = [name for name, claim in claims.items() if claim == best]
+    if best < _SURE:
+        raise TraceError(
+            f"{path}: its format is not recognised (it starts with {_start(head)}): "
+            f"name it with --format, known: {', '.join(claims)}"
+        )
+    if len(winners) > 1:
+        raise TraceError(
+            f"{path}: could be of format {' or '.join(winners)}: name one with --format"
+        )
+    return _load(winners[0])
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Pause the cyclic collector: a reader makes many objects and no cycles (it halves the CPU)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _load(name: str) -> Format:
+    found: Format = load(FORMATS, name)
+    return found
+
+
+def _start(head: Head) -> str:
+    if head.columns:
+        return "the columns " + ", ".join(head.columns[:12])
+    return repr(head.text.strip()[:40])
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError as error:
+        raise OptionError(
+            f"limit={text} is not a whole number: give how many jobs to keep"
+        ) from error
+
+
+def _first(workload: Workload, limits: list[int]) -> Workload:
+    if not limits:
+        return workload
+    limit = min(limits)
+    if limit < 1:
+        raise OptionError(f"limit={limit} keeps no job: give 1 or more")
+    if limit >= len(workload):
+        return workload
+    old = workload.quality
+    dropped = {**old.dropped, "beyond the limit": len(workload) - limit}
+    quality = Quality(old.rows, limit, dropped, dict(old.repaired))
+    specs = _without_lost_dependencies(workload.specs[:limit], quality)
+    return Workload(specs, workload.behaviours[:limit], name=workload.name, quality=quality)
+
+
+def _without_lost_dependencies(specs: Sequence[JobSpec], quality: Quality) -> list[JobSpec]:
+    """Nobody waits for a job that was cut off."""
+    known = {spec.id for spec in specs}
+    kept = []
+    for spec in specs:
+        others = tuple(other for other in spec.depends_on if other in known)
+        if others != spec.depends_on:
+            why = "dependency on a job beyond the limit removed"
+            quality.repaired[why] = quality.repaired.get(why, 0) + 1
+            kept.append(msgspec.structs.replace(spec, depends_on=others))
+        else:
+            kept.append(spec)
+    return kept

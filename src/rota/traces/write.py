@@ -1,0 +1,147 @@
+"""Writing a workload as the plain csv (see `plain`): what is written is read back equal."""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn, TypeAlias
+
+from rota.core.errors import OutputError
+from rota.core.events import INF
+from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
+from rota.core.workload import Workload
+from rota.traces.plain import SCHEMA, split_texts
+
+Row: TypeAlias = dict[str, str]
+
+_NEEDS_QUOTES = re.compile('[",\r\n]')
+
+
+def write_workload(workload: Workload, path: str | Path, *, force: bool = False) -> Path:
+    """Write the jobs in their order; the file appears whole or not at all.
+
+    Args:
+        workload: Jobs that ask for one kind of task and whose behaviour is a duration.
+        path: The file; its folder must exist.
+        force: Replace a file that is there.
+
+    Raises:
+        OutputError: The file is there or cannot be written, or csv cannot hold a job.
+    """
+    path = Path(path)
+    if path.exists() and not force:
+        raise OutputError(f"{path}: is there already: choose another name or use --force")
+    rows = list(_rows(workload))
+    used = {column for row in rows for column, text in row.items() if text}
+    columns = [*SCHEMA.required, *(column for column in SCHEMA.optional if column in used)]
+    _replace(path, columns, rows)
+    return path
+
+
+def _replace(path: Path, columns: list[str], rows: list[Row]) -> None:
+    """Write beside the target, then rename: a reader never sees half a file."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            file.write(",".join(columns) + "\n")
+            file.writelines(
+                ",".join([_quoted(row[column]) for column in columns]) + "\n" for row in rows
+            )
+        part.replace(path)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be written ({error.strerror}): its folder must exist and be writable"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _quoted(text: str) -> str:
+    """A cell; the standard writer leaves a lone carriage return bare, which ends the row for readers."""
+    return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
+
+
+def _rows(workload: Workload) -> Iterator[Row]:
+    requests: dict[Request, Row] = {}
+    for spec, behaviour in workload:
+        if spec.request not in requests:
+            requests[spec.request] = _request_cells(spec)
+        yield {**_spec_cells(spec, behaviour), **requests[spec.request]}
+
+
+def _spec_cells(spec: JobSpec, behaviour: Behaviour) -> Row:
+    if behaviour != Behaviour(behaviour.work) or not 0 < behaviour.work < INF:
+        _refuse(spec, "its behaviour is not just a finite duration above 0")
+    return {
+        "job_id": _text(spec, "id", spec.id),
+        "submit_s": number(spec.submit_s),
+        "duration_s": number(behaviour.work),
+        "vc": _text(spec, "tenant", spec.tenant),
+        "user": _text(spec, "user", spec.user),
+        "group": _text(spec, "group", spec.group),
+        "name": _text(spec, "name", spec.name),
+        "model": _text(spec, "model", spec.model),
+        "priority": number(spec.priority) if spec.priority else "",
+        "deadline_s": number(spec.deadline_s),
+        "estimate_s": number(spec.estimate_s),
+        "depends_on": _joined(spec, "depends_on", spec.depends_on, ";"),
+    }
+
+
+def _request_cells(spec: JobSpec) -> Row:
+    request = spec.request
+    group = request.groups[0]
+    gpus = group.count * group.gpus
+    cpus = _total(group, lambda task: task.cpus)
+    mem_gib = _total(group, lambda task: task.mem_gib)
+    again = Request.of(
+        gpus,
+        gpu_types=request.gpu_types,
+        cpus=cpus,
+        mem_gib=mem_gib,
+        gang=request.gang,
+        min_gpus=group.min_count,
+        max_gpus=group.max_count,
+    )
+    if again != request:
+        _refuse(spec, "it asks for more than one kind of task, for labels or for split GPUs")
+    return {
+        "num_gpus": number(gpus),
+        "gpu_type": _joined(spec, "gpu_types", request.gpu_types, "|"),
+        "cpus": number(cpus) if cpus else "",
+        "mem_gib": number(mem_gib) if mem_gib else "",
+        "gang": "" if request.gang else "false",
+        "min_gpus": number(group.min_count) if group.min_count else "",
+        "max_gpus": number(group.max_count) if group.max_count else "",
+    }
+
+
+def number(value: float) -> str:
+    """The shortest text that is read back as the same number; empty for infinity."""
+    if value == INF:
+        return ""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def _total(group: TaskGroup, amount: Callable[[TaskGroup], float]) -> float:
+    """An amount for the whole job that, divided by the tasks, gives exactly theirs."""
+    total = group.count * amount(group)
+    tidy = float(f"{total:.12g}")  # 3 tasks of 0.1 ask for 0.3, not for 0.30000000000000004
+    return tidy if tidy / group.count == amount(group) else total
+
+
+def _text(spec: JobSpec, field: str, text: str) -> str:
+    if text != text.strip() or "\0" in text or (field == "id" and not text):
+        _refuse(spec, f"its {field} {text!r} is empty or has blanks at its ends")
+    return text
+
+
+def _joined(spec: JobSpec, field: str, texts: tuple[str, ...], separator: str) -> str:
+    joined = separator.join(texts)
+    if split_texts(joined, separator) != texts:
+        _refuse(spec, f"its {field} {texts!r} contain {separator!r} or blanks")
+    return joined
+
+
+def _refuse(spec: JobSpec, why: str) -> NoReturn:
+    raise OutputError(f"job {spec.id!r} cannot be written as csv: {why}: change it or leave it out")

@@ -1,0 +1,19 @@
+"""Settings and fixtures of all tests."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+import shared_data
+
+settings.register_profile("dev", max_examples=20, deadline=None)
+settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, database=None)
+settings.register_profile("soak", max_examples=2_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if shared_data.IN_CI else "dev"))
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """Return `shared(path)`: a path in the shared reference folder, or a skip (a failure in CI)."""
+    return shared_data.shared
