@@ -76,6 +76,8 @@ class DecidePolicy(Policy[P]):
     """The general door: the whole desired state at each decision."""
 
     wake: Wake = ON_EVERY_EVENT
+    explicit: ClassVar[bool] = False
+    """It names every slice itself (`place_at`) instead of leaving that to a placement."""
 
     def decide(self, view: View) -> Draft:
         """Fill `view.plan()`: placed jobs run, everything else waits."""

@@ -1,10 +1,10 @@
 """The picture of the cluster that a policy decides on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rota.core.errors import KnowledgeError
-from rota.core.jobs import DONE, RUNNING, STARTING, WAITING, Job
+from rota.core.jobs import RUNNING, STARTING, WAITING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan
 from rota.core.reasons import Reason
@@ -22,6 +22,10 @@ class Draft(Protocol):
 
     def place(self, job: Job, *, gpus: float | None = None) -> bool:
         """Run it if it fits beside what is placed already; True if it does."""
+        ...
+
+    def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
+        """`place` all in this order; `strict`: stop at the first that does not fit."""
         ...
 
     def place_at(self, job: Job, allocation: "Allocation") -> None:
@@ -61,7 +65,7 @@ class View:
     """Read-only. Rows are the live jobs; NumPy columns are built when asked for, once per decision."""
 
     __slots__ = (
-        "_columns", "_history", "active", "draft_maker", "knowledge", "now_s", "tenants", "topology",
+        "_columns", "active", "draft_maker", "finished", "knowledge", "now_s", "tenants", "topology",
         "up_gpus", "version",
     )  # fmt: skip
 
@@ -74,7 +78,7 @@ class View:
         self.active: dict[int, Job] = {}
         self.knowledge = Knowledge.NOTHING
         self.draft_maker: DraftMaker | None = None
-        self._history: list[Job] = []
+        self.finished: list[Job] = []  # for the engine; policies read `history`
         self._columns: Columns | None = None
 
     @property
@@ -97,12 +101,7 @@ class View:
         """Finished jobs, in order of completion (needs Knowledge.HISTORY)."""
         if not self.knowledge & Knowledge.HISTORY:
             raise KnowledgeError("a policy read `view.history` without declaring Knowledge.HISTORY")
-        return self._history
-
-    def record_finished(self, job: Job) -> None:
-        """The engine reports a finished job."""
-        if job.phase == DONE:
-            self._history.append(job)
+        return self.finished
 
     @property
     def columns(self) -> "Columns":
@@ -110,6 +109,15 @@ class View:
         if self._columns is None or self._columns.version != self.version:
             self._columns = Columns(self.jobs, self.now_s, self.version)
         return self._columns
+
+    def ordered_by(self, *columns: str) -> list[Job]:
+        """All jobs sorted by columns (the first counts most), ties in order of arrival."""
+        import numpy as np  # noqa: PLC0415 - only policies that use columns pay for it
+
+        table = self.columns
+        order = np.lexsort([getattr(table, name) for name in reversed(columns)])
+        jobs = table.jobs
+        return [jobs[i] for i in order.tolist()]
 
     def plan(self) -> Draft:
         """A desired state to fill; return it from `decide`."""
@@ -178,4 +186,15 @@ class Columns:
     def remaining_s(self) -> "np.ndarray[Any, Any]":
         """Oracle: seconds still needed (needs Knowledge.REMAINING_WORK)."""
         now_s = self._now_s
-        return self._column("remaining_s", "float64", [job.remaining_s(now_s) for job in self.jobs])
+        if self.jobs:
+            self.jobs[0].remaining_s(now_s)  # raises if it is not declared; the same for all jobs
+        return self._column(
+            "remaining_s",
+            "float64",
+            [
+                job.left - (now_s - job.since_s) * job.rate + (job.belief - 1.0) * job.work
+                if job.phase == RUNNING
+                else job.left + (job.belief - 1.0) * job.work
+                for job in self.jobs
+            ],
+        )

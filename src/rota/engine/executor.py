@@ -1,5 +1,7 @@
 """Carries out commands: drives the jobs' state machine, the cluster and the log together."""
 
+from collections.abc import Iterable
+
 from rota.core import machine
 from rota.core.allocation import Allocation
 from rota.core.events import INF, Record
@@ -24,7 +26,8 @@ class Executor:
         self.physical = None if cluster.instant_stop else Occupancy(cluster.topology)
         self._frictionless = cluster.frictionless
         self.deferred: list[Job] = []  # hold slices that victims have not left yet
-        self.moving: dict[int, Allocation] = {}  # job index -> where it goes when it has stopped
+        self.moving: set[int] = set()  # jobs that go to `job.allocation` when they have stopped
+        self.leaving: dict[int, Allocation] = {}  # what they still occupy until then
 
     def execute(self, commands: list[Command]) -> None:
         """All commands of one plan: stops come first."""
@@ -52,12 +55,21 @@ class Executor:
                 planned.check(job, allocation)
                 planned.change(allocation, +1)
 
+    def rebuild(self, jobs: Iterable[Job]) -> None:
+        """Fill the books from the jobs' state (after a restart)."""
+        for job in jobs:
+            if self.planned is not None and (on_cluster(job) or job.index in self.moving):
+                self.planned.change(job.allocation, +1)
+            launched = job.phase in (STARTING, RUNNING, STOPPING) and job not in self.deferred
+            if self.physical is not None and launched:
+                self.physical.change(self.leaving.get(job.index, job.allocation), +1)
+
     # --- single commands ----------------------------------------------------------------------------------
 
     def _start(self, job: Job, allocation: Allocation, now_s: float) -> None:
         again = job.first_start_s != INF
         if job.phase == STOPPING:  # restarted while it still leaves
-            self.moving[job.index] = allocation
+            self._redirect(job, allocation)
             return
         if self._frictionless:
             machine.launch(job, allocation, now_s)
@@ -101,7 +113,7 @@ class Executor:
     def _halt(self, job: Job, to: Allocation | None, now_s: float) -> tuple[float, bool]:
         """End a run; (work lost, gone at once?)."""
         if job.phase == STOPPING:  # a move that is taken back
-            self.moving.pop(job.index, None)
+            self.moving.discard(job.index)
             return 0.0, False
         if job in self.deferred:  # was never launched
             self.deferred.remove(job)
@@ -111,9 +123,15 @@ class Executor:
         machine.begin_stop(job, now_s, lost)
         return lost, gone
 
+    def _redirect(self, job: Job, allocation: Allocation) -> None:
+        """It starts there as soon as it has stopped here."""
+        self.leaving.setdefault(job.index, job.allocation)
+        self.moving.add(job.index)
+        job.allocation = allocation
+
     def _vacate(self, job: Job) -> None:
         if self.physical is not None:
-            self.physical.change(job.allocation, -1)
+            self.physical.change(self.leaving.pop(job.index, job.allocation), -1)
 
     def _move(self, job: Job, allocation: Allocation, now_s: float) -> None:
         job.migrations += 1
@@ -127,7 +145,7 @@ class Executor:
             machine.start(job, allocation, now_s)
             since_s = self._launch(job, now_s)
         else:
-            self.moving[job.index] = allocation
+            self._redirect(job, allocation)
         number = self.log.allocation(now_s, allocation)
         self.log.rows += (now_s, R_MOVE, job.index, number, -1, since_s)
 
@@ -138,11 +156,12 @@ class Executor:
         machine.stopped(job)
         self._vacate(job)
         self.log.row(now_s, Record.STOPPED, job.index)
-        target = self.moving.pop(job.index, None)
-        if target is not None:
-            self._start(job, target, now_s)
+        moves = job.index in self.moving
+        if moves:
+            self.moving.remove(job.index)
+            self._start(job, job.allocation, now_s)
         self.launch_deferred(now_s)
-        return target is None
+        return not moves
 
     def ended(self, job: Job, *, held: bool) -> None:
         """A job is over; `held`: it was on the cluster."""
@@ -151,7 +170,7 @@ class Executor:
                 self.deferred.remove(job)
             elif held:
                 self._vacate(job)
-            self.moving.pop(job.index, None)
+            self.moving.discard(job.index)
         if held and self.planned is not None:
             self.planned.change(job.allocation, -1)
         self.cluster.release(job)

@@ -79,7 +79,7 @@ class Index:
     def drop_running(self, job: Job) -> None:
         """Remove a running job."""
         entries = self.running[job.slope]
-        del entries[bisect_left(entries, (job.vkey, job.index))]  # type: ignore[arg-type]  # a prefix compares
+        del entries[bisect_left(entries, (job.vkey, job.index))]  # a prefix compares
         job.queue = NOWHERE
         self.running_count -= 1
 

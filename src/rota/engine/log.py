@@ -6,9 +6,8 @@ arrays in chunks, so that memory stays small. Texts are sparse and kept apart by
 
 import os
 from array import array
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rota.core.allocation import Allocation
 from rota.core.events import Record
@@ -128,7 +127,7 @@ class Log:
 
     # --- snapshots -----------------------------------------------------------------------------------------
 
-    def snapshot(self) -> dict[str, object]:
+    def snapshot(self) -> dict[str, Any]:
         """All rows and definitions as plain data."""
         self.pack()
         return {
@@ -136,21 +135,29 @@ class Log:
             "texts": list(self.texts.items()),
             "names": self.names,
             "allocations": [
-                (number, allocation.slices, allocation.extra)
-                for allocation, number in self._allocations.items()
+                (allocation.slices, allocation.extra, allocation.config)
+                for allocation in self._allocations
             ],
             "tenants": list(self.tenants.items()),
         }
 
-    def restore(self, state: dict[str, object], allocations: Sequence[Allocation]) -> None:
-        """Take the state of `snapshot` up again; `allocations` are its allocations in order."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take the state of `snapshot` up again."""
         self.rows.clear()
         self._packed = array("d")
-        self._packed.frombytes(bytes(state["rows"]))  # type: ignore[arg-type]  # plain data
-        self.texts = dict(state["texts"])  # type: ignore[call-overload]  # plain data
-        self.names = list(state["names"])  # type: ignore[call-overload]  # plain data
-        self.tenants = dict(state["tenants"])  # type: ignore[call-overload]  # plain data
+        self._packed.frombytes(state["rows"])
+        self.texts = dict(state["texts"])
+        self.names = list(state["names"])
+        self.tenants = dict(state["tenants"])
         self._allocations = {}
-        for allocation in allocations:
+        for slices, extra, config in state["allocations"]:
+            allocation = Allocation(
+                [tuple(piece) for piece in slices], [tuple(piece) for piece in extra], config
+            )
+            allocation.id = len(self._allocations)
             self._allocations[allocation] = allocation.id
-        self._next_allocation = len(allocations)
+        self._next_allocation = len(self._allocations)
+
+    def known_allocations(self) -> list[Allocation]:
+        """Every allocation that was logged, by its number."""
+        return list(self._allocations)

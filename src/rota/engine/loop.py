@@ -60,6 +60,7 @@ class Engine:
         self.wake = wake or scheduler.wake
         self.events = 0
         self.decisions = 0
+        self.jobs: dict[int, Job] = {}  # everyone who ever arrived, tasks of non-gang jobs too
         self.backlog: list[Event] = []
         self.timers: list[tuple[float, int, Job, int]] = []
         self.sequence = 0
@@ -200,7 +201,8 @@ class Engine:
         """Book-keeping for a job that will never run again."""
         job.version = self.view.version
         self.view.active.pop(job.index, None)
-        self.view.record_finished(job)
+        if job.phase == DONE:
+            self.view.finished.append(job)
         self.executor.ended(job, held=held)
         if self.arrivals.waiting_for:
             self._resolve_dependants(job, passed)
@@ -289,9 +291,18 @@ class Engine:
             log.rows += (now_s, R_SUBMIT, index, job.shape.number, tenant, job.gpus)
             log.names.append(spec.id)
             job.version = view.version
-            view.active[index] = job
+            view.active[index] = self.jobs[index] = job
             self.sequence += 1
             events.append((now_s, ev.JOB_SUBMIT, self.sequence, job, 0))
+
+    def remake_jobs(self, until_s: float) -> None:
+        """Make all jobs that arrived up to a time, without announcing them (see `snapshot`)."""
+        for index, spec, behaviour in self.source.take(until_s):
+            made = self.arrivals.make(index, spec, behaviour)
+            self.jobs.update((job.index, job) for job in made)
+            if spec.group or spec.depends_on or len(made) > 1:
+                self.arrivals.by_id[spec.id] = made[0]
+        self._known_shapes = len(self.arrivals.shapes)
 
     def _define_shapes(self) -> None:
         for shape in self.arrivals.shapes[self._known_shapes :]:
@@ -311,8 +322,9 @@ class Engine:
         log.names.append(spec.id)
         for task in tasks:
             log.row(now_s, Record.TASK, task.index, task.shape.number, whole.index, task.gpus)
-        self.arrivals.by_id[spec.id] = whole
+        self.jobs[index] = self.arrivals.by_id[spec.id] = whole
         for job in tasks or [whole]:
+            self.jobs[job.index] = job
             job.version = self.view.version
             self.view.active[job.index] = job
             blockers = self.arrivals.blockers(job)

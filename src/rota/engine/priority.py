@@ -258,9 +258,10 @@ class PriorityScheduler:
         self.packer.blame = dict(state["blame"])
         index = self.packer.index
         for job in view.active.values():
+            on_cluster = job.phase in (RUNNING, STARTING) or job.queue == ON_CLUSTER
             if job.phase == WAITING:
                 index.push_waiting(job)
-            elif job.phase in (RUNNING, STARTING):  # what is being stopped was given away already
+            elif on_cluster:  # what is being stopped for good was given away already
                 self.placement.hold(job, job.allocation)
                 if self._preemptive:
                     index.insert_running(job)

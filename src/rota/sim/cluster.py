@@ -5,6 +5,8 @@ from heapq import heapify, heappop, heappush
 from math import ceil
 from typing import Any
 
+import msgspec
+
 from rota.core.allocation import Allocation
 from rota.core.events import INF, JOB_DONE, JOB_FAILED, JOB_RUNNING, JOB_STOPPED, Event
 from rota.core.jobs import RUNNING, Job
@@ -222,6 +224,12 @@ class SimCluster:
         return {
             "now_s": self.now_s,
             "sequence": self._sequence,
+            "started_with": [
+                (index, msgspec.structs.astuple(cost))
+                for index, cost in self._started_with.items()
+            ],
+            "sharing": [(v, sorted(jobs)) for v, jobs in self._sharing.items() if jobs],
+            "changed": sorted(self._changed),
             "heap": [
                 (time_s, kind, number, isinstance(subject, Job), _name(subject), epoch)
                 for time_s, kind, number, subject, epoch in sorted(self.heap, key=lambda e: e[:3])
@@ -238,6 +246,9 @@ class SimCluster:
             for t, kind, number, is_job, n, epoch in state["heap"]
         ]
         heapify(self.heap)
+        self._started_with = {i: TransitionCost(*cost) for i, cost in state["started_with"]}
+        self._sharing = {v: {i: jobs[i] for i in sharers} for v, sharers in state["sharing"]}
+        self._changed = set(state["changed"])
 
 
 def _name(subject: Job | Vertex) -> int:

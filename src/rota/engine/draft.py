@@ -1,0 +1,251 @@
+"""A desired state in the making, for policies that decide everything anew.
+
+Jobs are placed in the order in which the policy names them. A running job that is named keeps its
+slices. A waiting job goes on free slices if it can; otherwise it displaces running jobs that have
+not been named yet, those that started last first; a displaced job that is named later is placed
+again (elsewhere: it is moved). Running jobs that are never named stop.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from rota.core.allocation import Allocation
+from rota.core.errors import PolicyError
+from rota.core.events import INF
+from rota.core.jobs import WAITING, Job, Request, Shape
+from rota.core.plan import Plan, Wake
+from rota.core.reasons import Reason
+from rota.core.view import View
+from rota.placement.base import EPSILON, Placement
+
+
+class Shapes:
+    """Shapes of other sizes than a job asked for (elastic jobs)."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, float], Shape] = {}
+
+    def resized(self, shape: Shape, gpus: float) -> Shape:
+        """The same request with another number of GPUs; CPUs and memory in proportion."""
+        made = self._made.get((shape.number, gpus))
+        if made is None:
+            scale = gpus / shape.gpus
+            request = Request.of(
+                gpus, gpu_types=shape.types, cpus=shape.cpus * scale,
+                mem_gib=shape.mem_gib * scale, labels=shape.labels,
+            )  # fmt: skip
+            made = Shape(-2 - len(self._made), request)
+            self._made[shape.number, gpus] = made
+        return made
+
+
+class PlacementDraft:
+    """Implements `core.view.Draft` on a placement, which it changes as it goes."""
+
+    def __init__(
+        self, view: View, placement: Placement, shapes: Shapes, running: dict[int, Job]
+    ) -> None:
+        self._view = view
+        self._placement = placement
+        self._shapes = shapes
+        self._open = running.copy()  # running jobs that were not named yet
+        self._by_start: list[Job] | None = None
+        self._placed: dict[int, tuple[Job, Allocation]] = {}  # without those that just go on
+        self._displaced: dict[int, Job] = {}
+        self._failed: set[int] = set()
+        self._room = view.up_gpus  # GPUs that nobody placed so far needs
+        self._wake_s = INF
+        self.plan = Plan(view.version)
+
+    # --- what a policy calls ------------------------------------------------------------------------------
+
+    def place(self, job: Job, *, gpus: float | None = None) -> bool:
+        """Run it if it fits beside what is placed already."""
+        index = job.index
+        if gpus is None or gpus == job.held_gpus:
+            if self._open.pop(index, None) is not None:
+                self._room -= job.held_gpus
+                return True
+            if job.shape.number in self._failed:
+                return index in self._placed or self._goes_on(job)
+        if index in self._placed or self._goes_on(job):
+            return True
+        return self._place_anew(job, job.gpus if gpus is None else gpus)
+
+    def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
+        """`place` all in this order; `strict`: stop at the first that does not fit."""
+        keep = self._open.pop
+        failed = self._failed
+        for job in jobs:
+            if keep(job.index, None) is not None:
+                self._room -= job.held_gpus
+            elif self._room <= 0 and job.gpus:
+                return
+            elif (job.shape.number in failed or not self.place(job)) and strict:
+                return
+
+    def place_at(self, job: Job, allocation: Allocation) -> None:
+        """Only for policies that place everything themselves."""
+        raise PolicyError(
+            f"job {job.id}: {allocation} was given, but the policy leaves placing to a placement: "
+            "set `explicit = True` on the policy to place jobs itself"
+        )
+
+    def fits(self, job: Job) -> bool:
+        """Would `place` succeed? Changes nothing."""
+        if job.index in self._open or job.index in self._placed or self._goes_on(job):
+            return True
+        if self._fits_free(job.shape):
+            return True
+        return self._placement.walk(job.shape, self._latest_first())
+
+    @property
+    def free_gpus(self) -> float:
+        """GPUs that nobody placed so far needs."""
+        return self._room
+
+    def explain(self, job: Job, reason: Reason) -> None:
+        """Say why it waits."""
+        self.plan.explain(job, reason)
+
+    def cancel(self, jobs: Sequence[Job], *, because_of: Job | None = None) -> None:
+        """End these jobs for good."""
+        self.plan.cancel(jobs, because_of=because_of)
+        for job in jobs:
+            self._open.pop(job.index, None)  # the engine takes its slices back
+
+    def wake_at(self, time_s: float) -> None:
+        """Ask again at this time."""
+        self._wake_s = min(self._wake_s, time_s)
+
+    def watch(self, job: Job, quantity: str, value: float) -> None:
+        """Ask again when a quantity of the job reaches the value."""
+        self.plan.watch(job, quantity, value)
+
+    # --- how it is done -----------------------------------------------------------------------------------
+
+    def _goes_on(self, job: Job) -> bool:
+        """A running job that was named before and keeps its slices."""
+        return job.running and job.index not in self._open and job.index not in self._displaced
+
+    def _fits_free(self, shape: Shape) -> bool:
+        return shape.gpus <= self._placement.free + EPSILON and self._placement.fits(shape)
+
+    def _place_anew(self, job: Job, gpus: float) -> bool:
+        shape = job.shape if gpus == job.gpus else self._shapes.resized(job.shape, gpus)
+        if shape.number in self._failed:
+            return False
+        if job.terminal or not (job.phase == WAITING or job.running):
+            raise PolicyError(f"job {job.id} cannot be placed: it is over or held")
+        resizes = job.index in self._open
+        if resizes:
+            self._release(job)
+        if not self._fits_free(shape):
+            if not self._placement.walk(shape, self._latest_first()):
+                if resizes:
+                    self._placement.hold(job, job.allocation)
+                    self._open[job.index] = job
+                else:
+                    self._failed.add(shape.number)
+                return False
+            for victim in self._placement.victims():
+                self._displace(victim, job)
+        self._displaced.pop(job.index, None)
+        self._placed[job.index] = (job, self._placement.take(job, shape))
+        self._room -= shape.gpus
+        return True
+
+    def _release(self, job: Job) -> None:
+        self._placement.give(job, job.allocation)
+        del self._open[job.index]
+        self._by_start = None
+
+    def _displace(self, victim: Job, winner: Job) -> None:
+        self._release(victim)
+        self._displaced[victim.index] = victim
+        if self.plan.causes is None:
+            self.plan.causes = {}
+        self.plan.causes[victim.index] = winner
+
+    def _latest_first(self) -> Iterator[Job]:
+        if self._by_start is None:
+            self._by_start = sorted(
+                self._open.values(), key=lambda job: (job.start_s, job.index), reverse=True
+            )
+        return (job for job in self._by_start if job.index in self._open)
+
+    def finish(self, wake: Wake) -> Plan:
+        """The changes that lead to the desired state."""
+        plan = self.plan
+        cancelled = {job.index for job, _ in plan.cancels}
+        for job in [*self._displaced.values(), *self._open.values()]:
+            if job.index not in cancelled:
+                plan.stops.append(job)
+        for job in self._open.values():
+            self._placement.give(job, job.allocation)
+        for job, allocation in self._placed.values():
+            if not job.running or allocation != job.allocation:
+                plan.starts.append((job, allocation))
+        if self._wake_s < INF:
+            plan.wake = msgspec.structs.replace(wake, at_s=self._wake_s)
+        return plan
+
+
+class ExplicitDraft:
+    """Implements `core.view.Draft` for policies that name every slice; the engine checks them."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._wanted: dict[int, tuple[Job, Allocation]] = {}
+        self._wake_s = INF
+        self.plan = Plan(view.version)
+
+    def place(self, job: Job, *, gpus: float | None = None) -> bool:
+        """Keep a running job where it is; others need `place_at`."""
+        if not job.running or (gpus is not None and gpus != job.held_gpus):
+            raise PolicyError(f"job {job.id}: an explicit policy says where: use `place_at`")
+        self._wanted[job.index] = (job, job.allocation)
+        return True
+
+    def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:  # noqa: ARG002
+        """An explicit policy says where."""
+        raise PolicyError(f"an explicit policy says where: use `place_at` for {list(jobs)[:1]}")
+
+    def place_at(self, job: Job, allocation: Allocation) -> None:
+        """Run it exactly there."""
+        self._wanted[job.index] = (job, allocation)
+
+    def fits(self, job: Job) -> bool:
+        """An explicit policy keeps its own books."""
+        raise PolicyError(f"job {job.id}: an explicit policy keeps its own books of what is free")
+
+    def explain(self, job: Job, reason: Reason) -> None:
+        """Say why it waits."""
+        self.plan.explain(job, reason)
+
+    def cancel(self, jobs: Sequence[Job], *, because_of: Job | None = None) -> None:
+        """End these jobs for good."""
+        self.plan.cancel(jobs, because_of=because_of)
+
+    def wake_at(self, time_s: float) -> None:
+        """Ask again at this time."""
+        self._wake_s = min(self._wake_s, time_s)
+
+    def watch(self, job: Job, quantity: str, value: float) -> None:
+        """Ask again when a quantity of the job reaches the value."""
+        self.plan.watch(job, quantity, value)
+
+    def finish(self, wake: Wake) -> Plan:
+        """The changes that lead to the desired state."""
+        plan = self.plan
+        cancelled = {job.index for job, _ in plan.cancels}
+        for index, job in self._view.active.items():
+            if job.running and index not in self._wanted and index not in cancelled:
+                plan.stops.append(job)
+        for job, allocation in self._wanted.values():
+            if not job.running or allocation != job.allocation:
+                plan.starts.append((job, allocation))
+        if self._wake_s < INF:
+            plan.wake = msgspec.structs.replace(wake, at_s=self._wake_s)
+        return plan

@@ -1,0 +1,181 @@
+"""The general door: a scheduler made of a policy that decides everything, a placement, an admission."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rota.core import events as ev
+from rota.core.admission import Admission
+from rota.core.errors import PolicyError
+from rota.core.events import Event
+from rota.core.jobs import HELD, RUNNING, STARTING, STOPPING, WAITING, Job, Shape
+from rota.core.plan import Plan
+from rota.core.policy import DecidePolicy
+from rota.core.reasons import Reason
+from rota.core.view import View
+from rota.engine.draft import ExplicitDraft, PlacementDraft, Shapes
+from rota.engine.intake import Gate
+from rota.placement.base import Placement
+
+ORDER = int(Reason.ORDER)
+CAPACITY = int(Reason.CAPACITY)
+FRAGMENTATION = int(Reason.FRAGMENTATION)
+ENDS = (ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_CANCELLED, ev.JOB_EVICTED)
+
+
+class GeneralScheduler:
+    """Keeps the placement's books between decisions and turns drafts into plans."""
+
+    def __init__(
+        self, policy: DecidePolicy[Any], placement: Placement, admission: Admission
+    ) -> None:
+        self.name = policy.name
+        self.trusted = not policy.explicit
+        self.policy = policy
+        self.placement = placement
+        self.knowledge = policy.knowledge
+        self.wake = policy.wake
+        self.gate = Gate(admission, placement)
+        self.running: dict[int, Job] = {}
+        self._stopping: dict[int, Job] = {}
+        self._waiting: dict[int, int] = {}  # shape -> how many wait
+        self._shape_of: dict[int, Shape] = {}
+        self._blame: dict[int, int] = {}
+        self._shapes = Shapes()
+        self._made: PlacementDraft | ExplicitDraft | None = None
+
+    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+        """Update the books, then ask the policy for its desired state."""
+        gate_plan = Plan(view.version)
+        released = False
+        for _, kind, _, subject, _ in events:
+            if kind == ev.JOB_SUBMIT:
+                if self.gate.enter(subject, view, gate_plan):
+                    self._waits(subject, +1)
+            elif kind in ENDS:
+                released = True
+                self._ended(kind, subject)
+            elif kind == ev.JOB_STOPPED:
+                self._stopping.pop(subject.index, None)
+                self._waits(subject, +1)
+            elif kind in (ev.NODE_DOWN, ev.NODE_UP):
+                self.placement.set_node(subject, up=kind == ev.NODE_UP)
+        if released and self.gate.held:
+            for job in self.gate.reconsider(view, gate_plan):
+                self._waits(job, +1)
+        plan = self._decide(view, gate_plan)
+        plan.rejects, plan.holds, plan.admits = gate_plan.rejects, gate_plan.holds, gate_plan.admits
+        return plan
+
+    def _waits(self, job: Job, sign: int) -> None:
+        number = job.shape.number
+        self._waiting[number] = self._waiting.get(number, 0) + sign
+        self._shape_of[number] = job.shape
+
+    def _ended(self, kind: int, job: Job) -> None:
+        if job in self.gate.held:
+            self.gate.drop(job)
+            return
+        self._stopping.pop(job.index, None)
+        if self.running.pop(job.index, None) is not None:
+            if self.trusted:
+                self.placement.give(job, job.allocation)
+        elif kind == ev.JOB_CANCELLED:
+            self._waits(job, -1)
+        if kind == ev.JOB_EVICTED:
+            self._waits(job, +1)
+        else:
+            self.gate.leave(job)
+
+    def _decide(self, view: View, gate_plan: Plan) -> Plan:
+        """Jobs that the gate turns away, and those that are being stopped, are invisible."""
+        hidden = {job.index for job, _ in (*gate_plan.rejects, *gate_plan.holds)}
+        hidden.update(job.index for job in self.gate.held)
+        hidden.update(self._stopping)
+        everyone = view.active
+        hidden.update(i for i in self._dependants(everyone) if everyone[i] not in gate_plan.admits)
+        if hidden:
+            view.active = {i: job for i, job in everyone.items() if i not in hidden}
+        for job in gate_plan.admits:  # the engine admits them before it starts anything
+            job.phase = WAITING
+        view.draft_maker = self._draft
+        try:
+            draft = self.policy.decide(view)
+        finally:
+            view.active = everyone
+            for job in gate_plan.admits:
+                job.phase = HELD
+        made, self._made = self._made, None
+        if made is None or draft is not made:
+            raise PolicyError(f"policy {self.name!r} must return the draft made by `view.plan()`")
+        plan = made.finish(self.wake)
+        self._book(plan)
+        return plan
+
+    def _dependants(self, everyone: Mapping[int, Job]) -> list[int]:
+        """Jobs that wait for another job have not been announced yet."""
+        known = len(self.running) + len(self._stopping) + sum(self._waiting.values())
+        if known + len(self.gate.held) >= len(everyone):
+            return []
+        return [index for index, job in everyone.items() if job.phase == HELD]
+
+    def _book(self, plan: Plan) -> None:
+        for job in plan.stops:
+            del self.running[job.index]
+            self._waits(job, +1)
+        for job, _ in plan.starts:
+            if job.index not in self.running:
+                self._waits(job, -1)
+                self.running[job.index] = job
+            job.reason = 0
+        free = self.placement.free
+        for number, count in self._waiting.items():
+            reason = 0
+            if count:
+                shape = self._shape_of[number]
+                if shape.gpus > free:
+                    reason = CAPACITY
+                else:
+                    reason = ORDER if self.placement.fits(shape) else FRAGMENTATION
+            if self._blame.get(number, 0) != reason:
+                self._blame[number] = reason
+                plan.shape_reasons.append((number, reason, None))
+
+    def _draft(self, view: View) -> PlacementDraft | ExplicitDraft:
+        if self._made is not None:
+            raise PolicyError(f"policy {self.name!r} asked for a second plan in one decision")
+        if self.policy.explicit:
+            self._made = ExplicitDraft(view)
+        else:
+            self._made = PlacementDraft(view, self.placement, self._shapes, self.running)
+        return self._made
+
+    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:
+        """A stop that takes time hides the job until it is over."""
+        for job in plan.stops:
+            if job.phase == STOPPING and job.index not in self.running:
+                self._stopping[job.index] = job
+                self._waits(job, -1)
+        return ()
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Everything that the jobs themselves do not carry."""
+        return {
+            "policy": self.policy.snapshot(),
+            "gate": self.gate.snapshot(),
+            "blame": sorted(self._blame.items()),
+        }
+
+    def restore(self, view: View, state: Mapping[str, Any]) -> None:
+        """Rebuild the placement's books from the jobs."""
+        self.policy.restore(state["policy"])
+        self.gate.restore(view, state["gate"])
+        self._blame = dict(state["blame"])
+        for index, job in view.active.items():
+            if job.phase in (RUNNING, STARTING):
+                self.running[index] = job
+                if self.trusted:
+                    self.placement.hold(job, job.allocation)
+            elif job.phase == WAITING:
+                self._waits(job, +1)
+            elif job.phase == STOPPING:
+                self._stopping[index] = job
