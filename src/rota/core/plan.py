@@ -44,7 +44,7 @@ class Plan:
 
     __slots__ = (
         "admits", "cancels", "causes", "holds", "levels", "reasons", "rejects", "shape_reasons",
-        "starts", "stops", "version", "wake",
+        "starts", "stops", "unusual", "version", "wake",
     )  # fmt: skip
 
     def __init__(self, version: int) -> None:
@@ -52,7 +52,9 @@ class Plan:
         self.starts: list[tuple[Job, Allocation]] = []
         self.stops: list[Job] = []
         self.shape_reasons: list[tuple[int, int, Job | None]] = []
-        # plans are made at every event: what is rare is an empty tuple until it is used
+        # plans are made at every event: what is rare is an empty tuple until it is used, and
+        # `unusual` says whether there is any of it
+        self.unusual = False
         self.cancels: Sequence[tuple[Job, Job | None]] = ()
         self.rejects: Sequence[tuple[Job, str]] = ()
         self.holds: Sequence[tuple[Job, Reason]] = ()
@@ -76,26 +78,32 @@ class Plan:
 
     def cancel(self, jobs: Iterable[Job], *, because_of: Job | None = None) -> None:
         """End these jobs for good, e.g. the other trials of a search."""
+        self.unusual = True
         self.cancels = [*self.cancels, *((job, because_of) for job in jobs)]
 
     def reject(self, job: Job, message: str) -> None:
         """Refuse a job that has not started; the message reaches its owner."""
+        self.unusual = True
         self.rejects = [*self.rejects, (job, message)]
 
     def hold(self, job: Job, reason: Reason) -> None:
         """Keep a new job outside the queue."""
+        self.unusual = True
         self.holds = [*self.holds, (job, reason)]
 
     def admit(self, job: Job) -> None:
         """Let a held job into the queue."""
+        self.unusual = True
         self.admits = [*self.admits, job]
 
     def explain(self, job: Job, reason: Reason) -> None:
         """Say why a job waits. Only changes are recorded."""
+        self.unusual = True
         self.reasons = [*self.reasons, (job, reason)]
 
     def watch(self, job: Job, quantity: str, value: float) -> None:
         """Ask me when this quantity of the job reaches the value."""
+        self.unusual = True
         self.levels = [*self.levels, Level(job, quantity, value)]
 
     @property

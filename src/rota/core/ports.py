@@ -65,6 +65,8 @@ class Source(Protocol):
 
     next_s: float
     """Time of the next submission that is known already; inf if none."""
+    linked: bool
+    """Jobs may depend on each other."""
 
     def take(self, now_s: float) -> Sequence[tuple[int, JobSpec, Behaviour]]:
         """Submissions up to now, each with its number in the workload."""

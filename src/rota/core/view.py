@@ -20,8 +20,26 @@ if TYPE_CHECKING:
 class Draft(Protocol):
     """A desired state in the making: jobs that are placed run, running jobs that are not placed stop."""
 
-    def place(self, job: Job, *, gpus: float | None = None) -> bool:
-        """Run it if it fits beside what is placed already; True if it does."""
+    def place(
+        self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None
+    ) -> bool:
+        """Run it if it fits beside what is placed already; True if it does.
+
+        `max_nodes`: a waiting job only starts where the placement needs no more nodes than this
+        (a pool has no nodes: there it always holds).
+        """
+        ...
+
+    def withdraw(self, job: Job) -> None:
+        """Take the latest successful `place` back; everything is as it was before it."""
+        ...
+
+    def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
+        """When would a waiting job fit if each of these jobs left at its time, and no other did?
+
+        Now if it fits already, else the time of a release; inf if it would not even fit after the
+        last. The others are running jobs, or jobs that this draft has placed.
+        """
         ...
 
     def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:

@@ -12,8 +12,14 @@ class Arrivals:
     """Makes `Job`s. A non-gang job becomes one job per task, with the whole as their `parent`."""
 
     def __init__(
-        self, knowledge: Knowledge, first_task: int, belief: Callable[[int], float] | None = None
+        self,
+        knowledge: Knowledge,
+        first_task: int,
+        belief: Callable[[int], float] | None = None,
+        *,
+        linked: bool = True,
     ) -> None:
+        self.linked = linked  # jobs may depend on each other: remember them by name
         self.knowledge = int(knowledge)
         self.shapes: list[Shape] = []
         self.groups: dict[str, Group] = {}
@@ -40,7 +46,7 @@ class Arrivals:
     def simple(self, index: int, spec: JobSpec, behaviour: Behaviour) -> Job | None:
         """The common case in one step: a gang without group or dependencies; None otherwise."""
         request = spec.request
-        if spec.group or spec.depends_on or not request.gang or self.waiting_for:
+        if self.linked or spec.group or not request.gang:
             return None
         shape = self._shape_of.get(id(request)) or self.shape(request)
         job = Job(spec, behaviour, index, shape)

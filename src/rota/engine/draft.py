@@ -40,6 +40,16 @@ class Shapes:
         return made
 
 
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """What it takes to undo a `place`."""
+
+    job: Job
+    victims: Sequence[Job]
+    resized: bool  # it was running, with another number of GPUs
+    displaced: bool  # it was running, until someone took its slices
+    failed: int  # how many shapes had failed before
+
+
 class PlacementDraft:
     """Implements `core.view.Draft` on a placement, which it changes as it goes."""
 
@@ -53,14 +63,17 @@ class PlacementDraft:
         self._by_start: list[Job] | None = None
         self._placed: dict[int, tuple[Job, Allocation]] = {}  # without those that just go on
         self._displaced: dict[int, Job] = {}
-        self._failed: set[int] = set()
+        self._failed: dict[int, None] = {}  # shapes, in the order in which they failed
+        self._latest: Placed | None = None
         self._room = view.up_gpus  # GPUs that nobody placed so far needs
         self._wake_s = INF
         self.plan = Plan(view.version)
 
     # --- what a policy calls ------------------------------------------------------------------------------
 
-    def place(self, job: Job, *, gpus: float | None = None) -> bool:
+    def place(
+        self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None
+    ) -> bool:
         """Run it if it fits beside what is placed already."""
         index = job.index
         if gpus is None or gpus == job.held_gpus:
@@ -71,7 +84,45 @@ class PlacementDraft:
                 return index in self._placed or self._goes_on(job)
         if index in self._placed or self._goes_on(job):
             return True
-        return self._place_anew(job, job.gpus if gpus is None else gpus)
+        if not self._place_anew(job, job.gpus if gpus is None else gpus):
+            return False
+        if max_nodes is not None and self._nodes(self._placed[index][1]) > max_nodes:
+            self.withdraw(job)
+            return False
+        return True
+
+    def withdraw(self, job: Job) -> None:
+        """Take the latest successful `place` back, its victims included."""
+        latest, self._latest = self._latest, None
+        if latest is None or latest.job is not job:
+            raise PolicyError(f"job {job.id} is not what was placed last: only that can be withdrawn")
+        _, allocation = self._placed.pop(job.index)
+        self._placement.give(job, allocation)
+        self._room += allocation.gpus
+        for victim in latest.victims:
+            self._placement.hold(victim, victim.allocation)
+            self._open[victim.index] = victim
+            del self._displaced[victim.index]
+            if self.plan.causes is not None:
+                del self.plan.causes[victim.index]
+        if latest.displaced:
+            self._displaced[job.index] = job
+        if latest.resized:
+            self._placement.hold(job, job.allocation)
+            self._open[job.index] = job
+        self._by_start = None
+        while len(self._failed) > latest.failed:  # they failed beside this job
+            self._failed.popitem()
+
+    def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
+        """Let them go one by one until it fits; changes nothing."""
+        if self._fits_free(job.shape):
+            return self._view.now_s
+        self._placement.begin(job.shape)
+        for time_s, other in sorted(releases, key=lambda release: (release[0], release[1].index)):
+            if self._gone(other):
+                return time_s
+        return INF
 
     def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
         """`place` all in this order; `strict`: stop at the first that does not fit."""
@@ -129,6 +180,21 @@ class PlacementDraft:
         """A running job that was named before and keeps its slices."""
         return job.running and job.index not in self._open and job.index not in self._displaced
 
+    def _gone(self, other: Job) -> bool:
+        """Continue the placement's walk: would it fit now?"""
+        if other.index not in self._placed:
+            return self._placement.add(other)
+        held, other.allocation = other.allocation, self._placed[other.index][1]
+        try:
+            return self._placement.add(other)
+        finally:
+            other.allocation = held
+
+    def _nodes(self, allocation: Allocation) -> int:
+        """Number of nodes that it touches; pools are no nodes."""
+        vertices = self._view.topology.vertices
+        return len({vertices[vertex].node for vertex in allocation.vertices} - {-1})
+
     def _fits_free(self, shape: Shape) -> bool:
         return shape.gpus <= self._placement.free + EPSILON and self._placement.fits(shape)
 
@@ -138,6 +204,7 @@ class PlacementDraft:
             return False
         if job.terminal or not (job.phase == WAITING or job.running):
             raise PolicyError(f"job {job.id} cannot be placed: it is over or held")
+        victims: Sequence[Job] = ()
         resizes = job.index in self._open
         if resizes:
             self._release(job)
@@ -147,11 +214,13 @@ class PlacementDraft:
                     self._placement.hold(job, job.allocation)
                     self._open[job.index] = job
                 else:
-                    self._failed.add(shape.number)
+                    self._failed[shape.number] = None
                 return False
-            for victim in self._placement.victims():
+            victims = self._placement.victims()
+            for victim in victims:
                 self._displace(victim, job)
-        self._displaced.pop(job.index, None)
+        displaced = self._displaced.pop(job.index, None) is not None
+        self._latest = Placed(job, victims, resizes, displaced, len(self._failed))
         self._placed[job.index] = (job, self._placement.take(job, shape))
         self._room -= shape.gpus
         return True
@@ -201,12 +270,22 @@ class ExplicitDraft:
         self._wake_s = INF
         self.plan = Plan(view.version)
 
-    def place(self, job: Job, *, gpus: float | None = None) -> bool:
+    def place(
+        self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None
+    ) -> bool:
         """Keep a running job where it is; others need `place_at`."""
         if not job.running or (gpus is not None and gpus != job.held_gpus):
             raise PolicyError(f"job {job.id}: an explicit policy says where: use `place_at`")
         self._wanted[job.index] = (job, job.allocation)
         return True
+
+    def withdraw(self, job: Job) -> None:
+        """Take `place` or `place_at` back."""
+        del self._wanted[job.index]
+
+    def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:  # noqa: ARG002
+        """An explicit policy keeps its own books."""
+        raise PolicyError(f"job {job.id}: an explicit policy keeps its own books of what is free")
 
     def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:  # noqa: ARG002
         """An explicit policy says where."""

@@ -176,7 +176,13 @@ class Executor:
         self.cluster.release(job)
 
     def evicted(self, job: Job, node: int, now_s: float) -> None:
-        """Its node died under it."""
+        """Its node died under it (or the node that it was about to move to)."""
+        self.log.row(now_s, Record.EVICTED, job.index, node)
+        if self.planned is not None:
+            self.planned.change(job.allocation, -1)
+        if job.phase == STOPPING:
+            self.moving.discard(job.index)
+            return
         launched = job not in self.deferred
         lost = self.cluster.evict(job) if launched else 0.0
         if not launched:
@@ -185,9 +191,8 @@ class Executor:
         machine.stopped(job)
         if launched:
             self._vacate(job)
-        if self.planned is not None:
-            self.planned.change(job.allocation, -1)
-        self.log.row(now_s, Record.EVICTED, job.index, node, -1, lost)
+        if lost:
+            self.log.rows[-1] = lost
 
     def launch_deferred(self, now_s: float) -> None:
         """Launch those whose slices are free now, in the order of their plans."""

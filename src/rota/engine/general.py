@@ -63,7 +63,10 @@ class GeneralScheduler:
             for job in self.gate.reconsider(view, gate_plan):
                 self._waits(job, +1)
         plan = self._decide(view, gate_plan)
-        plan.rejects, plan.holds, plan.admits = gate_plan.rejects, gate_plan.holds, gate_plan.admits
+        if gate_plan.unusual:
+            plan.unusual = True
+            plan.rejects, plan.holds = gate_plan.rejects, gate_plan.holds
+            plan.admits = gate_plan.admits
         return plan
 
     def _waits(self, job: Job, sign: int) -> None:
@@ -81,10 +84,12 @@ class GeneralScheduler:
                 self.placement.give(job, job.allocation)
         elif kind == ev.JOB_CANCELLED:
             self._waits(job, -1)
-        if kind == ev.JOB_EVICTED:
-            self._waits(job, +1)
-        else:
+        if kind != ev.JOB_EVICTED:
             self.gate.leave(job)
+        elif job.phase == WAITING:
+            self._waits(job, +1)
+        else:  # it was about to move and comes back with JOB_STOPPED
+            self._stopping[job.index] = job
 
     def _decide(self, view: View, gate_plan: Plan) -> Plan:
         """Jobs that the gate turns away, and those that are being stopped, are invisible."""

@@ -8,7 +8,19 @@ from rota.core import events as ev
 from rota.core import machine
 from rota.core.errors import LivelockError, PolicyError
 from rota.core.events import INF, Event, Record
-from rota.core.jobs import DONE, RUNNING, STARTING, STOPPING, WAITING, Behaviour, Job, JobSpec
+from rota.core.jobs import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    REJECTED,
+    RUNNING,
+    STARTING,
+    STOPPING,
+    WAITING,
+    Behaviour,
+    Job,
+    JobSpec,
+)
 from rota.core.plan import Level, Plan, Wake
 from rota.core.ports import Cluster, Scheduler, Source
 from rota.core.reasons import Reason
@@ -21,6 +33,13 @@ from rota.engine.executor import Executor, on_cluster
 from rota.engine.log import CHUNK, Log
 
 R_SUBMIT, R_DONE, R_REASON = int(Record.SUBMIT), int(Record.DONE), int(Record.REASON)
+ROUND_SLACK = 1e-9  # rounds; multiples of a round are not exact in floating point
+ENDINGS = {
+    DONE: Record.DONE,
+    FAILED: Record.FAILED,
+    REJECTED: Record.REJECTED,
+    CANCELLED: Record.CANCELLED,
+}
 LIVELOCK = 10_000  # wake-ups at one instant
 
 
@@ -53,7 +72,7 @@ class Engine:
         self.log = Log()
         self.view = View(cluster.topology, tenants or TenantTree())
         self.view.knowledge = scheduler.knowledge
-        self.arrivals = Arrivals(scheduler.knowledge, first_task, belief)
+        self.arrivals = Arrivals(scheduler.knowledge, first_task, belief, linked=source.linked)
         self.executor = Executor(cluster, self.view, self.log, trusted=scheduler.trusted)
         self.checker = checker
         self.fixed_wake = wake  # rounds imposed from outside win over the scheduler's wishes
@@ -137,8 +156,13 @@ class Engine:
         return at_s
 
     def _boundary_s(self, now_s: float) -> float:
+        """The next multiple of the round that is later than now."""
         every_s = self.wake.every_s
-        return (now_s // every_s + 1) * every_s
+        return (int(now_s / every_s + ROUND_SLACK) + 1) * every_s
+
+    def _on_boundary(self, now_s: float) -> bool:
+        rounds = now_s / self.wake.every_s
+        return abs(rounds - round(rounds)) <= ROUND_SLACK
 
     def _asleep(self, events: list[Event], now_s: float) -> bool:
         """Does nothing in this batch meet the wake condition?"""
@@ -150,9 +174,10 @@ class Engine:
             return False
         if wake.on is None:
             return False
-        if wake.every_s and now_s % wake.every_s == 0.0:
+        if wake.every_s and self._on_boundary(now_s):
             return False
-        return not any(event[1] in wake.on or event[1] == ev.LEVEL for event in events)
+        levels = self.fixed_wake is None  # imposed rounds are not broken by levels either
+        return not any(event[1] in wake.on or (levels and event[1] == ev.LEVEL) for event in events)
 
     def _refuse_livelock(self, now_s: float) -> None:
         if now_s != self._still_s:
@@ -207,19 +232,18 @@ class Engine:
         if self.arrivals.waiting_for:
             self._resolve_dependants(job, passed)
         if job.parent is not None and not job.parent.terminal:
-            self._end_parent(job)
+            self._end_parent(job, passed)
 
-    def _end_parent(self, task: Job) -> None:
+    def _end_parent(self, task: Job, passed: list[Event]) -> None:
         """A non-gang job is over when its last task is."""
         parent = task.parent
         family = task.group
         if parent is None or family is None or not all(t.terminal for t in family.members):
             return
-        now_s = self.view.now_s
-        done = all(t.phase == DONE for t in family.members)
-        parent.phase, parent.end_s = (DONE if done else task.phase), now_s
-        kind = {True: Record.DONE, False: Record.FAILED}[done]
-        self.log.row(now_s, kind, parent.index)
+        parent.phase = max(t.phase for t in family.members)  # done only if all of them are
+        parent.end_s = self.view.now_s
+        self.log.row(parent.end_s, ENDINGS[parent.phase], parent.index)
+        self._resolve_dependants(parent, passed)
 
     def _resolve_dependants(self, job: Job, passed: list[Event]) -> None:
         now_s = self.view.now_s
@@ -247,13 +271,15 @@ class Engine:
         self.log.row(now_s, Record.NODE_UP if up else Record.NODE_DOWN, -1, node.id)
         if not up:
             for job in self._hit(node):
+                job.version = self.view.version
                 self.executor.evicted(job, node.id, now_s)
                 passed.append(self._event(ev.JOB_EVICTED, job))
 
     def _hit(self, node: Vertex) -> list[Job]:
         """Jobs on the node. A pool has no nodes: there the latest starters go until the rest fits."""
         vertices = self.view.topology.vertices
-        running = [job for job in self.view.active.values() if on_cluster(job)]
+        moving = self.executor.moving
+        running = [j for j in self.view.active.values() if on_cluster(j) or j.index in moving]
         hit = [
             job for job in running if any(vertices[v].node == node.id for v in job.allocation.vertices)
         ]
@@ -338,20 +364,17 @@ class Engine:
     # --- what to do -----------------------------------------------------------------------------------------
 
     def _carry_out(self, plan: Plan, now_s: float) -> None:
-        log = self.log
-        if plan.rejects:
-            for job, message in plan.rejects:
-                self._reject(job, message)
-        if plan.holds or plan.admits:
-            self._gate(plan, now_s)
+        if plan.unusual:
+            self._turn_away(plan, now_s)
         if plan.starts or plan.stops:
             self.executor.execute(reconcile(plan, self.view.version))
-        if plan.cancels:
+        if plan.shape_reasons:
+            log = self.log
+            for number, reason, head in plan.shape_reasons:
+                head_index = head.index if head is not None else -1
+                log.rows += (now_s, R_REASON, head_index, number, -1, reason)
+        if plan.unusual:
             self._cancel(plan, now_s)
-        for number, reason, head in plan.shape_reasons:
-            head_index = head.index if head is not None else -1
-            log.rows += (now_s, R_REASON, head_index, number, -1, reason)
-        if plan.reasons:
             self._explain(plan, now_s)
         if not self.cluster.frictionless:
             for job, rate in self.cluster.rerated():
@@ -359,25 +382,26 @@ class Engine:
         for at_s, job in self.scheduler.settle(self.view, plan):
             self.sequence += 1
             heappush(self.timers, (at_s, self.sequence, job, job.epoch))
-        if plan.levels:
-            for level in plan.levels:
-                self._watch(level, now_s)
+        for level in plan.levels:
+            self._watch(level, now_s)
         if plan.wake is not None and self.fixed_wake is None:
             self.wake = plan.wake
 
-    def _reject(self, job: Job, message: str) -> None:
-        machine.reject(job, self.view.now_s)
-        self.log.row(self.view.now_s, Record.REJECTED, job.index)
-        self.log.text(message)
-        self._over(job, self.backlog, held=False)
-
-    def _gate(self, plan: Plan, now_s: float) -> None:
+    def _turn_away(self, plan: Plan, now_s: float) -> None:
+        for job, message in plan.rejects:
+            self._reject(job, message)
         for job, reason in plan.holds:
             machine.hold(job)
             self.log.row(now_s, Record.HELD, job.index, -1, -1, reason)
         for job in plan.admits:
             machine.admit(job)
             self.log.row(now_s, Record.ADMITTED, job.index)
+
+    def _reject(self, job: Job, message: str) -> None:
+        machine.reject(job, self.view.now_s)
+        self.log.row(self.view.now_s, Record.REJECTED, job.index)
+        self.log.text(message)
+        self._over(job, self.backlog, held=False)
 
     def _cancel(self, plan: Plan, now_s: float) -> None:
         for job, cause in plan.cancels:

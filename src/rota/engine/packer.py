@@ -14,7 +14,7 @@ from rota.core.allocation import NOTHING
 from rota.core.jobs import Job
 from rota.core.plan import Plan
 from rota.core.reasons import Reason
-from rota.engine.index import Index, WaitEntry
+from rota.engine.index import ON_CLUSTER, Index, WaitEntry
 from rota.placement.base import Placement
 
 UNTOUCHED, DISPLACED, PLACED = 0, 1, 2  # values of job.mark during a scan
@@ -107,6 +107,7 @@ class Packer:
             self.examined += 1
             if job.gpus <= placement.free and (pooled or placement.fits(job.shape)):
                 index.pop_waiting(heap)
+                job.queue = ON_CLUSTER
                 starts.append((job, placement.take(job)))
                 if heap:
                     heappush(heads, (heap[0][0], heap[0][1], number))
@@ -123,6 +124,7 @@ class Packer:
         waiting = self.index.waiting
         placement = self.placement
         failed = self._failed
+        filters = placement.filters
         pooled = placement.pooled
         moved: list[Job] = []
         dead: set[int] = set()
@@ -139,7 +141,7 @@ class Packer:
                 self._start(job, heap, now_s, moved)
                 if heap:
                     heappush(heads, (heap[0][0], heap[0][1], number))
-            elif self._may_displace(job, now_s, dirty) and placement.walk(
+            elif (not filters or self._may_displace(job, now_s, dirty)) and placement.walk(
                 job.shape, self._lower(job, now_s)
             ):
                 failed.pop(number, None)
@@ -164,8 +166,7 @@ class Packer:
     def _may_displace(self, job: Job, now_s: float, dirty: set[int]) -> bool:
         """False if it is certain that the head, which failed before, fails again."""
         return (
-            not self.placement.filters
-            or self._failed.get(job.shape.number, -1) != job.index
+            self._failed.get(job.shape.number, -1) != job.index
             or self.placement.maybe(job, now_s, dirty)
         )
 

@@ -10,7 +10,7 @@ from rota.core.jobs import RUNNING, STARTING, STOPPING, WAITING, Job
 from rota.core.plan import ON_EVERY_EVENT, Plan
 from rota.core.policy import PriorityPolicy
 from rota.core.view import View
-from rota.engine.index import IN_QUEUE, ON_CLUSTER
+from rota.engine.index import IN_QUEUE, NOWHERE, ON_CLUSTER
 from rota.engine.intake import Gate
 from rota.engine.packer import Packer
 from rota.placement.base import Placement
@@ -102,6 +102,8 @@ class PriorityScheduler:
             self.packer.index.drop_running(job)
             if self.placement.filters:
                 dirty.update(allocation.vertices)
+        else:
+            job.queue = NOWHERE
         self.placement.give(job, allocation)
         if self._learns:
             self.policy.finished(job, now_s)
@@ -110,7 +112,7 @@ class PriorityScheduler:
 
     def _relevel(self, job: Job, dirty: set[int], now_s: float) -> bool:
         index = self.packer.index
-        if job.queue == ON_CLUSTER:
+        if job.queue == ON_CLUSTER and self._preemptive:
             index.drop_running(job)
             job.key = self.policy.key(job, now_s)
             index.push_running(job, now_s)
@@ -134,7 +136,8 @@ class PriorityScheduler:
             return True
         if kind == ev.JOB_EVICTED:
             self._release(subject)
-            self._queue(subject, now_s)
+            if subject.phase == WAITING:  # else it was about to move and comes back with JOB_STOPPED
+                self._queue(subject, now_s)
             return True
         if kind in (ev.NODE_DOWN, ev.NODE_UP):
             self.placement.set_node(subject, up=kind == ev.NODE_UP)
@@ -147,8 +150,10 @@ class PriorityScheduler:
         return False
 
     def _release(self, job: Job) -> None:
-        if job.queue == ON_CLUSTER:
+        if self._preemptive:
             self.packer.index.drop_running(job)
+        else:
+            job.queue = NOWHERE
         self.placement.give(job, job.allocation)
         self.packer.forget_failures()
 
@@ -157,15 +162,18 @@ class PriorityScheduler:
         if job in self.gate.held:
             self.gate.drop(job)
             return
+        entered = job.started or job.queue != NOWHERE
         if job.queue == IN_QUEUE:
             self.packer.index.drop_waiting(job)
-        elif job.started:
+            self.packer.forget_failures()
+        elif job.queue == ON_CLUSTER:
             self._release(job)
-        self.gate.leave(job)
+        if entered:
+            self.gate.leave(job)
 
     def _reanchor(self, job: Job, now_s: float) -> bool:
         """Its start is over, or its rate changed: from now on the key drifts differently."""
-        if job.queue != ON_CLUSTER:
+        if job.queue != ON_CLUSTER or not self._preemptive:
             return False
         self.packer.index.drop_running(job)
         self._rekey_running(job, now_s)
@@ -194,7 +202,7 @@ class PriorityScheduler:
         """Running jobs whose level changed and that were kept may rank differently as kept ones."""
         if self.policy.state_key:
             for job in self._again:
-                if job.queue == ON_CLUSTER and job.phase == RUNNING:
+                if self._preemptive and job.queue == ON_CLUSTER and job.phase == RUNNING:
                     self.packer.index.drop_running(job)
                     self._rekey_running(job, now_s)
 
@@ -265,3 +273,4 @@ class PriorityScheduler:
                 self.placement.hold(job, job.allocation)
                 if self._preemptive:
                     index.insert_running(job)
+                job.queue = ON_CLUSTER

@@ -19,6 +19,7 @@ class WorkloadSource:
         self._workload = workload
         self._next = 0
         self.total = len(specs)
+        self.linked = any(spec.depends_on for spec in specs)
         self.next_s = self._upcoming()
 
     @property
