@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 class Draft(Protocol):
     """A desired state in the making: jobs that are placed run, running jobs that are not placed stop."""
 
-    def place(
-        self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None
-    ) -> bool:
+    def place(self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None) -> bool:
         """Run it if it fits beside what is placed already; True if it does.
 
         `max_nodes`: a waiting job only starts where the placement needs no more nodes than this

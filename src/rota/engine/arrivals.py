@@ -18,7 +18,9 @@ class Arrivals:
         belief: Callable[[int], float] | None = None,
         *,
         linked: bool = True,
+        refine: Callable[[JobSpec], Request] | None = None,
     ) -> None:
+        self._refine = refine  # a placement may tell more jobs apart than requests do
         self.linked = linked  # jobs may depend on each other: remember them by name
         self.knowledge = int(knowledge)
         self.shapes: list[Shape] = []
@@ -46,7 +48,7 @@ class Arrivals:
     def simple(self, index: int, spec: JobSpec, behaviour: Behaviour) -> Job | None:
         """The common case in one step: a gang without group or dependencies; None otherwise."""
         request = spec.request
-        if self.linked or spec.group or not request.gang:
+        if self.linked or self._refine is not None or spec.group or not request.gang:
             return None
         shape = self._shape_of.get(id(request)) or self.shape(request)
         job = Job(spec, behaviour, index, shape)
@@ -57,7 +59,7 @@ class Arrivals:
 
     def make(self, index: int, spec: JobSpec, behaviour: Behaviour) -> list[Job]:
         """The job, or for a non-gang job the whole first and then its tasks."""
-        request = spec.request
+        request = spec.request if self._refine is None else self._refine(spec)
         job = Job(spec, behaviour, index, self.shape(request))
         job.known = self.knowledge
         if self._belief is not None:
@@ -66,7 +68,7 @@ class Arrivals:
             self._join(job, spec.group)
         if request.gang:
             return [job]
-        return [job, *self._tasks(job, spec, behaviour)]
+        return [job, *self._tasks(job, spec, behaviour, request)]
 
     def _join(self, job: Job, name: str) -> None:
         group = self.groups.get(name)
@@ -75,10 +77,11 @@ class Arrivals:
         group.members.append(job)
         job.group = group
 
-    def _tasks(self, parent: Job, spec: JobSpec, behaviour: Behaviour) -> list[Job]:
+    def _tasks(
+        self, parent: Job, spec: JobSpec, behaviour: Behaviour, request: Request
+    ) -> list[Job]:
         tasks = []
         family = Group(spec.id)
-        request = spec.request
         for number, group in enumerate(_unrolled(request)):
             single = Request((group,), request.gpu_types, request.labels)
             task_spec = msgspec.structs.replace(spec, id=f"{spec.id}#{number}", request=single)

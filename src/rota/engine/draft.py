@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from rota.core.allocation import Allocation
+from rota.core.allocation import NOTHING, Allocation
 from rota.core.errors import PolicyError
 from rota.core.events import INF
 from rota.core.jobs import WAITING, Job, Request, Shape
@@ -40,7 +40,7 @@ class Shapes:
         return made
 
 
-class Placed(msgspec.Struct, frozen=True, gc=False):
+class Placed(msgspec.Struct, frozen=True):
     """What it takes to undo a `place`."""
 
     job: Job
@@ -71,9 +71,7 @@ class PlacementDraft:
 
     # --- what a policy calls ------------------------------------------------------------------------------
 
-    def place(
-        self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None
-    ) -> bool:
+    def place(self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None) -> bool:
         """Run it if it fits beside what is placed already."""
         index = job.index
         if gpus is None or gpus == job.held_gpus:
@@ -95,7 +93,7 @@ class PlacementDraft:
         """Take the latest successful `place` back, its victims included."""
         latest, self._latest = self._latest, None
         if latest is None or latest.job is not job:
-            raise PolicyError(f"job {job.id} is not what was placed last: only that can be withdrawn")
+            raise PolicyError(f"job {job.id} was not placed last: only that can be withdrawn")
         _, allocation = self._placed.pop(job.index)
         self._placement.give(job, allocation)
         self._room += allocation.gpus
@@ -116,13 +114,20 @@ class PlacementDraft:
 
     def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
         """Let them go one by one until it fits; changes nothing."""
-        if self._fits_free(job.shape):
+        shape = job.shape
+        if self._fits_free(shape):
             return self._view.now_s
-        self._placement.begin(job.shape)
+        gone: list[tuple[Job, Allocation]] = []
+        found_s = INF
         for time_s, other in sorted(releases, key=lambda release: (release[0], release[1].index)):
-            if self._gone(other):
-                return time_s
-        return INF
+            gone.append((other, self._holding(other)))
+            self._placement.give(*gone[-1])
+            if self._fits_free(shape):
+                found_s = time_s
+                break
+        for other, allocation in reversed(gone):
+            self._placement.hold(other, allocation)
+        return found_s
 
     def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
         """`place` all in this order; `strict`: stop at the first that does not fit."""
@@ -180,15 +185,11 @@ class PlacementDraft:
         """A running job that was named before and keeps its slices."""
         return job.running and job.index not in self._open and job.index not in self._displaced
 
-    def _gone(self, other: Job) -> bool:
-        """Continue the placement's walk: would it fit now?"""
-        if other.index not in self._placed:
-            return self._placement.add(other)
-        held, other.allocation = other.allocation, self._placed[other.index][1]
-        try:
-            return self._placement.add(other)
-        finally:
-            other.allocation = held
+    def _holding(self, job: Job) -> Allocation:
+        """What it holds in this draft."""
+        if job.index in self._placed:
+            return self._placed[job.index][1]
+        return job.allocation if job.running and job.index not in self._displaced else NOTHING
 
     def _nodes(self, allocation: Allocation) -> int:
         """Number of nodes that it touches; pools are no nodes."""
@@ -270,10 +271,9 @@ class ExplicitDraft:
         self._wake_s = INF
         self.plan = Plan(view.version)
 
-    def place(
-        self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None
-    ) -> bool:
+    def place(self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None) -> bool:
         """Keep a running job where it is; others need `place_at`."""
+        del max_nodes  # it stays where it is
         if not job.running or (gpus is not None and gpus != job.held_gpus):
             raise PolicyError(f"job {job.id}: an explicit policy says where: use `place_at`")
         self._wanted[job.index] = (job, job.allocation)

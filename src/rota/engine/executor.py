@@ -26,6 +26,7 @@ class Executor:
         self.physical = None if cluster.instant_stop else Occupancy(cluster.topology)
         self._frictionless = cluster.frictionless
         self.deferred: list[Job] = []  # hold slices that victims have not left yet
+        self.begun: list[Job] = []  # began to make progress later than their START row said
         self.moving: set[int] = set()  # jobs that go to `job.allocation` when they have stopped
         self.leaving: dict[int, Allocation] = {}  # what they still occupy until then
 
@@ -104,11 +105,13 @@ class Executor:
             machine.interrupt(job, now_s)
             self.log.rows += (now_s, R_STOP, job.index, number, other, 0.0)
             return
+        launched = job not in self.deferred
         lost, gone = self._halt(job, None, now_s)
         self.log.rows += (now_s, R_STOP, job.index, number, other, lost)
         if gone:
             machine.stopped(job)
-            self._vacate(job)
+            if launched:
+                self._vacate(job)
 
     def _halt(self, job: Job, to: Allocation | None, now_s: float) -> tuple[float, bool]:
         """End a run; (work lost, gone at once?)."""
@@ -160,18 +163,20 @@ class Executor:
         if moves:
             self.moving.remove(job.index)
             self._start(job, job.allocation, now_s)
+            if job.phase == RUNNING:
+                self.begun.append(job)
         self.launch_deferred(now_s)
         return not moves
 
-    def ended(self, job: Job, *, held: bool) -> None:
-        """A job is over; `held`: it was on the cluster."""
+    def ended(self, job: Job, *, held: bool, planned: bool) -> None:
+        """A job is over; `held`: it was on the cluster; `planned`: by its planner's will."""
         if self.physical is not None:
             if job in self.deferred:
                 self.deferred.remove(job)
             elif held:
                 self._vacate(job)
             self.moving.discard(job.index)
-        if held and self.planned is not None:
+        if planned and self.planned is not None:
             self.planned.change(job.allocation, -1)
         self.cluster.release(job)
 
@@ -199,7 +204,12 @@ class Executor:
         if self.deferred:
             waiting, self.deferred = self.deferred, []
             for job in waiting:
-                self._launch(job, now_s)
+                if self._launch(job, now_s) <= now_s:
+                    self._begins(job, now_s)
+
+    def _begins(self, job: Job, now_s: float) -> None:
+        self.log.row(now_s, Record.RUN, job.index, -1, -1, job.rate)
+        self.begun.append(job)
 
     def running(self, job: Job, now_s: float) -> None:
         """Its start is over, or it goes on at another rate."""

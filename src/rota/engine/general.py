@@ -13,7 +13,7 @@ from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
 from rota.core.view import View
 from rota.engine.draft import ExplicitDraft, PlacementDraft, Shapes
-from rota.engine.intake import Gate
+from rota.engine.intake import Gate, refinement
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
@@ -34,6 +34,7 @@ class GeneralScheduler:
         self.placement = placement
         self.knowledge = policy.knowledge
         self.wake = policy.wake
+        self.refine = refinement(placement)
         self.gate = Gate(admission, placement)
         self.running: dict[int, Job] = {}
         self._stopping: dict[int, Job] = {}

@@ -1,10 +1,10 @@
 """The way into the queue, shared by all composed schedulers: never-fitting gangs, admission."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rota.core.admission import Admission
-from rota.core.jobs import Job
+from rota.core.jobs import Job, JobSpec, Request
 from rota.core.plan import Plan
 from rota.core.view import View
 from rota.placement.base import Placement
@@ -77,3 +77,8 @@ class Gate:
         """Take the state of `snapshot` up again."""
         self.held = [view.active[index] for index in state["held"]]
         self.admission.restore(state["admission"])
+
+
+def refinement(placement: Placement) -> Callable[[JobSpec], Request] | None:
+    """How the placement tells jobs of equal requests apart; None if it does not."""
+    return None if type(placement).refine is Placement.refine else placement.refine

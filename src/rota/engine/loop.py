@@ -40,7 +40,7 @@ ENDINGS = {
     REJECTED: Record.REJECTED,
     CANCELLED: Record.CANCELLED,
 }
-LIVELOCK = 10_000  # wake-ups at one instant
+LIVELOCK = 10_000  # batches at one instant
 
 
 class Checker(Protocol):
@@ -72,7 +72,10 @@ class Engine:
         self.log = Log()
         self.view = View(cluster.topology, tenants or TenantTree())
         self.view.knowledge = scheduler.knowledge
-        self.arrivals = Arrivals(scheduler.knowledge, first_task, belief, linked=source.linked)
+        self.arrivals = Arrivals(
+            scheduler.knowledge, first_task, belief,
+            linked=source.linked, refine=getattr(scheduler, "refine", None),
+        )  # fmt: skip
         self.executor = Executor(cluster, self.view, self.log, trusted=scheduler.trusted)
         self.checker = checker
         self.fixed_wake = wake  # rounds imposed from outside win over the scheduler's wishes
@@ -83,7 +86,6 @@ class Engine:
         self.backlog: list[Event] = []
         self.timers: list[tuple[float, int, Job, int]] = []
         self.sequence = 0
-        self._still_s = -INF
         self._still = 0
         self._known_shapes = 0
         self.log.topology(cluster.topology)
@@ -113,6 +115,10 @@ class Engine:
         if not events and (horizon_s > until_s or horizon_s == INF):
             return False
         view = self.view
+        if now_s == view.now_s:
+            self._refuse_livelock(now_s)
+        else:
+            self._still = 0
         view.now_s = now_s
         view.version += 1
         if events:
@@ -126,6 +132,8 @@ class Engine:
         self.events += len(events)
         if (wake.on is not None or wake.at_s <= now_s) and self._asleep(events, now_s):
             self.backlog += events
+            if not self.cluster.frictionless:
+                self._rerate(now_s)
             if self.checker is not None:
                 self.checker.after(self, events, None)
             return True
@@ -168,7 +176,6 @@ class Engine:
         """Does nothing in this batch meet the wake condition?"""
         wake = self.wake
         if wake.at_s <= now_s:
-            self._refuse_livelock(now_s)
             self.wake = Wake(wake.on, INF, wake.every_s)
             events.append((now_s, ev.TIMER, 0, None, 0))
             return False
@@ -180,13 +187,11 @@ class Engine:
         return not any(event[1] in wake.on or (levels and event[1] == ev.LEVEL) for event in events)
 
     def _refuse_livelock(self, now_s: float) -> None:
-        if now_s != self._still_s:
-            self._still_s, self._still = now_s, 0
         self._still += 1
         if self._still > LIVELOCK:
             raise LivelockError(
-                f"scheduler {self.scheduler.name!r} asked {LIVELOCK} times to be woken at "
-                f"{now_s:g} s: its plan must wake at a later time"
+                f"scheduler {self.scheduler.name!r} was woken {LIVELOCK} times at {now_s:g} s: it "
+                f"must ask to be woken at a later time"
             )
 
     # --- what happened --------------------------------------------------------------------------------------
@@ -200,7 +205,7 @@ class Engine:
             if kind == ev.JOB_DONE:
                 machine.finish(subject, now_s)
                 self.log.rows += (now_s, R_DONE, subject.index, -1, -1, 0.0)
-                self._over(subject, passed, held=True)
+                self._over(subject, passed, held=True, planned=True)
                 passed.append(event)
             elif kind == ev.JOB_RUNNING:
                 self.executor.running(subject, now_s)
@@ -211,24 +216,30 @@ class Engine:
             elif kind == ev.JOB_FAILED:
                 machine.fail(subject, now_s)
                 self.log.row(now_s, Record.FAILED, subject.index)
-                self._over(subject, passed, held=True)
+                self._over(subject, passed, held=True, planned=True)
                 passed.append(event)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
-                passed.append(event)
-                self._node_changed(subject, passed, now_s, up=kind == ev.NODE_UP)
+                if subject.up != (kind == ev.NODE_UP):  # outages may overlap
+                    passed.append(event)
+                    self._node_changed(subject, passed, now_s, up=kind == ev.NODE_UP)
             else:
                 passed.append(event)
-        if self.executor.deferred:
-            self.executor.launch_deferred(now_s)
+        self.executor.launch_deferred(now_s)
+        if self.executor.begun:
+            passed += self._begun()
         return passed
 
-    def _over(self, job: Job, passed: list[Event], *, held: bool) -> None:
+    def _begun(self) -> list[Event]:
+        begun, self.executor.begun = self.executor.begun, []
+        return [self._event(ev.JOB_RUNNING, job) for job in begun]
+
+    def _over(self, job: Job, passed: list[Event], *, held: bool, planned: bool) -> None:
         """Book-keeping for a job that will never run again."""
         job.version = self.view.version
         self.view.active.pop(job.index, None)
         if job.phase == DONE:
             self.view.finished.append(job)
-        self.executor.ended(job, held=held)
+        self.executor.ended(job, held=held, planned=planned)
         if self.arrivals.waiting_for:
             self._resolve_dependants(job, passed)
         if job.parent is not None and not job.parent.terminal:
@@ -264,8 +275,6 @@ class Engine:
     def _node_changed(
         self, node: Vertex, passed: list[Event], now_s: float, *, up: bool
     ) -> None:
-        if node.up == up:
-            return
         node.up = up
         self.view.up_gpus += node.gpus if up else -node.gpus
         self.log.row(now_s, Record.NODE_UP if up else Record.NODE_DOWN, -1, node.id)
@@ -368,6 +377,8 @@ class Engine:
             self._turn_away(plan, now_s)
         if plan.starts or plan.stops:
             self.executor.execute(reconcile(plan, self.view.version))
+        if plan.wake is not None and self.fixed_wake is None:
+            self.wake = plan.wake
         if plan.shape_reasons:
             log = self.log
             for number, reason, head in plan.shape_reasons:
@@ -377,15 +388,26 @@ class Engine:
             self._cancel(plan, now_s)
             self._explain(plan, now_s)
         if not self.cluster.frictionless:
-            for job, rate in self.cluster.rerated():
-                self.executor.rate_changed(job, rate, now_s)
+            self._rerate(now_s)
         for at_s, job in self.scheduler.settle(self.view, plan):
             self.sequence += 1
             heappush(self.timers, (at_s, self.sequence, job, job.epoch))
         for level in plan.levels:
             self._watch(level, now_s)
-        if plan.wake is not None and self.fixed_wake is None:
-            self.wake = plan.wake
+
+    def _rerate(self, now_s: float) -> None:
+        """Rates that changed because neighbours changed; late starters that a plan made room for."""
+        for job, rate in self.cluster.rerated():
+            self.executor.rate_changed(job, rate, now_s)
+            self.executor.begun.append(job)
+        if self.executor.begun:
+            self.backlog += self._begun()
+            self._ask_again(now_s)
+
+    def _ask_again(self, now_s: float) -> None:
+        """The scheduler must learn of something at this instant (unless rounds are imposed)."""
+        if self.fixed_wake is None:
+            self.wake = Wake(self.wake.on, now_s, self.wake.every_s)
 
     def _turn_away(self, plan: Plan, now_s: float) -> None:
         for job, message in plan.rejects:
@@ -401,7 +423,7 @@ class Engine:
         machine.reject(job, self.view.now_s)
         self.log.row(self.view.now_s, Record.REJECTED, job.index)
         self.log.text(message)
-        self._over(job, self.backlog, held=False)
+        self._over(job, self.backlog, held=False, planned=False)
 
     def _cancel(self, plan: Plan, now_s: float) -> None:
         for job, cause in plan.cancels:
@@ -411,11 +433,12 @@ class Engine:
     def cancel(self, job: Job, cause: Job | None, now_s: float) -> None:
         """End a job for good; the scheduler learns of it with the next events."""
         held = job.phase in (STARTING, RUNNING, STOPPING)
+        planned = on_cluster(job) or job.index in self.executor.moving
         machine.cancel(job, now_s)
         self.log.row(now_s, Record.CANCELLED, job.index, -1, cause.index if cause else -1)
-        self._over(job, self.backlog, held=held)
+        self._over(job, self.backlog, held=held, planned=planned)
         self.backlog.append(self._event(ev.JOB_CANCELLED, job))
-        self.wake = Wake(self.wake.on, now_s, self.wake.every_s)
+        self._ask_again(now_s)
 
     def _explain(self, plan: Plan, now_s: float) -> None:
         for job, reason in plan.reasons:

@@ -12,6 +12,7 @@ class Occupancy:
     """GPUs in use per vertex. A slice of a device counts on its node too; pools count on their own."""
 
     def __init__(self, topology: Topology) -> None:
+        self._topology = topology
         self._vertices = topology.vertices
         self._used: dict[int, float] = {}
 
@@ -33,8 +34,18 @@ class Occupancy:
         for vertex, amount in self._places(allocation):
             wanted[vertex] = wanted.get(vertex, 0.0) + amount
         return all(
-            self._used.get(vertex, 0.0) + amount <= self._vertices[vertex].gpus + EPSILON
+            self._used.get(vertex, 0.0) + amount <= self._capacity(vertex) + EPSILON
             for vertex, amount in wanted.items()
+        )
+
+    def _capacity(self, vertex: int) -> float:
+        place = self._vertices[vertex]
+        if place.level in (NODE, DEVICE):
+            return place.gpus
+        return sum(
+            node.gpus
+            for node in self._topology.nodes
+            if node.up and (not place.gpu_type or node.gpu_type == place.gpu_type)
         )
 
     def check(self, job: Job, allocation: Allocation) -> None:

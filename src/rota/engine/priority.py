@@ -11,7 +11,7 @@ from rota.core.plan import ON_EVERY_EVENT, Plan
 from rota.core.policy import PriorityPolicy
 from rota.core.view import View
 from rota.engine.index import IN_QUEUE, NOWHERE, ON_CLUSTER
-from rota.engine.intake import Gate
+from rota.engine.intake import Gate, refinement
 from rota.engine.packer import Packer
 from rota.placement.base import Placement
 
@@ -36,14 +36,16 @@ class PriorityScheduler:
         self.placement = placement
         self.knowledge = policy.knowledge
         self.wake = ON_EVERY_EVENT
+        self.refine = refinement(placement)
         self.gate = Gate(admission, placement)
         self.packer = Packer(placement, preemptive=policy.preemptive, strict=policy.strict)
         self._preemptive = policy.preemptive
         self._jumps = kind.next_change is not PriorityPolicy.next_change
         self._learns = kind.finished is not PriorityPolicy.finished
         self._drifts = kind.slope is not PriorityPolicy.slope
-        self._settles = policy.preemptive and not (
-            frictionless and not self._jumps and not policy.state_key
+        self._frictionless = frictionless
+        self._settles = self._jumps or (
+            policy.preemptive and (policy.state_key or not frictionless)
         )
         self._revision = policy.revision
         self._again: list[Job] = []  # running jobs that changed level: keyed again after the scan
@@ -65,6 +67,8 @@ class PriorityScheduler:
                     job.key = self.policy.key(job, now_s)
                     if self._drifts:
                         job.slope = self.policy.slope(job)
+                    if self._jumps:
+                        self._again.append(job)
                     heap = index.push_waiting(job)
                     if not blocked and heap[0][3] is job:
                         shapes.add(job.shape.number)
@@ -94,6 +98,8 @@ class PriorityScheduler:
         job.key = self.policy.key(job, now_s)
         if self._drifts:
             job.slope = self.policy.slope(job)
+        if self._jumps:
+            self._again.append(job)
         return self.packer.index.push_waiting(job)
 
     def _gone(self, job: Job, dirty: set[int], now_s: float) -> None:
@@ -122,7 +128,6 @@ class PriorityScheduler:
         if job.queue == IN_QUEUE:
             index.drop_waiting(job)
             self._queue(job, now_s)
-            self._again.append(job)
             self.packer.forget_failures()
             return True
         return False
@@ -195,7 +200,7 @@ class PriorityScheduler:
             else:
                 index.drop_running(job)
                 self._rekey_running(job, now_s)
-            self._again.append(job)
+                self._again.append(job)
         self.packer.forget_failures()
 
     def _confirm(self, now_s: float) -> None:
@@ -212,22 +217,25 @@ class PriorityScheduler:
         """Key again what the change affected; say when keys will jump."""
         now_s = view.now_s
         if not self._settles:
+            self._again.clear()
             return ()
         timers: Timers = []
-        state_key = self.policy.state_key
-        for job, _ in plan.starts:
-            if state_key or job.since_s != now_s or (self._drifts and job.rate != 1.0):
+        if self._preemptive and (self.policy.state_key or not self._frictionless):
+            for job, _ in plan.starts:
                 self.packer.index.drop_running(job)
                 self._rekey_running(job, now_s)
-            if self._jumps and job.phase == RUNNING:
-                self._arm(job, now_s, timers)
         for job in plan.stops:
             self._requeue_stopped(job, now_s)
-            if self._jumps and job.phase == WAITING:
-                self._arm(job, now_s, timers)
-        for job in self._again:
-            if self._jumps and job.phase in (RUNNING, WAITING):
-                self._arm(job, now_s, timers)
+        if self._jumps:
+            for job, _ in plan.starts:
+                if job.phase == RUNNING:
+                    self._arm(job, now_s, timers)
+            for job in plan.stops:
+                if job.phase == WAITING:
+                    self._arm(job, now_s, timers)
+            for job in self._again:
+                if job.phase == WAITING or (job.phase == RUNNING and job.start_s != now_s):
+                    self._arm(job, now_s, timers)
         self._again.clear()
         return timers
 

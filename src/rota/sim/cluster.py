@@ -40,13 +40,15 @@ class SimCluster:
         self.frictionless = costs.free and rates.unit
         self.finish_round_s = finish_round_s
         self._plain = costs.free and rates.unit and not finish_round_s
+        self._quiet = costs.free and not rates.neighbours  # nothing to remember about a run
         self.heap: list[Event] = [
             (time_s, kind, number, node, node.epoch)
             for number, (time_s, kind, node) in enumerate(outages)
         ]
         heapify(self.heap)
         self._sequence = len(self.heap)
-        self._started_with: dict[int, TransitionCost] = {}
+        self._moved_with: dict[int, TransitionCost] = {}  # stopped in order to move: what it costs
+        self._slow: dict[int, tuple[float, float]] = {}  # slow after a start: until when, factor
         self._sharing: dict[int, dict[int, Job]] = {}  # vertex -> jobs, when neighbours matter
         self._changed: set[int] = set()
 
@@ -66,62 +68,71 @@ class SimCluster:
         while heap and heap[0][0] == now_s:
             event = heappop(heap)
             if event[3].epoch == event[4]:
+                if event[1] == JOB_RUNNING:
+                    self._begin(event[3])
                 events.append(event)
         return events
 
-    def _push(self, time_s: float, kind: int, job: Job) -> None:
+    def _push(self, time_s: float, kind: int, job: Job, epoch: int) -> None:
         self._sequence += 1
-        heappush(self.heap, (time_s, kind, self._sequence, job, job.epoch))
+        heappush(self.heap, (time_s, kind, self._sequence, job, epoch))
 
     # --- commands -------------------------------------------------------------------------------------------
 
     def start(self, job: Job) -> float:
-        """Begin a run; its end is known at once."""
+        """Begin a run; without overhead its end is known at once."""
         now_s = self.now_s
-        if self._plain:
-            if job.behaviour.fails_at == INF:
-                self._sequence += 1
-                heappush(self.heap, (now_s + job.left, JOB_DONE, self._sequence, job, job.epoch))
-                return now_s
-            self._schedule_end(job, now_s, 1.0)
+        if self._plain and job.behaviour.fails_at == INF:
+            self._sequence += 1
+            heappush(self.heap, (now_s + job.left, JOB_DONE, self._sequence, job, job.epoch))
             return now_s
         since_s = now_s
         if not self.costs.free:
-            cost = self._started_with.pop(job.index, None) or self.costs.transition(
+            cost = self._moved_with.pop(job.index, None) or self.costs.transition(
                 job, job.allocation, now_s
             )
             since_s = now_s + cost.start_s
             if cost.slow_s > 0:
-                self._begin_slowly(job, since_s, cost)
-                return since_s
+                self._slow[job.index] = (since_s + cost.slow_s, cost.slow_factor)
         self._share(job, +1)
         if since_s > now_s:
-            self._push(since_s, JOB_RUNNING, job)
-        self._schedule_end(job, since_s, self.rate(job))
+            self._push(since_s, JOB_RUNNING, job, job.epoch)
+        else:
+            self._begin(job)
         return since_s
 
-    def _begin_slowly(self, job: Job, since_s: float, cost: TransitionCost) -> None:
-        self._share(job, +1)
-        self._started_with[job.index] = cost
-        slow = self.rate(job)
-        if since_s > self.now_s:
-            self._push(since_s, JOB_RUNNING, job)
-        if since_s + job.left / slow <= since_s + cost.slow_s:
-            self._schedule_end(job, since_s, slow)
-        else:
-            self._push(since_s + cost.slow_s, JOB_RUNNING, job)
+    def _begin(self, job: Job) -> None:
+        """Progress begins now, or goes on at another rate: its end can be told."""
+        now_s = self.now_s
+        going = job.phase == RUNNING and job.start_s < now_s  # else the engine has yet to settle it
+        epoch = job.epoch + 1 if going else job.epoch  # the engine changes its rate
+        self._look_ahead(job, epoch)
 
-    def _schedule_end(self, job: Job, since_s: float, rate: float) -> None:
-        if rate <= 0 or job.left == INF:
+    def _look_ahead(self, job: Job, epoch: int) -> float:
+        """Schedule what comes next for a job that makes progress; its rate from now on."""
+        now_s = self.now_s
+        if job.index in self._slow and self._slow[job.index][0] <= now_s:
+            del self._slow[job.index]
+        rate = self.rate(job)
+        left = job.left_at(now_s)
+        until_s = self._slow.get(job.index, (0.0, 1.0))[0]
+        if until_s > now_s and left > (until_s - now_s) * rate:
+            self._push(until_s, JOB_RUNNING, job, epoch)
+        else:
+            self._schedule_end(job, left, rate, epoch)
+        return rate
+
+    def _schedule_end(self, job: Job, left: float, rate: float, epoch: int) -> None:
+        if rate <= 0 or left == INF:
             return
-        kind, left = JOB_DONE, job.left
-        done = job.work - job.left
-        if job.behaviour.fails_at < job.work and job.behaviour.fails_at >= done:
+        kind = JOB_DONE
+        done = job.work - left
+        if done <= job.behaviour.fails_at < job.work:
             kind, left = JOB_FAILED, job.behaviour.fails_at - done
-        end_s = since_s + left / rate
+        end_s = self.now_s + left / rate
         if self.finish_round_s:
             end_s = ceil(end_s / self.finish_round_s) * self.finish_round_s
-        self._push(end_s, kind, job)
+        self._push(end_s, kind, job, epoch)
 
     def rate(self, job: Job) -> float:
         """What the rate model says, with the neighbours if they matter."""
@@ -129,44 +140,35 @@ class SimCluster:
             rate = 1.0
         else:
             rate = self.rates.rate(job, job.allocation, self._sharers(job))
-        cost = self._started_with.get(job.index)
-        if cost is not None:
-            if job.phase == RUNNING:  # the slow phase is over
-                del self._started_with[job.index]
-            else:
-                rate *= cost.slow_factor
-        return rate
+        slow = self._slow.get(job.index)
+        return rate if slow is None else rate * slow[1]
 
     def stop(self, job: Job, *, to: Allocation | None = None) -> tuple[float, bool]:
         """End a run; its slices stay busy while the stop lasts."""
-        if self.costs.free:
-            self._share(job, -1)
+        if self._quiet:
             return 0.0, True
         cost = self.costs.transition(job, to, self.now_s)
-        self._started_with.pop(job.index, None)
+        self._slow.pop(job.index, None)
         self._share(job, -1)
         if to is not None:
-            self._started_with[job.index] = cost
+            self._moved_with[job.index] = cost
         if cost.stop_s > 0:
-            self._sequence += 1  # the epoch after `begin_stop`
-            heappush(
-                self.heap,
-                (self.now_s + cost.stop_s, JOB_STOPPED, self._sequence, job, job.epoch + 1),
-            )
+            self._push(self.now_s + cost.stop_s, JOB_STOPPED, job, job.epoch + 1)  # as it stops
             return cost.lost_work, False
         return cost.lost_work, True
 
     def evict(self, job: Job) -> float:
         """The node died."""
-        self._share(job, -1)
-        self._started_with.pop(job.index, None)
+        self.release(job)
         return self.costs.failure_loss(job, self.now_s)
 
     def release(self, job: Job) -> None:
         """The job is over."""
-        if self._sharing or self._started_with:
-            self._share(job, -1)
-            self._started_with.pop(job.index, None)
+        if self._quiet:
+            return
+        self._share(job, -1)
+        self._slow.pop(job.index, None)
+        self._moved_with.pop(job.index, None)
 
     def close(self) -> None:
         """Nothing to end."""
@@ -203,19 +205,9 @@ class SimCluster:
         changed = []
         for index in sorted(touched):
             job = touched[index]
-            rate = self.rate(job)
-            if job.phase == RUNNING and rate != job.rate:
-                changed.append((job, rate))
-                self._reschedule(job, rate)
+            if job.phase == RUNNING and self.rate(job) != job.rate:
+                changed.append((job, self._look_ahead(job, job.epoch + 1)))
         return changed
-
-    def _reschedule(self, job: Job, rate: float) -> None:
-        """Before the engine settles the job at its new rate (epoch + 1)."""
-        left = job.left_at(self.now_s)
-        if rate > 0 and left < INF:
-            self._sequence += 1
-            end_s = self.now_s + left / rate
-            heappush(self.heap, (end_s, JOB_DONE, self._sequence, job, job.epoch + 1))
 
     # --- state ----------------------------------------------------------------------------------------------
 
@@ -224,10 +216,8 @@ class SimCluster:
         return {
             "now_s": self.now_s,
             "sequence": self._sequence,
-            "started_with": [
-                (index, msgspec.structs.astuple(cost))
-                for index, cost in self._started_with.items()
-            ],
+            "moved_with": [(i, msgspec.structs.astuple(c)) for i, c in self._moved_with.items()],
+            "slow": list(self._slow.items()),
             "sharing": [(v, sorted(jobs)) for v, jobs in self._sharing.items() if jobs],
             "changed": sorted(self._changed),
             "heap": [
@@ -246,7 +236,8 @@ class SimCluster:
             for t, kind, number, is_job, n, epoch in state["heap"]
         ]
         heapify(self.heap)
-        self._started_with = {i: TransitionCost(*cost) for i, cost in state["started_with"]}
+        self._moved_with = {i: TransitionCost(*cost) for i, cost in state["moved_with"]}
+        self._slow = {index: tuple(phase) for index, phase in state["slow"]}
         self._sharing = {v: {i: jobs[i] for i in sharers} for v, sharers in state["sharing"]}
         self._changed = set(state["changed"])
 

@@ -1,0 +1,233 @@
+"""The life of every job as the log alone tells it: a second set of books for `invariants`.
+
+A log is read row by row; what cannot follow what raises. Progress and GPU-seconds are integrated here
+from the rows, so that the engine's own integration has something to be compared with.
+"""
+
+from rota.core.errors import InvariantError
+from rota.core.events import INF, Record
+from rota.core.jobs import (
+    CANCELLED, DONE, FAILED, HELD, REJECTED, RUNNING, STARTING, STOPPING, WAITING, Job, Phase,
+)  # fmt: skip
+from rota.engine.log import WIDTH, Log
+
+ROUNDING = 2.0**-48  # some units in the last place of the time, which is what durations are taken from
+TOLERANCE = 1e-6
+
+ENDINGS: dict[int, int] = {
+    Record.DONE: DONE, Record.FAILED: FAILED, Record.REJECTED: REJECTED, Record.CANCELLED: CANCELLED,
+}  # fmt: skip
+
+FROM: dict[int, tuple[int, ...]] = {
+    Record.START: (WAITING,),
+    Record.RUN: (STARTING,),
+    Record.RATE: (RUNNING,),
+    Record.STOP: (STARTING, RUNNING, STOPPING),
+    Record.STOPPED: (STOPPING,),
+    Record.MOVE: (STARTING, RUNNING, STOPPING),
+    Record.EVICTED: (STARTING, RUNNING, STOPPING),
+    Record.HELD: (WAITING,),
+    Record.ADMITTED: (HELD,),
+    Record.DONE: (RUNNING,),
+    Record.FAILED: (STARTING, RUNNING),
+    Record.REJECTED: (WAITING, HELD),
+    Record.CANCELLED: (HELD, WAITING, STARTING, RUNNING, STOPPING),
+}
+"""Phases in which a row about a job makes sense."""
+
+
+def close(a: float, b: float, now_s: float) -> bool:
+    """Equal but for rounding."""
+    if a == b:
+        return True
+    return abs(a - b) <= TOLERANCE * max(1.0, abs(a), abs(b)) + ROUNDING * abs(now_s)
+
+
+def rows_from(log: Log, start: int) -> list[float]:
+    """The numbers of a log from a position on, packed or not."""
+    packed = log._packed  # noqa: SLF001 - the checker reads what was written, as it was written
+    if start >= len(packed):
+        return log.rows[start - len(packed) :]
+    return [*packed[start:], *log.rows]
+
+
+class Shadow:
+    """One job. `phase` has the values of `core.jobs.Phase`."""
+
+    __slots__ = (
+        "at_s", "done", "gpus", "instant", "moves", "overhead", "phase", "rate", "ref", "useful",
+        "whole",
+    )  # fmt: skip
+
+    def __init__(self, now_s: float) -> None:
+        self.phase = WAITING
+        self.at_s = now_s
+        self.gpus = 0.0
+        self.rate = 0.0
+        self.done = 0.0  # work
+        self.useful = 0.0  # GPU-seconds
+        self.overhead = 0.0
+        self.ref = -1  # its allocation
+        self.instant = False  # stopped in this batch: it may be gone already
+        self.moves = False  # moved in this batch: the row does not tell what was lost
+        self.whole = False  # not a job of its own: it is made of tasks
+
+    def advance(self, now_s: float) -> None:
+        """Integrate up to now."""
+        ran_s = now_s - self.at_s
+        self.at_s = now_s
+        if self.phase == RUNNING:
+            self.done += ran_s * self.rate
+            self.useful += ran_s * self.gpus
+        elif self.gpus:
+            self.overhead += ran_s * self.gpus
+
+
+class Ledger:
+    """All jobs, from the rows of a log."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[int, Shadow] = {}
+        self.present: dict[int, Shadow] = {}
+        self.touched: set[int] = set()
+        self.settled_gpu_s = 0.0  # of jobs that are over
+        self._read = 0
+        self._time_s = 0.0
+        self._sizes: dict[int, float] = {}  # allocation -> GPUs
+        self._slices: dict[int, list[tuple[int, float]]] = {}
+
+    def slices(self, ref: int) -> list[tuple[int, float]]:
+        """The slices of an allocation, as the log defined it."""
+        return self._slices.get(ref, [])
+
+    def gpu_s(self, now_s: float) -> float:
+        """GPU-seconds held so far, useful or not."""
+        total = self.settled_gpu_s
+        for shadow in self.present.values():
+            total += shadow.useful + shadow.overhead + (now_s - shadow.at_s) * shadow.gpus
+        return total
+
+    def read(self, log: Log, now_s: float) -> None:
+        """Take in the rows that are new."""
+        self.touched.clear()
+        rows = rows_from(log, self._read)
+        self._read += len(rows)
+        for i in range(0, len(rows), WIDTH):
+            time_s, kind, job, ref, other, value = rows[i : i + WIDTH]
+            if time_s < self._time_s or time_s > now_s:
+                raise InvariantError(
+                    f"log: row {Record(int(kind)).name} of job {job:g} at {time_s:g} s stands between "
+                    f"{self._time_s:g} s and {now_s:g} s: rows must be in order of time"
+                )
+            self._time_s = time_s
+            self._take(time_s, int(kind), int(job), int(ref), int(other), value)
+
+    def _take(  # noqa: PLR0913 - the columns
+        self, time_s: float, kind: int, job: int, ref: int, other: int, value: float
+    ) -> None:
+        if kind == Record.ALLOCATION:
+            self._slices.setdefault(ref, []).append((other, value))
+            self._sizes[ref] = self._sizes.get(ref, 0.0) + value
+        elif kind in (Record.SUBMIT, Record.TASK):
+            if job in self.jobs:
+                raise InvariantError(f"log: job {job} is submitted twice, again at {time_s:g} s")
+            self.jobs[job] = self.present[job] = Shadow(time_s)
+            self.touched.add(job)
+            if kind == Record.TASK:
+                self.jobs[other].whole = True
+                self.present.pop(other, None)
+        elif kind in FROM:
+            self._change(time_s, kind, job, ref, value)
+
+    def _change(self, time_s: float, kind: int, job: int, ref: int, value: float) -> None:
+        shadow = self.jobs.get(job)
+        name = Record(kind).name
+        if shadow is None:
+            raise InvariantError(f"log: {name} of job {job} at {time_s:g} s, which was never submitted")
+        if shadow.instant and kind == Record.START and shadow.at_s == time_s:
+            shadow.phase = WAITING  # a restart, or a stop that took no time
+        if shadow.phase not in FROM[kind] and not (shadow.whole and kind in ENDINGS):
+            raise InvariantError(
+                f"log: {name} of job {job} at {time_s:g} s, but it was "
+                f"{Phase(shadow.phase).name.lower()}"
+            )
+        self.touched.add(job)
+        shadow.advance(time_s)
+        if kind in (Record.STOP, Record.EVICTED):
+            shadow.done = max(0.0, shadow.done - value)
+            shadow.phase, shadow.instant = STOPPING, True
+        elif kind in (Record.START, Record.MOVE):
+            self._placed(shadow, time_s, ref, value, moves=kind == Record.MOVE)
+        elif kind in (Record.RUN, Record.RATE):
+            shadow.phase, shadow.rate = RUNNING, value
+        elif kind == Record.STOPPED:
+            shadow.phase, shadow.gpus = WAITING, 0.0
+        elif kind in ENDINGS:
+            shadow.phase, shadow.gpus = ENDINGS[kind], 0.0
+            self.settled_gpu_s += shadow.useful + shadow.overhead
+            self.present.pop(job, None)
+        else:
+            shadow.phase = HELD if kind == Record.HELD else WAITING
+
+    def _placed(
+        self, shadow: Shadow, time_s: float, ref: int, since_s: float, *, moves: bool
+    ) -> None:
+        if since_s < time_s:
+            raise InvariantError(f"log: a start at {time_s:g} s makes progress from {since_s:g} s on")
+        shadow.ref = ref
+        shadow.moves |= moves
+        if moves and since_s == INF:
+            shadow.phase, shadow.instant = STOPPING, True  # or a start that must wait
+            return
+        shadow.phase = RUNNING if since_s == time_s else STARTING
+        shadow.gpus = self._sizes.get(ref, 0.0)
+        shadow.rate = -1.0  # not in the row: see `agree`
+        shadow.instant = False
+
+
+def agree(shadow: Shadow, job: Job, now_s: float, *, exact_end: bool) -> None:
+    """Compare a job with its shadow at the end of a batch; raises if they differ."""
+    _agree_on_phase(shadow, job, now_s)
+    shadow.advance(now_s)
+    if shadow.phase == RUNNING and shadow.rate < 0:
+        shadow.rate = job.rate
+    if job.work != INF:
+        _agree_on_work(shadow, job, now_s, exact_end=exact_end)
+    shadow.moves = False
+    service = job.attained_gpu_s(now_s)
+    if not close(shadow.useful, service, now_s):
+        raise InvariantError(
+            f"job {job.id} at {now_s:g} s: {service:g} GPU-s of service, but the log says "
+            f"{shadow.useful:g} GPU-s"
+        )
+    if shadow.phase == RUNNING and shadow.rate != job.rate:
+        raise InvariantError(
+            f"job {job.id} at {now_s:g} s: its rate is {job.rate:g}, but the log says {shadow.rate:g}"
+        )
+
+
+def _agree_on_phase(shadow: Shadow, job: Job, now_s: float) -> None:
+    if shadow.instant:  # the row does not say whether the stop took time
+        shadow.instant = False
+        if job.phase == WAITING:
+            shadow.phase, shadow.gpus = WAITING, 0.0
+        elif job.phase == STARTING and shadow.moves:
+            shadow.phase, shadow.gpus = STARTING, job.allocation.gpus
+    if shadow.phase != job.phase:
+        raise InvariantError(
+            f"job {job.id} at {now_s:g} s is {Phase(job.phase).name.lower()}, but the log says "
+            f"{Phase(shadow.phase).name.lower()}"
+        )
+
+
+def _agree_on_work(shadow: Shadow, job: Job, now_s: float, *, exact_end: bool) -> None:
+    done = job.work - job.left_at(now_s)
+    if shadow.moves and -TOLERANCE <= done <= shadow.done:
+        shadow.done = done  # what a move loses is not in its row
+    if job.phase == DONE and not exact_end and shadow.done > done:
+        return
+    if not close(shadow.done, done, now_s):
+        raise InvariantError(
+            f"job {job.id} at {now_s:g} s: {done:g} of its work ({job.work:g}) is done, but from the "
+            f"log it is {shadow.done:g}: progress changed without a row"
+        )
