@@ -1,1 +1,1 @@
-"""Vocabulary and machinery without I/O: jobs, topology, plans, events. Imports nothing else of Rota."""
+"""Vocabulary and machinery without I/O: jobs, topology, plans, events. Imports nothing of ours."""

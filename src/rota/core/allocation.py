@@ -10,8 +10,8 @@ Slice: TypeAlias = tuple[int, float]
 class Allocation:
     """A value: equal slices and equal configuration mean that nothing has to move.
 
-    `extra` holds what is taken besides GPUs, as (vertex, kind, amount). `config` is free-form (batch
-    size, parallel plan): only rate models and launchers interpret it.
+    `extra` holds what is taken besides GPUs, as (vertex, kind, amount). `config` is free-form
+    (batch size, parallel plan): only rate models and launchers interpret it.
     """
 
     __slots__ = ("config", "extra", "gpus", "id", "slices")

@@ -33,7 +33,7 @@ class ClusterSpecError(InputError):
 
 
 class OptionError(InputError):
-    """A named part (policy, placement, ...) or one of its parameters is unknown or has a bad value."""
+    """A named part (policy, placement, ...) or a parameter of it is unknown or has a bad value."""
 
 
 class OutputError(RotaError):

@@ -1,8 +1,8 @@
 """What can happen, in the order in which it is processed at equal times.
 
-An event is a plain tuple `(time_s, kind, sequence, subject, epoch)`: it is its own heap entry, so the
-order `(time, kind, sequence)` needs no extra object. `subject` is a `Job`, a `Vertex` or None; an
-event whose `epoch` differs from its subject's is stale (the job was stopped or moved since).
+An event is a plain tuple `(time_s, kind, sequence, subject, epoch)`: it is its own heap entry, so
+the order `(time, kind, sequence)` needs no extra object. `subject` is a `Job`, a `Vertex` or None;
+an event whose `epoch` differs from its subject's is stale (the job was stopped or moved since).
 """
 
 from enum import IntEnum
@@ -46,7 +46,7 @@ TIMER = int(EventKind.TIMER)
 
 
 class Record(IntEnum):
-    """Kinds of rows in the event log. The numbers are part of the schema: append, never renumber."""
+    """Kinds of rows in the event log. Part of the schema: append, never renumber."""
 
     SUBMIT = 0  # ref shape, other tenant, value GPUs asked, text job id
     START = 1  # ref allocation, other 1 if it had run before, value time at which progress begins

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from rota.core.allocation import NOTHING, Allocation
+from rota.core.allocation import NOTHING
 from rota.core.errors import KnowledgeError
 from rota.core.events import INF
 from rota.core.knowledge import Knowledge
@@ -56,7 +56,7 @@ class Request(msgspec.Struct, frozen=True):
 
     @staticmethod
     @lru_cache(maxsize=65536)
-    def of(  # noqa: PLR0913 - the fields of a request
+    def of(
         gpus: float = 1,
         *,
         gpu_types: tuple[str, ...] = (),
@@ -67,7 +67,7 @@ class Request(msgspec.Struct, frozen=True):
         min_gpus: int = 0,
         max_gpus: int = 0,
     ) -> "Request":
-        """`gpus` one-GPU tasks (or one task with a fraction); CPUs and memory are for the whole job."""
+        """`gpus` one-GPU tasks (or one with a fraction); CPUs and memory are for the whole job."""
         count = int(gpus) if gpus >= 1 and gpus == int(gpus) else 1
         group = TaskGroup(
             "worker", count, gpus / count if count != gpus else 1, cpus / count, mem_gib / count,
@@ -126,9 +126,9 @@ class JobSpec(msgspec.Struct, frozen=True):
 class Behaviour(msgspec.Struct, frozen=True):
     """The truth about a job, for simulated clusters only.
 
-    `work` is in seconds on the allocation that the job asked for, on GPUs of speed 1. `speeds` gives
-    the rate per GPU type, `scaling` the rate by number of GPUs relative to the request (missing
-    numbers are interpolated linearly), `fails_at` the work after which the job fails (inf = never).
+    `work` is in seconds on the allocation that the job asked for, on GPUs of speed 1. `speeds`
+    gives the rate per GPU type, `scaling` the rate by number of GPUs relative to the request
+    (missing numbers are interpolated linearly), `fails_at` the work after which the job fails (inf = never).
     """
 
     work: float
@@ -148,7 +148,7 @@ class Job:
     shrinks by `rate` per second from then on.
     """
 
-    __slots__ = (
+    __slots__ = (  # noqa: RUF023 - by topic
         # identity and request
         "id", "index", "spec", "submit_s", "gpus", "shape", "tenant", "group", "parent",
         # life
@@ -204,7 +204,7 @@ class Job:
     @property
     def running(self) -> bool:
         """It holds resources and they are its own to use (also while it is being started)."""
-        return self.phase == RUNNING or self.phase == STARTING
+        return self.phase in (RUNNING, STARTING)
 
     @property
     def started(self) -> bool:
@@ -235,7 +235,7 @@ class Job:
     # --- what must be declared ------------------------------------------------------------------
 
     def remaining_s(self, now_s: float) -> float:
-        """Oracle: seconds that it still needs at the rate of its request (as far as is believed)."""
+        """Oracle: seconds that it still needs at the rate of its request (as is believed)."""
         if not self.known & 32:
             raise _undeclared(self, "remaining_s", Knowledge.REMAINING_WORK)
         left = self.left
@@ -246,7 +246,7 @@ class Job:
         return left
 
     def duration_s(self) -> float:
-        """Oracle: seconds that it needs in all at the rate of its request (as far as is believed)."""
+        """Oracle: seconds that it needs in all at the rate of its request (as is believed)."""
         if not self.known & 32:
             raise _undeclared(self, "duration_s", Knowledge.REMAINING_WORK)
         return self.work * self.belief

@@ -1,4 +1,4 @@
-"""What a policy declares that it reads. Comparison tables print it; a job raises on anything undeclared."""
+"""What a policy declares that it reads; a job raises on anything undeclared."""
 
 from enum import IntFlag
 
@@ -18,6 +18,8 @@ class Knowledge(IntFlag):
     def describe(self) -> str:
         """Human form, e.g. `user estimate, history`."""
         names = [
-            (flag.name or "").lower().replace("_", " ") for flag in Knowledge if flag and flag in self
+            (flag.name or "").lower().replace("_", " ")
+            for flag in Knowledge
+            if flag and flag in self
         ]
         return ", ".join(names) or "nothing"

@@ -143,19 +143,20 @@ def relocate(job: Job, allocation: Allocation, now_s: float, lost_work: float) -
 
 
 def finish(job: Job, now_s: float) -> None:
-    """All its work is done."""
-    if job.phase != RUNNING:
+    """All its work is done (perhaps while it was being stopped)."""
+    if job.phase == RUNNING:
+        ran = now_s - job.since_s
+        job.service += ran * job.held_gpus
+        job.run_s += ran
+    elif job.phase != STOPPING:
         raise _refuse(job, "finish")
-    ran = now_s - job.since_s
-    job.service += ran * job.held_gpus
-    job.run_s += ran
     job.left = 0.0
     _end(job, now_s, DONE)
 
 
 def fail(job: Job, now_s: float) -> None:
     """It ended with an error and is not tried again."""
-    if job.phase not in (RUNNING, STARTING):
+    if job.phase not in (RUNNING, STARTING, STOPPING):
         raise _refuse(job, "fail")
     settle(job, now_s)
     _end(job, now_s, FAILED)

@@ -27,7 +27,7 @@ ON_EVERY_EVENT = Wake()
 class Level(msgspec.Struct, frozen=True):
     """Ask when a quantity of a job reaches a value; the engine turns it into an exact time.
 
-    Quantities: `service` (GPU-seconds), `executed` (seconds), `progress` (0..1), `waiting` (seconds).
+    Quantities: `service` (GPU-seconds), `executed` (seconds), `progress` (0..1), `waiting` (s).
     """
 
     job: Job
@@ -38,8 +38,8 @@ class Level(msgspec.Struct, frozen=True):
 class Plan:
     """Desired changes: a job that is not named stays as it is.
 
-    A job in `stops` and in `starts` is restarted: that is the caller's explicit wish (it counts as a
-    preemption). A running job in `starts` alone gets the new allocation: it is moved or resized.
+    A job in `stops` and in `starts` is restarted: that is the caller's explicit wish (it counts as
+    a preemption). A running job in `starts` alone gets the new allocation: it is moved or resized.
     """
 
     __slots__ = (

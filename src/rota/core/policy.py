@@ -1,4 +1,4 @@
-"""What a policy is: parameters as data, declared knowledge, and one of two doors into the engine."""
+"""What a policy is: parameters as data, declared knowledge, one of two doors into the engine."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -13,7 +13,7 @@ from rota.core.view import Draft, View
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of a policy's parameters: typed fields with defaults, checked when the policy is made."""
+    """Base of a policy's parameters: typed fields with defaults, checked on creation."""
 
 
 P = TypeVar("P", bound=Params)

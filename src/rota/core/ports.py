@@ -1,4 +1,4 @@
-"""The seams of Rota: what the engine calls, and what a cluster, a source or a cost model must answer."""
+"""The seams of Rota: what a scheduler, a cluster, a source or a cost model must answer."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -32,7 +32,7 @@ class Cluster(Protocol):
         ...
 
     def start(self, job: Job) -> float:
-        """Launch on `job.allocation`; when progress begins, or inf if a JOB_RUNNING event will tell."""
+        """Launch on `job.allocation`; when progress begins (inf: JOB_RUNNING will tell)."""
         ...
 
     def rate(self, job: Job) -> float:
@@ -40,7 +40,10 @@ class Cluster(Protocol):
         ...
 
     def stop(self, job: Job, *, to: Allocation | None = None) -> tuple[float, bool]:
-        """End it (`to`: in order to move there); (work lost, already stopped?). JOB_STOPPED follows if not."""
+        """End it (`to`: in order to move there): (work lost, already stopped?).
+
+        If it has not stopped yet, JOB_STOPPED follows.
+        """
         ...
 
     def evict(self, job: Job) -> float:
@@ -49,6 +52,10 @@ class Cluster(Protocol):
 
     def release(self, job: Job) -> None:
         """The job is over (done, failed, cancelled): forget it, ending what still runs."""
+        ...
+
+    def failure(self, job: Job) -> str:
+        """Why a job failed, for its owner."""
         ...
 
     def rerated(self) -> Sequence[tuple[Job, float]]:

@@ -30,38 +30,43 @@ Command: TypeAlias = tuple[int, Job, Allocation, Job | None]
 
 def reconcile(plan: Plan, version: int) -> list[Command]:
     """Commands that turn the present state into what the plan wants: stops first."""
+    if plan.version != version:
+        _drop_stale(plan)
     commands: list[Command] = []
-    stale = plan.version != version
-    stopping: set[int] | None = None
+    stopping: set[int] = set()
     if plan.stops:
-        causes = plan.causes or {}
-        for job in plan.stops:
-            if stale and job.version > plan.version:
-                continue
-            if job.phase not in (RUNNING, STARTING, STOPPING):
-                raise _senseless(job, "stop")
-            commands.append((STOP, job, NOTHING, causes.get(job.index)))
-        stopping = {job.index for job in plan.stops}
-        if len(stopping) != len(plan.stops):
-            raise InvalidPlanError(f"the plan stops a job twice: {_twice(plan.stops)}")
+        _add_stops(plan, commands, stopping)
     for job, allocation in plan.starts:
-        if stale and job.version > plan.version:
-            continue
         phase = job.phase
-        if phase == WAITING or (stopping is not None and job.index in stopping):
+        if phase == WAITING or job.index in stopping:
             commands.append((START, job, allocation, None))
         elif phase in (RUNNING, STARTING):
             if allocation != job.allocation:
                 commands.append((MOVE, job, allocation, None))
         else:
             raise _senseless(job, "start")
-    if len(plan.starts) > 1:
-        indices = {job.index for job, _ in plan.starts}
-        if len(indices) != len(plan.starts):
-            raise InvalidPlanError(
-                f"the plan starts a job twice: {_twice(job for job, _ in plan.starts)}"
-            )
+    if len(plan.starts) > 1 and len({job.index for job, _ in plan.starts}) != len(plan.starts):
+        raise InvalidPlanError(
+            f"the plan starts a job twice: {_twice(job for job, _ in plan.starts)}"
+        )
     return commands
+
+
+def _drop_stale(plan: Plan) -> None:
+    """Parts about jobs that changed since the plan's view are void; the planner is asked again."""
+    plan.stops = [job for job in plan.stops if job.version <= plan.version]
+    plan.starts = [(job, a) for job, a in plan.starts if job.version <= plan.version]
+
+
+def _add_stops(plan: Plan, commands: list[Command], stopping: set[int]) -> None:
+    causes = plan.causes or {}
+    for job in plan.stops:
+        if job.phase not in (RUNNING, STARTING, STOPPING):
+            raise _senseless(job, "stop")
+        commands.append((STOP, job, NOTHING, causes.get(job.index)))
+    stopping.update(job.index for job in plan.stops)
+    if len(stopping) != len(plan.stops):
+        raise InvalidPlanError(f"the plan stops a job twice: {_twice(plan.stops)}")
 
 
 def _senseless(job: Job, verb: str) -> InvalidPlanError:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -19,7 +19,7 @@ DIALECTS = "rota.dialects"
 FORMATS = "rota.formats"
 
 
-@lru_cache(maxsize=None)
+@cache
 def _entries(group: str) -> Mapping[str, EntryPoint]:
     return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda e: e.name)}
 
@@ -77,5 +77,7 @@ def _parts(hint: Any, value: Any) -> Any:
     if isinstance(value, str) and get_origin(hint) is tuple and get_args(hint):
         return [part for part in value.split("/") if part]
     if isinstance(value, str) and hint is bool:
-        return {"yes": "true", "no": "false", "on": "true", "off": "false"}.get(value.lower(), value)
+        return {"yes": "true", "no": "false", "on": "true", "off": "false"}.get(
+            value.lower(), value
+        )
     return value

@@ -1,4 +1,4 @@
-"""Who shares the cluster: a tree of tenants (virtual clusters, queues, teams) with what each may use."""
+"""Who shares the cluster: a tree of tenants (virtual clusters, queues, teams)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -25,12 +25,14 @@ class TenantTree:
         self._tenants: dict[str, Tenant] = {}
         for tenant in tenants:
             if tenant.name in self._tenants:
-                raise ClusterSpecError(f"tenant {tenant.name!r} is declared twice: names must differ")
+                raise ClusterSpecError(
+                    f"tenant {tenant.name!r} is declared twice: names must differ"
+                )
             self._tenants[tenant.name] = tenant
         for tenant in self._tenants.values():
             if tenant.parent and tenant.parent not in self._tenants:
                 raise ClusterSpecError(
-                    f"tenant {tenant.name!r} has the unknown parent {tenant.parent!r}: declare it too"
+                    f"tenant {tenant.name!r} has the unknown parent {tenant.parent!r}: declare it"
                 )
             self._refuse_cycle(tenant)
 

@@ -23,7 +23,7 @@ class NodeSpec(msgspec.Struct, frozen=True):
 
 
 class Vertex:
-    """A place in the tree. Its own capacity is what sits directly here, not the sum of its children."""
+    """A place in the tree; `gpus` counts everything at or below it."""
 
     __slots__ = (
         "cpus", "epoch", "gpu_type", "gpus", "id", "labels", "level", "mem_gib", "name", "node",
@@ -132,7 +132,7 @@ class Topology:
         return self._devices[node]
 
     def distance(self, places: Sequence[int]) -> int:
-        """Levels that must be climbed until one vertex covers all places; 0 when they are the same."""
+        """Levels to climb until one vertex covers all places; 0 when they are the same."""
         if len(set(places)) <= 1:
             return 0
         chains = [(place, *self.ancestors(place)) for place in places]

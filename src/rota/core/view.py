@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Draft(Protocol):
-    """A desired state in the making: jobs that are placed run, running jobs that are not placed stop."""
+    """A desired state in the making: placed jobs run, running jobs that are not placed stop."""
 
     def place(self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None) -> bool:
         """Run it if it fits beside what is placed already; True if it does.
@@ -78,11 +78,11 @@ class DraftMaker(Protocol):
 
 
 class View:
-    """Read-only. Rows are the live jobs; NumPy columns are built when asked for, once per decision."""
+    """Read-only. Rows are the live jobs; NumPy columns are built on demand, once per decision."""
 
     __slots__ = (
-        "_columns", "active", "draft_maker", "finished", "knowledge", "now_s", "tenants", "topology",
-        "up_gpus", "version",
+        "_columns", "active", "draft_maker", "finished", "knowledge", "now_s", "tenants",
+        "topology", "up_gpus", "version",
     )  # fmt: skip
 
     def __init__(self, topology: Topology, tenants: TenantTree) -> None:
@@ -128,7 +128,7 @@ class View:
 
     def ordered_by(self, *columns: str) -> list[Job]:
         """All jobs sorted by columns (the first counts most), ties in order of arrival."""
-        import numpy as np  # noqa: PLC0415 - only policies that use columns pay for it
+        import numpy as np
 
         table = self.columns
         order = np.lexsort([getattr(table, name) for name in reversed(columns)])
@@ -157,7 +157,7 @@ class Columns:
 
     def _column(self, name: str, dtype: str, values: list[Any]) -> "np.ndarray[Any, Any]":
         if name not in self._made:
-            import numpy as np  # noqa: PLC0415 - only policies that use columns pay for it
+            import numpy as np
 
             array = np.array(values, dtype=dtype)
             array.flags.writeable = False

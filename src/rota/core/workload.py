@@ -17,7 +17,7 @@ class Quality(msgspec.Struct):
 
 
 class Workload:
-    """Jobs in the order of the file; `specs[i]` is asked, `behaviours[i]` is how it really behaves."""
+    """Jobs in the order of the file: `specs[i]` is asked, `behaviours[i]` is the truth."""
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ class Arrivals:
         parent.group = family
         return tasks
 
-    # --- dependencies -----------------------------------------------------------------------------------
+    # --- dependencies ---------------------------------------------------------------------------
 
     def blockers(self, job: Job) -> list[str]:
         """Ids that the job waits for. A job that was never seen counts: it may come later."""
@@ -118,5 +118,7 @@ class Arrivals:
 
 def _unrolled(request: Request) -> list[TaskGroup]:
     return [
-        msgspec.structs.replace(group, count=1) for group in request.groups for _ in range(group.count)
+        msgspec.structs.replace(group, count=1)
+        for group in request.groups
+        for _ in range(group.count)
     ]

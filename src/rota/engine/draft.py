@@ -69,7 +69,7 @@ class PlacementDraft:
         self._wake_s = INF
         self.plan = Plan(view.version)
 
-    # --- what a policy calls ------------------------------------------------------------------------------
+    # --- what a policy calls --------------------------------------------------------------------
 
     def place(self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None) -> bool:
         """Run it if it fits beside what is placed already."""
@@ -139,7 +139,7 @@ class PlacementDraft:
             elif self._room <= 0 and job.gpus:
                 return
             elif (job.shape.number in failed or not self.place(job)) and strict:
-                return
+                return  # not one condition with the above: `place` must not be called there
 
     def place_at(self, job: Job, allocation: Allocation) -> None:
         """Only for policies that place everything themselves."""
@@ -179,7 +179,7 @@ class PlacementDraft:
         """Ask again when a quantity of the job reaches the value."""
         self.plan.watch(job, quantity, value)
 
-    # --- how it is done -----------------------------------------------------------------------------------
+    # --- how it is done -------------------------------------------------------------------------
 
     def _goes_on(self, job: Job) -> bool:
         """A running job that was named before and keeps its slices."""

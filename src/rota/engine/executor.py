@@ -65,7 +65,7 @@ class Executor:
             if self.physical is not None and launched:
                 self.physical.change(self.leaving.get(job.index, job.allocation), +1)
 
-    # --- single commands ----------------------------------------------------------------------------------
+    # --- single commands ------------------------------------------------------------------------
 
     def _start(self, job: Job, allocation: Allocation, now_s: float) -> None:
         again = job.first_start_s != INF
@@ -152,7 +152,7 @@ class Executor:
         number = self.log.allocation(now_s, allocation)
         self.log.rows += (now_s, R_MOVE, job.index, number, -1, since_s)
 
-    # --- what happens by itself -----------------------------------------------------------------------------
+    # --- what happens by itself -----------------------------------------------------------------
 
     def stopped(self, job: Job, now_s: float) -> bool:
         """A job has left its slices; False if it only goes elsewhere."""
@@ -228,4 +228,3 @@ class Executor:
 def on_cluster(job: Job) -> bool:
     """It holds slices in the books of whoever planned it."""
     return job.phase in (STARTING, RUNNING)
-

@@ -1,4 +1,4 @@
-"""The general door: a scheduler made of a policy that decides everything, a placement, an admission."""
+"""The general door: a policy that decides everything, a placement and an admission."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -155,7 +155,7 @@ class GeneralScheduler:
             self._made = PlacementDraft(view, self.placement, self._shapes, self.running)
         return self._made
 
-    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:
+    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
         """A stop that takes time hides the job until it is over."""
         for job in plan.stops:
             if job.phase == STOPPING and job.index not in self.running:

@@ -123,4 +123,3 @@ class Index:
         for heap in self.waiting.values():
             heap[:] = [entry for entry in heap if entry[2] == entry[3].stamp]
             heapify(heap)
-

@@ -81,6 +81,12 @@ class Capacity:
             if kind in limited and amount > there + TOLERANCE:
                 yield self._topology.vertices[vertex], kind, amount, there
 
+    def places(self, allocation: Allocation) -> set[int]:
+        """The vertices that it names, and the nodes of its devices."""
+        named = {*allocation.vertices, *(vertex for vertex, _, _ in allocation.extra)}
+        nodes = (self._topology.vertices[vertex].node for vertex in named)
+        return named | {node for node in nodes if node >= 0}
+
     def covers(self, allocation: Allocation, vertex: int) -> bool:
         """Does the allocation take from this vertex or below it?"""
         return any(vertex in self._above[place] for place, _ in allocation.slices)
@@ -93,7 +99,9 @@ class Invariants:
         self.batches = 0
         self._ledger = Ledger()
         self._capacity: Capacity | None = None
-        self._bodies: dict[int, tuple[Allocation, float, int]] = {}  # what occupies slices, since when
+        self._bodies: dict[
+            int, tuple[Allocation, float, int]
+        ] = {}  # what occupies slices, since when
         self._now_s = -1.0
         self._still = 0
         self._held_gpu_s = 0.0  # integrated from what the jobs hold
@@ -120,21 +128,25 @@ class Invariants:
         if plan is not None and everybody and not engine.backlog:
             check_books(engine, now_s)
 
-    # --- time -----------------------------------------------------------------------------------------------
+    # --- time -----------------------------------------------------------------------------------
 
     def _check_time(self, engine: Engine, events: list[Event], now_s: float) -> None:
         if now_s < self._now_s:
             raise InvariantError(f"time went back from {self._now_s:g} s to {now_s:g} s")
         for event in events:
             if event[0] > now_s:
-                raise InvariantError(f"event {event} was handed out at {now_s:g} s, before its time")
+                raise InvariantError(
+                    f"event {event} was handed out at {now_s:g} s, before its time"
+                )
 
     def _check_still(self, now_s: float) -> None:
         self._still = 0 if now_s > self._now_s or self._ledger.touched else self._still + 1
         if self._still > STILL:
-            raise InvariantError(f"{STILL} batches at {now_s:g} s in which nothing happened to any job")
+            raise InvariantError(
+                f"{STILL} batches at {now_s:g} s in which nothing happened to any job"
+            )
 
-    # --- jobs -----------------------------------------------------------------------------------------------
+    # --- jobs -----------------------------------------------------------------------------------
 
     def _check_jobs(self, engine: Engine, now_s: float, *, everybody: bool, adopt: bool) -> None:
         ledger = self._ledger
@@ -161,7 +173,7 @@ class Invariants:
                         f"job {job.id} at {now_s:g} s holds {job.allocation}, but the log says {logged}"
                     )
 
-    # --- places ---------------------------------------------------------------------------------------------
+    # --- places ---------------------------------------------------------------------------------
 
     def _check_planned(self, engine: Engine, holding: list[Job], now_s: float) -> None:
         """What jobs have been given fits what is up."""
@@ -191,22 +203,30 @@ class Invariants:
                 before = self._bodies.get(index)
                 if before != bodies[index]:
                     launched.append(job)
-            elif job.phase == STOPPING and index in self._bodies:
-                bodies[index] = self._bodies[index]
+            elif job.phase == STOPPING:
+                slices = self._ledger.slices(self._ledger.jobs[index].body)
+                bodies[index] = (Allocation(slices), job.start_s, job.preemptions)
         self._bodies = bodies
         if not launched:
             return  # then only failing nodes can have made it too much, and those who leave may linger
-        for place, kind, used, there in capacity.exceeded(
-            capacity.use(body[0] for body in bodies.values())
-        ):
-            for job in launched:
-                if capacity.covers(job.allocation, place.id):
+        exceeded = {
+            place.id: (place, kind, used, there)
+            for place, kind, used, there in capacity.exceeded(
+                capacity.use(body[0] for body in bodies.values())
+            )
+        }
+        for job in launched:
+            for vertex in capacity.places(
+                job.allocation
+            ):  # not above: others may linger on dead nodes
+                if vertex in exceeded:
+                    place, kind, used, there = exceeded[vertex]
                     raise InvariantError(
                         f"job {job.id} was launched at {now_s:g} s on {place.level} {place.name}, where "
                         f"{used:g} {kind} are occupied then and there are {there:g}"
                     )
 
-    # --- GPU-seconds ----------------------------------------------------------------------------------------
+    # --- GPU-seconds ----------------------------------------------------------------------------
 
     def _check_ledger(self, engine: Engine, now_s: float, *, adopt: bool) -> None:
         """Held = useful + overhead, once from the jobs and once from the log."""
@@ -241,7 +261,9 @@ def _check_place(engine: Engine, job: Job, now_s: float) -> None:
     if job.held_gpus != gpus:
         raise InvariantError(f"{where} holds {job.held_gpus:g} GPUs in its own books, {allocation}")
     if engine.scheduler.trusted and not _acceptable(job, gpus):
-        raise InvariantError(f"{where} has {gpus:g} GPUs and asked for {job.gpus:g}: all or nothing")
+        raise InvariantError(
+            f"{where} has {gpus:g} GPUs and asked for {job.gpus:g}: all or nothing"
+        )
     vertices = engine.cluster.topology.vertices
     places = {*allocation.vertices, *(vertex for vertex, _, _ in allocation.extra)}
     for place in (vertices[vertex] for vertex in places):
@@ -250,9 +272,13 @@ def _check_place(engine: Engine, job: Job, now_s: float) -> None:
             raise InvariantError(f"{where} is on {node.name}, which is down")
         types = {place.gpu_type} if place.id else set(engine.cluster.topology.types)
         if job.shape.types and not types & set(job.shape.types):
-            raise InvariantError(f"{where} is on {place.name} ({place.gpu_type}), it wants {job.shape.types}")
+            raise InvariantError(
+                f"{where} is on {place.name} ({place.gpu_type}), it wants {job.shape.types}"
+            )
         if place.node >= 0 and not set(job.shape.labels) <= set(node.labels):
-            raise InvariantError(f"{where} is on {node.name}, which lacks one of {job.shape.labels}")
+            raise InvariantError(
+                f"{where} is on {node.name}, which lacks one of {job.shape.labels}"
+            )
 
 
 def _acceptable(job: Job, gpus: float) -> bool:
@@ -295,7 +321,9 @@ def _check_free(engine: Engine, free: float, now_s: float) -> None:
             f"{given:g} are given away"
         )
     if abs(up - engine.view.up_gpus) > TOLERANCE:
-        raise InvariantError(f"at {now_s:g} s {up:g} GPUs are up, the view says {engine.view.up_gpus:g}")
+        raise InvariantError(
+            f"at {now_s:g} s {up:g} GPUs are up, the view says {engine.view.up_gpus:g}"
+        )
 
 
 def _check_index(engine: Engine, scheduler: PriorityScheduler, now_s: float) -> None:
@@ -329,7 +357,12 @@ def _check_seen(
 ) -> None:
     blocked = {job.index for jobs in engine.arrivals.waiting_for.values() for job in jobs}
     active: dict[int, Job] = engine.view.active
-    places: dict[int, Any] = {WAITING: "queue", RUNNING: "cluster", STARTING: "cluster", HELD: "gate"}
+    places: dict[int, Any] = {
+        WAITING: "queue",
+        RUNNING: "cluster",
+        STARTING: "cluster",
+        HELD: "gate",
+    }
     for number, job in active.items():
         want = places.get(job.phase)
         if job.phase == STOPPING and number in engine.executor.moving:
@@ -339,6 +372,10 @@ def _check_seen(
         if want == "gate" and number in blocked:
             want = None  # not announced yet
         if seen.pop(number, None) != want:
-            raise InvariantError(f"{job} at {now_s:g} s is not where it belongs ({want or 'nowhere'})")
+            raise InvariantError(
+                f"{job} at {now_s:g} s is not where it belongs ({want or 'nowhere'})"
+            )
     if seen:
-        raise InvariantError(f"at {now_s:g} s the scheduler knows jobs that are gone: {sorted(seen)[:5]}")
+        raise InvariantError(
+            f"at {now_s:g} s the scheduler knows jobs that are gone: {sorted(seen)[:5]}"
+        )

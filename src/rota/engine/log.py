@@ -4,7 +4,6 @@ Rows go into one flat list of numbers (the cheapest append there is) and are fol
 arrays in chunks, so that memory stays small. Texts are sparse and kept apart by row number.
 """
 
-import os
 from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +36,7 @@ class Log:
     def __len__(self) -> int:
         return (len(self._packed) + len(self.rows)) // WIDTH
 
-    def row(  # noqa: PLR0913 - the columns
+    def row(
         self, time_s: float, event: int, job: int = -1, ref: int = -1, other: int = -1,
         value: float = 0.0,
     ) -> None:  # fmt: skip
@@ -53,7 +52,7 @@ class Log:
         self._packed.fromlist(self.rows)
         self.rows.clear()
 
-    # --- definitions: numbers that later rows refer to ---------------------------------------------------
+    # --- definitions: numbers that later rows refer to ------------------------------------------
 
     def topology(self, topology: Topology) -> None:
         """Define every vertex above the devices."""
@@ -91,12 +90,12 @@ class Log:
                 self.row(time_s, Record.ALLOCATION, -1, number, vertex, amount)
         return number
 
-    # --- the finished table --------------------------------------------------------------------------------
+    # --- the finished table ---------------------------------------------------------------------
 
     def frame(self) -> "pl.DataFrame":
         """The log as a table."""
-        import numpy as np  # noqa: PLC0415 - only when a table is asked for
-        import polars as pl  # noqa: PLC0415
+        import numpy as np
+        import polars as pl
 
         self.pack()
         table = np.frombuffer(self._packed, dtype=np.float64).reshape(-1, WIDTH)
@@ -104,11 +103,12 @@ class Log:
         if self.texts:
             texts[list(self.texts)] = list(self.texts.values())
         texts[np.flatnonzero(table[:, 1] == Record.SUBMIT)] = self.names
-        kinds = pl.Enum([record.name.lower() for record in Record])
+        labels = [record.name.lower() for record in Record]
+        kinds = pl.Series(labels, dtype=pl.Enum(labels))
         return pl.DataFrame(
             {
                 "time_s": table[:, 0].copy(),
-                "event": pl.Series(table[:, 1].astype(np.uint8)).cast(kinds),
+                "event": kinds.gather(table[:, 1].astype(np.uint32)),
                 "job": table[:, 2].astype(np.int32),
                 "ref": table[:, 3].astype(np.int32),
                 "other": table[:, 4].astype(np.int32),
@@ -122,10 +122,10 @@ class Log:
         frame = self.frame()
         part = path.with_name(path.name + ".part")
         frame.write_parquet(part, compression="zstd", metadata={"rota_schema": str(SCHEMA_VERSION)})
-        os.replace(part, path)
+        part.replace(path)
         return frame
 
-    # --- snapshots -----------------------------------------------------------------------------------------
+    # --- snapshots ------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
         """All rows and definitions as plain data."""

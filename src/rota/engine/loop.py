@@ -6,7 +6,7 @@ from typing import Protocol
 
 from rota.core import events as ev
 from rota.core import machine
-from rota.core.errors import LivelockError, PolicyError
+from rota.core.errors import LivelockError
 from rota.core.events import INF, Event, Record
 from rota.core.jobs import (
     CANCELLED,
@@ -26,11 +26,13 @@ from rota.core.ports import Cluster, Scheduler, Source
 from rota.core.reasons import Reason
 from rota.core.reconcile import reconcile
 from rota.core.tenants import TenantTree
-from rota.core.topology import NODE, Vertex
+from rota.core.topology import Vertex
 from rota.core.view import View
 from rota.engine.arrivals import Arrivals
 from rota.engine.executor import Executor, on_cluster
+from rota.engine.levels import level_time
 from rota.engine.log import CHUNK, Log
+from rota.engine.outages import jobs_hit
 
 R_SUBMIT, R_DONE, R_REASON = int(Record.SUBMIT), int(Record.DONE), int(Record.REASON)
 ROUND_SLACK = 1e-9  # rounds; multiples of a round are not exact in floating point
@@ -54,7 +56,7 @@ class Checker(Protocol):
 class Engine:
     """One scheduler on one cluster. The clock is the cluster's."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a run
+    def __init__(
         self,
         cluster: Cluster,
         scheduler: Scheduler,
@@ -90,7 +92,7 @@ class Engine:
         self._known_shapes = 0
         self.log.topology(cluster.topology)
 
-    # --- running --------------------------------------------------------------------------------------------
+    # --- running --------------------------------------------------------------------------------
 
     def run(self, until_s: float = INF) -> None:
         """Process everything up to `until_s`, or until nothing can happen any more."""
@@ -98,7 +100,7 @@ class Engine:
         while advance(until_s):
             pass
 
-    def advance(self, until_s: float = INF) -> bool:
+    def advance(self, until_s: float = INF) -> bool:  # noqa: C901, PLR0912 - the hot loop
         """One batch of simultaneous events; False when there is none (up to `until_s`)."""
         timers = self.timers
         while timers and timers[0][3] != timers[0][2].epoch:
@@ -106,11 +108,10 @@ class Engine:
         arrival_s = self.source.next_s
         wake = self.wake
         horizon_s = self._wake_s() if wake.every_s else wake.at_s
-        if arrival_s < horizon_s:
-            horizon_s = arrival_s
+        horizon_s = min(horizon_s, arrival_s)
         if timers and timers[0][0] < horizon_s:
             horizon_s = timers[0][0]
-        events = self.cluster.poll(horizon_s if horizon_s < until_s else until_s)
+        events = self.cluster.poll(min(until_s, horizon_s))
         now_s = self.cluster.now_s
         if not events and (horizon_s > until_s or horizon_s == INF):
             return False
@@ -154,7 +155,7 @@ class Engine:
         """Close the log."""
         self.log.row(self.view.now_s, Record.END, -1, self.events, self.decisions, 0.0)
 
-    # --- when to ask ----------------------------------------------------------------------------------------
+    # --- when to ask ----------------------------------------------------------------------------
 
     def _wake_s(self) -> float:
         wake = self.wake
@@ -194,7 +195,7 @@ class Engine:
                 f"must ask to be woken at a later time"
             )
 
-    # --- what happened --------------------------------------------------------------------------------------
+    # --- what happened --------------------------------------------------------------------------
 
     def _happened(self, events: list[Event], now_s: float) -> list[Event]:
         """Drive the jobs' state machine; returns what the scheduler has to know."""
@@ -203,9 +204,10 @@ class Engine:
             kind = event[1]
             subject = event[3]
             if kind == ev.JOB_DONE:
+                planned = subject.phase != STOPPING or subject.index in self.executor.moving
                 machine.finish(subject, now_s)
                 self.log.rows += (now_s, R_DONE, subject.index, -1, -1, 0.0)
-                self._over(subject, passed, held=True, planned=True)
+                self._over(subject, passed, held=True, planned=planned)
                 passed.append(event)
             elif kind == ev.JOB_RUNNING:
                 self.executor.running(subject, now_s)
@@ -214,9 +216,11 @@ class Engine:
                 if self.executor.stopped(subject, now_s):
                     passed.append(event)
             elif kind == ev.JOB_FAILED:
+                planned = subject.phase != STOPPING or subject.index in self.executor.moving
                 machine.fail(subject, now_s)
                 self.log.row(now_s, Record.FAILED, subject.index)
-                self._over(subject, passed, held=True, planned=True)
+                self.log.text(self.cluster.failure(subject))
+                self._over(subject, passed, held=True, planned=planned)
                 passed.append(event)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 if subject.up != (kind == ev.NODE_UP):  # outages may overlap
@@ -272,42 +276,15 @@ class Engine:
         self.sequence += 1
         return (self.view.now_s, kind, self.sequence, subject, subject.epoch)
 
-    def _node_changed(
-        self, node: Vertex, passed: list[Event], now_s: float, *, up: bool
-    ) -> None:
+    def _node_changed(self, node: Vertex, passed: list[Event], now_s: float, *, up: bool) -> None:
         node.up = up
         self.view.up_gpus += node.gpus if up else -node.gpus
         self.log.row(now_s, Record.NODE_UP if up else Record.NODE_DOWN, -1, node.id)
         if not up:
-            for job in self._hit(node):
+            for job in jobs_hit(node, self.view, self.executor.moving):
                 job.version = self.view.version
                 self.executor.evicted(job, node.id, now_s)
                 passed.append(self._event(ev.JOB_EVICTED, job))
-
-    def _hit(self, node: Vertex) -> list[Job]:
-        """Jobs on the node. A pool has no nodes: there the latest starters go until the rest fits."""
-        vertices = self.view.topology.vertices
-        moving = self.executor.moving
-        running = [j for j in self.view.active.values() if on_cluster(j) or j.index in moving]
-        hit = [
-            job for job in running if any(vertices[v].node == node.id for v in job.allocation.vertices)
-        ]
-        for pool in self.view.topology.pools:
-            users = [job for job in running if pool.id in job.allocation.vertices]
-            if not users or (pool.gpu_type and pool.gpu_type != node.gpu_type):
-                continue
-            room = sum(
-                n.gpus
-                for n in self.view.topology.nodes
-                if n.up and (not pool.gpu_type or n.gpu_type == pool.gpu_type)
-            )
-            used = sum(dict(job.allocation.slices)[pool.id] for job in users)
-            for job in sorted(users, key=lambda j: (j.start_s, j.index), reverse=True):
-                if used <= room:
-                    break
-                used -= dict(job.allocation.slices)[pool.id]
-                hit.append(job)
-        return hit
 
     def _arrive(self, events: list[Event], now_s: float) -> None:
         log = self.log
@@ -370,7 +347,7 @@ class Engine:
             else:
                 events.append(self._event(ev.JOB_SUBMIT, job))
 
-    # --- what to do -----------------------------------------------------------------------------------------
+    # --- what to do -----------------------------------------------------------------------------
 
     def _carry_out(self, plan: Plan, now_s: float) -> None:
         if plan.unusual:
@@ -396,7 +373,7 @@ class Engine:
             self._watch(level, now_s)
 
     def _rerate(self, now_s: float) -> None:
-        """Rates that changed because neighbours changed; late starters that a plan made room for."""
+        """Rates that changed with the neighbours; late starters that a plan made room for."""
         for job, rate in self.cluster.rerated():
             self.executor.rate_changed(job, rate, now_s)
             self.executor.begun.append(job)
@@ -452,28 +429,3 @@ class Engine:
         if at_s < INF:
             self.sequence += 1
             heappush(self.timers, (at_s, self.sequence, job, job.epoch))
-
-
-def level_time(level: Level, now_s: float) -> float:
-    """When the quantity reaches the value if nothing changes; inf if never."""
-    job, value = level.job, level.value
-    going = job.phase == RUNNING
-    if level.quantity == "service":
-        have, speed = job.attained_gpu_s(now_s), job.held_gpus if going else 0.0
-    elif level.quantity == "executed":
-        have, speed = job.executed_s(now_s), 1.0 if going else 0.0
-    elif level.quantity == "progress":
-        have = 1.0 - job.left_at(now_s) / job.work
-        speed = job.rate / job.work if going else 0.0
-    elif level.quantity == "waiting":
-        have, speed = job.waiting_s(now_s), 0.0 if going else 1.0
-    else:
-        raise PolicyError(
-            f"unknown quantity {level.quantity!r} to watch: service, executed, progress or waiting"
-        )
-    if have >= value:
-        return INF
-    return now_s + (value - have) / speed if speed else INF
-
-
-__all__ = ["NODE", "Checker", "Engine", "level_time"]

@@ -9,7 +9,7 @@ EPSILON = 1e-6
 
 
 class Occupancy:
-    """GPUs in use per vertex. A slice of a device counts on its node too; pools count on their own."""
+    """GPUs in use per vertex. A slice of a device counts on its node too."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -53,7 +53,9 @@ class Occupancy:
         for vertex, amount in allocation.slices:
             place = self._vertices[vertex]
             if amount <= 0:
-                raise InvalidPlanError(f"job {job.id}: {amount:g} GPUs at {place.name}: give more than 0")
+                raise InvalidPlanError(
+                    f"job {job.id}: {amount:g} GPUs at {place.name}: give more than 0"
+                )
             if place.level in (NODE, DEVICE) and not self._vertices[place.node].up:
                 raise InvalidPlanError(f"job {job.id}: placed on {place.name}, which is down")
         if not self.fits(allocation):

@@ -59,9 +59,7 @@ class Packer:
         if self._emptied:
             self._clear_blame(plan)
 
-    def _nominate(
-        self, plan: Plan, now_s: float, numbers: Iterable[int], heads: Heads
-    ) -> None:
+    def _nominate(self, plan: Plan, now_s: float, numbers: Iterable[int], heads: Heads) -> None:
         """Add the heads of these shapes, without those that fail whatever happens in this scan."""
         waiting = self.index.waiting
         free = self.placement.free
@@ -118,9 +116,7 @@ class Packer:
                 if self.strict:
                     return
 
-    def _scan_preempting(
-        self, plan: Plan, now_s: float, heads: Heads, dirty: set[int]
-    ) -> None:
+    def _scan_preempting(self, plan: Plan, now_s: float, heads: Heads, dirty: set[int]) -> None:
         waiting = self.index.waiting
         placement = self.placement
         failed = self._failed
@@ -165,9 +161,8 @@ class Packer:
 
     def _may_displace(self, job: Job, now_s: float, dirty: set[int]) -> bool:
         """False if it is certain that the head, which failed before, fails again."""
-        return (
-            self._failed.get(job.shape.number, -1) != job.index
-            or self.placement.maybe(job, now_s, dirty)
+        return self._failed.get(job.shape.number, -1) != job.index or self.placement.maybe(
+            job, now_s, dirty
         )
 
     def _lower(self, job: Job, now_s: float) -> Iterator[Job]:

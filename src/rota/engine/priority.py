@@ -50,7 +50,9 @@ class PriorityScheduler:
         self._revision = policy.revision
         self._again: list[Job] = []  # running jobs that changed level: keyed again after the scan
 
-    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+    def step(  # noqa: C901, PLR0912 - the hot loop
+        self, view: View, events: Sequence[Event]
+    ) -> Plan | None:
         """Update the queues, then pack if anything can have changed."""
         now_s = view.now_s
         index = self.packer.index
@@ -92,7 +94,7 @@ class PriorityScheduler:
             self._confirm(now_s)
         return plan
 
-    # --- events -----------------------------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------------
 
     def _queue(self, job: Job, now_s: float) -> list[Any]:
         job.key = self.policy.key(job, now_s)
@@ -104,13 +106,14 @@ class PriorityScheduler:
 
     def _gone(self, job: Job, dirty: set[int], now_s: float) -> None:
         allocation = job.allocation
-        if self._preemptive:
-            self.packer.index.drop_running(job)
-            if self.placement.filters:
-                dirty.update(allocation.vertices)
-        else:
-            job.queue = NOWHERE
-        self.placement.give(job, allocation)
+        if job.queue == ON_CLUSTER:  # else it finished while it was being stopped
+            if self._preemptive:
+                self.packer.index.drop_running(job)
+                if self.placement.filters:
+                    dirty.update(allocation.vertices)
+            else:
+                job.queue = NOWHERE
+            self.placement.give(job, allocation)
         if self._learns:
             self.policy.finished(job, now_s)
         if not self.gate.open:
@@ -141,7 +144,9 @@ class PriorityScheduler:
             return True
         if kind == ev.JOB_EVICTED:
             self._release(subject)
-            if subject.phase == WAITING:  # else it was about to move and comes back with JOB_STOPPED
+            if (
+                subject.phase == WAITING
+            ):  # else it was about to move and comes back with JOB_STOPPED
                 self._queue(subject, now_s)
             return True
         if kind in (ev.NODE_DOWN, ev.NODE_UP):
@@ -211,7 +216,7 @@ class PriorityScheduler:
                     self.packer.index.drop_running(job)
                     self._rekey_running(job, now_s)
 
-    # --- after the plan was carried out -------------------------------------------------------------------
+    # --- after the plan was carried out ---------------------------------------------------------
 
     def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:
         """Key again what the change affected; say when keys will jump."""
@@ -227,14 +232,13 @@ class PriorityScheduler:
         for job in plan.stops:
             self._requeue_stopped(job, now_s)
         if self._jumps:
-            for job, _ in plan.starts:
-                if job.phase == RUNNING:
-                    self._arm(job, now_s, timers)
-            for job in plan.stops:
-                if job.phase == WAITING:
-                    self._arm(job, now_s, timers)
-            for job in self._again:
-                if job.phase == WAITING or (job.phase == RUNNING and job.start_s != now_s):
+            touched = [job for job, _ in plan.starts]
+            touched += plan.stops
+            if self._again:
+                known = {job.index for job in touched}
+                touched += [job for job in self._again if job.index not in known]
+            for job in touched:
+                if job.phase in (WAITING, RUNNING):
                     self._arm(job, now_s, timers)
         self._again.clear()
         return timers
@@ -256,7 +260,7 @@ class PriorityScheduler:
         if at_s < INF:
             timers.append((at_s, job))
 
-    # --- state --------------------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
         """Everything that the jobs themselves do not carry."""

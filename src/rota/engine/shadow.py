@@ -7,11 +7,23 @@ from the rows, so that the engine's own integration has something to be compared
 from rota.core.errors import InvariantError
 from rota.core.events import INF, Record
 from rota.core.jobs import (
-    CANCELLED, DONE, FAILED, HELD, REJECTED, RUNNING, STARTING, STOPPING, WAITING, Job, Phase,
+    CANCELLED,
+    DONE,
+    FAILED,
+    HELD,
+    REJECTED,
+    RUNNING,
+    STARTING,
+    STOPPING,
+    WAITING,
+    Job,
+    Phase,
 )  # fmt: skip
 from rota.engine.log import WIDTH, Log
 
-ROUNDING = 2.0**-48  # some units in the last place of the time, which is what durations are taken from
+ROUNDING = (
+    2.0**-48
+)  # some units in the last place of the time, which is what durations are taken from
 TOLERANCE = 1e-6
 
 ENDINGS: dict[int, int] = {
@@ -55,7 +67,7 @@ class Shadow:
     """One job. `phase` has the values of `core.jobs.Phase`."""
 
     __slots__ = (
-        "at_s", "done", "gpus", "instant", "moves", "overhead", "phase", "rate", "ref", "useful",
+        "at_s", "body", "done", "gpus", "instant", "moves", "overhead", "phase", "rate", "ref", "useful",
         "whole",
     )  # fmt: skip
 
@@ -67,7 +79,8 @@ class Shadow:
         self.done = 0.0  # work
         self.useful = 0.0  # GPU-seconds
         self.overhead = 0.0
-        self.ref = -1  # its allocation
+        self.ref = -1  # the allocation that it has been given
+        self.body = -1  # the allocation that it occupies: another one while it is being moved
         self.instant = False  # stopped in this batch: it may be gone already
         self.moves = False  # moved in this batch: the row does not tell what was lost
         self.whole = False  # not a job of its own: it is made of tasks
@@ -122,7 +135,7 @@ class Ledger:
             self._time_s = time_s
             self._take(time_s, int(kind), int(job), int(ref), int(other), value)
 
-    def _take(  # noqa: PLR0913 - the columns
+    def _take(
         self, time_s: float, kind: int, job: int, ref: int, other: int, value: float
     ) -> None:
         if kind == Record.ALLOCATION:
@@ -143,7 +156,9 @@ class Ledger:
         shadow = self.jobs.get(job)
         name = Record(kind).name
         if shadow is None:
-            raise InvariantError(f"log: {name} of job {job} at {time_s:g} s, which was never submitted")
+            raise InvariantError(
+                f"log: {name} of job {job} at {time_s:g} s, which was never submitted"
+            )
         if shadow.instant and kind == Record.START and shadow.at_s == time_s:
             shadow.phase = WAITING  # a restart, or a stop that took no time
         if shadow.phase not in FROM[kind] and not (shadow.whole and kind in ENDINGS):
@@ -173,7 +188,9 @@ class Ledger:
         self, shadow: Shadow, time_s: float, ref: int, since_s: float, *, moves: bool
     ) -> None:
         if since_s < time_s:
-            raise InvariantError(f"log: a start at {time_s:g} s makes progress from {since_s:g} s on")
+            raise InvariantError(
+                f"log: a start at {time_s:g} s makes progress from {since_s:g} s on"
+            )
         shadow.ref = ref
         shadow.moves |= moves
         if moves and since_s == INF:
@@ -181,6 +198,7 @@ class Ledger:
             return
         shadow.phase = RUNNING if since_s == time_s else STARTING
         shadow.gpus = self._sizes.get(ref, 0.0)
+        shadow.body = ref
         shadow.rate = -1.0  # not in the row: see `agree`
         shadow.instant = False
 
@@ -212,7 +230,7 @@ def _agree_on_phase(shadow: Shadow, job: Job, now_s: float) -> None:
         if job.phase == WAITING:
             shadow.phase, shadow.gpus = WAITING, 0.0
         elif job.phase == STARTING and shadow.moves:
-            shadow.phase, shadow.gpus = STARTING, job.allocation.gpus
+            shadow.phase, shadow.gpus, shadow.body = STARTING, job.allocation.gpus, shadow.ref
     if shadow.phase != job.phase:
         raise InvariantError(
             f"job {job.id} at {now_s:g} s is {Phase(job.phase).name.lower()}, but the log says "

@@ -5,7 +5,6 @@ out the same) and get their saved state; the scheduler rebuilds its queues from 
 snapshot is executable: it is MessagePack, checked on loading.
 """
 
-import os
 import zlib
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,7 +55,7 @@ def save(engine: Engine, path: Path, config: dict[str, Any]) -> None:
     snapshot = Snapshot(FORMAT, VERSION, config, freeze(engine))
     part = path.with_name(path.name + ".part")
     part.write_bytes(zlib.compress(msgspec.msgpack.encode(snapshot), 1))
-    os.replace(part, path)
+    part.replace(path)
 
 
 def load(path: Path) -> Snapshot:
@@ -144,7 +143,8 @@ def restore(engine: Engine, state: dict[str, Any]) -> None:
     engine.timers[:] = [(t, n, jobs[i], epoch) for t, n, i, epoch in state["timers"]]
     subjects: dict[str, Any] = {"job": jobs, "vertex": view.topology.vertices, "": {-1: None}}
     engine.backlog[:] = [
-        (t, kind, n, subjects[what][name], epoch) for t, kind, n, what, name, epoch in state["backlog"]
+        (t, kind, n, subjects[what][name], epoch)
+        for t, kind, n, what, name, epoch in state["backlog"]
     ]
     _restore_executor(engine, state)
     cluster: FreezableCluster = engine.cluster  # type: ignore[assignment]  # only simulations are frozen

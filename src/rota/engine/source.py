@@ -1,5 +1,7 @@
 """Jobs from a workload, handed out when their time comes."""
 
+from itertools import pairwise
+
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec
 from rota.core.workload import Workload
@@ -11,7 +13,7 @@ class WorkloadSource:
     def __init__(self, workload: Workload) -> None:
         specs = workload.specs
         times = [spec.submit_s for spec in specs]
-        if all(a <= b for a, b in zip(times, times[1:], strict=False)):
+        if all(a <= b for a, b in pairwise(times)):
             self._order: range | list[int] = range(len(specs))
         else:
             self._order = sorted(range(len(specs)), key=times.__getitem__)

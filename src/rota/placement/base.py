@@ -11,76 +11,22 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rota.core.allocation import Allocation
-from rota.core.jobs import Job, Request, Shape
+from rota.core.jobs import Job, JobSpec, Request, Shape
 from rota.core.policy import Params
 from rota.core.topology import Topology, Vertex
+from rota.placement.choices import Choice
+from rota.placement.room import EPSILON, MARK, WHOLE, Room, tidy
 
-EPSILON = 1e-9  # fractions of GPUs and CPUs are sums of floats
-
-Choice = list[tuple[int, float]]
-"""(position of a node, GPUs taken there)."""
-
-
-class Room:
-    """What is free on each node, by position in `topology.nodes`."""
-
-    def __init__(self, nodes: Sequence[Vertex]) -> None:
-        self.nodes = nodes
-        self.gpus: list[float] = [node.gpus for node in nodes]
-        self.cpus: list[float] = [node.cpus for node in nodes]
-        self.mem_gib: list[float] = [node.mem_gib for node in nodes]
-        self.up = [True] * len(nodes)
-        self.has_cpus = any(self.cpus)
-        self.has_mem = any(self.mem_gib)
-
-    def copy(self) -> "Room":
-        """An independent copy."""
-        other = Room.__new__(Room)
-        other.nodes = self.nodes
-        other.gpus, other.cpus, other.mem_gib = self.gpus[:], self.cpus[:], self.mem_gib[:]
-        other.up = self.up
-        other.has_cpus, other.has_mem = self.has_cpus, self.has_mem
-        return other
-
-    def matches(self, position: int, shape: Shape) -> bool:
-        """The node is up and of an acceptable kind."""
-        node = self.nodes[position]
-        return (
-            self.up[position]
-            and (not shape.types or node.gpu_type in shape.types)
-            and all(label in node.labels for label in shape.labels)
-        )
-
-    def usable(self, position: int, shape: Shape) -> float:
-        """How many of the request's GPUs this node could serve now (1 for a request without GPUs)."""
-        if not self.matches(position, shape):
-            return 0
-        total = shape.gpus
-        share = 1 / total if total else 1.0
-        usable = self.gpus[position] if total else 1.0
-        if shape.cpus and self.has_cpus:
-            usable = min(usable, _parts(self.cpus[position], shape.cpus * share))
-        if shape.mem_gib and self.has_mem:
-            usable = min(usable, _parts(self.mem_gib[position], shape.mem_gib * share))
-        return usable
-
-    def change(self, slices: Iterable[tuple[int, float]], shape: Shape, sign: int) -> None:
-        """Take (-1) or give (+1) a job's slices, by position."""
-        total = shape.gpus
-        for position, amount in slices:
-            self.gpus[position] += sign * (amount if total else 0)
-            share = amount / total if total else 1.0
-            self.cpus[position] += sign * shape.cpus * share
-            self.mem_gib[position] += sign * shape.mem_gib * share
-
-
-def _parts(have: float, need: float) -> float:
-    """Whole times that `need` goes into `have`."""
-    return int(have / need + EPSILON) if need > 0 else have
+__all__ = ["EPSILON", "Choice", "Placement", "Room"]
 
 
 class Placement(ABC):
-    """General bookkeeping around `choose`."""
+    """General bookkeeping around `choose`.
+
+    What a job holds is always read from its allocation, never from its request: a job may hold more
+    or less than it asked for. Requests for less than one GPU get a part of one device, named in the
+    slice; all others get whole GPUs, of which the slice names only the node.
+    """
 
     name: ClassVar[str] = ""
     Parameters: ClassVar[type[Params]] = Params
@@ -93,28 +39,82 @@ class Placement(ABC):
         self.topology = topology
         self.params = params if params is not None else self.Parameters()
         self.seed = seed
-        self.room = Room(topology.nodes)
+        self.room = self.empty_room()
         self.free: float = topology.gpus
-        self.position = {node.id: i for i, node in enumerate(topology.nodes)}
+        self.kinds: list[list[int]] = [
+            [i for i, node in enumerate(self.room.nodes) if node.gpus and node.gpu_type == kind]
+            for kind in topology.types
+        ]
+        """Positions of nodes by GPU type: no placement on nodes mixes types within a job."""
+        self._where = self._vertices()
+        self._empty = self.empty_room()
+        self._capacity: dict[int, Sequence[float]] = {}
         self._trial = self.room
         self._shape = Shape(-1, Request())
         self._tail: list[Job] = []
         self._clock = 0
         self._fits: dict[int, tuple[int, bool]] = {}
 
+    def empty_room(self) -> Room:
+        """The cluster with every node up and nobody on it."""
+        return Room(self.topology.nodes)
+
+    def _vertices(self) -> dict[int, tuple[int, int]]:
+        """Where a slice lies: the position of its node, and the number of the GPU if it names one."""
+        where = {}
+        for position, node in enumerate(self.room.nodes):
+            where[node.id] = (position, WHOLE)
+            if not self.room.divisible:
+                for number, device in enumerate(self.topology.devices(node.id)):
+                    where[device] = (position, number)
+        return where
+
+    # --- what a concrete placement says -------------------------------------------------------------
+
     @abstractmethod
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:
         """Nodes for a request, or None. Whether there is one must not depend on `job`."""
 
-    # --- the contract -----------------------------------------------------------------------------
+    def feasible(self, shape: Shape, room: Room) -> bool:
+        """Would `choose` find something? For placements that can tell without choosing."""
+        return self.choose(shape, room, None) is not None
+
+    def refine(self, spec: JobSpec) -> Request:
+        """The request by which a job is placed, for placements that tell more jobs apart than that.
+
+        Jobs of equal requests are exchangeable in a placement. One that looks at anything else of
+        the job adds a label that begins with `MARK`; equal results must be the same object.
+        """
+        return spec.request
+
+    # --- about requests on an empty cluster ---------------------------------------------------------
+
+    def capacity(self, shape: Shape) -> Sequence[float]:
+        """What every node could serve of a request if it were up and empty."""
+        known = self._capacity.get(shape.number)
+        if known is None:
+            known = self._capacity[shape.number] = list(self._empty.offers(shape))
+        return known
+
+    def fits_one_node(self, shape: Shape) -> bool:
+        """Some node is large enough for all of it, whatever is free there now and up or not."""
+        return max(self.capacity(shape)) >= (shape.gpus or 1)
+
+    # --- the contract ---------------------------------------------------------------------------------
 
     def never(self, shape: Shape) -> str | None:
         """Why this request can never fit, even with every node up and empty; None if it can."""
-        if self.choose(shape, Room(self.topology.nodes), None) is not None:
+        if self.feasible(shape, self._empty):
             return None
+        asked = f"asks for {_described(shape)}"
+        if shape.gpus > 1 and shape.gpus % 1 and not self.room.divisible:
+            return (
+                f"{asked}: placement {self.name!r} gives whole GPUs or a part of one: ask for "
+                f"{int(shape.gpus) + 1}, or use placement 'count'"
+            )
         return (
-            f"asks for {shape.describe()}, which placement {self.name!r} can never find on this "
-            f"cluster of {len(self.topology.nodes)} nodes with {self.topology.gpus} GPUs"
+            f"{asked}, which placement {self.name!r} can never find on this cluster of "
+            f"{len(self.topology.nodes)} nodes with {self.topology.gpus} GPUs"
         )
 
     def fits(self, shape: Shape) -> bool:
@@ -122,86 +122,125 @@ class Placement(ABC):
         known = self._fits.get(shape.number)
         if known is not None and known[0] == self._clock:
             return known[1]
-        fits = self.choose(shape, self.room, None) is not None
+        fits = self.feasible(shape, self.room)
         self._fits[shape.number] = (self._clock, fits)
         return fits
 
-    def take(self, job: Job) -> Allocation:
-        """Choose and reserve; only after `fits` said yes."""
-        choice = self.choose(job.shape, self.room, job)
+    def take(self, job: Job, shape: Shape | None = None) -> Allocation:
+        """Choose and reserve; only after `fits` said yes. `shape`: another size than it asked for."""
+        shape = shape or job.shape
+        choice = self.choose(shape, self.room, job)
         if choice is None:
             raise RuntimeError(f"{self.name}: {job} does not fit")
-        allocation = self.allocation(job.shape, choice)
-        self.room.change(choice, job.shape, -1)
-        self.free -= allocation.gpus
-        self._clock += 1
+        allocation = self.allocation(shape, choice)
+        self._book(allocation, -1)
         return allocation
 
     def allocation(self, shape: Shape, choice: Choice) -> Allocation:
-        """The allocation that a choice of nodes stands for."""
-        nodes = self.topology.nodes
-        extra: list[tuple[int, str, float]] = []
+        """The allocation that a choice of nodes stands for, on the present state."""
+        room = self.room
         total = shape.gpus
+        slices = []
+        extra: list[tuple[int, str, float]] = []
         for position, amount in choice:
+            node = room.nodes[position]
             share = amount / total if total else 1.0
-            if shape.cpus:
-                extra.append((nodes[position].id, "cpu", shape.cpus * share))
-            if shape.mem_gib:
-                extra.append((nodes[position].id, "memory", shape.mem_gib * share))
-        return Allocation(
-            [(nodes[position].id, amount) for position, amount in choice if total], extra
-        )
+            if total:
+                slices.append((self._place(position, amount), amount))
+            if (shape.cpus and room.has_cpus) or not total:  # without GPUs: to name the place
+                extra.append((node.id, "cpu", shape.cpus * share))
+            if shape.mem_gib and room.has_mem:
+                extra.append((node.id, "memory", shape.mem_gib * share))
+        return Allocation(slices, extra)
 
-    def hold(self, job: Job, allocation: Allocation) -> None:
+    def _place(self, position: int, amount: float) -> int:
+        """The vertex that a slice names: the node, or for a part of a GPU the GPU itself."""
+        node = self.room.nodes[position].id
+        if amount >= 1 or self.room.divisible:
+            return node
+        number = self.room.device_for(position, amount)
+        if number is None:
+            raise RuntimeError(f"{self.name}: no GPU of {self.room.nodes[position]} has room")
+        return self.topology.devices(node)[number]
+
+    def hold(self, job: Job, allocation: Allocation) -> None:  # noqa: ARG002 - for subclasses
         """Reserve exactly this for the job."""
-        self._change(job, allocation, -1)
+        self._book(allocation, -1)
 
-    def give(self, job: Job, allocation: Allocation) -> None:
+    def give(self, job: Job, allocation: Allocation) -> None:  # noqa: ARG002 - for subclasses
         """Take back what the job held."""
-        self._change(job, allocation, +1)
+        self._book(allocation, +1)
 
     def set_node(self, node: Vertex, *, up: bool) -> None:
         """A node went down or came back; the jobs on it are told separately."""
-        position = self.position[node.id]
+        position, _ = self._where[node.id]
         if self.room.up[position] != up:
             self.room.up[position] = up
-            self.free += self.room.gpus[position] if up else -self.room.gpus[position]
+            left = self.room.left(position)
+            self.free = tidy(self.free + left if up else self.free - left)
             self._clock += 1
 
     # --- would it fit if these were gone? -------------------------------------------------------------
 
-    def begin(self, shape: Shape) -> None:
-        """Start a walk: nothing is gone yet."""
-        self._shape = shape
-        self._trial = self.room.copy()
-        self._tail = []
-
-    def add(self, job: Job) -> bool:
-        """This running job is gone too: would it fit now?"""
-        self._tail.append(job)
-        self._trial.change(self._places(job, job.allocation), job.shape, +1)
-        return self.choose(self._shape, self._trial, None) is not None
-
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
-        """Would it fit if some of these were gone? Takes no more of them than it needs."""
-        self.begin(shape)
-        return any(self.add(job) for job in lower)
+        """Would it fit if some of these were gone? Only asked when it does not fit as it is.
+
+        Remembers the shortest beginning of `lower` that suffices, for `victims`. Because feasibility
+        is monotone it is enough to look after 1, 2, 4, ... jobs and then to bisect.
+        """
+        self._shape = shape
+        trial = self._trial = self.room.copy()
+        tail: list[Job] = []
+        self._tail = tail
+        short = shape.gpus - self.free  # the least that must be freed
+        failed = 0
+        for job in lower:
+            tail.append(job)
+            self._shift(trial, job.allocation, +1)
+            short -= job.allocation.gpus
+            if short > EPSILON or len(tail) < 2 * failed:
+                continue
+            if self.feasible(shape, trial):
+                self._shorten(failed)
+                return True
+            failed = len(tail)
+        if len(tail) > failed and short <= EPSILON and self.feasible(shape, trial):
+            self._shorten(failed)
+            return True
+        return False
+
+    def _shorten(self, failed: int) -> None:
+        """Cut the tail to what is needed: all of it suffices, its first `failed` jobs do not."""
+        tail, trial, shape = self._tail, self._trial, self._shape
+        enough = at = len(tail)
+        while enough - failed > 1:
+            middle = (failed + enough) // 2
+            for job in tail[middle:at]:
+                self._shift(trial, job.allocation, -1)
+            for job in tail[at:middle]:
+                self._shift(trial, job.allocation, +1)
+            at = middle
+            if self.feasible(shape, trial):
+                enough = middle
+            else:
+                failed = middle
+        for job in tail[at:enough]:
+            self._shift(trial, job.allocation, +1)
+        del tail[enough:]
 
     def victims(self) -> list[Job]:
         """Who must go: from the best-ranked down, whoever still leaves room on the chosen nodes stays."""
-        shape = self._shape
-        choice = self.choose(shape, self._trial, None) or []
-        trial = self._trial
-        trial.change(choice, shape, -1)
-        chosen = {position for position, _ in choice}
+        shape, trial = self._shape, self._trial
+        wanted = dict(self.choose(shape, trial, None) or ())
         out = []
         for job in reversed(self._tail):
-            places = self._places(job, job.allocation)
-            if not any(position in chosen for position, _ in places):
+            allocation = job.allocation
+            touched = [p for p in self._positions(allocation) if p in wanted]
+            if not touched:
                 continue
-            trial.change(places, job.shape, -1)
-            if any(self._over(position) for position, _ in places if position in chosen):
-                trial.change(places, job.shape, +1)
+            self._shift(trial, allocation, -1)
+            if any(trial.usable(p, shape) < wanted[p] - EPSILON for p in touched):
+                self._shift(trial, allocation, +1)
                 out.append(job)
         return out
 
@@ -214,24 +253,35 @@ class Placement(ABC):
 
     # --- shared detail ----------------------------------------------------------------------------------
 
-    def _over(self, position: int) -> bool:
-        room = self._trial
-        return (
-            room.gpus[position] < -EPSILON
-            or (room.has_cpus and room.cpus[position] < -EPSILON)
-            or (room.has_mem and room.mem_gib[position] < -EPSILON)
-        )
+    def _positions(self, allocation: Allocation) -> set[int]:
+        where = self._where
+        return {where[vertex][0] for vertex, _ in allocation.slices} | {
+            where[vertex][0] for vertex, _, _ in allocation.extra
+        }
 
-    def _places(self, job: Job, allocation: Allocation) -> Choice:
-        if job.shape.gpus:
-            return [(self.position[vertex], amount) for vertex, amount in allocation.slices]
-        places = {vertex for vertex, _, _ in allocation.extra}
-        return [(self.position[vertex], 1.0) for vertex in sorted(places)]
+    def _shift(self, room: Room, allocation: Allocation, sign: int) -> None:
+        """Free (+1) or take (-1) an allocation in some room."""
+        where = self._where
+        for vertex, amount in allocation.slices:
+            position, number = where[vertex]
+            room.change(position, number, sign * amount)
+        for vertex, kind, amount in allocation.extra:
+            room.change_extra(where[vertex][0], kind, sign * amount)
 
-    def _change(self, job: Job, allocation: Allocation, sign: int) -> None:
-        places = self._places(job, allocation)
-        self.room.change(places, job.shape, sign)
-        for position, amount in places:
-            if self.room.up[position] and job.shape.gpus:
-                self.free += sign * amount
+    def _book(self, allocation: Allocation, sign: int) -> None:
+        """The same on the present state."""
+        self._shift(self.room, allocation, sign)
+        for vertex, amount in allocation.slices:
+            if self.room.up[self._where[vertex][0]]:
+                self.free = tidy(self.free + sign * amount)
         self._clock += 1
+
+
+def _described(shape: Shape) -> str:
+    """The request for messages, without a placement's notes to itself."""
+    labels = tuple(label for label in shape.labels if not label.startswith(MARK))
+    if labels == shape.labels:
+        return shape.describe()
+    request = shape.request
+    cleaned = Request(request.groups, request.gpu_types, labels, request.gang)
+    return Shape(shape.number, cleaned).describe()

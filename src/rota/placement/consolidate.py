@@ -1,40 +1,22 @@
 """Never split what fits one node: best fit on one node; larger requests take whole idle nodes.
 
-A request that fits one node goes to the node with the fewest free GPUs that suffices (ties: the
-first in the list). A larger one takes as many wholly idle nodes as it fills, and the remainder goes
-to the best-fitting other node. Types are never mixed within a job.
+A request that one node could hold goes to the node with the fewest free GPUs that suffices (ties: the
+first in the list), and waits if there is none. A larger one takes wholly idle nodes, the largest first,
+as long as it fills them, and what remains goes to the best-fitting other node. Types are never mixed
+within a job.
 """
 
 from bisect import bisect_left, insort
+from collections.abc import Iterable
+from typing import cast
 
 from rota.core.allocation import Allocation
 from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
 from rota.core.topology import Topology, Vertex
-from rota.placement.base import EPSILON, Choice, Placement, Room
-
-
-def best_fit_node(shape: Shape, room: Room, need: float, skip: set[int]) -> int:
-    """The node with the fewest free GPUs that can serve `need`; -1 if none."""
-    best = -1
-    for position in range(len(room.nodes)):
-        if position in skip or room.usable(position, shape) < need - EPSILON:
-            continue
-        if best < 0 or room.gpus[position] < room.gpus[best]:
-            best = position
-    return best
-
-
-def whole_nodes(shape: Shape, room: Room, size: int, gpu_type: str) -> list[int]:
-    """Idle nodes with `size` GPUs of a type, all usable for this request."""
-    return [
-        position
-        for position, node in enumerate(room.nodes)
-        if node.gpus == size
-        and node.gpu_type == gpu_type
-        and room.gpus[position] == size
-        and room.usable(position, shape) >= size
-    ]
+from rota.placement.base import Placement, Room
+from rota.placement.choices import Choice, best_node, whole_nodes
+from rota.placement.room import tidy
 
 
 class SearchingConsolidate(Placement):
@@ -45,235 +27,293 @@ class SearchingConsolidate(Placement):
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
         """One node if any is large enough, else whole nodes of one type plus a remainder."""
         need = shape.gpus or 1
-        sizes = {
-            (node.gpu_type, node.gpus)
-            for position, node in enumerate(room.nodes)
-            if room.matches(position, shape)
-        }
-        if not sizes:
-            return None
-        if not shape.gpus or any(size >= need for _, size in sizes):
-            best = best_fit_node(shape, room, need, set())
+        offers = room.offers(shape)
+        free = room.gpus.__getitem__ if need >= 1 else room.left
+        if self.fits_one_node(shape):
+            best = best_node(need, range(len(offers)), offers, free)
             return None if best < 0 else [(best, need)]
-        for gpu_type in self.topology.types:
-            size = max((s for kind, s in sizes if kind == gpu_type), default=0)
-            choice = self._across(shape, room, gpu_type, size) if size else None
-            if choice is not None:
+        capacity = self.capacity(shape)
+        for positions in self.kinds:
+            largest_first = sorted(positions, key=lambda p: (-capacity[p], p))
+            choice, rest = whole_nodes(need, largest_first, offers, capacity)
+            if not rest:
                 return choice
+            taken = {position for position, _ in choice}
+            last = best_node(rest, (p for p in positions if p not in taken), offers, free)
+            if last >= 0:
+                return [*choice, (last, rest)]
         return None
-
-    def _across(self, shape: Shape, room: Room, gpu_type: str, size: int) -> Choice | None:
-        count, rest = divmod(shape.gpus, size)
-        idle = whole_nodes(shape, room, size, gpu_type)
-        if len(idle) < count:
-            return None
-        chosen = idle[: int(count)]
-        choice: Choice = [(position, size) for position in chosen]
-        if rest:
-            skip = set(chosen) | {
-                i for i, node in enumerate(room.nodes) if node.gpu_type != gpu_type
-            }
-            last = best_fit_node(shape, room, rest, skip)
-            if last < 0:
-                return None
-            choice.append((last, rest))
-        return choice
 
 
 class Consolidate(SearchingConsolidate):
-    """The same on equal nodes with nothing but GPUs: nodes are sorted into buckets by free GPUs."""
+    """The same on equal nodes with nothing but GPUs: nodes are sorted into buckets by free GPUs.
+
+    Parts of GPUs and requests without GPUs go the general way; so does a walk as long as some GPU is
+    shared.
+    """
 
     filters = True
 
     def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
         super().__init__(topology, params, seed=seed)
-        count = len(topology.nodes)
-        self.size = topology.nodes[0].gpus
-        self.node_free = [self.size] * count
-        self._up = [True] * count
+        nodes = topology.nodes
+        self.size = nodes[0].gpus
+        # wholly free GPUs per node: the very list of the room, whole numbers on whole nodes
+        self.node_free = cast("list[int]", self.room.gpus)
         self.buckets: list[list[int]] = [[] for _ in range(self.size + 1)]
-        self.buckets[self.size] = list(range(count))
-        self._on: list[dict[int, tuple[Job, int]]] = [{} for _ in range(count)]
+        self.buckets[self.size] = list(range(len(nodes)))
+        self._up = self.room.up
+        self._shares = self.room.shares
+        self._filled = 1 << self.size  # bit f is set if bucket f holds a node
+        self._on: list[dict[int, tuple[Job, int]]] = [{} for _ in nodes]  # with whole GPUs
         self._single: dict[tuple[int, int], Allocation] = {}
         self._lookup = [-1] * len(topology.vertices)
-        for i, node in enumerate(topology.nodes):
-            self._lookup[node.id] = i
-        self._have: list[int] = []
-        self._need = 0
-        self._whole = 0
-        self._rest = 0
+        for vertex, (position, _) in self._where.items():
+            self._lookup[vertex] = position
+        # the last walk
+        self._quick = False
+        self._have: list[float] = []
         self._best = -1
         self._idle: list[int] = []
 
+    # --- buckets ----------------------------------------------------------------------------------
+
+    def _remove(self, position: int) -> None:
+        free = self.node_free[position]
+        bucket = self.buckets[free]
+        del bucket[bisect_left(bucket, position)]
+        if not bucket:
+            self._filled ^= 1 << free
+
+    def _insert(self, position: int) -> None:
+        free = self.node_free[position]
+        insort(self.buckets[free], position)
+        self._filled |= 1 << free
+
     def _move(self, position: int, free: int) -> None:
+        """`_remove`, change, `_insert` in one, for the hot path."""
         if self._up[position]:
-            bucket = self.buckets[self.node_free[position]]
+            before = self.node_free[position]
+            bucket = self.buckets[before]
             del bucket[bisect_left(bucket, position)]
+            if not bucket:
+                self._filled ^= 1 << before
             insort(self.buckets[free], position)
+            self._filled |= 1 << free
         self.node_free[position] = free
+
+    def _book(self, allocation: Allocation, sign: int) -> None:
+        """What goes the general way changes the room behind the back of the buckets."""
+        touched = [p for p in self._positions(allocation) if self._up[p]]
+        for position in touched:
+            self._remove(position)
+        super()._book(allocation, sign)
+        for position in touched:
+            self._insert(position)
+
+    # --- the contract -------------------------------------------------------------------------------
 
     def fits(self, shape: Shape) -> bool:
         """A bucket with enough, or enough idle nodes."""
-        gpus = shape.gpus
-        if gpus > self.free:
-            return False
+        gpus: int = shape.gpus  # type: ignore[assignment]  # whole unless below 1
         size = self.size
-        buckets = self.buckets
         if gpus <= size:
-            return any(buckets[int(gpus) :]) if gpus else True
-        whole, rest = divmod(int(gpus), size)
-        idle = len(buckets[size])
-        if idle < whole:
-            return False
-        return rest == 0 or idle > whole or any(buckets[rest:size])
+            return self._filled >> gpus != 0 if gpus >= 1 else self.feasible(shape, self.room)
+        whole, rest = divmod(gpus, size)
+        idle = len(self.buckets[size])
+        return idle > whole or (
+            idle == whole and (rest == 0 or self._filled >> rest != 1 << (size - rest))
+        )
 
-    def take(self, job: Job) -> Allocation:
+    def take(self, job: Job, shape: Shape | None = None) -> Allocation:
         """Best fit through the buckets."""
-        gpus = int(job.gpus)
-        buckets = self.buckets
-        on = self._on
+        gpus: int = job.gpus if shape is None else shape.gpus  # type: ignore[assignment]  # as above
+        if gpus > self.size:
+            return self._take_many(job, gpus)
+        if gpus < 1:
+            return super().take(job, shape)
+        position = self._take_best(job, gpus)
+        made = self._single.get((position, gpus))
+        if made is None:
+            made = Allocation([(self.topology.nodes[position].id, gpus)])
+            self._single[position, gpus] = made
+        return made
+
+    def _take_best(self, job: Job, gpus: int) -> int:
+        """Take GPUs on the fullest node with enough; its position."""
+        possible = self._filled >> gpus
+        free = gpus + (possible & -possible).bit_length() - 1
+        position = self.buckets[free][0]
+        self._move(position, free - gpus)
+        self._on[position][job.index] = (job, gpus)
         self.free -= gpus
-        if gpus <= self.size:
-            free = gpus
-            while not buckets[free]:
-                free += 1
-            position = buckets[free][0]
-            self._move(position, free - gpus)
-            on[position][job.index] = (job, gpus)
-            made = self._single.get((position, gpus))
-            if made is None:
-                made = Allocation([(self.topology.nodes[position].id, gpus)])
-                self._single[position, gpus] = made
-            return made
-        whole, rest = divmod(gpus, self.size)
-        choice = [(position, self.size) for position in buckets[self.size][:whole]]
-        for position, _ in choice:
+        if self._shares:
+            self.free = tidy(self.free)
+        return position
+
+    def _take_many(self, job: Job, gpus: int) -> Allocation:
+        """Idle nodes in order, and the rest on the fullest other node."""
+        size, nodes = self.size, self.topology.nodes
+        whole, rest = divmod(gpus, size)
+        chosen = self.buckets[size][:whole]
+        for position in chosen:
             self._move(position, 0)
+            self._on[position][job.index] = (job, size)
+        self.free = tidy(self.free - whole * size)
+        slices = [(nodes[position].id, size) for position in chosen]
         if rest:
-            free = rest
-            while not buckets[free]:
-                free += 1
-            position = buckets[free][0]
-            self._move(position, free - rest)
-            choice.append((position, rest))
-        for position, amount in choice:
-            on[position][job.index] = (job, amount)
-        return Allocation([(self.topology.nodes[p].id, amount) for p, amount in choice])
+            slices.append((nodes[self._take_best(job, rest)].id, rest))
+        return Allocation(slices)
 
     def hold(self, job: Job, allocation: Allocation) -> None:
         """Reserve exactly this."""
-        for vertex, amount in allocation.slices:
+        if allocation.gpus < 1:
+            super().hold(job, allocation)
+            return
+        for vertex, part in allocation.slices:
+            amount = int(part)
             position = self._lookup[vertex]
-            self._move(position, self.node_free[position] - int(amount))
-            self._on[position][job.index] = (job, int(amount))
+            self._move(position, self.node_free[position] - amount)
+            self._on[position][job.index] = (job, amount)
             if self._up[position]:
-                self.free -= amount
+                self.free = tidy(self.free - amount)
 
     def give(self, job: Job, allocation: Allocation) -> None:
         """Return to the buckets."""
-        lookup = self._lookup
-        for vertex, amount in allocation.slices:
-            position = lookup[vertex]
-            self._move(position, self.node_free[position] + int(amount))
+        if allocation.gpus < 1:
+            super().give(job, allocation)
+            return
+        for vertex, part in allocation.slices:
+            amount = int(part)
+            position = self._lookup[vertex]
+            self._move(position, self.node_free[position] + amount)
             del self._on[position][job.index]
             if self._up[position]:
                 self.free += amount
+        if self._shares:
+            self.free = tidy(self.free)
 
     def set_node(self, node: Vertex, *, up: bool) -> None:
         """A node that is down is in no bucket."""
         position = self._lookup[node.id]
         if self._up[position] == up:
             return
-        bucket = self.buckets[self.node_free[position]]
+        if not up:
+            self._remove(position)
+        super().set_node(node, up=up)
         if up:
-            insort(bucket, position)
-            self.free += self.node_free[position]
-        else:
-            del bucket[bisect_left(bucket, position)]
-            self.free -= self.node_free[position]
-        self._up[position] = up
+            self._insert(position)
 
-    def begin(self, shape: Shape) -> None:
-        """Start a walk."""
-        gpus = int(shape.gpus)
-        self._need = gpus
-        self._have = self.node_free[:]
-        self._tail = []
-        self._best = -1
-        self._whole, self._rest = divmod(gpus, self.size) if gpus > self.size else (0, gpus)
-        self._idle = self.buckets[self.size][:] if self._whole else []
+    # --- would it fit if these were gone? -------------------------------------------------------------
 
-    def add(self, job: Job) -> bool:
-        """One more is gone."""
-        self._tail.append(job)
-        have = self._have
+    def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
+        """As in the base, without copying the room."""
+        self._quick = shape.gpus >= 1 and not self._shares
+        if not self._quick:
+            return super().walk(shape, lower)
+        self._shape = shape
+        if shape.gpus <= self.size:
+            return self._walk_one(shape.gpus, lower)
+        return self._walk_many(cast("int", shape.gpus), lower)
+
+    def _walk_one(self, need: float, lower: Iterable[Job]) -> bool:
+        """Until one node has enough."""
+        have: list[float] = self.node_free[:]  # type: ignore[assignment]  # whole numbers are floats
+        self._have = have
+        tail: list[Job] = []
+        self._tail = tail
         lookup = self._lookup
-        if not self._whole:
-            need = self._need
-            best = -1
+        best = -1
+        for job in lower:
+            tail.append(job)
             for vertex, amount in job.allocation.slices:
                 position = lookup[vertex]
-                free = have[position] = have[position] + int(amount)
-                if free >= need and self._up[position] and (
-                    best < 0 or (free, position) < (have[best], best)
+                free = have[position] = have[position] + amount
+                if (
+                    free >= need
+                    and self._up[position]
+                    and (best < 0 or (free, position) < (have[best], best))
                 ):
                     best = position
-            self._best = best
-            return best >= 0
-        for vertex, amount in job.allocation.slices:
-            position = lookup[vertex]
-            have[position] += int(amount)
-            if have[position] == self.size and self._up[position]:
-                self._idle.append(position)
-        return self._enough_idle()
+            if best >= 0:
+                self._best = best
+                return True
+        return False
 
-    def _enough_idle(self) -> bool:
-        idle = len(self._idle)
-        if idle < self._whole:
-            return False
-        if self._rest == 0 or idle > self._whole:
-            return True
-        taken = set(self._idle)
-        return any(
-            free >= self._rest and self._up[position] and position not in taken
-            for position, free in enumerate(self._have)
-        )
-
-    def _spare(self) -> dict[int, int]:
-        """Chosen nodes with what stays free on them."""
-        have = self._have
-        if not self._whole:
-            return {self._best: have[self._best] - self._need}
-        spare = dict.fromkeys(sorted(self._idle)[: self._whole], 0)
-        if self._rest:
-            free, position = min(
-                (free, position)
-                for position, free in enumerate(have)
-                if free >= self._rest and self._up[position] and position not in spare
-            )
-            spare[position] = free - self._rest
-        return spare
+    def _walk_many(self, need: int, lower: Iterable[Job]) -> bool:
+        """Until enough nodes are idle, and one more has room for the rest."""
+        size = self.size
+        whole, rest = divmod(need, size)
+        have: list[float] = self.node_free[:]  # type: ignore[assignment]  # whole numbers are floats
+        self._have = have
+        tail: list[Job] = []
+        self._tail = tail
+        idle = self._idle = self.buckets[size][:]
+        partly = sum(map(len, self.buckets[rest:size]))  # other nodes with room for the rest
+        for job in lower:
+            tail.append(job)
+            for vertex, amount in job.allocation.slices:
+                position = self._lookup[vertex]
+                before = have[position]
+                free = have[position] = before + amount
+                if self._up[position]:
+                    if free == size:
+                        idle.append(position)
+                    partly += (rest <= free < size) - (rest <= before < size)
+            if len(idle) > whole or (len(idle) == whole and (rest == 0 or partly)):
+                return True
+        return False
 
     def victims(self) -> list[Job]:
         """From the best-ranked down, whoever still leaves room on the chosen nodes stays."""
+        if not self._quick:
+            return super().victims()
+        if self._shape.gpus > self.size:
+            return self._victims_of_many()
+        best = self._best
+        on = self._on[best]
+        spare = self._have[best] - self._shape.gpus
+        out = []
+        for job in reversed(self._tail):
+            if job.index in on:
+                amount = on[job.index][1]
+                if amount <= spare:
+                    spare -= amount
+                else:
+                    out.append(job)
+        return out
+
+    def _victims_of_many(self) -> list[Job]:
         spare = self._spare()
         lookup = self._lookup
         out = []
         for job in reversed(self._tail):
             on = [(lookup[v], a) for v, a in job.allocation.slices if lookup[v] in spare]
-            if not on:
-                continue
             if all(amount <= spare[position] for position, amount in on):
                 for position, amount in on:
-                    spare[position] -= int(amount)
+                    spare[position] -= amount
             else:
                 out.append(job)
         return out
 
+    def _spare(self) -> dict[int, float]:
+        """The chosen nodes with what stays free on them."""
+        have, up = self._have, self._up
+        whole, rest = divmod(cast("int", self._shape.gpus), self.size)
+        spare: dict[int, float] = dict.fromkeys(sorted(self._idle)[:whole], 0)
+        if rest:
+            free, position = min(
+                (free, position)
+                for position, free in enumerate(have)
+                if free >= rest and up[position] and position not in spare
+            )
+            spare[position] = free - rest
+        return spare
+
     def maybe(self, job: Job, now_s: float, dirty: set[int]) -> bool:
         """A one-node request that failed can only fit on a node where something changed."""
         need = job.gpus
-        if need > self.size:
+        if need > self.size or need < 1 or self._shares:
             return bool(dirty)
         key, index = job.key, job.index
         for vertex in dirty:

@@ -1,7 +1,9 @@
 """GPUs are one pool: only their number matters (the assumption of many published simulators).
 
-With several GPU types there is one pool per type. CPUs and memory, where the cluster declares them,
-are pooled too.
+With several GPU types there is one pool per type, and a job that accepts any may take from several.
+CPUs and memory, where the cluster declares them, are pooled too (those of nodes without GPUs belong to
+the first pool). A part of a GPU is just an amount. Labels belong to nodes, and a pool knows none:
+requests for labelled nodes are refused.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +12,9 @@ from rota.core.allocation import Allocation
 from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
 from rota.core.topology import Topology, Vertex
-from rota.placement.base import Choice, Placement, Room
+from rota.placement.base import Placement, Room
+from rota.placement.choices import Choice, in_order
+from rota.placement.room import MARK, tidy
 
 
 class PooledCount(Placement):
@@ -19,72 +23,83 @@ class PooledCount(Placement):
     name = "count"
 
     def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
-        super().__init__(topology, params, seed=seed)
         self._pools = _pool_vertices(topology)
-        self.room = Room(self._pools)
-        self.position = {pool.id: i for i, pool in enumerate(self._pools)}
+        self._down: set[int] = set()
+        super().__init__(topology, params, seed=seed)
+
+    def empty_room(self) -> Room:
+        """The pools, nobody on them."""
+        return Room(self._pools, divisible=True)
 
     def never(self, shape: Shape) -> str | None:
         """As in the base, over pools."""
-        if self.choose(shape, Room(self._pools), None) is not None:
+        message = super().never(shape)
+        if message is None:
             return None
-        return (
-            f"asks for {shape.describe()}, but the whole cluster has {self.topology.gpus} GPUs"
-        )
+        labels = [label for label in shape.labels if not label.startswith(MARK)]
+        if labels:
+            return (
+                f"asks for nodes labelled {', '.join(labels)}, but placement {self.name!r} knows no "
+                f"nodes: use another one, e.g. 'consolidate'"
+            )
+        return f"asks for {shape.describe()}, but the whole cluster has {_described(self._pools)}"
 
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
         """Pools in order, each as far as it goes."""
-        need = shape.gpus
-        if not need:
-            return next(([(i, 1.0)] for i in range(len(room.nodes)) if room.usable(i, shape)), None)
-        choice: Choice = []
-        for position in range(len(room.nodes)):
-            take = min(room.usable(position, shape), need)
-            if take > 0:
-                choice.append((position, take))
-                need -= take
-            if need <= 0:
-                return choice
-        return None
-
-    def allocation(self, shape: Shape, choice: Choice) -> Allocation:
-        """Slices of pool vertices."""
-        total = shape.gpus
-        extra: list[tuple[int, str, float]] = []
-        for position, amount in choice:
-            share = amount / total if total else 1.0
-            if shape.cpus:
-                extra.append((self._pools[position].id, "cpu", shape.cpus * share))
-            if shape.mem_gib:
-                extra.append((self._pools[position].id, "memory", shape.mem_gib * share))
-        return Allocation([(self._pools[p].id, amount) for p, amount in choice if total], extra)
+        return in_order(shape.gpus or 1, range(len(room.nodes)), room.offers(shape))
 
     def set_node(self, node: Vertex, *, up: bool) -> None:
         """The node's share leaves or joins its pool."""
-        position = next(
-            i for i, pool in enumerate(self._pools) if pool.gpu_type in ("", node.gpu_type)
-        )
+        if up != (node.id in self._down):
+            return
+        self._down ^= {node.id}
         sign = 1 if up else -1
-        self.room.gpus[position] += sign * node.gpus
-        self.room.cpus[position] += sign * node.cpus
-        self.room.mem_gib[position] += sign * node.mem_gib
-        self.free += sign * node.gpus
+        position = _pool_of(node, self._pools)
+        self.room.change(position, -1, sign * node.gpus)
+        self.room.change_extra(position, "cpu", sign * node.cpus)
+        self.room.change_extra(position, "memory", sign * node.mem_gib)
+        self.free = tidy(self.free + sign * node.gpus)
         self._clock += 1
 
 
+def _pool_of(node: Vertex, pools: Sequence[Vertex]) -> int:
+    """The position of a node's pool."""
+    if node.gpus:
+        for position, pool in enumerate(pools):
+            if pool.gpu_type == node.gpu_type:
+                return position
+    return 0
+
+
 def _pool_vertices(topology: Topology) -> list[Vertex]:
+    """The pools with all that their nodes have."""
     pools = []
     for pool in topology.pools:
         total = Vertex(pool.id, pool.level, pool.name, pool.parent)
         total.gpus, total.gpu_type = pool.gpus, pool.gpu_type
-        for node in topology.nodes:
-            if len(topology.pools) == 1 or node.gpu_type == pool.gpu_type:
-                total.cpus += node.cpus
-                total.mem_gib += node.mem_gib
-        if len(topology.pools) == 1 and topology.types:
+        if len(topology.types) == 1:
             total.gpu_type = topology.types[0]
         pools.append(total)
+    for node in topology.nodes:
+        total = pools[_pool_of(node, pools)]
+        total.cpus += node.cpus
+        total.mem_gib += node.mem_gib
     return pools
+
+
+def _described(pools: Sequence[Vertex]) -> str:
+    """For messages: `12 GPUs of type v100, 4 of type k80, 64 CPUs`."""
+    texts = [
+        f"{pool.gpus} GPUs" + (f" of type {pool.gpu_type}" if pool.gpu_type else "")
+        for pool in pools
+    ]
+    for unit, total in (
+        ("CPUs", sum(pool.cpus for pool in pools)),
+        ("GiB", sum(pool.mem_gib for pool in pools)),
+    ):
+        if total:
+            texts.append(f"{total:g} {unit}")
+    return ", ".join(texts)
 
 
 class Count(PooledCount):
@@ -100,12 +115,16 @@ class Count(PooledCount):
 
     def fits(self, shape: Shape) -> bool:
         """Enough in the pool?"""
-        return shape.gpus <= self.free
+        return shape.gpus <= self.free or not shape.gpus
 
-    def take(self, job: Job) -> Allocation:
+    def take(self, job: Job, shape: Shape | None = None) -> Allocation:
         """Allocations of equal size are equal: one object serves all."""
-        gpus = job.gpus
+        gpus = job.gpus if shape is None else shape.gpus
+        if not gpus:
+            return self.allocation(shape or job.shape, [(0, 1.0)])
         self.free -= gpus
+        if isinstance(self.free, float):
+            self.free = tidy(self.free)
         made = self._made.get(gpus)
         if made is None:
             made = self._made[gpus] = Allocation([(self.topology.pools[0].id, gpus)])
@@ -113,36 +132,23 @@ class Count(PooledCount):
 
     def hold(self, job: Job, allocation: Allocation) -> None:  # noqa: ARG002
         """Reserve."""
-        self.free -= allocation.gpus
+        self.free = tidy(self.free - allocation.gpus)
 
     def give(self, job: Job, allocation: Allocation) -> None:  # noqa: ARG002
         """Return to the pool."""
         self.free += allocation.gpus
-
-    def set_node(self, node: Vertex, *, up: bool) -> None:
-        """The node's GPUs leave or join the pool."""
-        self.free += node.gpus if up else -node.gpus
-
-    def begin(self, shape: Shape) -> None:
-        """Start a walk."""
-        self._need = shape.gpus
-        self._have = self.free
-        self._tail = []
-
-    def add(self, job: Job) -> bool:
-        """One more is gone."""
-        self._tail.append(job)
-        self._have += job.held_gpus or job.gpus
-        return self._have >= self._need
+        if isinstance(self.free, float):
+            self.free = tidy(self.free)
 
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
         """Add up until it is enough."""
         need = self._need = shape.gpus
         have = self.free
-        tail = self._tail = []
+        tail: list[Job] = []
+        self._tail = tail
         for job in lower:
             tail.append(job)
-            have += job.held_gpus or job.gpus
+            have += job.allocation.gpus
             if have >= need:
                 self._have = have
                 return True
@@ -153,7 +159,7 @@ class Count(PooledCount):
         spare = self._have - self._need
         out = []
         for job in reversed(self._tail):
-            gpus = job.held_gpus or job.gpus
+            gpus = job.allocation.gpus
             if gpus <= spare:
                 spare -= gpus
             else:
@@ -163,11 +169,12 @@ class Count(PooledCount):
 
 def count(topology: Topology, params: Params | None = None, *, seed: int = 0) -> Placement:
     """The fast form where it is exact, the general one elsewhere."""
-    kind: type[Placement] = Count if topology.is_uniform or _only_gpus(topology.nodes) else PooledCount
+    kind: type[Placement] = Count if _only_gpus(topology) else PooledCount
     return kind(topology, params, seed=seed)
 
 
-def _only_gpus(nodes: Sequence[Vertex]) -> bool:
-    return len({node.gpu_type for node in nodes}) == 1 and not any(
-        node.cpus or node.mem_gib or node.labels for node in nodes
+def _only_gpus(topology: Topology) -> bool:
+    """One type of GPU and nothing else to count."""
+    return len(topology.types) <= 1 and not any(
+        node.cpus or node.mem_gib for node in topology.nodes
     )

@@ -1,73 +1,116 @@
 """Tiresias, discretised two-dimensional LAS (Gu et al., NSDI 2019, section 3).
 
-Jobs sit in priority queues by the GPU-time they have received; a job that crosses a queue's limit
-drops to the next one. The first queue is served first; inside a queue jobs are served in the order
-of their (first) start, those that never started last in order of submission: running jobs keep
-their place, which is worth a factor of two in mean JCT against the order of submission. No
-knowledge of durations is needed. With `promote=K` a job that has waited K times as long as it has
-run since it was last promoted (or submitted) returns to the first queue.
+Jobs sit in priority queues by the GPU-time that they have received; a job that reaches a queue's
+limit drops to the next one. The first queue is served first; inside a queue running jobs keep their
+place, in the order of their start, and waiting ones follow in the order of submission. (Serving a
+queue strictly in the order of submission doubles the mean JCT on Philly's jobs: it lets a waiting
+job of the same queue displace a running one again and again.) Jobs that do not fit are skipped. No
+knowledge of durations is needed.
+
+With `promote=K` a waiting job is promoted when it has waited K times as long as it has run: it
+counts as submitted anew, at the tail of the first queue with nothing attained. Both times count
+from its first start after the last promotion (or after its submission), over all its runs and waits
+since; overhead of starts and stops counts as waiting. A job of the first queue has nowhere to go.
 
 Departs from the paper: profile-based placement is a placement (`skew`), not part of the policy.
+Departs from the authors' simulator: levels are crossed at exact times, not at the next event; a job
+that drops goes on running beside those that wait in its new queue; preempted jobs wait in the order
+of submission, not at the head.
 """
 
-from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Any
 
-from rota.core.events import INF
-from rota.core.jobs import RUNNING, Job
-from rota.core.policy import Params, PriorityPolicy
+import msgspec
 
-TOLERANCE_GPU_S = 1e-6  # a level counts as reached in spite of rounding
+from rota.core.events import INF
+from rota.core.jobs import WAITING, Job
+from rota.core.policy import Params
+from rota.policies._attained import AttainedPolicy, check_limits
 
 
 class TiresiasParams(Params, frozen=True):
-    """Knobs of section 3.2: GPU-seconds at which a job drops a queue, and the promotion factor."""
+    """GPU-seconds at which a job drops a queue, and waiting per running that promotes (0: never)."""
 
     limits: tuple[float, ...] = (3250.0, 7200.0)
     promote: float = 0.0
 
+    def __post_init__(self) -> None:
+        check_limits(self.limits)
+        if self.promote < 0:
+            raise ValueError("promote must not be negative; 0 turns it off")
 
-class Tiresias(PriorityPolicy[TiresiasParams]):
+
+class Promotion(msgspec.Struct, array_like=True):
+    """When a job was promoted last, what it had got by then, and when it ran again."""
+
+    at_s: float
+    gpu_s: float
+    run_s: float
+    began_s: float = INF
+
+
+class Tiresias(AttainedPolicy[TiresiasParams]):
     """Serve the jobs that have received the least GPU-time first, in queues."""
 
     name = "tiresias"
     paper = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI 2019"
     Parameters = TiresiasParams
-    state_key = True
 
     def __init__(self, params: TiresiasParams | None = None) -> None:
         super().__init__(params)
-        self._limits = [limit - TOLERANCE_GPU_S for limit in self.params.limits]
-        # at the last promotion: (GPU-time, seconds run, seconds waited), by job index
-        self._promoted: dict[int, tuple[float, float, float]] = {}
+        self.levels = self.params.limits
+        self.ranks = range(len(self.levels) + 1)
+        self._promotions: dict[int, Promotion] = {}  # by job index
 
-    def key(self, job: Job, now_s: float) -> tuple[int, int, float]:
-        """Queue, then started jobs by start and the others by submission."""
+    def served(self, job: Job, now_s: float) -> float:
+        """GPU-seconds since its last promotion."""
         gpu_s = job.attained_gpu_s(now_s)
-        if self.params.promote and job.index in self._promoted:
-            gpu_s -= self._promoted[job.index][0]
-        queue = bisect_right(self._limits, gpu_s)
+        if self._promotions and job.index in self._promotions:
+            gpu_s -= self._promotions[job.index].gpu_s
+        return gpu_s
+
+    def key(self, job: Job, now_s: float) -> tuple[Any, int, float]:
+        """Queue, then running jobs by start and the others by submission or promotion."""
+        if not self.params.promote:
+            return super().key(job, now_s)
+        last = self._promotions.get(job.index)
+        if last is not None and last.began_s == INF and job.start_s >= last.at_s:
+            last.began_s = job.start_s
         if job.running:
-            return (queue, 0, job.start_s)
-        return (queue, 1, job.submit_s)
+            return super().key(job, now_s)
+        if self._due_s(job, now_s) <= now_s:
+            last = Promotion(now_s, job.attained_gpu_s(now_s), job.executed_s(now_s))
+            self._promotions[job.index] = last
+        return (self.rank(job, now_s), 1, job.submit_s if last is None else last.at_s)
 
     def next_change(self, job: Job, now_s: float) -> float:
         """When a running job reaches the limit of its queue, or a waiting one is promoted."""
-        gpu_s = job.attained_gpu_s(now_s)
-        if self.params.promote and job.index in self._promoted:
-            gpu_s -= self._promoted[job.index][0]
-        queue = bisect_right(self._limits, gpu_s)
-        if job.phase == RUNNING:
-            if queue == len(self._limits):
-                return INF
-            return now_s + (self.params.limits[queue] - gpu_s) / job.held_gpus
-        return INF
+        if self.params.promote and job.phase == WAITING:
+            return self._due_s(job, now_s)
+        return super().next_change(job, now_s)
+
+    def _due_s(self, job: Job, now_s: float) -> float:
+        """When it is promoted if it goes on waiting: the wait is then `promote` times the run."""
+        last = self._promotions.get(job.index)
+        began_s = job.first_start_s if last is None else last.began_s
+        if began_s == INF or not self.interval(job, now_s):
+            return INF
+        ran_s = job.executed_s(now_s) - (0.0 if last is None else last.run_s)
+        return began_s + ran_s * (1.0 + self.params.promote)
+
+    def finished(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - nothing is learnt
+        """Forget its promotion."""
+        self._promotions.pop(job.index, None)
 
     def snapshot(self) -> Mapping[str, Any]:
         """Promotions so far."""
-        return {"promoted": list(self._promoted.items())}
+        return {
+            "promotions": [
+                (index, msgspec.structs.astuple(last)) for index, last in self._promotions.items()
+            ]
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take promotions up again."""
-        self._promoted = {index: tuple(at) for index, at in state["promoted"]}
+        self._promotions = {index: Promotion(*last) for index, last in state["promotions"]}

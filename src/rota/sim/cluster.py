@@ -52,7 +52,7 @@ class SimCluster:
         self._sharing: dict[int, dict[int, Job]] = {}  # vertex -> jobs, when neighbours matter
         self._changed: set[int] = set()
 
-    # --- clock ----------------------------------------------------------------------------------------------
+    # --- clock ----------------------------------------------------------------------------------
 
     def poll(self, until_s: float) -> list[Event]:
         """Jump to the next instant at which something happens, but not beyond `until_s`."""
@@ -77,7 +77,7 @@ class SimCluster:
         self._sequence += 1
         heappush(self.heap, (time_s, kind, self._sequence, job, epoch))
 
-    # --- commands -------------------------------------------------------------------------------------------
+    # --- commands -------------------------------------------------------------------------------
 
     def start(self, job: Job) -> float:
         """Begin a run; without overhead its end is known at once."""
@@ -136,10 +136,8 @@ class SimCluster:
 
     def rate(self, job: Job) -> float:
         """What the rate model says, with the neighbours if they matter."""
-        if self.rates.unit:
-            rate = 1.0
-        else:
-            rate = self.rates.rate(job, job.allocation, self._sharers(job))
+        rates = self.rates
+        rate = 1.0 if rates.unit else rates.rate(job, job.allocation, self._sharers(job))
         slow = self._slow.get(job.index)
         return rate if slow is None else rate * slow[1]
 
@@ -170,10 +168,14 @@ class SimCluster:
         self._slow.pop(job.index, None)
         self._moved_with.pop(job.index, None)
 
+    def failure(self, job: Job) -> str:
+        """The workload says so."""
+        return f"fails after {job.behaviour.fails_at:g} s of work"
+
     def close(self) -> None:
         """Nothing to end."""
 
-    # --- neighbours -----------------------------------------------------------------------------------------
+    # --- neighbours -----------------------------------------------------------------------------
 
     def _share(self, job: Job, sign: int) -> None:
         if not self.rates.neighbours:
@@ -209,7 +211,7 @@ class SimCluster:
                 changed.append((job, self._look_ahead(job, job.epoch + 1)))
         return changed
 
-    # --- state ----------------------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
         """Pending events as plain data."""

@@ -13,7 +13,7 @@ from rota.core.topology import NodeSpec, Topology
 from rota.traces.table import Rule, Schema, read_table
 
 _PART = re.compile(r"(\d+)\s*x\s*(\d+)(?:\s*:\s*([^\s:+]+))?")
-_MOST_GPUS = 10_000_000
+_MOST_GPUS = 1_000_000
 _YAML = (".yaml", ".yml", ".json")
 
 _NODE_LIST = Schema(

@@ -68,7 +68,7 @@ def _load(path: Path) -> Mapping[str, Any]:
     text = decode(read_bytes(path, ClusterSpecError), path, ClusterSpecError)
     try:
         content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}:" if mark else ""
         problem = getattr(error, "problem", None) or str(error)

@@ -57,7 +57,7 @@ def _replace(path: Path, columns: list[str], rows: list[Row]) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A cell; the standard writer leaves a lone carriage return bare, which ends the row for readers."""
+    """A cell; the standard writer leaves a carriage return bare, which would end the row."""
     return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
 
 

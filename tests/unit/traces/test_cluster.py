@@ -58,7 +58,7 @@ def test_types_are_joined_and_numbered_throughout(text):
     [
         ("0x8", "cluster '0x8': '0x8' has no GPUs: give at least 1x1"),
         ("4x8+2x0", "cluster '4x8+2x0': '2x0' has no GPUs"),
-        ("9999999x8", "has more than 10,000,000 GPUs: give fewer nodes"),
+        ("999999x8", "has more than 1,000,000 GPUs: give fewer nodes"),
         ("32", "cluster '32' is not understood: write NODESxGPUS (32x8)"),
         ("4x8+", "cluster '4x8+' is not understood"),
         ("-4x8", "cluster '-4x8' is not understood"),
@@ -83,9 +83,11 @@ nodes:
   - {name: big, gpus: 16, path: [a, r1]}
   - {name: small, count: 2, gpus: 1, row: b}
   - {count: 1, cpus: 4}
+  - {gpus: 3}
 tenants:
   - {name: research, quota: 20}
   - {name: vision, parent: research, quota: 8, limit: 16, weight: 2.5}
+  - {name: speech, quota: 5, limit: 5}
 """
 
 
@@ -99,6 +101,7 @@ def test_a_full_description(described):
         NodeSpec("small0", 1, path=("b",)),
         NodeSpec("small1", 1, path=("b",)),
         NodeSpec("n2", 0, cpus=4.0),
+        NodeSpec("n3", 3),
     ]
     assert topology.levels == ("row", "rack")
     levels = {vertex.name: vertex.level for vertex in topology.vertices}
@@ -106,6 +109,7 @@ def test_a_full_description(described):
     assert list(tenants) == [
         Tenant("research", "", 20.0, math.inf, 1.0),
         Tenant("vision", "research", 8.0, 16.0, 2.5),
+        Tenant("speech", "", 5.0, 5.0),
     ]
     assert [tenant.name for tenant in tenants.path("vision")] == ["vision", "research"]
 
@@ -122,6 +126,7 @@ def test_nodes_may_be_a_text_and_files_may_be_json(described, name):
     ("text", "says"),
     [
         ("nodes: [", "line 1: is not YAML ("),
+        ("nodes: [{name: 2026-13-45}]", "is not YAML (month must be in 1..12): correct it"),
         ("- 1\n- 2", "holds no keys: it needs nodes, levels, tenants"),
         ("tenants: []", "there is no key 'nodes': list the machines under it"),
         ("node: 4x8", "unknown key 'node': did you mean 'nodes'? known: nodes, levels, tenants"),
@@ -174,11 +179,13 @@ def test_the_line_of_a_yaml_error_is_named(described):
 
 def test_a_node_list(described):
     path = described(
-        "sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,2,P100\nb,500,1536,0,\n", "nodes.csv"
+        "sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,2,P100\nb,500,1536,0,\nc,0,0,1,\n",
+        "nodes.csv",
     )
     assert nodes(path) == [
         NodeSpec("a", 2, "P100", 64.0, 256.0),
         NodeSpec("b", 0, "", 0.5, 1.5),
+        NodeSpec("c", 1),
     ]
 
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from rota.core.errors import OptionError
+from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.workload import Workload
 from rota.traces.generate import KINDS, generate, offered_load
 from rota.traces.write import write_workload
 
@@ -58,6 +60,14 @@ def test_exact_seconds_meet_the_load_exactly():
     assert offered_load(made, 10_000) == pytest.approx(0.9, rel=1e-12)
     assert submits(made)[-1] < 51
     assert any(spec.submit_s % 1 for spec in made.specs)
+    assert all(durations(made) % 1)
+
+
+def test_the_load_counts_fractions_of_gpus_and_needs_a_span():
+    specs = [JobSpec("a", 10.0, Request.of(0.5)), JobSpec("b", 30.0, Request.of(4))]
+    made = Workload(specs, [Behaviour(100.0), Behaviour(50.0)])
+    assert offered_load(made, 5) == (0.5 * 100 + 4 * 50) / (5 * 20)
+    assert offered_load(Workload(specs[:1], [Behaviour(1.0)]), 5) == float("inf")
 
 
 def test_too_short_a_span_is_refused_with_the_way_out():
@@ -177,7 +187,7 @@ def test_users_tenants_and_estimates_are_extra():
     rich = make(jobs=5_000, vcs="4", users="10", estimate_factor="3")
     assert (submits(plain) == submits(rich)).all()
     assert (durations(plain) == durations(rich)).all()
-    assert {spec.tenant for spec in plain.specs} == {""}
+    assert {(spec.tenant, spec.user) for spec in plain.specs} == {("", "")}
     tenants = Counter(spec.tenant for spec in rich.specs)
     assert set(tenants) == {"vc0", "vc1", "vc2", "vc3"}
     assert tenants["vc0"] / tenants["vc3"] == pytest.approx(4, rel=0.2)
@@ -215,6 +225,7 @@ def test_parts_of_kinds_can_be_combined():
         ({"sizes": "1:x"}, "poisson: sizes=1:x is not understood: write gpus:weight/gpus:weight"),
         ({"sizes": "0:1"}, "poisson: sizes=0:1 is not understood"),
         ({"sizes": "1:-1"}, "poisson: sizes=1:-1 is not understood"),
+        ({"sizes": "1:0"}, "poisson: sizes=1:0 has no size up to gpus=64"),
         ({"sizes": "128"}, "poisson: sizes=128 has no size up to gpus=64: add one"),
     ],
 )

@@ -83,6 +83,15 @@ def test_bad_options_are_refused(derived, option):
         read_workload(derived(ROWS), f"philly:{option}")
 
 
+def test_unknown_columns_are_refused_or_ignored(tmp_path):
+    path = tmp_path / "philly.csv"
+    path.write_text("user,timestamp,duration,num_gpus\nann,2017-10-09 07:01:55,66.0,1\n")
+    with pytest.raises(TraceError, match=r"unknown column 'user'.*--format philly:ignore=yes"):
+        read_workload(path)
+    (job,) = read_workload(path, "philly:ignore=yes").specs
+    assert job == JobSpec("0", 0.0, Request.of(1))
+
+
 def test_filters_that_leave_nothing_say_what_they_dropped(derived):
     with pytest.raises(TraceError, match=r"no job is left \(3 before 2018-01-01\): relax"):
         read_workload(derived(ROWS), "philly:after=2018-01-01")
@@ -220,9 +229,10 @@ def test_attempts_without_sense_are_ignored_and_counted(log):
         job(
             "a",
             "10:00:00",
-            attempt("10:00:00", None, 1),
             attempt("10:09:00", "10:08:00", 1),
             attempt(None, "10:10:00", 1),
+            attempt("10:10:00", "10:10:00", 1),
+            attempt("10:00:00", None, 1),
             attempt("10:10:00", "10:10:07", 1),
         )
     )

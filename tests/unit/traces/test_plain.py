@@ -105,6 +105,11 @@ def test_fractions_of_a_gpu_and_jobs_without_gpus(trace):
     assert memory == Request.of(0, mem_gib=8)
 
 
+def test_a_deadline_may_be_the_submission_itself(trace):
+    (job,) = read_workload(trace(f"{HEADER},deadline_s\n1,5,1,9,5\n")).specs
+    assert job.deadline_s == 5.0
+
+
 def test_equal_requests_and_texts_are_shared(trace):
     text = f"{HEADER},vc,gpu_type\n1,0,2,9,team,A\n2,0,2,9,team,A\n"
     first, second = read_workload(trace(text)).specs
@@ -135,6 +140,7 @@ CELLS = {
     "no estimate": ("estimate_s", "0", "is not more than 0: give more than 0"),
     "gang": ("gang", "maybe", "is neither true nor false: give one of them"),
     "deadline": ("deadline_s", "6", "is before the submission: give it on the same clock"),
+    "broken min": ("min_gpus", "1.5", "is not a whole number: give one"),
     "min": ("min_gpus", "3", "is more than num_gpus: give at most num_gpus"),
     "max": ("max_gpus", "1", "is less than num_gpus: give at least num_gpus"),
     "dependency": ("depends_on", "1;7", "names '7', which is no job_id: correct it"),
@@ -199,6 +205,12 @@ def test_a_line_with_too_few_or_too_many_fields_is_named(trace):
 def test_an_open_quote_is_refused(trace):
     message = problem(trace(f'{HEADER}\n1,0,1,9\n2,"0,1,9\n'))
     assert message.startswith("line 3: is not CSV (unexpected end of data): close every quote")
+
+
+def test_a_file_that_ends_inside_a_character_is_refused(trace):
+    text = f"{HEADER},name\n1,0,1,9,ä".encode()[:-1]
+    message = problem(trace(text), None)
+    assert message.startswith(f"is not UTF-8 text (byte 0xc3 at position {len(text) - 1})")
 
 
 def test_semicolons_are_refused_with_a_hint(trace):

@@ -50,6 +50,12 @@ def test_everything_that_csv_can_hold_comes_back(tmp_path):
     assert again.behaviours == jobs.behaviours
 
 
+@pytest.mark.parametrize("name", ["a\rb", "a\nb", "a\r\nb", 'a"b', '"a"', "a,b", "a b", "#a", "'"])
+def test_difficult_texts_come_back(tmp_path, name):
+    jobs = workload(JobSpec(name, 0.0, Request.of(1), name, name, name, name, name))
+    assert read_workload(write_workload(jobs, tmp_path / "jobs.csv")).specs == jobs.specs
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(3.0, "3"), (0.5, "0.5"), (1e22, "10000000000000000000000"), (-2, "-2"), (math.inf, "")],

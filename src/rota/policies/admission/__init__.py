@@ -1,1 +1,1 @@
-"""To be filled."""
+"""Admissions: who may enter the queue. One file each, combined with any policy."""

@@ -1,0 +1,5 @@
+"""`python -m rota.cli` is `rota`."""
+
+from rota.cli.app import main
+
+main()

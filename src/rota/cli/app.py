@@ -1,0 +1,99 @@
+"""The command `rota`: its subcommands, and what happens when one of them fails.
+
+Exit codes: 0 ok, 1 failed, 2 wrong usage or input, 130 interrupted.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from rota import __version__
+from rota.cli.lazy import LazyGroup
+from rota.core.errors import InputError, RotaError
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+COMMANDS = {
+    "simulate": ("rota.cli.simulate:simulate", "Run a workload on a simulated cluster."),
+    "compare": ("rota.cli.compare:compare", "Run several policies on the same workload."),
+    "rerun": ("rota.cli.rerun:rerun", "Run again what made a folder; is the result the same?"),
+    "policy": ("rota.cli.listing:policy", "List the policies, or explain one."),
+    "placement": ("rota.cli.listing:placement", "List the placements, or explain one."),
+    "admission": ("rota.cli.listing:admission", "List the admissions, or explain one."),
+    "costs": ("rota.cli.listing:costs", "List the mechanism costs, or explain one."),
+    "dialect": ("rota.cli.listing:dialect", "List the dialects (--like), or explain one."),
+    "trace": ("rota.cli.trace:trace", "Generate and convert workloads."),
+    "completion": ("rota.cli.completion:completion", "Completion for your shell."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ROTA"},
+    epilog="Every option can be set in the environment, e.g. ROTA_SIMULATE_CLUSTER=32x8.",
+)
+@click.version_option(__version__, "-V", "--version", message="rota %(version)s")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback when it fails.")
+def rota() -> None:
+    """Schedule deep-learning jobs on GPU clusters: simulate, compare, explain.
+
+    \b
+    Start here:
+      rota trace generate philly-like --jobs 2000 --cluster 16x8 --load 0.95 -o jobs.csv
+      rota simulate jobs.csv --cluster 16x8 --policy srtf -o out
+      rota compare jobs.csv --cluster 16x8 --policy fifo --policy tiresias -o report
+      rota policy ls
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit with its code."""
+    sys.exit(run(list(sys.argv[1:] if args is None else args)))
+
+
+def run(args: list[str]) -> int:
+    """Run a command; its exit code. Only `--debug` (or ROTA_DEBUG) shows tracebacks."""
+    try:
+        code = rota.main(args=args, prog_name="rota", standalone_mode=False)
+    except click.Abort:
+        click.echo("interrupted: nothing was written", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BrokenPipeError:
+        _forget_stdout()
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - the last resort: users never see a traceback
+        return _explain(error, debug=_wants_traceback(args))
+    return code if isinstance(code, int) else OK
+
+
+def _wants_traceback(args: list[str]) -> bool:
+    return "--debug" in args or os.environ.get("ROTA_DEBUG", "").lower() in ("1", "true", "yes")
+
+
+def _explain(error: Exception, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, RotaError):
+        click.echo(f"error: {error}", err=True)
+        return USAGE if isinstance(error, InputError) else FAILED
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    click.echo(
+        f"error: {type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+        + ("" if debug else ": run with `rota --debug ...` to see where it comes from"),
+        err=True,
+    )
+    return FAILED
+
+
+def _forget_stdout() -> None:
+    """Whoever read our output has gone: Python shall not complain when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,169 @@
+"""`rota policy|placement|admission|costs|dialect ls|show`: what is registered, and what it does."""
+
+import inspect
+import re
+import textwrap
+from typing import Any
+
+import click
+
+from rota.cli.options import DEBUG, names_of
+from rota.cli.show import FORMAT, emit, listing
+from rota.core import registry
+
+Facts = dict[str, Any]
+
+
+def facts(group: str, name: str) -> Facts:
+    """Everything that a registered object says about itself."""
+    if group == registry.POLICIES:
+        from rota.experiments.parts import policy_class
+
+        found: Any = policy_class(name)
+    else:
+        found = registry.load(group, name)
+    about: Facts = {"name": name, "summary": _first_line(_own_doc(found))}
+    if group == registry.POLICIES:
+        about |= {"knowledge": found.knowledge.describe(), "paper": found.paper or "-"}
+        about |= {"door": _door(found)}
+    if group == registry.DIALECTS:
+        about |= {"summary": found.description, "source": found.source}
+        about |= {"policies": dict(found.policies)}
+    module = inspect.getmodule(found) or inspect.getmodule(type(found))
+    text = inspect.getdoc(module) or "" if module else ""
+    about["description"] = text
+    about["departures"] = [
+        " ".join(part.split())
+        for part in re.split(r"\n\n|\n(?=Depart)", text)
+        if part.startswith("Depart")
+    ]
+    about["parameters"] = _parameters(found)
+    return about
+
+
+def _own_doc(found: Any) -> str:
+    """Of a class its own; functions that only choose between classes speak through their module."""
+    module = inspect.getmodule(found) or inspect.getmodule(type(found))
+    return (inspect.isclass(found) and inspect.getdoc(found)) or inspect.getdoc(module) or ""
+
+
+def _first_line(text: str) -> str:
+    return text.split("\n", 1)[0]
+
+
+def _door(found: Any) -> str:
+    from rota.core.policy import PriorityPolicy
+
+    if not issubclass(found, PriorityPolicy):
+        return "decides the whole state"
+    order = "strict order" if found.strict else "skips what does not fit"
+    return f"{'preemptive' if found.preemptive else 'not preemptive'} priority, {order}"
+
+
+def _parameters(found: Any) -> list[Facts]:
+    import msgspec
+
+    kind = getattr(found, "Parameters", None)
+    if kind is None:
+        return []
+    return [
+        {
+            "name": field.encode_name,
+            "type": _type_name(field.type),
+            "default": _default(field),
+            "about": inspect.getdoc(kind) or "",
+        }
+        for field in msgspec.structs.fields(kind)
+    ]
+
+
+def _type_name(hint: Any) -> str:
+    if isinstance(hint, type) and not hasattr(hint, "__args__"):
+        return hint.__name__
+    return str(hint).replace("typing.", "")
+
+
+def _default(field: Any) -> str:
+    import msgspec
+
+    value = field.default
+    if value is msgspec.NODEFAULT:
+        if field.default_factory is msgspec.NODEFAULT:
+            return "required"
+        value = field.default_factory()
+    if isinstance(value, tuple):
+        return "/".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _print_facts(about: Facts) -> None:
+    lines = [f"{about['name']}: {about['summary']}", ""]
+    told = (key for key in ("paper", "knowledge", "door", "source") if key in about)
+    lines += [f"{key + ':':<12}{about[key]}" for key in told]
+    if about.get("policies"):
+        lines.append("policies:")
+        lines += [f"    {ours:<14}{theirs}" for ours, theirs in about["policies"].items()]
+    lines.append("parameters:" if about["parameters"] else "parameters: none")
+    if about["parameters"]:
+        lines += textwrap.wrap(
+            about["parameters"][0]["about"], 96, initial_indent="    ", subsequent_indent="    "
+        )
+    lines += [f"    {p['name']} = {p['default']}  ({p['type']})" for p in about["parameters"]]
+    lines += ["", about["description"]]
+    click.echo("\n".join(lines).rstrip())
+
+
+def _rows(group: str) -> list[Facts]:
+    rows = []
+    for name in registry.names(group):
+        try:
+            about = facts(group, name)
+        except Exception as error:  # noqa: BLE001 - a broken wheel must not hide the others
+            click.echo(f"warning: {name}: cannot be loaded: {error}", err=True)
+            continue
+        row = {"name": name}
+        if "knowledge" in about:
+            row["knows"] = about["knowledge"]
+        if about["parameters"]:
+            row["parameters"] = ", ".join(p["name"] for p in about["parameters"])
+        else:
+            row["parameters"] = "-"
+        rows.append(row | {"what": about["summary"]})
+    return rows
+
+
+def _group(what: str, group: str, example: str) -> click.Group:
+    """The commands `ls` and `show` for one kind of parts."""
+
+    @click.group(what)
+    def parts() -> None:
+        pass
+
+    @parts.command()
+    @FORMAT
+    @DEBUG
+    def ls(style: str) -> None:
+        listing(_rows(group), style)
+
+    @parts.command()
+    @click.argument("name", shell_complete=names_of(group))
+    @FORMAT
+    @DEBUG
+    def show(name: str, style: str) -> None:
+        about = facts(group, name)
+        if style == "table":
+            _print_facts(about)
+        else:
+            emit(about, style)
+
+    parts.help = f"List what --{what if what != 'dialect' else 'like'} knows, or explain one."
+    ls.help = f"List all.\n\n\b\nExample:\n  rota {what} ls -o json"
+    show.help = f"Explain one.\n\n\b\nExample:\n  rota {what} show {example}"
+    return parts
+
+
+policy = _group("policy", registry.POLICIES, "tiresias")
+placement = _group("placement", registry.PLACEMENTS, "consolidate")
+admission = _group("admission", registry.ADMISSIONS, "quota")
+costs = _group("costs", registry.COSTS, "pollux30")
+dialect = _group("dialect", registry.DIALECTS, "tiresias")

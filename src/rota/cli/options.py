@@ -1,0 +1,86 @@
+"""Options that several commands share, and completion of their values."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from rota.core import registry
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def names_of(group: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """Completes names from the registry, and files."""
+
+    def complete(
+        ctx: click.Context,  # noqa: ARG001 - click's interface
+        param: click.Parameter,  # noqa: ARG001 - click's interface
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        found = [name for name in registry.names(group) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in found] or [CompletionItem(incomplete, "file")]
+
+    return complete
+
+
+def _text(*names: str, help: str, group: str = "", **kwargs: Any) -> Callable[[F], F]:  # noqa: A002
+    if group:
+        kwargs["shell_complete"] = names_of(group)
+    return click.option(*names, help=help, **kwargs)
+
+
+OUTPUT_DIR = click.option(
+    "-o", "--output", "folder", required=True, metavar="DIR",
+    type=click.Path(path_type=Path), help="Folder for the results; created.",
+)  # fmt: skip
+FORCE = click.option("--force", is_flag=True, help="Replace Rota's files in a folder.")
+DEBUG = click.option(
+    "--debug", is_flag=True, expose_value=False, hidden=True, help="Show a traceback."
+)
+POLICY_HELP = "Who runs: name or name:key=value,... (see `rota policy ls`), or a Python file."
+
+_RUN = (
+    _text("--cluster", metavar="SPEC",
+          help="Machines: 32x8 (nodes x GPUs), 4x8:v100+4x8:k80, a YAML file or a CSV node list."),
+    _text("--placement", metavar="PL", group=registry.PLACEMENTS,
+          help="Where jobs run; consolidate unless a dialect says otherwise."),
+    _text("--admission", metavar="A", group=registry.ADMISSIONS,
+          help="Who may enter the queue; accept-all by default."),
+    _text("--costs", metavar="C", group=registry.COSTS,
+          help="What starting, stopping and moving costs; zero by default."),
+    _text("--rates", metavar="R", group=registry.RATES, help="How fast jobs run where they are."),
+    _text("--like", metavar="NAME", group=registry.DIALECTS,
+          help="Assumptions and quirks of a published simulator (see `rota dialect ls`)."),
+    _text("--format", "format_", metavar="F", group=registry.FORMATS,
+          help="Of the trace; recognised by default (see `rota trace formats`)."),
+    _text("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs."),
+    _text("--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
+          help="Of everything random."),
+    _text("--round", "round_", metavar="R",
+          help="Decide only every R seconds: 300[,refill=yes][,arrivals=now][,finish=boundary]."),
+    _text("--estimate-error", metavar="E",
+          help="Make oracles wrong by a random factor per job: cv=0.5,bias=0.1."),
+    _text("--mtbf", metavar="H", type=click.FloatRange(min=0, min_open=True),
+          help="Mean hours between failures of a node; needs --mttr."),
+    _text("--mttr", metavar="H", type=click.FloatRange(min=0, min_open=True),
+          help="Mean hours to repair a node."),
+    _text("--measure", metavar="W",
+          help="Jobs in the summary: ids=A:B (B not included) or after=T (seconds)."),
+    click.option("--check", is_flag=True, help="Verify every invariant at every event (slower)."),
+)  # fmt: skip
+
+
+def run_options(command: F) -> F:
+    """Everything that determines a run, besides trace and policy."""
+    for option in reversed(_RUN):
+        command = option(command)
+    return command
+
+
+def config_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a command as fields of a RunConfig."""
+    renamed = {"format_": "format", "round_": "round"}
+    return {renamed.get(key, key): value for key, value in values.items()}

@@ -1,0 +1,150 @@
+"""`rota simulate`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rota.cli.options import (
+    DEBUG,
+    FORCE,
+    OUTPUT_DIR,
+    POLICY_HELP,
+    config_values,
+    names_of,
+    run_options,
+)
+from rota.cli.progress import Bar
+from rota.cli.show import emit, table, warn
+from rota.core.errors import OptionError
+from rota.core.registry import POLICIES
+
+if TYPE_CHECKING:
+    from rota.experiments.config import RunConfig
+    from rota.experiments.run import RunResult
+
+SNAPSHOT = "snapshot.rota"
+NEEDED = {
+    "trace": "argument 'TRACE'", "cluster": "option '--cluster'", "policy": "option '--policy'",
+}  # fmt: skip
+SHOWN = {
+    "jobs": "jobs", "completed": "completed", "avg_jct_s": "mean JCT", "p50_jct_s": "median JCT",
+    "p95_jct_s": "p95 JCT", "p99_jct_s": "p99 JCT", "avg_wait_s": "mean wait",
+    "makespan_s": "makespan", "avg_bounded_slowdown": "mean bounded slowdown",
+    "gpu_utilisation": "GPUs used", "preemptions": "preemptions", "migrations": "migrations",
+    "engine_cpu_s": "CPU of the engine", "jobs_per_cpu_s": "jobs per CPU-second",
+}  # fmt: skip
+
+
+@click.command(
+    epilog="Results: jobs.csv, summary.json, events.parquet (the log) and manifest.json; "
+    "`rota rerun DIR` proves that they can be made again."
+)
+@click.argument("trace", required=False)
+@click.option("--policy", metavar="P", help=POLICY_HELP, shell_complete=names_of(POLICIES))
+@run_options
+@click.option("--snapshot-at", metavar="T", type=float, help="Write a snapshot at T seconds.")
+@click.option(
+    "--snapshot", metavar="FILE", type=click.Path(path_type=Path),
+    help=f"Where the snapshot goes; by default DIR/{SNAPSHOT}.",
+)  # fmt: skip
+@click.option(
+    "--resume", metavar="FILE", type=click.Path(path_type=Path),
+    help="Go on from a snapshot; trace and options are known from it.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@OUTPUT_DIR
+@FORCE
+@DEBUG
+def simulate(folder: Path, *, force: bool, as_json: bool, **values: Any) -> None:
+    """Run the jobs of TRACE on a simulated cluster and write what happened to a folder.
+
+    \b
+    Examples:
+      rota simulate jobs.csv --cluster 32x8 --policy srtf -o out
+      rota simulate jobs.csv --cluster 32x8 --policy tiresias:limits=3250/7200 -o out
+      rota simulate jobs.csv --cluster 48x8 --like tiresias --policy las -o out
+      rota simulate jobs.csv --cluster 32x8 --policy ./my_policy.py:alpha=2 -o out
+      rota simulate jobs.csv --cluster 32x8 --policy fifo --costs pollux30 --round 60 -o out
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.experiments.folder import RUN_FILES, OutputFolder
+    from rota.experiments.output import write_run
+    from rota.experiments.resume import Freeze
+    from rota.experiments.run import simulate as run
+
+    at_s, snapshot = values.pop("snapshot_at"), values.pop("snapshot")
+    resume = values.pop("resume")
+    config = _config(resume, config_values(values))
+    if snapshot is not None and at_s is None:
+        raise OptionError("--snapshot FILE says where: say when with --snapshot-at T")
+    with OutputFolder(folder, force=force, own=(*RUN_FILES, SNAPSHOT)) as output:
+        freeze = None
+        if at_s is not None:
+            freeze = Freeze(at_s, snapshot or output.path / SNAPSHOT)
+        with Bar(config.policy) as bar:
+            result = run(config, bar, freeze=freeze, resume=resume)
+        summary = write_run(result, output.path, ["rota", *sys.argv[1:]])
+    _warn(result)
+    if as_json:
+        emit(summary, "json")
+    else:
+        table(["", config.policy], [[label, _cell(key, summary)] for key, label in SHOWN.items()])
+
+
+def _config(resume: Path | None, values: dict[str, Any]) -> "RunConfig":
+    """What the options say; what they leave out is taken from the snapshot, if there is one."""
+    from rota.experiments.config import RunConfig
+    from rota.experiments.resume import frozen_config
+
+    ctx = click.get_current_context()
+    if resume is not None:
+        saved = frozen_config(resume).as_dict()
+        defaulted = {
+            key
+            for key in values
+            if ctx.get_parameter_source({"format": "format_", "round": "round_"}.get(key, key))
+            is click.core.ParameterSource.DEFAULT
+        }
+        values = {key: saved.get(key, values[key]) if key in defaulted else values[key]
+                  for key in values}  # fmt: skip
+    for key, label in NEEDED.items():
+        if values[key] is None:
+            raise click.UsageError(f"Missing {label}.", ctx)
+    return RunConfig(**values)
+
+
+def _cell(key: str, summary: dict[str, Any]) -> str:
+    value = summary[key]
+    if value is None:
+        return "-"
+    if key == "gpu_utilisation":
+        return f"{value:.1%}"
+    if key == "engine_cpu_s":
+        return f"{value:,.2f} s"
+    if key.endswith("_s") and key != "jobs_per_cpu_s":
+        return f"{value:,.1f} s ({value / 3600:,.2f} h)"
+    return f"{value:,.2f}" if key == "avg_bounded_slowdown" else f"{value:,.0f}"
+
+
+def _warn(result: "RunResult") -> None:
+    """What a careful reader of the result must know."""
+    import polars as pl
+
+    for what, counts in (
+        ("left out", result.quality.dropped),
+        ("repaired", result.quality.repaired),
+    ):
+        for why, count in counts.items():
+            warn(f"{count:,} jobs of the trace {what}: {why}")
+    for kind in result.assumptions["ignored"]:
+        warn(f"jobs ask for {kind}, but the cluster does not say how much it has: ignored")
+    rejected = result.log.filter(pl.col("event") == "rejected")
+    if rejected.height:
+        number = rejected["job"][0]
+        name = result.jobs["job_id"][number] if number < result.jobs.height else f"number {number}"
+        more = f" (and {rejected.height - 1:,} more)" if rejected.height > 1 else ""
+        warn(f"job {name} was rejected{more}: {rejected['text'][0]}")
+    unfinished = result.summary["states"]["unfinished"]
+    if unfinished:
+        warn(f"{unfinished:,} jobs never finished: nothing could happen any more")

@@ -1,0 +1,108 @@
+"""`rota trace`: workloads from generators and other formats."""
+
+from pathlib import Path
+
+import click
+
+from rota.cli.options import DEBUG, names_of
+from rota.cli.show import FORMAT, listing, warn
+from rota.core.errors import OptionError
+from rota.core.registry import FORMATS, load, names, split
+
+_FILE = click.option(
+    "-o", "--output", "path", required=True, metavar="FILE", type=click.Path(path_type=Path),
+    help="The csv file to write.",
+)  # fmt: skip
+_FORCE = click.option("--force", is_flag=True, help="Replace the file if it is there.")
+
+
+@click.group()
+def trace() -> None:
+    """Generate and convert workloads."""
+
+
+@trace.command()
+@click.argument("kind")
+@click.option("--jobs", metavar="N", type=click.IntRange(min=2), required=True, help="How many.")
+@click.option("--cluster", metavar="SPEC", required=True, help="Machines that the load is for.")
+@click.option("--load", metavar="L", type=float, default=0.9, show_default=True,
+              help="Work offered per GPU while jobs arrive.")  # fmt: skip
+@click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Another seed, other jobs.")  # fmt: skip
+@_FILE
+@_FORCE
+@DEBUG
+def generate(
+    kind: str, jobs: int, cluster: str, load: float, seed: int, path: Path, *, force: bool
+) -> None:
+    """Draw a synthetic workload of a KIND at exactly the chosen load.
+
+    Kinds: poisson, gavel-like, philly-like, bursts, diurnal; options follow a colon (arrivals,
+    durations, sizes, mean_s, max_s, vcs, users, estimate_factor, exact, ...).
+
+    \b
+    Examples:
+      rota trace generate philly-like --jobs 2000 --cluster 16x8 --load 0.95 -o jobs.csv
+      rota trace generate poisson:mean_s=600,sizes=1:70/4:30 --jobs 500 --cluster 4x8 -o jobs.csv
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.traces.cluster import parse_cluster
+    from rota.traces.generate import generate as draw
+    from rota.traces.generate import offered_load
+    from rota.traces.write import write_workload
+
+    name, options = split(kind)
+    gpus = parse_cluster(cluster)[0].gpus
+    if not gpus:
+        raise OptionError(f"cluster {cluster!r} has no GPUs: name one that has")
+    workload = draw(name, jobs=jobs, gpus=gpus, load=load, seed=seed, options=options)
+    write_workload(workload, path, force=force)
+    offered = offered_load(workload, gpus)
+    click.echo(f"{path}: {len(workload):,} jobs, load {offered:.3f} on {gpus} GPUs", err=True)
+
+
+@trace.command()
+@click.argument("source", metavar="TRACE")
+@click.option("--format", "format_", metavar="F", shell_complete=names_of(FORMATS),
+              help="Of TRACE; recognised by default.")  # fmt: skip
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
+@_FILE
+@_FORCE
+@DEBUG
+def convert(
+    source: str, format_: str | None, limit: int | None, path: Path, *, force: bool
+) -> None:
+    """Write the jobs of TRACE as plain csv, whatever its format is.
+
+    \b
+    Example:
+      rota trace convert cluster_job_log --format philly -o jobs.csv
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.traces.read import read_workload
+    from rota.traces.write import write_workload
+
+    workload = read_workload(source, format_, limit=limit)
+    write_workload(workload, path, force=force)
+    quality = workload.quality
+    for what, counts in (("left out", quality.dropped), ("repaired", quality.repaired)):
+        for why, count in counts.items():
+            warn(f"{count:,} jobs {what}: {why}")
+    click.echo(f"{path}: {len(workload):,} jobs", err=True)
+
+
+@trace.command()
+@FORMAT
+@DEBUG
+def formats(style: str) -> None:
+    """List the formats that can be read.
+
+    \b
+    Example:
+      rota trace formats -o json
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    listing(
+        [
+            {"format": name, "description": load(FORMATS, name).description}
+            for name in names(FORMATS)
+        ],
+        style,
+    )

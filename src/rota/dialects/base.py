@@ -1,0 +1,109 @@
+"""What a dialect is: the assumptions and quirks of a published simulator, as one object.
+
+`--like NAME` asks a dialect for what it decides (rounds, costs, placement, and a scheduler for
+its own meaning of a policy's name), so that the simulator's published numbers come out. Options
+that the user gives win; what a dialect cannot honour it refuses, never ignoring it silently. The
+clean policies know nothing of any of this.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+from rota.core.admission import Admission
+from rota.core.errors import OptionError
+from rota.core.jobs import Shape
+from rota.core.plan import Wake
+from rota.core.policy import Params
+from rota.core.ports import Scheduler
+from rota.core.registry import DIALECTS, load, parse_params, split
+from rota.core.topology import Topology
+
+P = TypeVar("P", bound=Params)
+
+
+class Dialect(ABC):
+    """Base of all dialects; an instance is one configured `--like NAME:key=value`."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    source: ClassVar[str]
+    """Paper and repository, and where the quirks are documented."""
+    policies: ClassVar[Mapping[str, str]]
+    """Names that `build` understands, each with the simulator's own name for it."""
+    Parameters: ClassVar[type[Params]] = Params
+
+    placement: str
+    """Used unless the user names one."""
+    costs: str = "zero"
+    finish_round_s: float = 0.0
+    """Jobs end only at multiples of it; 0: exactly."""
+    wake: Wake | None = None
+    """Imposed on the engine; None: as the scheduler wishes."""
+
+    def __init__(self, params: Params | None = None) -> None:
+        self.params: Any = params if params is not None else self.Parameters()
+
+    @property
+    @abstractmethod
+    def notes(self) -> dict[str, str]:
+        """Every quirk and departure by name, for the assumptions printed with each result."""
+
+    @abstractmethod
+    def build(
+        self, policy_text: str, placement_text: str | None, topology: Topology, *, seed: int
+    ) -> Scheduler:
+        """The scheduler for `name` or `name:key=value,..`; no placement means the dialect's own."""
+
+    def policy(self, text: str) -> tuple[str, dict[str, str]]:
+        """A policy of this dialect with its options; an unknown name is refused."""
+        name, options = split(text)
+        if name not in self.policies:
+            known = ", ".join(
+                mine if mine == theirs else f"{mine} (their {theirs})"
+                for mine, theirs in self.policies.items()
+            )
+            raise OptionError(f"dialect {self.name!r} knows no policy {name!r}: it knows {known}")
+        return name, options
+
+    def parameters(self, name: str, params_type: type[P], options: Mapping[str, str]) -> P:
+        """Typed parameters of one of its policies."""
+        params: P = parse_params(f"dialect {self.name!r}, policy {name!r}", params_type, options)
+        return params
+
+
+def create(text: str) -> Dialect:
+    """The dialect for `name` or `name:key=value,..`, found through the registry."""
+    name, options = split(text)
+    kind: type[Dialect] = load(DIALECTS, name)
+    return kind(parse_params(f"dialect {name!r}", kind.Parameters, options))
+
+
+class Everyone(Admission):
+    """The published simulators let every job in."""
+
+    name = "all"
+    trivial = True
+
+
+def require_one_type(topology: Topology, dialect: str) -> None:
+    """The simulators with one kind of GPU say nothing about several."""
+    if len(topology.types) > 1:
+        raise OptionError(
+            f"dialect {dialect!r} knows one type of GPU, this cluster has "
+            f"{', '.join(kind or 'untyped' for kind in topology.types)}: "
+            f"use a cluster of one type, or leave --like out"
+        )
+
+
+def refusal(shape: Shape, topology: Topology) -> str | None:
+    """Why a simulator that counts whole GPUs of one type can never run this; None if it can."""
+    if shape.gpus < 1 or shape.gpus != int(shape.gpus):
+        return f"asks for {shape.describe()}, but this dialect counts whole GPUs: ask for 1 or more"
+    if shape.gpus > topology.gpus:
+        return f"asks for {shape.describe()}, but the whole cluster has {topology.gpus} GPUs"
+    if shape.types and not set(shape.types) & set(topology.types):
+        return f"asks for {shape.describe()}, but the cluster has no such GPUs"
+    if any(label not in node.labels for label in shape.labels for node in topology.nodes):
+        return f"asks for {shape.describe()}, but this dialect does not tell nodes apart"
+    return None

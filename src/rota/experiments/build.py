@@ -1,0 +1,212 @@
+"""Wires a run: workload, machines, scheduler, simulated cluster, engine, from one configuration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from rota.core.errors import OptionError
+from rota.core.events import INF
+from rota.core.plan import Wake
+from rota.core.ports import Scheduler
+from rota.core.topology import Topology
+from rota.core.workload import Workload
+from rota.dialects.base import Dialect, create
+from rota.engine.compose import compose
+from rota.engine.invariants import Invariants
+from rota.engine.loop import Engine
+from rota.engine.source import WorkloadSource
+from rota.experiments.config import (
+    DEFAULT_ADMISSION,
+    DEFAULT_COSTS,
+    DEFAULT_PLACEMENT,
+    DEFAULT_RATES,
+    EstimateError,
+    Rounds,
+    RunConfig,
+    parse_estimate_error,
+    parse_rounds,
+)
+from rota.experiments.parts import (
+    make_admission,
+    make_costs,
+    make_placement,
+    make_policy,
+    make_rates,
+)
+from rota.experiments.rough import draw_beliefs, draw_outages
+from rota.metrics.window import Window
+from rota.sim.cluster import SimCluster
+from rota.traces.cluster import parse_cluster
+from rota.traces.read import read_workload
+
+LONG = 20  # parameters with more values are counted, not listed
+
+
+class Run(msgspec.Struct):
+    """A run that is ready to go."""
+
+    config: RunConfig
+    workload: Workload
+    topology: Topology
+    engine: Engine
+    assumptions: dict[str, Any]
+    window: Window
+
+
+def build(config: RunConfig, workload: Workload | None = None) -> Run:
+    """Make everything that a run needs; whatever is wrong with its options is said here.
+
+    Args:
+        config: The run.
+        workload: The jobs of `config.trace` if they were read already.
+    """
+    window = Window.parse(config.measure) if config.measure else Window()
+    rounds = parse_rounds(config.round) if config.round else None
+    error = parse_estimate_error(config.estimate_error or "cv=0")
+    if (config.mtbf is None) != (config.mttr is None):
+        raise OptionError("mtbf and mttr belong together: give both, in hours")
+    topology, tenants = parse_cluster(config.cluster)
+    dialect = create(config.like) if config.like else None
+    _refuse_conflicts(config, dialect)
+    costs = make_costs(config.costs or (dialect.costs if dialect else DEFAULT_COSTS))
+    rates = make_rates(config.rates or DEFAULT_RATES)
+    frictionless = costs.free and rates.unit
+    scheduler, parts = _scheduler(config, dialect, topology, frictionless=frictionless)
+    if workload is None:
+        workload = read_workload(config.trace, config.format, limit=config.limit)
+    cluster = SimCluster(
+        topology,
+        costs,
+        rates,
+        outages=_outages(config, topology, workload),
+        finish_round_s=_finish_round_s(rounds, dialect),
+    )
+    engine = Engine(
+        cluster,
+        scheduler,
+        WorkloadSource(workload),
+        tenants=tenants,
+        wake=_wake(rounds, dialect),
+        belief=draw_beliefs(error, len(workload), config.seed),
+        checker=Invariants() if config.check else None,
+    )
+    assumptions = {
+        **parts,
+        "costs": {"name": costs.name, **costs.describe()},
+        "rates": {"name": rates.name, **rates.describe()},
+        "dialect": _describe_dialect(dialect),
+        "knowledge": scheduler.knowledge.describe(),
+        "rounds": _describe_rounds(rounds, dialect),
+        "seed": config.seed,
+        "estimate_error": msgspec.structs.asdict(error) if error != EstimateError() else None,
+        "failures": {"mtbf_h": config.mtbf, "mttr_h": config.mttr} if config.mtbf else None,
+        "ignored": _ignored(topology, workload),
+    }
+    return Run(config, workload, topology, engine, plain(assumptions), window)
+
+
+def _refuse_conflicts(config: RunConfig, dialect: Dialect | None) -> None:
+    """A dialect refuses what it cannot honour."""
+    if dialect is None:
+        return
+    if config.admission is not None:
+        raise OptionError(
+            f"dialect {dialect.name!r} lets every job in: leave --admission out, or --like"
+        )
+    if config.round is not None and dialect.wake is not None:
+        raise OptionError(
+            f"dialect {dialect.name!r} has rounds of its own: leave --round out, "
+            f"or set them as a parameter of the dialect (--like {dialect.name}:round=...)"
+        )
+
+
+def _scheduler(
+    config: RunConfig, dialect: Dialect | None, topology: Topology, *, frictionless: bool
+) -> tuple[Scheduler, dict[str, Any]]:
+    """The scheduler, and what it was made of."""
+    if dialect is not None:
+        scheduler = dialect.build(config.policy, config.placement, topology, seed=config.seed)
+        placement_text = config.placement or dialect.placement
+        return scheduler, {
+            "policy": {"name": scheduler.name, "given": config.policy},
+            "placement": {"name": placement_text},
+            "admission": {"name": "everyone"},
+        }
+    policy = make_policy(config.policy)
+    placement = make_placement(config.placement or DEFAULT_PLACEMENT, topology, config.seed)
+    admission = make_admission(config.admission or DEFAULT_ADMISSION)
+    scheduler = compose(policy, placement, admission, frictionless=frictionless)
+    return scheduler, {
+        "policy": {"name": policy.name, **_params(policy.params)},
+        "placement": {"name": placement.name, **_params(placement.params)},
+        "admission": {"name": admission.name, **_params(admission.params)},
+    }
+
+
+def _params(params: msgspec.Struct) -> dict[str, Any]:
+    """All parameters, also those left at their defaults."""
+    return msgspec.structs.asdict(params)
+
+
+def _outages(config: RunConfig, topology: Topology, workload: Workload) -> Any:
+    if config.mtbf is None or config.mttr is None:
+        return ()
+    return draw_outages(
+        topology, workload, mtbf_h=config.mtbf, mttr_h=config.mttr, seed=config.seed
+    )
+
+
+def _finish_round_s(rounds: Rounds | None, dialect: Dialect | None) -> float:
+    if rounds is not None:
+        return rounds.finish_round_s
+    return dialect.finish_round_s if dialect else 0.0
+
+
+def _wake(rounds: Rounds | None, dialect: Dialect | None) -> Wake | None:
+    if rounds is not None:
+        return rounds.wake
+    return dialect.wake if dialect else None
+
+
+def _describe_rounds(rounds: Rounds | None, dialect: Dialect | None) -> dict[str, Any] | None:
+    if rounds is not None:
+        return msgspec.structs.asdict(rounds)
+    if dialect is not None and dialect.wake is not None:
+        boundary = "boundary" if dialect.finish_round_s else "exact"
+        return {"every_s": dialect.wake.every_s, "finish": boundary, "by": "dialect"}
+    return None
+
+
+def _describe_dialect(dialect: Dialect | None) -> dict[str, Any] | None:
+    if dialect is None:
+        return None
+    return {"name": dialect.name, **_params(dialect.params), "notes": dialect.notes}
+
+
+def _ignored(topology: Topology, workload: Workload) -> list[str]:
+    """What jobs ask for although the cluster does not say how much of it there is."""
+    asked = set()
+    for request in {id(spec.request): spec.request for spec in workload.specs}.values():
+        for group in request.groups:
+            if group.cpus:
+                asked.add("cpus")
+            if group.mem_gib:
+                asked.add("mem_gib")
+    declared = {kind for kind in asked if any(getattr(node, kind) for node in topology.nodes)}
+    return sorted(asked - declared)
+
+
+def plain(value: Any) -> Any:
+    """Data that JSON can hold: infinity by name, long lists counted."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        if len(value) > LONG:
+            return f"{len(value)} values from {plain(value[0])} to {plain(value[-1])}"
+        return [plain(item) for item in value]
+    if isinstance(value, float) and value in (INF, -INF):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, float) and value == int(value):
+        return int(value)
+    return value

@@ -1,0 +1,123 @@
+"""Output folders that appear whole or not at all.
+
+Results are written into a hidden temporary folder first: beside the target if the target is new
+(one rename makes it appear), inside it otherwise. Only files that Rota writes are ever replaced or
+removed; what else lies in the folder stays.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from rota.core.errors import OutputError
+
+RUN_FILES = ("jobs.csv", "summary.json", "events.parquet", "manifest.json", "allocation.csv")
+"""Everything that Rota may write for one run."""
+
+
+class OutputFolder:
+    """A context: write into `.path`; leaving without an error publishes, with one leaves no trace.
+
+    Args:
+        target: The folder that the user asked for.
+        force: Replace Rota's files in a folder that is not empty.
+        own: Names (relative) of files that Rota may have written there before.
+    """
+
+    def __init__(
+        self, target: Path, *, force: bool = False, own: Iterable[str] = RUN_FILES
+    ) -> None:
+        self._target = target
+        self._own = tuple(own)
+        self._made: list[Path] = []
+        self.path = target
+        self._check(force=force)
+
+    def _check(self, *, force: bool) -> None:
+        target = self._target
+        try:
+            if not target.exists():
+                return
+            if not target.is_dir():
+                raise OutputError(f"{target}: is a file: name a folder with -o")
+            if any(target.iterdir()) and not force:
+                raise OutputError(
+                    f"{target}: is not empty: choose another folder, "
+                    f"or use --force to replace Rota's files in it"
+                )
+        except OSError as error:
+            raise self._problem(error) from error
+
+    def _problem(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"{self._target}: cannot be written ({error.strerror}): "
+            f"choose a folder that you may write to with -o"
+        )
+
+    def __enter__(self) -> Self:
+        target = self._target
+        hidden = f".{target.name}.{os.getpid()}.part"
+        self.path = target / hidden if target.exists() else target.parent / hidden
+        try:
+            self._make_parents(self.path.parent)
+            self.path.mkdir()
+        except OSError as error:
+            self._clean()
+            raise self._problem(error) from error
+        return self
+
+    def _make_parents(self, folder: Path) -> None:
+        missing = []
+        while not folder.exists():
+            missing.append(folder)
+            folder = folder.parent
+        for parent in reversed(missing):
+            parent.mkdir()
+            self._made.append(parent)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._clean()
+            if isinstance(error, OSError) and self._is_ours(error):
+                raise self._problem(error) from error
+            return
+        try:
+            self._publish()
+        except OSError as problem:
+            self._clean()
+            raise self._problem(problem) from problem
+
+    def _is_ours(self, error: OSError) -> bool:
+        """It is about a file that was to be written here (a full disk, say)."""
+        return str(error.filename or "").startswith(str(self.path))
+
+    def _clean(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        for folder in reversed(self._made):
+            folder.rmdir()
+        self._made = []
+
+    def _publish(self) -> None:
+        if self.path.parent != self._target:
+            self.path.rename(self._target)
+            return
+        fresh = [path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file()]
+        for name in self._own:
+            if Path(name) not in fresh:
+                (self._target / name).unlink(missing_ok=True)
+        for relative in fresh:
+            place = self._target / relative
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (self.path / relative).replace(place)
+        shutil.rmtree(self.path)
+        for folder in {(self._target / name).parent for name in self._own} - {self._target}:
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()

@@ -1,0 +1,196 @@
+"""From texts to the parts of a run: policies (also in files of users), placements, costs, ..."""
+
+import csv
+import importlib.util
+import inspect
+import math
+import sys
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from rota.core.admission import Admission
+from rota.core.errors import OptionError
+from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
+from rota.core.ports import Costs, RateModel
+from rota.core.registry import (
+    ADMISSIONS,
+    COSTS,
+    PLACEMENTS,
+    POLICIES,
+    RATES,
+    load,
+    parse_params,
+    split,
+)
+from rota.core.topology import Topology
+from rota.placement.base import Placement
+
+PYTHON = ".py"
+
+
+# --- policies ------------------------------------------------------------------------------------
+
+
+def policy_class(name: str) -> type[Policy[Any]]:
+    """A registered policy, or the one in a Python file."""
+    if name.endswith(PYTHON):
+        return _policy_in(Path(name))
+    found: type[Policy[Any]] = load(POLICIES, name)
+    return found
+
+
+def make_policy(text: str) -> Policy[Any]:
+    """The policy of `name:key=value,...` or `file.py:key=value,...`."""
+    name, options = split(text)
+    kind = policy_class(name)
+    return kind(make_params(f"policy {name!r}", kind.Parameters, options))
+
+
+def _policy_in(path: Path) -> type[Policy[Any]]:
+    """The single policy that a file defines."""
+    module = _run_file(path)
+    found = [
+        kind
+        for name, kind in vars(module).items()
+        if inspect.isclass(kind)
+        and issubclass(kind, (PriorityPolicy, DecidePolicy))
+        and kind.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
+    leaves = [kind for kind in found if not any(kind in other.__mro__[1:] for other in found)]
+    if not leaves:
+        raise OptionError(
+            f"{path}: defines no policy: write a class derived from PriorityPolicy or DecidePolicy "
+            f"(rota.core.policy)"
+        )
+    if len(leaves) > 1:
+        names = ", ".join(kind.__name__ for kind in leaves)
+        raise OptionError(
+            f"{path}: defines several policies ({names}): keep one per file, "
+            f"or begin the names of the others with an underscore"
+        )
+    kind = leaves[0]
+    if not kind.name:
+        kind.name = path.stem
+    return kind
+
+
+def _run_file(path: Path) -> ModuleType:
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise OptionError(
+            f"policy file {str(path)!r} cannot be read ({error.strerror}): check the path"
+        ) from error
+    name = f"rota_policy_{path.stem}_{sha256(source).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:  # pragma: no cover - the name ends with .py
+        raise OptionError(f"policy file {str(path)!r} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # annotations are looked up there
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise OptionError(f"{path}: line {error.lineno}: {error.msg}: correct the file") from error
+    except Exception as error:
+        raise OptionError(
+            f"{path}: importing it fails with {type(error).__name__}: {error}: correct the file"
+        ) from error
+    return module
+
+
+# --- parameters ----------------------------------------------------------------------------------
+
+
+def make_params(owner: str, kind: type[Params], options: Mapping[str, str]) -> Params:
+    """Typed parameters; where numbers a/b/c are wanted, a CSV file with one column will do too."""
+    hints = get_type_hints(kind)
+    values: dict[str, Any] = {
+        key: _numbers(owner, key, value) if _wants_numbers(hints.get(key)) else value
+        for key, value in options.items()
+    }
+    params: Params = parse_params(owner, kind, values)
+    return params
+
+
+def _wants_numbers(hint: Any) -> bool:
+    return get_origin(hint) is tuple and get_args(hint) in ((float, ...), (int, ...))
+
+
+def _numbers(owner: str, key: str, value: str) -> str | list[float]:
+    """The text itself if it is a/b/c, else the numbers in the file that it names."""
+    if all(_is_number(part) for part in value.split("/") if part):
+        return value
+    path = Path(value)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise OptionError(
+            f"{owner}: {key}={value} is neither numbers a/b/c nor a readable CSV file ({error})"
+        ) from error
+    if len(rows) < 2:  # noqa: PLR2004 - a header and a number
+        raise OptionError(f"{owner}: {key}={value}: needs a header line and at least one number")
+    for number, row in enumerate(rows[1:], start=2):
+        if len(row) != 1 or not _is_number(row[0]):
+            raise OptionError(
+                f"{owner}: {key}={value}: line {number}: {','.join(row)!r} is not one number: "
+                f"give one column of numbers below a header"
+            )
+    return [float(row[0]) for row in rows[1:]]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not math.isnan(float(text))
+    except ValueError:
+        return False
+
+
+# --- the others ----------------------------------------------------------------------------------
+
+
+def make_placement(text: str, topology: Topology, seed: int) -> Placement:
+    """The placement of `name:key=value,...`."""
+    name, options = split(text)
+    factory = load(PLACEMENTS, name)
+    kind = getattr(factory, "Parameters", Params)
+    params = make_params(f"placement {name!r}", kind, options)
+    placement: Placement = factory(topology, params, seed=seed)
+    return placement
+
+
+def make_admission(text: str) -> Admission:
+    """The admission of `name:key=value,...`."""
+    name, options = split(text)
+    kind: type[Admission] = load(ADMISSIONS, name)
+    return kind(make_params(f"admission {name!r}", kind.Parameters, options))
+
+
+def make_costs(text: str) -> Costs:
+    """The mechanism costs of `name:key=value,...`."""
+    costs: Costs = _make(COSTS, "costs", text)
+    return costs
+
+
+def make_rates(text: str) -> RateModel:
+    """The rate model of `name:key=value,...`."""
+    rates: RateModel = _make(RATES, "rates", text)
+    return rates
+
+
+def _make(group: str, what: str, text: str) -> Any:
+    """A registered class with its parameters, a factory, or an object that is ready."""
+    name, options = split(text)
+    found = load(group, name)
+    if not callable(found):
+        if options:
+            raise OptionError(f"{what} {name!r} has no parameters, but {text!r} gives some")
+        return found
+    kind = getattr(found, "Parameters", None)
+    if kind is None and not options:
+        return found()
+    return found(make_params(f"{what} {name!r}", kind or Params, options))

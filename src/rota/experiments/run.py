@@ -1,0 +1,112 @@
+"""One simulated run: from a configuration to its log, its table of jobs and its summary."""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from rota.core.events import INF
+from rota.core.workload import Quality, Workload
+from rota.engine import snapshot
+from rota.engine.loop import Engine
+from rota.experiments.build import Run, build
+from rota.experiments.config import RunConfig
+from rota.experiments.resume import Freeze, thaw
+from rota.metrics import fold_jobs, fold_summary, read_history
+
+BATCHES = 2_000  # between two reports of progress
+
+Progress = Callable[[int, int, float], None]
+"""Told (jobs that are over, jobs in all, simulated time in seconds) from time to time."""
+
+
+class RunResult(msgspec.Struct):
+    """What a run gave. `begun_cpu_s` is the CPU clock of the process when it began."""
+
+    config: RunConfig
+    log: pl.DataFrame
+    jobs: pl.DataFrame
+    summary: dict[str, Any]
+    quality: Quality
+    begun_cpu_s: float
+
+    @property
+    def assumptions(self) -> dict[str, Any]:
+        """Everything that the numbers rest on."""
+        assumptions: dict[str, Any] = self.summary["assumptions"]
+        return assumptions
+
+
+def simulate(
+    config: RunConfig,
+    progress: Progress | None = None,
+    *,
+    workload: Workload | None = None,
+    freeze: Freeze | None = None,
+    resume: Path | None = None,
+) -> RunResult:
+    """Carry out a run; the same configuration and files give the same log.
+
+    Args:
+        config: The run.
+        progress: Called from time to time.
+        workload: The jobs of `config.trace` if they were read already.
+        freeze: Where and when to write a snapshot on the way.
+        resume: A snapshot of the same run to go on from.
+    """
+    begun_s = process_time()
+    with _no_collections():
+        run = build(config, workload)
+        if resume is not None:
+            thaw(run.engine, resume, config)
+        started_s = process_time()
+        if freeze is not None:
+            _drive(run.engine, len(run.workload), progress, freeze.at_s)
+            snapshot.save(run.engine, freeze.path, freeze.about(config))
+        _drive(run.engine, len(run.workload), progress)
+        run.engine.finish()
+        run.engine.log.pack()
+        engine_cpu_s = process_time() - started_s
+        return _fold(run, begun_s, engine_cpu_s)
+
+
+def _drive(engine: Engine, total: int, progress: Progress | None, until_s: float = INF) -> None:
+    """Run until nothing is left to do: when all jobs are over, failures of nodes are no events."""
+    advance = engine.advance
+    source = engine.source
+    active = engine.view.active
+    batch = 0
+    while (active or source.next_s < INF) and advance(until_s):
+        batch += 1
+        if progress is not None and batch % BATCHES == 0:
+            progress(len(engine.jobs) - len(active), total, engine.view.now_s)
+
+
+def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
+    log = run.engine.log.frame()
+    history = read_history(log)
+    jobs = fold_jobs(history)
+    summary = fold_summary(history, window=run.window, jobs=jobs)
+    late = {key: summary.pop(key) for key in ("states", "delay", "ledger", "measured")}
+    rate = len(run.workload) / engine_cpu_s if engine_cpu_s else None
+    summary |= {"engine_cpu_s": engine_cpu_s, "cpu_s": None, "jobs_per_cpu_s": rate}
+    summary |= late
+    summary["assumptions"] = run.assumptions
+    return RunResult(run.config, log, jobs, summary, run.workload.quality, begun_s)
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Pause the cyclic collector: a run makes millions of objects and hardly a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,251 @@
+"""The life of every job as spans, from the flat event log.
+
+An *actor* is what the engine schedules: a job, or a task of a non-gang job (told by `TASK` rows).
+The rows of an actor cut its life into spans; the row at which a span begins says what it is:
+
+| row | until the actor's next row it ... |
+| --- | --- |
+| SUBMIT, TASK, ADMITTED, STOPPED | waits |
+| STOP | is being stopped if STOPPED is its next row; otherwise it waits |
+| EVICTED | waits because its node is down, until that node is up again; then it waits |
+| HELD | waits outside the queue, by the reason in the row |
+| REASON with ref -1 | waits by the reason in the row, until it starts |
+| START, MOVE | makes progress if `value` is not later than the row; otherwise it is being started |
+| RUN | makes progress |
+| DONE, FAILED, REJECTED, CANCELLED | is over |
+
+GPUs are held from START (or MOVE) until the actor waits again or is over. Two exceptions: a job
+that is told to MOVE but has to be stopped first (its next row is STOPPED or STOP) keeps its old
+GPUs until then; and a start that does not know when progress begins (`value` is inf) waits for others to
+leave its slices, so it holds nothing until its next row (START again: they have left; RUN: it makes
+progress).
+
+The last row of the log (END) ends the spans of whatever is not over.
+"""
+
+from bisect import bisect_right
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from rota.core.events import Record
+from rota.core.reasons import Reason
+
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+
+WAITS, OVERHEAD, RUNS, OVER = range(4)
+"""What an actor does during a span."""
+
+TERMINAL = (Record.DONE, Record.FAILED, Record.REJECTED, Record.CANCELLED)
+_BACK = 200  # not in the log: the node that failed under a waiting job is up again
+_LIFE = (
+    Record.SUBMIT, Record.TASK, Record.ADMITTED, Record.HELD, Record.START, Record.RUN, Record.STOP,
+    Record.STOPPED, Record.MOVE, Record.EVICTED, *TERMINAL,
+)  # fmt: skip
+
+
+def _among(kinds: tuple[int, ...]) -> Bools:
+    """A table to look kinds of rows up in."""
+    table = np.zeros(256, dtype=np.bool_)
+    table[list(kinds)] = True
+    return table
+
+
+_IS_LIFE = _among(_LIFE)
+_IS_TERMINAL = _among(TERMINAL)
+_IS_SUBMIT = _among((Record.SUBMIT,))
+
+
+class History:
+    """Rows of the log as arrays, and the spans of all actors, sorted by actor and then by time.
+
+    Spans: `actor` (its slot in `actors`), `kind` (of the row), `row` (its number in the log),
+    `until_row`, `from_s`, `until_s`, `state`, `reason` (0: nothing special), `held` (GPUs).
+    Actors: `actors` (their indices), `owner` (slot of a task's job, of others their own).
+    """
+
+    def __init__(self, log: pl.DataFrame) -> None:
+        self.log = log
+        self.time_s: Floats = log["time_s"].to_numpy()
+        self.event = log["event"].to_physical().to_numpy()
+        self.job = log["job"].to_numpy()
+        self.ref = log["ref"].to_numpy()
+        self.other = log["other"].to_numpy()
+        self.value: Floats = log["value"].to_numpy()
+        self.end_s = float(self.time_s[-1]) if len(self.time_s) else 0.0
+        self._cut()
+        self._follow()
+
+    # --- spans ------------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        """Find the rows at which spans begin."""
+        explains = (self.event == Record.REASON) & (self.ref == -1) & (self.job >= 0)
+        row: Ints = np.flatnonzero(_IS_LIFE[self.event] | explains)
+        actor = self.job[row]
+        order = np.argsort(actor, kind="stable")
+        self.row, index = row[order], actor[order]
+        self.kind = self.event[self.row]
+        self._insert_recoveries(index)
+        index = self.job[self.row]
+        if len(self._recovered):
+            index[self.kind == _BACK] = self._recovered
+        first = np.ones(len(index), dtype=np.bool_)
+        first[1:] = index[1:] != index[:-1]
+        self.first = first
+        self.actor: Ints = np.cumsum(first) - 1
+        self.actors = index[first]
+        last = np.ones(len(index), dtype=np.bool_)
+        last[:-1] = first[1:]
+        self.last = last
+        self.from_s: Floats = self.time_s[self.row]
+        self.until_row = np.append(self.row[1:], 0)
+        self.until_row[last] = len(self.time_s) - 1
+        over = _IS_TERMINAL[self.kind]
+        self.until_row[over] = self.row[over]
+        self.until_s: Floats = self.time_s[self.until_row]
+
+    def _insert_recoveries(self, index: Any) -> None:
+        """A job whose node failed waits for the node only until it is up again."""
+        self._recovered: Any = np.zeros(0, dtype=np.int64)
+        evicted = np.flatnonzero(self.kind == Record.EVICTED)
+        if not len(evicted):
+            return
+        ups: dict[int, list[int]] = {}
+        for row in np.flatnonzero(self.event == Record.NODE_UP).tolist():
+            ups.setdefault(int(self.ref[row]), []).append(row)
+        after, rows = [], []
+        for k in evicted.tolist():
+            goes_on = k + 1 < len(index) and index[k + 1] == index[k]
+            until = self.row[k + 1] if goes_on else len(self.time_s)
+            of_node = ups.get(int(self.ref[self.row[k]]), [])
+            up = bisect_right(of_node, self.row[k])
+            if up < len(of_node) and of_node[up] < until:
+                after.append(k + 1)
+                rows.append(of_node[up])
+        self._recovered = index[np.array(after, dtype=np.int64) - 1]
+        self.row = np.insert(self.row, after, rows)
+        self.kind = np.insert(self.kind, after, _BACK)
+
+    def _follow(self) -> None:
+        """Say what happens in each span."""
+        kind, value = self.kind, self.value[self.row]
+        following = np.append(kind[1:], 0)
+        following[self.last] = Record.END
+        placed = (kind == Record.START) | (kind == Record.MOVE)
+        stopping = (kind == Record.STOP) & (following == Record.STOPPED)
+        leaving = (kind == Record.MOVE) & (
+            (following == Record.STOPPED) | ((following == Record.STOP) & (value == np.inf))
+        )
+        state = np.full(len(kind), WAITS, dtype=np.int8)
+        state[(kind == Record.RUN) | (placed & (value <= self.from_s))] = RUNS
+        state[(placed & (value > self.from_s)) | stopping] = OVERHEAD
+        state[_IS_TERMINAL[kind]] = OVER
+        self.state = state
+        reason = np.zeros(len(kind), dtype=np.int64)
+        named = (kind == Record.HELD) | (kind == Record.REASON)
+        reason[named] = value[named].astype(np.int64)
+        reason[kind == Record.EVICTED] = Reason.DOWN
+        self.reason: Ints = reason
+        self.held = self._held(placed & ~leaving, (placed & (value == np.inf)) & ~leaving)
+
+    def _held(self, defines: Bools, reserved: Bools) -> Floats:
+        """GPUs in the actor's hands during each span."""
+        sizes = self._allocation_gpus()
+        gpus = np.zeros(len(self.kind))
+        gpus[defines] = sizes[self.ref[self.row[defines]]]
+        source = np.where(defines, np.arange(len(self.kind)), 0)
+        np.maximum.accumulate(source, out=source)
+        holds = ((self.state == RUNS) | (self.state == OVERHEAD)) & ~reserved
+        held: Floats = np.where(holds, gpus[source], 0.0) if len(gpus) else gpus
+        return held
+
+    def _allocation_gpus(self) -> Floats:
+        slices = self.event == Record.ALLOCATION
+        if not slices.any():
+            return np.zeros(1)
+        return add_up(self.ref[slices], self.value[slices])
+
+    @cached_property
+    def length_s(self) -> Floats:
+        """How long each span lasts."""
+        return self.until_s - self.from_s
+
+    # --- actors and jobs --------------------------------------------------------------------------
+
+    @cached_property
+    def entry_row(self) -> Ints:
+        """The row (SUBMIT or TASK) by which each actor entered."""
+        rows: Ints = self.row[self.first]
+        return rows
+
+    @cached_property
+    def is_job(self) -> Bools:
+        """Which actors are jobs (the others are tasks)."""
+        jobs: Bools = self.event[self.entry_row] == Record.SUBMIT
+        return jobs
+
+    @cached_property
+    def owner(self) -> Ints:
+        """Slot of the job that each actor belongs to."""
+        owner = np.arange(len(self.actors))
+        tasks = ~self.is_job
+        if tasks.any():
+            owner[tasks] = np.searchsorted(self.actors, self.other[self.entry_row[tasks]])
+        return owner
+
+    @cached_property
+    def has_tasks(self) -> Bools:
+        """Which actors are non-gang jobs: their tasks run and wait in their place."""
+        has: Bools = np.zeros(len(self.actors), dtype=np.bool_)
+        has[self.owner[~self.is_job]] = True
+        return has
+
+    @cached_property
+    def acting(self) -> Bools:
+        """Spans of actors that run and wait themselves."""
+        return ~self.has_tasks[self.actor]
+
+    def per_actor(self, weights: Any) -> Floats:
+        """Sum over the spans of each actor."""
+        return add_up(self.actor, weights, len(self.actors))
+
+    def per_job(self, weights: Any) -> Floats:
+        """Sum over the spans of each job and its tasks (in the slots of the jobs)."""
+        return add_up(self.owner[self.actor], weights, len(self.actors))
+
+    @cached_property
+    def waited_s(self) -> Floats:
+        """Seconds without progress of each actor; of a non-gang job: of any of its tasks."""
+        idle = (self.state == WAITS) | (self.state == OVERHEAD)
+        waited = self.per_actor(np.where(idle, self.length_s, 0.0))
+        if self.has_tasks.any():
+            waited[self.has_tasks] -= self._family_run_s()[self.has_tasks]
+        return np.maximum(waited, 0.0)
+
+    def _family_run_s(self) -> Floats:
+        """Seconds in which at least one task of each non-gang job makes progress."""
+        owner = self.owner[self.actor]
+        runs = (self.state == RUNS) & self.has_tasks[owner] & self.acting
+        rows = np.concatenate([self.row[runs], self.until_row[runs]])
+        change = np.repeat([1, -1], int(runs.sum()))
+        owners = np.concatenate([owner[runs], owner[runs]])
+        order = np.lexsort([rows, owners])
+        running = np.cumsum(change[order])  # 0 at the end of every family
+        length_s = np.append(np.diff(self.time_s[rows[order]]), 0.0)
+        return add_up(owners[order], np.where(running > 0, length_s, 0.0), len(self.actors))
+
+
+def add_up(slots: Any, weights: Any, size: int = 0) -> Floats:
+    """Sum of the weights in every slot."""
+    total: Floats = np.bincount(slots, weights=weights, minlength=size).astype(np.float64)
+    return total
+
+
+def read_history(log: "pl.DataFrame | History") -> History:
+    """The history of a log; a history is returned as it is."""
+    return log if isinstance(log, History) else History(log)

@@ -1,0 +1,109 @@
+"""One row per job, in the order of the trace: the table `jobs.csv`.
+
+| column | meaning; empty = never |
+| --- | --- |
+| job_id, tenant, gpus, submit_s | as submitted (`gpus`: of all tasks together) |
+| first_start_s | first time that it, or one of its tasks, was given GPUs |
+| end_s | when it was done, failed or cancelled; never for rejected and unfinished jobs |
+| jct_s | end_s - submit_s |
+| wait_s | jct_s minus the time in which it made progress: waiting and overhead together |
+| service_gpu_s | GPUs held times time making progress, whatever the rate; no overhead |
+| preemptions | times that it was stopped in favour of others (failures of nodes do not count) |
+| migrations | times that it was moved or resized without going back to the queue |
+| state | done, failed, rejected, cancelled or unfinished |
+
+Tasks of a non-gang job are folded into its row: it makes progress while any of its tasks does, its
+GPU-seconds and counts are sums over them, and it ends when the last of them has.
+"""
+
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import polars as pl
+
+from rota.core.events import Record
+from rota.metrics.history import OVER, RUNS, Floats, History, read_history
+
+COLUMNS = (
+    "job_id", "tenant", "gpus", "submit_s", "first_start_s", "end_s", "wait_s", "jct_s",
+    "service_gpu_s", "preemptions", "migrations", "state",
+)  # fmt: skip
+STATES = {
+    Record.DONE: "done",
+    Record.FAILED: "failed",
+    Record.REJECTED: "rejected",
+    Record.CANCELLED: "cancelled",
+}
+UNFINISHED = "unfinished"
+
+
+def fold_jobs(log: pl.DataFrame | History) -> pl.DataFrame:
+    """The table of jobs; numbers that do not exist are null."""
+    history = read_history(log)
+    jobs = history.is_job
+    rows = history.entry_row[jobs]
+    end_s, state = _ends(history)
+    submit_s = history.time_s[rows]
+    jct_s = end_s[jobs] - submit_s
+    service = history.per_job(np.where(history.state == RUNS, history.held * history.length_s, 0.0))
+    return pl.DataFrame(
+        {
+            "job_id": history.log["text"].gather(rows),
+            "tenant": _tenants(history, rows),
+            "gpus": history.value[rows],
+            "submit_s": submit_s,
+            "first_start_s": _first_starts(history)[jobs],
+            "end_s": end_s[jobs],
+            "wait_s": np.where(np.isnan(jct_s), np.nan, history.waited_s[jobs]),
+            "jct_s": jct_s,
+            "service_gpu_s": service[jobs],
+            "preemptions": _count(history, Record.STOP)[jobs],
+            "migrations": _count(history, Record.MOVE)[jobs],
+            "state": pl.Series(state).gather(np.flatnonzero(jobs)),
+        },
+        nan_to_null=True,
+    )
+
+
+def _ends(history: History) -> tuple[Floats, list[str]]:
+    """When each actor ended (NaN: never) and how."""
+    end_s = np.full(len(history.actors), np.nan)
+    kind = np.full(len(history.actors), int(Record.END))
+    over = history.state == OVER
+    kind[history.actor[over]] = history.kind[over]
+    ended = over & (history.kind != Record.REJECTED)
+    end_s[history.actor[ended]] = history.from_s[ended]
+    names = {int(record): name for record, name in STATES.items()}
+    return end_s, [names.get(number, UNFINISHED) for number in kind.tolist()]
+
+
+def _first_starts(history: History) -> Floats:
+    starts = history.kind == Record.START
+    first_s = np.full(len(history.actors), np.inf)
+    np.minimum.at(first_s, history.owner[history.actor[starts]], history.from_s[starts])
+    return np.where(np.isinf(first_s), np.nan, first_s)
+
+
+def _count(history: History, record: Record) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    owners = history.owner[history.actor[history.kind == record]]
+    return np.bincount(owners, minlength=len(history.actors))
+
+
+def _tenants(history: History, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> pl.Series:
+    tenants = history.log.filter(pl.col("event") == "tenant").select("ref", "text").sort("ref")
+    return tenants["text"].gather(history.other[rows])
+
+
+def write_jobs(jobs: pl.DataFrame, to: Path | BinaryIO) -> None:
+    """Write the table as CSV; whole numbers without a decimal point."""
+    jobs.select(
+        _tidy(name) if jobs.schema[name] == pl.Float64 else pl.col(name) for name in COLUMNS
+    ).write_csv(to)
+
+
+def _tidy(name: str) -> pl.Expr:
+    number = pl.col(name)
+    whole = number.cast(pl.Int64, strict=False)
+    text = pl.when(number == whole).then(whole.cast(pl.String)).otherwise(number.cast(pl.String))
+    return text.alias(name)

@@ -1,0 +1,156 @@
+"""What is free on each node, and what of a request each node could serve."""
+
+from collections.abc import Sequence
+
+from rota.core.jobs import Shape
+from rota.core.topology import Vertex
+
+EPSILON = 1e-9  # fractions of GPUs and CPUs are sums of floats
+DIGITS = 9  # to which such sums are rounded, so that 1 - 0.9 leaves room for 0.1
+WHOLE = -1  # instead of the number of a GPU: whole GPUs of a node, whichever they are
+
+MARK = "#"
+"""A label that begins like this is a note of a placement to itself, never asked of a node."""
+
+
+class Room:
+    """Free amounts, by position in the list of nodes.
+
+    `gpus` counts the GPUs that are wholly free. A GPU shared by jobs that ask for less than one is
+    not among them: `shares` holds what is left of it, by position of the node and then by number of
+    the GPU on its node. Pools of GPUs (`divisible`) know no devices: there a fraction is just an
+    amount.
+    """
+
+    __slots__ = (
+        "_matching", "cpus", "divisible", "gpus", "has_cpus", "has_mem", "mem_gib", "nodes",
+        "shares", "up",
+    )  # fmt: skip
+
+    def __init__(self, nodes: Sequence[Vertex], *, divisible: bool = False) -> None:
+        self.nodes = nodes
+        self.divisible = divisible
+        self.gpus: list[float] = [node.gpus for node in nodes]
+        self.cpus: list[float] = [node.cpus for node in nodes]
+        self.mem_gib: list[float] = [node.mem_gib for node in nodes]
+        self.shares: dict[int, dict[int, float]] = {}
+        self.up = [True] * len(nodes)
+        self.has_cpus = any(self.cpus)
+        self.has_mem = any(self.mem_gib)
+        self._matching: dict[int, list[bool]] = {}
+
+    def copy(self) -> "Room":
+        """An independent copy of what is free; nodes stay up or down together."""
+        other = Room.__new__(Room)
+        other.nodes, other.divisible = self.nodes, self.divisible
+        other.gpus, other.cpus, other.mem_gib = self.gpus[:], self.cpus[:], self.mem_gib[:]
+        other.shares = {position: shared.copy() for position, shared in self.shares.items()}
+        other.up = self.up
+        other.has_cpus, other.has_mem = self.has_cpus, self.has_mem
+        other._matching = self._matching
+        return other
+
+    # --- what a request could get -----------------------------------------------------------------
+
+    def matching(self, shape: Shape) -> list[bool]:
+        """Which nodes are of a kind that the request accepts, up or not."""
+        known = self._matching.get(shape.number)
+        if known is None:
+            wanted = [label for label in shape.labels if not label.startswith(MARK)]
+            known = self._matching[shape.number] = [
+                (not shape.types or node.gpu_type in shape.types)
+                and all(label in node.labels for label in wanted)
+                for node in self.nodes
+            ]
+        return known
+
+    def offers(self, shape: Shape) -> Sequence[float]:
+        """What every node could serve of the request now (see `usable`); not to be changed."""
+        if shape.plain and shape.gpus >= 1 and (self.divisible or shape.gpus % 1 == 0):
+            if all(self.up):
+                return self.gpus
+            return [gpus if up else 0 for gpus, up in zip(self.gpus, self.up, strict=True)]
+        return [self.usable(position, shape) for position in range(len(self.nodes))]
+
+    def usable(self, position: int, shape: Shape) -> float:
+        """How many of the request's GPUs this node could serve now, each with its CPUs and memory.
+
+        A request for less than one GPU is not divided: all of it or 0. One without GPUs counts as 1.
+        """
+        if not self.up[position] or not self.matching(shape)[position]:
+            return 0
+        need = shape.gpus
+        if need < 1:
+            return (need or 1) if self._holds_part(position, shape) else 0
+        if need % 1 and not self.divisible:
+            return 0  # one and a half GPUs are neither whole ones nor a part of one
+        usable = self.gpus[position]
+        if shape.cpus and self.has_cpus:
+            usable = min(usable, _times(self.cpus[position], shape.cpus / need))
+        if shape.mem_gib and self.has_mem:
+            usable = min(usable, _times(self.mem_gib[position], shape.mem_gib / need))
+        return usable
+
+    def _holds_part(self, position: int, shape: Shape) -> bool:
+        """Has the node room for a request of less than one GPU?"""
+        return (
+            (not self.has_cpus or self.cpus[position] >= shape.cpus - EPSILON)
+            and (not self.has_mem or self.mem_gib[position] >= shape.mem_gib - EPSILON)
+            and (not shape.gpus or self.device_for(position, shape.gpus) is not None)
+        )
+
+    def device_for(self, position: int, part: float) -> int | None:
+        """The GPU of a node for a part of one: the fullest shared one with room, else a free one.
+
+        Free ones are taken from the end, because those who run jobs count whole GPUs from the start.
+        """
+        if self.divisible:
+            return WHOLE if self.gpus[position] >= part - EPSILON else None
+        shared = self.shares.get(position, {})
+        with_room = [(left, number) for number, left in shared.items() if left >= part - EPSILON]
+        if with_room:
+            return min(with_room)[1]
+        if self.gpus[position] < 1:
+            return None
+        numbers = range(self.nodes[position].gpus - 1, -1, -1)
+        return next(number for number in numbers if number not in shared)
+
+    def left(self, position: int) -> float:
+        """GPUs free on a node, what is left of shared ones included."""
+        shared = self.shares.get(position)
+        return self.gpus[position] + sum(shared.values()) if shared else self.gpus[position]
+
+    # --- changes ----------------------------------------------------------------------------------
+
+    def change(self, position: int, number: int, amount: float) -> None:
+        """Free (or, if negative, take) GPUs of a node, or a part of one of them."""
+        if number == WHOLE:
+            self.gpus[position] = tidy(self.gpus[position] + amount)
+            return
+        shared = self.shares.setdefault(position, {})
+        if number not in shared:
+            shared[number] = 1.0
+            self.gpus[position] -= 1
+        shared[number] = tidy(shared[number] + amount)
+        if shared[number] >= 1 - EPSILON:
+            del shared[number]
+            self.gpus[position] += 1
+            if not shared:
+                del self.shares[position]
+
+    def change_extra(self, position: int, kind: str, amount: float) -> None:
+        """Free (or take) what is used besides GPUs."""
+        if kind == "cpu":
+            self.cpus[position] += amount
+        elif kind == "memory":
+            self.mem_gib[position] += amount
+
+
+def tidy(amount: float) -> float:
+    """The amount without the dust of float sums; whole numbers stay as they are."""
+    return amount if isinstance(amount, int) else round(amount, DIGITS)
+
+
+def _times(have: float, need: float) -> int:
+    """Whole times that `need` goes into `have`."""
+    return int(have / need + EPSILON)

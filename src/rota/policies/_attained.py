@@ -1,0 +1,65 @@
+"""Keys that change only when the service that a job has attained reaches a level.
+
+The common part of the LAS family and of Gittins. Levels cut the attained service into intervals,
+each with a rank; between two levels a key is constant, and the time of the next crossing is exact.
+At equal rank running jobs come first, in the order of their start, then waiting ones in the order of
+their submission: whoever runs keeps its place until somebody of a better rank needs it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from rota.core.events import INF
+from rota.core.jobs import RUNNING, Job
+from rota.core.policy import Params, PriorityPolicy
+
+SLACK_S = 1e-6  # a level counts as reached this much earlier: sums of times are rounded
+
+P = TypeVar("P", bound=Params)
+
+
+class AttainedPolicy(PriorityPolicy[P]):
+    """Subclasses fill `levels` (ascending) and `ranks` (one more: that of each interval)."""
+
+    state_key = True
+
+    def __init__(self, params: P | None = None) -> None:
+        super().__init__(params)
+        self.levels: Sequence[float] = ()
+        self.ranks: Sequence[float] = (0,)
+
+    def served(self, job: Job, now_s: float) -> float:
+        """What counts as service: GPU-seconds of progress."""
+        return job.attained_gpu_s(now_s)
+
+    def speed(self, job: Job) -> float:
+        """Service per second while it runs."""
+        return job.gpus
+
+    def interval(self, job: Job, now_s: float) -> int:
+        """How many levels its service has reached."""
+        return bisect_right(self.levels, self.served(job, now_s) + SLACK_S * self.speed(job))
+
+    def rank(self, job: Job, now_s: float) -> Any:
+        """What counts before running and waiting do."""
+        return self.ranks[self.interval(job, now_s)]
+
+    def key(self, job: Job, now_s: float) -> tuple[Any, int, float]:
+        """Rank, then running jobs by start and the others by submission."""
+        rank = self.rank(job, now_s)
+        return (rank, 0, job.start_s) if job.running else (rank, 1, job.submit_s)
+
+    def next_change(self, job: Job, now_s: float) -> float:
+        """When a running job reaches its next level."""
+        reached = self.interval(job, now_s)
+        speed = self.speed(job)
+        if job.phase != RUNNING or reached == len(self.levels) or not speed:
+            return INF
+        return now_s + (self.levels[reached] - self.served(job, now_s)) / speed
+
+
+def check_limits(limits: Sequence[float]) -> None:
+    """Refuse limits of queues that do not ascend from above 0."""
+    if any(not low < high for low, high in zip((0.0, *limits), limits, strict=False)):
+        raise ValueError("limits must be positive and ascending, e.g. 3250/7200")

@@ -1,0 +1,151 @@
+"""YARN's capacity scheduler as Philly used it (Jeon et al., USENIX ATC 2019, section 2).
+
+Every tenant (virtual cluster, VC) has a share of the GPUs and serves its own jobs, which are gangs,
+in the order of their submission; the VC that uses the least of its share is served first. A VC may
+borrow what others leave unused. When the cluster is nearly full, a job within its VC's share takes
+the place of borrowed GPUs: of every VC the jobs that started when its share was used up.
+
+A job first insists on locality: it starts only on as few nodes as its GPUs can be on. When it has
+found enough free GPUs, but never close together, for `relax_s`, any placement will do. This needs a
+placement that prefers few nodes without insisting on them; with one that insists (`consolidate`)
+nothing is ever relaxed, and in a pool (`count`) there is no locality.
+
+The reasons for waiting tell the paper's two delays apart: `quota` (fair-share delay: the VC has
+used its share, and what it could borrow is not free) and `fragmentation` (enough GPUs are free, but
+not close together). A VC within its share that finds too few free GPUs waits for `capacity`. Jobs
+behind the first of their VC that cannot start wait for the same reason.
+
+Departs from the paper: locality is counted in nodes, racks are not looked at; attempts are made at
+every event instead of at intervals, so that locality is relaxed after a time, not after a number of
+attempts; `skip=true` lets a VC's later jobs pass one that cannot start.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rota.core.jobs import Job
+from rota.core.policy import DecidePolicy, Params
+from rota.core.reasons import Reason
+from rota.core.view import Draft, View
+from rota.policies._virtual_clusters import (
+    EPSILON,
+    VirtualCluster,
+    fewest_nodes,
+    virtual_clusters,
+)
+
+
+class YarnCsParams(Params, frozen=True):
+    """`relax_s`: how long locality is insisted on; `preempt_above`: the part of GPUs in use."""
+
+    borrow: bool = True
+    preempt: bool = True
+    preempt_above: float = 0.9
+    relax_s: float = 600.0
+    skip: bool = False
+
+
+class YarnCs(DecidePolicy[YarnCsParams]):
+    """First come first served within each tenant's share of the GPUs, on few nodes if possible."""
+
+    name = "yarn-cs"
+    paper = (
+        "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training "
+        "Workloads, USENIX ATC 2019"
+    )
+    Parameters = YarnCsParams
+
+    def __init__(self, params: YarnCsParams | None = None) -> None:
+        super().__init__(params)
+        self._scattered_s: dict[int, float] = {}  # since when only locality keeps a job waiting
+        self._fewest: dict[int, int] = {}  # by shape
+
+    def decide(self, view: View) -> Draft:
+        """Jobs within the shares, then those that were borrowing, then new borrowers."""
+        plan = view.plan()
+        clusters = virtual_clusters(view, borrow=self.params.borrow)
+        borrowed = self._keep(plan, view, clusters)
+        self._serve(plan, view, clusters, borrowing=False)
+        for job in borrowed:
+            if not plan.place(job):
+                clusters[job.tenant].used -= job.held_gpus
+                plan.explain(job, Reason.QUOTA)
+        self._serve(plan, view, clusters, borrowing=True)
+        self._explain(plan, view, clusters)
+        waiting = {index for cluster in clusters.values() for index in cluster.queue}
+        self._scattered_s = {i: t for i, t in self._scattered_s.items() if i in waiting}
+        return plan
+
+    def _keep(self, plan: Draft, view: View, clusters: Mapping[str, VirtualCluster]) -> list[Job]:
+        """Let running jobs go on; returns those that must give way if need be."""
+        running = sorted(view.running, key=lambda job: (job.start_s, job.index))
+        used = sum(job.held_gpus for job in running)
+        preempts = self.params.preempt and used >= self.params.preempt_above * view.up_gpus
+        borrowed = []
+        for job in running:
+            cluster = clusters[job.tenant]
+            cluster.used += job.held_gpus
+            if preempts and cluster.used > cluster.share + EPSILON:
+                borrowed.append(job)
+            else:
+                plan.place(job)
+        return borrowed
+
+    def _serve(
+        self, plan: Draft, view: View, clusters: Mapping[str, VirtualCluster], *, borrowing: bool
+    ) -> None:
+        """Start jobs of the VC that has used the least of its share, until nobody can."""
+        turns = {
+            cluster.number: (cluster, iter(list(cluster.queue.values())))
+            for cluster in clusters.values()
+        }
+        while turns:
+            cluster, queue = min(turns.values(), key=lambda turn: turn[0].rank())
+            job = next(queue, None)
+            if job is None:
+                del turns[cluster.number]
+            elif cluster.allows(job, borrowing=borrowing) and self._start(
+                plan, view, job, _free(view, clusters)
+            ):
+                cluster.used += job.gpus
+                del cluster.queue[job.index]
+            elif not self.params.skip:
+                del turns[cluster.number]
+
+    def _start(self, plan: Draft, view: View, job: Job, free: float) -> bool:
+        """Close together, or after `relax_s` anywhere."""
+        since_s = self._scattered_s.get(job.index, view.now_s)
+        if view.now_s >= since_s + self.params.relax_s:
+            return plan.place(job)
+        number = job.shape.number
+        if number not in self._fewest:
+            self._fewest[number] = fewest_nodes(view.topology, job.shape)
+        if plan.place(job, max_nodes=self._fewest[number]):
+            return True
+        if job.gpus <= free + EPSILON:
+            self._scattered_s[job.index] = since_s
+            plan.wake_at(since_s + self.params.relax_s)
+        return False
+
+    def _explain(self, plan: Draft, view: View, clusters: Mapping[str, VirtualCluster]) -> None:
+        """Say why each job waits; jobs behind the first of their VC share its reason."""
+        free = _free(view, clusters)
+        for cluster in clusters.values():
+            reason = Reason.NONE
+            for job in cluster.queue.values():
+                if reason == Reason.NONE or self.params.skip:
+                    reason = cluster.reason(job, free)
+                if job.reason != reason:
+                    plan.explain(job, reason)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """How long locality has been insisted on."""
+        return {"scattered_s": list(self._scattered_s.items())}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take it up again."""
+        self._scattered_s = dict(state["scattered_s"])
+
+
+def _free(view: View, clusters: Mapping[str, VirtualCluster]) -> float:
+    return view.up_gpus - sum(cluster.used for cluster in clusters.values())

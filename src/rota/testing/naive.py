@@ -1,0 +1,338 @@
+"""A naive reference engine: plain lists, everything recomputed at every event, nothing shared.
+
+It states what the fast engine must do in the fewest words and is slow on purpose. It shares only the
+vocabulary of `core` (jobs, so that policies can be asked for keys; costs), neither the loop, nor the
+simulated cluster, nor any placement. Priority policies on GPUs of one type; node failures; start and
+stop times; lost work. The rules:
+
+* All events of one instant form a batch; then the queue is served once, best key first (ties by index).
+* Who fits the free GPUs starts. Else, if the policy is preemptive, running jobs of lower rank are taken
+  away from the worst up until there is a place; the nodes are chosen then, and from the best-ranked of
+  those taken down, whoever still leaves room on the chosen nodes stays: the others are displaced. They
+  queue again with the key they have now. Displaced and placed again on the same slices is nothing,
+  elsewhere a move.
+* A job that leaves holds its slices while its stop lasts; a start waits until its slices are free.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rota.core.allocation import Allocation
+from rota.core.events import INF
+from rota.core.jobs import (
+    DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, WAITING, Job, Shape,
+)  # fmt: skip
+from rota.core.policy import PriorityPolicy
+from rota.core.ports import Costs
+from rota.core.workload import Workload
+
+Slices = tuple[tuple[int, float], ...]
+Entry = tuple[float, str, int, Slices]
+"""(time, what, job index or node position, slices by node position; a pool is position -1)."""
+Free = dict[int, float]
+
+POOL = -1
+ENDS, FAILS, LEAVES, RUNS = range(4)  # what is due, in the order at equal times
+
+
+def consolidate(free: Free, sizes: Sequence[int], up: Sequence[bool], gpus: float) -> Slices | None:
+    """One node if any is large enough (the fullest that suffices); else whole nodes and a rest."""
+    alive = [i for i in free if up[i]]
+    largest = max((sizes[i] for i in alive), default=0)
+    if gpus <= largest:
+        fitting = [i for i in alive if free[i] >= gpus]
+        return ((min(fitting, key=lambda i: (free[i], i)), gpus),) if fitting else None
+    if not largest:
+        return None
+    whole, rest = divmod(gpus, largest)
+    idle = [i for i in alive if free[i] == sizes[i] == largest][: int(whole)]
+    if len(idle) < whole:
+        return None
+    slices: list[tuple[int, float]] = [(i, largest) for i in idle]
+    if rest:
+        fitting = [i for i in alive if i not in idle and free[i] >= rest]
+        if not fitting:
+            return None
+        slices.append((min(fitting, key=lambda i: (free[i], i)), rest))
+    return tuple(slices)
+
+
+class NaiveEngine:
+    """`sizes` are the GPUs of each node; `outages` are (time, node position, up?)."""
+
+    def __init__(
+        self, policy: PriorityPolicy[Any], workload: Workload, sizes: Sequence[int], costs: Costs, *,
+        pooled: bool, outages: Sequence[tuple[float, int, bool]] = (),
+    ) -> None:  # fmt: skip
+        self.policy, self.costs, self.sizes, self.pooled = policy, costs, sizes, pooled
+        self.jobs = [
+            Job(spec, how, i, Shape(i, spec.request)) for i, (spec, how) in enumerate(workload)
+        ]
+        for job in self.jobs:
+            job.known = int(policy.knowledge)
+        self.coming = sorted(self.jobs, key=lambda job: job.submit_s)  # stable: ties by index
+        self.outages = sorted(outages, key=lambda outage: (outage[0], outage[2]))
+        self.up = [True] * len(sizes)
+        self.present: list[Job] = []
+        self.plan: dict[int, Slices] = {}  # what each job shall hold
+        self.body: dict[int, Slices] = {}  # what each job really occupies
+        self.due: dict[int, tuple[float, int]] = {}  # what happens to a job by itself, and when
+        self.level: dict[int, float] = {}  # when its key jumps
+        self.deferred: list[Job] = []  # their slices are not left yet
+        self.begins: dict[int, float] = {}  # start time of a job that is being moved
+        self.now = 0.0
+        self.log: list[Entry] = []
+
+    def run(self) -> list[Entry]:
+        """Everything that happens, in order of time."""
+        while True:
+            times = [when for when, _ in self.due.values()] + list(self.level.values())
+            times += [job.submit_s for job in self.coming[:1]] + [
+                out[0] for out in self.outages[:1]
+            ]
+            self.now = min(times, default=INF)
+            if self.now == INF:
+                return self.log
+            self._happen()
+            self._serve()
+            self._ask_levels()
+
+    def note(self, what: str, number: int, slices: Slices = ()) -> None:
+        """One row of the log."""
+        self.log.append((self.now, what, number, slices))
+
+    # --- what happens -------------------------------------------------------------------------------------
+
+    def _happen(self) -> None:
+        while ready := [(d[1], i) for i, d in self.due.items() if d[0] == self.now]:
+            kind, index = min(ready)
+            self._due(self.jobs[index], kind)
+        while self.outages and self.outages[0][0] == self.now:
+            _, node, up = self.outages.pop(0)
+            if self.up[node] != up:
+                self.up[node] = up
+                self.note("node_up" if up else "node_down", node)
+                for job in [] if up else self._hit(node):
+                    self._evict(job)
+        self._launch_deferred()
+        while self.coming and self.coming[0].submit_s == self.now:
+            job = self.coming.pop(0)
+            if self._choose(
+                {i: n for i, n in enumerate(self.sizes)}, job, [True] * len(self.sizes)
+            ):
+                self.present.append(job)
+            else:
+                job.phase = REJECTED
+                self.note("rejected", job.index)
+        for index in [i for i, when in self.level.items() if when <= self.now]:
+            del self.level[index]
+
+    def _due(self, job: Job, kind: int) -> None:
+        del self.due[job.index]
+        if kind == RUNS:
+            self.note("run", job.index)
+            self._progress(job)
+        elif kind == LEAVES:
+            self.note("stopped", job.index)
+            self._leave(job)
+            if job.index in self.plan:  # it only goes elsewhere
+                self.note("start", job.index, self.plan[job.index])
+                self._start(job)
+        else:
+            self._settle(job)
+            self._leave(job)
+            job.phase, job.end_s = (DONE if kind == ENDS else FAILED), self.now
+            del self.plan[job.index]
+            self.present.remove(job)
+            self.note("done" if kind == ENDS else "failed", job.index)
+            if kind == ENDS:
+                job.left = 0.0
+                self.policy.finished(job, self.now)
+
+    def _hit(self, node: int) -> list[Job]:
+        planned = [job for job in self.present if job.index in self.plan]
+        if not self.pooled:
+            return [job for job in planned if node in dict(self.plan[job.index])]
+        hit = []
+        room = sum(n for n, up in zip(self.sizes, self.up, strict=True) if up)
+        for job in sorted(planned, key=lambda job: (job.start_s, job.index), reverse=True):
+            if sum(other.gpus for other in planned if other not in hit) <= room:
+                break
+            hit.append(job)
+        return hit
+
+    def _evict(self, job: Job) -> None:
+        self.note("evicted", job.index)
+        del self.plan[job.index]
+        if job.phase == STOPPING:  # it was on its way there: it arrives in the queue instead
+            return
+        lost = self.costs.failure_loss(job, self.now) if job.index in self.body else 0.0
+        self._settle(job, lost)
+        self._leave(job)
+
+    # --- a job's life -------------------------------------------------------------------------------------
+
+    def _settle(self, job: Job, lost: float = 0.0) -> None:
+        if job.phase == RUNNING:
+            ran = self.now - job.since_s
+            job.left, job.run_s = job.left - ran * job.rate, job.run_s + ran
+            job.service += ran * job.held_gpus
+        job.left = min(job.left + lost, job.work)
+
+    def _leave(self, job: Job) -> None:
+        job.phase, job.since_s, job.held_gpus = WAITING, INF, 0
+        self.body.pop(job.index, None)
+        self.due.pop(job.index, None)
+        self.level.pop(job.index, None)
+        if job in self.deferred:
+            self.deferred.remove(job)
+
+    def _stop(self, job: Job, to: Slices | None) -> None:
+        """Take it off its slices, `to`: in order to go there."""
+        if job.phase == STOPPING:  # already on its way: only the destination changes
+            return
+        if job.index not in self.body:  # it never began
+            self._leave(job)
+            return
+        cost = self.costs.transition(job, None if to is None else Allocation(to), self.now)
+        self._settle(job, cost.lost_work)
+        if to is not None:
+            self.begins[job.index] = cost.start_s
+        if cost.stop_s > 0:
+            job.phase = STOPPING
+            self.level.pop(job.index, None)
+            self.due[job.index] = (self.now + cost.stop_s, LEAVES)
+        else:
+            self._leave(job)
+
+    def _start(self, job: Job) -> None:
+        slices = self.plan[job.index]
+        job.phase, job.start_s, job.since_s = STARTING, self.now, INF
+        job.first_start_s = min(job.first_start_s, self.now)
+        job.allocation = Allocation(slices)
+        job.held_gpus = job.allocation.gpus
+        self.level.pop(job.index, None)
+        self._launch(job)
+
+    def _launch(self, job: Job) -> None:
+        used: Free = {}
+        for body in self.body.values():
+            for place, amount in body:
+                used[place] = used.get(place, 0) + amount
+        if any(used.get(p, 0) + a > self._capacity(p) for p, a in self.plan[job.index]):
+            self.deferred.append(job)  # those who leave are not gone yet
+            return
+        self.body[job.index] = self.plan[job.index]
+        start_s = self.begins.pop(job.index, -1.0)
+        if start_s < 0:
+            start_s = self.costs.transition(job, job.allocation, self.now).start_s
+        if start_s > 0:
+            self.due[job.index] = (self.now + start_s, RUNS)
+        else:
+            self._progress(job)
+
+    def _launch_deferred(self) -> None:
+        waiting, self.deferred = self.deferred, []
+        for job in waiting:
+            self._launch(job)
+            if job.phase == RUNNING:
+                self.note("run", job.index)
+
+    def _progress(self, job: Job) -> None:
+        job.phase, job.since_s, job.rate = RUNNING, self.now, 1.0
+        done = job.work - job.left
+        if done <= job.behaviour.fails_at < job.work:
+            self.due[job.index] = (self.now + (job.behaviour.fails_at - done), FAILS)
+        else:
+            self.due[job.index] = (self.now + job.left, ENDS)
+
+    # --- who gets what ------------------------------------------------------------------------------------
+
+    def _capacity(self, place: int) -> float:
+        if place != POOL:
+            return self.sizes[place] if self.up[place] else 0
+        return sum(n for n, up in zip(self.sizes, self.up, strict=True) if up)
+
+    def _free(self, without: Sequence[Job] = ()) -> Free:
+        """By node; in a pool what counts is the sum."""
+        gone = {job.index for job in without}
+        held = [slices for index, slices in self.plan.items() if index not in gone]
+        free: Free = {i: n for i, n in enumerate(self.sizes)} if not self.pooled else {}
+        if self.pooled:
+            free[POOL] = self._capacity(POOL)
+        for slices in held:
+            for place, amount in slices:
+                free[place] -= amount
+        return free
+
+    def _choose(self, free: Free, job: Job, up: Sequence[bool]) -> Slices | None:
+        if self.pooled:
+            return ((POOL, job.gpus),) if sum(free.values()) >= job.gpus else None
+        return consolidate(free, self.sizes, up, job.gpus)
+
+    def _serve(self) -> None:
+        before = dict(self.plan)
+        rank = {
+            job.index: (self.policy.key(job, self.now), job.index)
+            for job in self.present
+            if job.phase != STOPPING or job.index in self.plan
+        }
+        queue = [job for job in self.present if job.index in rank and job.index not in self.plan]
+        while queue:
+            job = min(queue, key=lambda job: rank[job.index])
+            queue.remove(job)
+            slices = self._choose(self._free(), job, self.up)
+            if slices is None and self.policy.preemptive:
+                victims = self._victims(job, rank)
+                for victim in victims:
+                    del self.plan[victim.index]
+                queue += victims
+                slices = self._choose(self._free(), job, self.up)
+            if slices is not None:
+                self.plan[job.index] = slices
+            elif self.policy.strict:
+                break
+        self._carry_out(before)
+
+    def _victims(self, job: Job, rank: dict[int, tuple[Any, int]]) -> list[Job]:
+        lower = [self.jobs[i] for i in self.plan if rank[i] > rank[job.index]]
+        taken: list[Job] = []
+        for other in sorted(lower, key=lambda other: rank[other.index], reverse=True):
+            taken.append(other)
+            chosen = self._choose(self._free(taken), job, self.up)
+            if chosen is not None:
+                break
+        else:
+            return []
+        spare = self._free(taken)
+        for place, amount in chosen:
+            spare[place] -= amount
+        places = {place for place, _ in chosen}
+        victims = []
+        for other in reversed(taken):  # from the best-ranked down
+            here = [(place, amount) for place, amount in self.plan[other.index] if place in places]
+            if all(spare[place] >= amount for place, amount in here):
+                for place, amount in here:
+                    spare[place] -= amount
+            else:
+                victims.append(other)
+        return victims
+
+    def _carry_out(self, before: dict[int, Slices]) -> None:
+        """First everybody leaves who must, then the others come, in order of their rank."""
+        for index, slices in before.items():
+            job, to = self.jobs[index], self.plan.get(index)
+            if to != slices:
+                self.note("stop" if to is None else "move", index, to or ())
+                self._stop(job, to)
+        for index, slices in list(self.plan.items()):
+            job = self.jobs[index]
+            if job.phase == WAITING:
+                if index not in before:
+                    self.note("start", index, slices)
+                self._start(job)
+
+    def _ask_levels(self) -> None:
+        for job in self.present:
+            if job.index not in self.level and job.phase in (WAITING, RUNNING):
+                self.level[job.index] = self.policy.next_change(job, self.now)

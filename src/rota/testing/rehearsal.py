@@ -1,0 +1,132 @@
+"""Five jobs that bring any cluster through a wait, a skip and preemptions within five seconds.
+
+The same workload goes through the same engine on different clusters, and the decisions must be the
+same: `decisions(rehearse(cluster, five_jobs()).log)`. On a real cluster `stand_ins` are the jobs.
+"""
+
+from array import array
+from pathlib import Path
+from typing import NamedTuple
+
+from rota.backends.local import LocalCluster, standin
+from rota.core.admission import Admission
+from rota.core.events import Record
+from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.ports import Cluster
+from rota.core.topology import Topology
+from rota.core.workload import Workload
+from rota.engine.log import WIDTH, Log
+from rota.engine.loop import Engine
+from rota.engine.priority import PriorityScheduler
+from rota.engine.source import WorkloadSource
+from rota.placement.consolidate import consolidate
+from rota.policies.tiresias import Tiresias, TiresiasParams
+
+MARGIN_S = 0.4
+"""Between any two instants at which something happens in `five_jobs`: real clusters may be late."""
+
+KINDS = (Record.START, Record.STOP, Record.MOVE, Record.DONE)
+
+Slices = tuple[tuple[int, float], ...]
+
+
+class Decision(NamedTuple):
+    """A line of the log that says where a job runs: start, stop, move or done."""
+
+    time_s: float
+    what: str
+    job: str
+    slices: Slices
+
+    def without_time(self) -> tuple[str, str, Slices]:
+        """What must be equal on every cluster."""
+        return self.what, self.job, self.slices
+
+
+class _Everyone(Admission):
+    trivial = True
+
+
+def topology() -> Topology:
+    """Two nodes with two GPUs each."""
+    return Topology.uniform(2, 2)
+
+
+def five_jobs() -> Workload:
+    """For Tiresias with one limit at 2 GPU-seconds.
+
+    `whole` waits for all four GPUs while `small` and `late` pass it. `pair` is displaced by `late`
+    at 1.0 s when it has used its 2 GPU-seconds, finds two free GPUs at 1.45 s but on two nodes,
+    resumes at 2.4 s on the other node, is displaced by `whole`, and resumes after it.
+    """
+    asked = [
+        ("pair", 0.0, 2, 1.9),
+        ("one", 0.0, 1, 1.45),
+        ("whole", 0.0, 4, 1.35),
+        ("small", 0.0, 1, 2.4),
+        ("late", 0.55, 1, 1.85),
+    ]
+    return Workload(
+        [JobSpec(name, submit_s, Request.of(gpus)) for name, submit_s, gpus, _ in asked],
+        [Behaviour(work) for *_, work in asked],
+        name="five jobs",
+    )
+
+
+def stand_ins(workload: Workload, folder: Path) -> dict[str, list[str]]:
+    """Commands by job id that take as long as the jobs; checkpoints go into `folder`."""
+    return {
+        spec.id: standin.command(behaviour.work, folder / f"{spec.id}.checkpoint")
+        for spec, behaviour in workload
+    }
+
+
+def rehearse(cluster: Cluster, workload: Workload, *, limit_gpu_s: float = 2.0) -> Engine:
+    """Run the workload under Tiresias with jobs kept together on nodes; the engine afterwards."""
+    policy = Tiresias(TiresiasParams(limits=(limit_gpu_s,)))
+    scheduler = PriorityScheduler(
+        policy,
+        consolidate(cluster.topology),
+        _Everyone(),
+        frictionless=cluster.frictionless,
+    )
+    engine = Engine(cluster, scheduler, WorkloadSource(workload))
+    engine.run()
+    engine.finish()
+    return engine
+
+
+def rehearse_locally(
+    workload: Workload, places: Topology, folder: Path, *, limit_gpu_s: float = 2.0
+) -> Engine:
+    """The same with stand-ins as processes; their checkpoints and output are in `folder`."""
+    with LocalCluster(places, stand_ins(workload, folder), log_dir=folder) as cluster:
+        return rehearse(cluster, workload, limit_gpu_s=limit_gpu_s)
+
+
+def decisions(log: Log) -> list[Decision]:
+    """Starts, stops, moves and ends in the order of the log.
+
+    Where stopping takes time, a move is followed by the start of its second half: that is no
+    decision of its own.
+    """
+    rows = array("d", log.snapshot()["rows"])
+    names = iter(log.names)
+    job_names: dict[float, str] = {}
+    allocations: dict[float, list[tuple[int, float]]] = {}
+    held: dict[float, Slices] = {}
+    moved: set[float] = set()
+    found = []
+    for at in range(0, len(rows), WIDTH):
+        time_s, event, job, ref, other, value = rows[at : at + WIDTH]
+        if event == Record.SUBMIT:
+            job_names[job] = next(names)
+        elif event == Record.ALLOCATION:
+            allocations.setdefault(ref, []).append((int(other), value))
+        elif event in KINDS and not (event == Record.START and job in moved):
+            if event in (Record.START, Record.MOVE):
+                held[job] = tuple(allocations[ref])
+            (moved.add if event == Record.MOVE else moved.discard)(job)
+            what = Record(int(event)).name.lower()
+            found.append(Decision(time_s, what, job_names[job], held[job]))
+    return found

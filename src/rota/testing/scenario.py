@@ -1,0 +1,259 @@
+"""Small runs as data: a scenario says everything, so that a failing one can be printed and replayed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from rota.core.admission import Admission
+from rota.core.allocation import Allocation
+from rota.core.events import INF, NODE_DOWN, NODE_UP, Record
+from rota.core.jobs import RUNNING, Behaviour, Job, JobSpec, Request
+from rota.core.policy import Policy, PriorityPolicy
+from rota.core.ports import TransitionCost
+from rota.core.topology import NodeSpec, Topology
+from rota.core.view import View
+from rota.core.workload import Workload
+from rota.engine.compose import compose
+from rota.engine.invariants import Invariants
+from rota.engine.log import WIDTH, Log
+from rota.engine.loop import Engine
+from rota.engine.source import WorkloadSource
+from rota.placement.base import Placement
+from rota.placement.consolidate import consolidate
+from rota.placement.count import count
+from rota.sim.cluster import SimCluster
+from rota.testing.naive import POOL, Entry, NaiveEngine
+
+PLACEMENTS = {"count": count, "consolidate": consolidate}
+
+
+class Fixed(msgspec.Struct, frozen=True):
+    """Constant mechanism costs; a job that is stopped or evicted loses at most what it has done."""
+
+    start_s: float = 0.0
+    stop_s: float = 0.0
+    lost: float = 0.0
+    crash: float = 0.0
+    name: str = "fixed"
+
+    @property
+    def free(self) -> bool:
+        """Nothing costs anything."""
+        return not (self.start_s or self.stop_s or self.lost or self.crash)
+
+    @property
+    def instant_stop(self) -> bool:
+        """Stopping takes no time."""
+        return not self.stop_s
+
+    def transition(self, job: Job, new: Allocation | None, now_s: float) -> TransitionCost:  # noqa: ARG002
+        """The same for every job."""
+        lost = self.lost if job.phase == RUNNING else 0.0
+        return TransitionCost(self.stop_s, self.start_s, lost)
+
+    def failure_loss(self, job: Job, now_s: float) -> float:  # noqa: ARG002
+        """The same for every job that made progress."""
+        return self.crash if job.phase == RUNNING else 0.0
+
+    def describe(self) -> Mapping[str, Any]:
+        """The numbers."""
+        return msgspec.structs.asdict(self)
+
+
+class Solo:
+    """Rate 1 wherever a job runs."""
+
+    name = "solo"
+    unit = True
+    neighbours = False
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
+        """One."""
+        return 1.0
+
+    def describe(self) -> Mapping[str, Any]:
+        """Nothing to say."""
+        return {}
+
+
+class EverybodyEnters(Admission):
+    """No admission control."""
+
+    name = "everybody"
+    trivial = True
+
+    def consider(self, job: Job, view: View) -> None:  # noqa: ARG002
+        """Come in."""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One job of a scenario."""
+
+    submit_s: float
+    gpus: int
+    work: float
+    fails_at: float = INF
+
+
+class Outage(msgspec.Struct, frozen=True):
+    """A node (by position) goes down, or up."""
+
+    at_s: float
+    node: int
+    up: bool
+
+
+class Scenario(msgspec.Struct, frozen=True):
+    """Jobs, a cluster of GPUs of one type, a placement, costs and outages."""
+
+    jobs: tuple[Item, ...]
+    nodes: tuple[int, ...] = (4,)
+    placement: str = "count"
+    costs: Fixed = Fixed()
+    outages: tuple[Outage, ...] = ()
+
+    def workload(self) -> Workload:
+        """The jobs j0, j1, ... in their order."""
+        return Workload(
+            [JobSpec(f"j{i}", j.submit_s, Request.of(j.gpus)) for i, j in enumerate(self.jobs)],
+            [Behaviour(j.work, fails_at=j.fails_at) for j in self.jobs],
+        )
+
+    def topology(self) -> Topology:
+        """The nodes n0, n1, ..."""
+        return Topology([NodeSpec(f"n{i}", gpus) for i, gpus in enumerate(self.nodes)])
+
+    def engine(
+        self,
+        policy: Policy[Any],
+        *,
+        check: bool = True,
+        workload: Workload | None = None,
+        placement: type[Placement] | None = None,
+    ) -> Engine:
+        """The real engine with everything wired, ready to run."""
+        topology = self.topology()
+        outages = [
+            (o.at_s, NODE_UP if o.up else NODE_DOWN, topology.nodes[o.node]) for o in self.outages
+        ]
+        cluster = SimCluster(topology, self.costs, Solo(), outages=outages)
+        make = placement or PLACEMENTS[self.placement]
+        scheduler = compose(
+            policy, make(topology), EverybodyEnters(), frictionless=cluster.frictionless
+        )
+        source = WorkloadSource(workload or self.workload())
+        return Engine(cluster, scheduler, source, checker=Invariants() if check else None)
+
+    def run(self, policy: Policy[Any], *, check: bool = True) -> Engine:
+        """Run to the end."""
+        engine = self.engine(policy, check=check)
+        engine.run()
+        engine.finish()
+        return engine
+
+    def naive(self, policy: PriorityPolicy[Any]) -> list[Entry]:
+        """What the reference engine says."""
+        return NaiveEngine(
+            policy, self.workload(), self.nodes, self.costs, pooled=self.placement == "count",
+            outages=[(o.at_s, o.node, o.up) for o in self.outages],
+        ).run()  # fmt: skip
+
+    def smaller(self) -> Iterator["Scenario"]:
+        """Simpler variants of a failing scenario, simplest first."""
+        change = msgspec.structs.replace
+        for i in range(len(self.outages)):
+            yield change(self, outages=self.outages[:i] + self.outages[i + 1 :])
+        for i in range(len(self.jobs)):
+            yield change(self, jobs=self.jobs[:i] + self.jobs[i + 1 :])
+        if len(self.nodes) > 1:
+            nodes = self.nodes[:-1]
+            kept = tuple(o for o in self.outages if o.node < len(nodes))
+            yield change(self, nodes=nodes, outages=kept)
+        for name in ("start_s", "stop_s", "lost", "crash"):
+            for value in _lower(getattr(self.costs, name), 0):
+                yield change(self, costs=change(self.costs, **{name: value}))
+        for i, job in enumerate(self.jobs):
+            for name, least in (("gpus", 1), ("submit_s", 0), ("work", 1)):
+                for value in _lower(getattr(job, name), least):
+                    item = change(job, **{name: value})
+                    yield change(self, jobs=(*self.jobs[:i], item, *self.jobs[i + 1 :]))
+        for i, outage in enumerate(self.outages):
+            for value in _lower(outage.at_s, 0):
+                item = change(outage, at_s=value)
+                yield change(self, outages=(*self.outages[:i], item, *self.outages[i + 1 :]))
+        for i, size in enumerate(self.nodes):
+            for value in _lower(size, 1):
+                yield change(self, nodes=(*self.nodes[:i], value, *self.nodes[i + 1 :]))
+
+
+def _lower(value: float, least: float) -> list[Any]:
+    steps = [least, value // 2, value - 1]
+    return sorted({type(value)(v) for v in steps if least <= v < value})
+
+
+KINDS = {
+    int(kind): kind.name.lower()
+    for kind in (
+        Record.START, Record.RUN, Record.STOP, Record.STOPPED, Record.DONE, Record.FAILED,
+        Record.REJECTED, Record.EVICTED, Record.MOVE, Record.NODE_DOWN, Record.NODE_UP,
+    )
+}  # fmt: skip
+
+
+def entries(log: Log, topology: Topology) -> list[Entry]:
+    """The rows of a log that say what happened to jobs and nodes, in the form of the naive engine."""
+    position = {node.id: i for i, node in enumerate(topology.nodes)}
+    rows = [*log._packed, *log.rows]  # noqa: SLF001 - the kit looks inside
+    slices: dict[int, list[tuple[int, float]]] = {}
+    found: list[Entry] = []
+    for i in range(0, len(rows), WIDTH):
+        time_s, kind, job, ref, other, value = rows[i : i + WIDTH]
+        if kind == Record.ALLOCATION:
+            slices.setdefault(int(ref), []).append((position.get(int(other), POOL), value))
+        elif kind in KINDS:
+            what = KINDS[int(kind)]
+            number = position[int(ref)] if what.startswith("node") else int(job)
+            where = tuple(slices[int(ref)]) if what in ("start", "move") else ()
+            found.append((time_s, what, number, where))
+    return found
+
+
+def random_scenario(rng: Random, *, placement: str = "", costs: bool = True) -> Scenario:
+    """A tiny cluster with a workload full of ties."""
+    size = rng.choice((1, 2, 2, 3, 4, 4))
+    nodes = (size,) * rng.randint(1, 4)
+    horizon = rng.choice((4, 12, 40))
+    gpus = sum(nodes)
+    sizes = [g for g in (1, 1, 2, 3, 4, 6, 8) if g <= gpus] + (
+        [gpus + 1] if rng.random() < 0.1 else []
+    )
+    jobs = tuple(
+        Item(rng.randint(0, horizon), rng.choice(sizes), rng.randint(1, rng.choice((3, 10, 30))))
+        for _ in range(rng.randint(1, 14))
+    )
+    return Scenario(
+        jobs, nodes, placement or rng.choice(tuple(PLACEMENTS)),
+        _random_costs(rng) if costs and rng.random() < 0.6 else Fixed(),
+        _random_outages(rng, len(nodes), horizon) if rng.random() < 0.5 else (),
+    )  # fmt: skip
+
+
+def _random_costs(rng: Random) -> Fixed:
+    return Fixed(
+        start_s=rng.choice((0, 1, 2, 5)), lost=rng.choice((0, 0, 1, 3)), crash=rng.choice((0, 2, 100)),
+        stop_s=rng.choice((0, 0, 1, 4)),
+    )  # fmt: skip
+
+
+def _random_outages(rng: Random, nodes: int, horizon: int) -> tuple[Outage, ...]:
+    outages = []
+    for _ in range(rng.randint(1, 3)):
+        node, at_s = rng.randrange(nodes), rng.randint(0, 2 * horizon)
+        outages += [
+            Outage(at_s, node, up=False),
+            Outage(at_s + rng.randint(1, 10), node, up=True),
+        ]
+    last = max(o.at_s for o in outages) + 1
+    return (*outages, *(Outage(last, node, up=True) for node in range(nodes)))

@@ -1,0 +1,125 @@
+"""Small runs through the real engine and simulated cluster, for tests of policies."""
+
+from rota.core.events import INF, Record
+from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.policy import DecidePolicy, Params
+from rota.core.ports import FREE
+from rota.core.reasons import Reason
+from rota.core.tenants import TenantTree
+from rota.core.topology import NodeSpec, Topology
+from rota.core.workload import Workload
+from rota.engine.compose import compose
+from rota.engine.log import WIDTH
+from rota.engine.loop import Engine
+from rota.engine.source import WorkloadSource
+from rota.placement.consolidate import consolidate
+from rota.placement.count import count
+from rota.policies.admission.accept_all import AcceptAll
+from rota.sim.cluster import SimCluster
+
+PLACEMENTS = {"count": count, "consolidate": consolidate}
+
+
+class NoCosts:
+    name = "none"
+    free = True
+
+    def transition(self, job, new, now_s):
+        return FREE
+
+    def failure_loss(self, job, now_s):
+        return 0.0
+
+    def describe(self):
+        return {}
+
+
+class RateOne:
+    name = "one"
+    unit = True
+    neighbours = False
+
+    def rate(self, job, allocation, sharers):
+        return 1.0
+
+    def describe(self):
+        return {}
+
+
+def job(name, gpus, work, *, at=0.0, estimate=INF, tenant="", cpus=0.0, mem_gib=0.0):
+    request = Request.of(gpus, cpus=cpus, mem_gib=mem_gib)
+    spec = JobSpec(name, at, request, tenant=tenant, estimate_s=estimate)
+    return spec, Behaviour(work)
+
+
+def engine(policy, jobs, nodes, *, placement=count, tenants=(), outages=()):
+    """`nodes` is (nodes, GPUs each) or a list of `NodeSpec`."""
+    topology = Topology.uniform(*nodes) if isinstance(nodes, tuple) else Topology(nodes)
+    where = PLACEMENTS[placement] if isinstance(placement, str) else placement
+    down = [(time_s, kind, topology.nodes[number]) for time_s, kind, number in outages]
+    return Engine(
+        SimCluster(topology, NoCosts(), RateOne(), outages=down),
+        compose(policy, where(topology), AcceptAll()),
+        WorkloadSource(Workload([spec for spec, _ in jobs], [how for _, how in jobs])),
+        tenants=TenantTree(tenants),
+    )
+
+
+def run(policy, jobs, nodes, **options):
+    made = engine(policy, jobs, nodes, **options)
+    made.run()
+    made.finish()
+    return made
+
+
+def everybody(made):
+    return sorted([*made.view.finished, *made.view.active.values()], key=lambda j: j.index)
+
+
+def starts(made):
+    """First starts by name; jobs that never started are left out."""
+    return {j.id: j.first_start_s for j in everybody(made) if j.started}
+
+
+def ends(made):
+    return {j.id: j.end_s for j in everybody(made) if j.terminal}
+
+
+def rows(made, kind):
+    """(time_s, job, ref, other, value) of all rows of a kind."""
+    flat = [*made.log._packed, *made.log.rows]
+    table = [flat[i : i + WIDTH] for i in range(0, len(flat), WIDTH)]
+    return [(t, int(j), int(ref), int(other), v) for t, k, j, ref, other, v in table if k == kind]
+
+
+def told(made, name):
+    """The reasons that the policy gave to this very job, as (time_s, reason)."""
+    index = next(j.index for j in everybody(made) if j.id == name)
+    given = [(t, Reason(int(v))) for t, j, ref, _, v in rows(made, Record.REASON) if (j, ref) == (index, -1)]
+    return given
+
+
+def delays(made, name):
+    """Seconds by reason until the first start, from the reasons that the policy gave."""
+    until_s = starts(made)[name]
+    given = [*told(made, name), (until_s, Reason.NONE)]
+    parts = {}
+    for (since_s, reason), (next_s, _) in zip(given, given[1:], strict=False):
+        if since_s < until_s:
+            parts[reason] = parts.get(reason, 0.0) + min(next_s, until_s) - since_s
+    return parts
+
+
+class Scripted(DecidePolicy[Params]):
+    """Decides by a function of (view, plan)."""
+
+    name = "scripted"
+
+    def __init__(self, decide):
+        super().__init__()
+        self._decide = decide
+
+    def decide(self, view):
+        plan = view.plan()
+        self._decide(view, plan)
+        return plan

@@ -1,0 +1,143 @@
+"""The fast forms of `consolidate` and `count` do exactly what the general ones do."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placement_cases import Consolidate, Count, Maker, PooledCount
+from rota.core.topology import NodeSpec, Topology
+from rota.placement.consolidate import SearchingConsolidate
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["take", "take", "take", "give", "give", "hold", "node", "walk", "walk"]),
+        st.integers(0, 63),
+        st.integers(0, 63),
+        st.booleans(),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+class Pair:
+    """Two placements that are driven alike and must answer alike."""
+
+    def __init__(self, fast, general, sizes):
+        self.fast, self.general = fast, general
+        self.maker = Maker()
+        self.shapes = [self.maker.shape(gpus) for gpus in sizes]
+        self.running = []
+
+    def agree(self):
+        assert self.fast.free == self.general.free
+        for shape in self.shapes:
+            assert self.fast.fits(shape) == self.general.fits(shape), shape.describe()
+            assert (self.fast.never(shape) is None) == (self.general.never(shape) is None)
+
+    def take(self, shape):
+        job = self.maker.job(shape)
+        job.allocation = self.fast.take(job)
+        assert job.allocation == self.general.take(job)
+        self.running.append(job)
+        return job
+
+    def give(self, job):
+        self.running.remove(job)
+        self.fast.give(job, job.allocation)
+        self.general.give(job, job.allocation)
+
+    def put_back(self, job):
+        """Forget a job and restore it, as after a restart."""
+        self.give(job)
+        self.fast.hold(job, job.allocation)
+        self.general.hold(job, job.allocation)
+        self.running.append(job)
+
+    def node(self, node, evict):
+        self.node_up = getattr(self, "node_up", {})
+        up = not self.node_up.get(node.id, True)
+        self.node_up[node.id] = up
+        for _ in range(2):  # told twice is told once
+            self.fast.set_node(node, up=up)
+            self.general.set_node(node, up=up)
+        if not up and evict:
+            vertices = self.fast.topology.vertices
+            for job in list(self.running):
+                if any(vertices[v].node == node.id for v in job.allocation.vertices):
+                    self.give(job)
+
+    def walk(self, shape, order, start):
+        """Walk over the running jobs in some order; start the job if it then fits."""
+        if self.fast.fits(shape):
+            return
+        lower = sorted(self.running, key=lambda job: (job.index * (2 * order + 1)) % 37)
+        answer = self.fast.walk(shape, iter(lower))
+        assert answer == self.general.walk(shape, iter(lower))
+        if not answer:
+            return
+        assert self.fast._tail == self.general._tail
+        victims = self.fast.victims()
+        assert victims == self.general.victims()
+        assert len(set(map(id, victims))) == len(victims)
+        if start:
+            for victim in victims:
+                self.give(victim)
+            assert self.fast.fits(shape)
+            self.take(shape)
+
+    def drive(self, steps):
+        nodes = self.fast.topology.nodes
+        self.agree()
+        for step, first, second, flag in steps:
+            shape = self.shapes[first % len(self.shapes)]
+            if step == "take" and self.fast.fits(shape):
+                self.take(shape)
+            elif step == "give" and self.running:
+                self.give(self.running[first % len(self.running)])
+            elif step == "hold" and self.running:
+                self.put_back(self.running[first % len(self.running)])
+            elif step == "node":
+                self.node(nodes[first % len(nodes)], flag)
+            elif step == "walk":
+                self.walk(shape, second, flag)
+            self.agree()
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.booleans(), STEPS)
+def test_consolidate(nodes, size, parts, steps):
+    topology = Topology.uniform(nodes, size)
+    sizes = list(range(1, nodes * size + 2)) + ([0, 0.3, 0.5, 0.7] if parts else [])
+    fast, general = Consolidate(topology), SearchingConsolidate(topology)
+    Pair(fast, general, sizes).drive(steps)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any), st.booleans(), STEPS)
+def test_count(sizes, parts, steps):
+    topology = Topology([NodeSpec(f"n{i}", gpus) for i, gpus in enumerate(sizes)])
+    asked = list(range(1, topology.gpus + 2)) + ([0, 0.3, 0.5, 0.7, 1.5] if parts else [])
+    Pair(Count(topology), PooledCount(topology), asked).drive(steps)
+
+
+@given(st.integers(1, 5), st.integers(1, 4), STEPS)
+def test_what_was_told_not_to_fit_does_not(nodes, size, steps):
+    """`maybe` may only say no when a walk over all lower-ranked jobs would fail."""
+    placement = Consolidate(Topology.uniform(nodes, size))
+    maker = Maker()
+    running = []
+    head = maker.job(1 + steps[0][1] % size)
+    head.key = 20.0
+    for step, first, second, _ in steps:
+        if step in ("take", "hold") and placement.fits(shape := maker.shape(1 + first % size)):
+            job = maker.job(shape)
+            job.vkey, job.slope = float(second), 0.0
+            job.allocation = placement.take(job)
+            running.append(job)
+        elif running:
+            lower = [j for j in running if (j.vkey, j.index) > (head.key, head.index)]
+            failed = not placement.fits(head.shape) and not placement.walk(head.shape, lower)
+            gone = running.pop(first % len(running))
+            placement.give(gone, gone.allocation)
+            if failed and not placement.maybe(head, 0.0, set(gone.allocation.vertices)):
+                lower = [j for j in lower if j is not gone]
+                assert not placement.fits(head.shape)
+                assert not placement.walk(head.shape, lower)

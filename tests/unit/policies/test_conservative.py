@@ -1,0 +1,156 @@
+import msgspec
+import pytest
+from decisions import ends, job, run, starts
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rota.core.events import INF, NODE_DOWN, NODE_UP
+from rota.policies._profile import Profile
+from rota.policies.conservative import Conservative, ConservativeParams
+
+
+class Recording(Conservative):
+    """Remembers everything that was ever promised to anybody."""
+
+    def __init__(self, params=None):
+        super().__init__(params)
+        self.promised = {}
+
+    def decide(self, view):
+        plan = super().decide(view)
+        for index, start_s in self.reserved_s.items():
+            self.promised.setdefault(index, []).append(start_s)
+        return plan
+
+
+class Forgetful(Conservative):
+    """Knows nothing but its snapshot from one decision to the next."""
+
+    def decide(self, view):
+        state = msgspec.msgpack.decode(msgspec.msgpack.encode(self.snapshot()))
+        fresh = Conservative(self.params)
+        fresh.restore(state)
+        plan = fresh.decide(view)
+        self.restore(fresh.snapshot())
+        return plan
+
+
+def test_a_profile_finds_the_first_gap_that_is_long_enough():
+    profile = Profile(0, 4, [(0, 10, 3), (10, 15, 4), (20, INF, 2)])
+    assert (profile.times, profile.free) == ([0, 10, 15, 20], [1, 0, 4, 2])
+    assert profile.earliest(1, 10) == 0
+    assert profile.earliest(1, 11) == 15
+    assert profile.earliest(4, 5) == 15
+    assert profile.earliest(4, 6) == INF
+    assert profile.earliest(2, INF) == 15
+    profile.take(15, 18, 3)
+    assert (profile.times, profile.free) == ([0, 10, 15, 18, 20], [1, 0, 1, 4, 2])
+    assert profile.earliest(2, 1) == 18
+    assert profile.earliest(0, 0) == 0
+
+
+def test_a_job_may_not_delay_anybody_who_waits():
+    jobs = [
+        job("first", 2, 10, estimate=10),
+        job("second", 3, 10, at=1, estimate=10),
+        job("third", 4, 5, at=2, estimate=5),
+        job("long", 1, 30, at=3, estimate=30),  # beside the second, but the third would wait
+        job("short", 1, 16, at=4, estimate=16),  # over when the third starts
+    ]
+    policy = Recording()
+    made = run(policy, jobs, (1, 4))
+    assert starts(made) == {"first": 0, "second": 10, "third": 20, "long": 25, "short": 4}
+    assert {index: set(times) for index, times in policy.promised.items()} == {
+        1: {10}, 2: {20}, 3: {25},
+    }  # fmt: skip
+
+
+def test_an_early_end_moves_everybody_up_in_the_order_of_their_reservations():
+    jobs = [
+        job("first", 4, 4, estimate=10),
+        job("second", 3, 5, at=1, estimate=5),
+        job("third", 4, 5, at=2, estimate=5),
+        job("fourth", 1, 3, at=3, estimate=3),
+    ]
+    policy = Recording()
+    made = run(policy, jobs, (1, 4))
+    assert starts(made) == {"first": 0, "second": 4, "third": 9, "fourth": 4}
+    assert policy.promised == {1: [10, 10, 10], 2: [15, 15, 9, 9], 3: [10]}
+
+
+def test_without_estimates_nothing_is_foreseeable():
+    jobs = [job("first", 3, 10), job("second", 4, 5, at=1), job("small", 1, 20, at=2)]
+    policy = Recording()
+    assert starts(run(policy, jobs, (1, 4))) == {"first": 0, "second": 22, "small": 2}
+    assert policy.promised[1] == [INF, INF, INF]
+
+
+def test_a_default_estimate_takes_the_place_of_a_missing_one():
+    jobs = [job("first", 3, 10), job("second", 4, 5, at=1), job("small", 1, 20, at=2)]
+    made = run(Conservative(ConservativeParams(default_estimate_s=12)), jobs, (1, 4))
+    assert starts(made) == {"first": 0, "second": 10, "small": 15}
+
+
+def test_a_job_that_outlives_its_estimate_is_expected_to_end_any_moment():
+    jobs = [
+        job("first", 3, 10, estimate=5),
+        job("second", 4, 5, at=1, estimate=5),
+        job("third", 1, 1, at=6, estimate=1),
+    ]
+    policy = Recording()
+    assert starts(run(policy, jobs, (1, 4))) == {"first": 0, "second": 10, "third": 15}
+    assert policy.promised == {1: [5, 6], 2: [11, 15]}
+
+
+def test_where_the_placement_finds_no_node_a_due_job_goes_on_waiting():
+    jobs = [
+        job("left", 3, 10, estimate=10),
+        job("right", 3, 20, estimate=20),
+        job("two", 2, 5, at=1, estimate=5),  # two are free, but on two nodes
+    ]
+    policy = Recording()
+    made = run(policy, jobs, (2, 4), placement="consolidate")
+    assert starts(made)["two"] == 10
+    assert policy.promised == {2: [1]}
+
+
+def test_a_lost_node_makes_everybody_wait_longer():
+    jobs = [
+        job("first", 4, 10, estimate=10),
+        job("second", 4, 10, estimate=10),
+        job("third", 8, 1, at=1, estimate=1),
+    ]
+    outages = [(2, NODE_DOWN, 1), (30, NODE_UP, 1)]
+    made = run(Conservative(), jobs, (2, 4), outages=outages)
+    assert ends(made) == {"first": 10, "second": 18, "third": 31}
+
+
+def traces(most_gpus):
+    """Estimates are upper bounds; times are sevenths, so that sums of them are rounded."""
+    one = st.tuples(
+        st.integers(1, most_gpus), st.integers(0, 60), st.integers(1, 50), st.integers(0, 20)
+    )
+    return st.lists(one, min_size=1, max_size=25).map(
+        lambda drawn: [
+            job(f"j{i}", gpus, work / 7, at=at / 7, estimate=(work + slack) / 7)
+            for i, (gpus, at, work, slack) in enumerate(sorted(drawn, key=lambda d: d[1]))
+        ]
+    )
+
+
+@given(jobs=traces(8))
+def test_nobody_starts_later_than_it_was_ever_told(jobs):
+    policy = Recording()
+    made = run(policy, jobs, (1, 8))
+    started = {j.index: j.first_start_s for j in made.view.finished}
+    assert len(started) == len(jobs)
+    for index, promised in policy.promised.items():
+        assert promised == sorted(promised, reverse=True)
+        assert started[index] <= promised[-1]
+
+
+@pytest.mark.parametrize("placement", ["count", "consolidate"])
+@given(jobs=traces(8))
+def test_a_snapshot_is_all_it_needs(placement, jobs):
+    expected = run(Conservative(), jobs, (2, 4), placement=placement)
+    assert starts(run(Forgetful(), jobs, (2, 4), placement=placement)) == starts(expected)
