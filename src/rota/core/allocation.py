@@ -14,7 +14,7 @@ class Allocation:
     (batch size, parallel plan): only rate models and launchers interpret it.
     """
 
-    __slots__ = ("config", "extra", "gpus", "id", "slices")
+    __slots__ = ("config", "extra", "gpus", "slices")
 
     def __init__(
         self,
@@ -29,7 +29,6 @@ class Allocation:
         for _, amount in self.slices:
             total += amount
         self.gpus: float = int(total) if total == int(total) else total
-        self.id = -1  # given by the log when it first sees this allocation
 
     @property
     def vertices(self) -> list[int]:

@@ -79,9 +79,7 @@ class Executor:
             machine.start(job, allocation, now_s)
             since_s = self._launch(job, now_s)
         log = self.log
-        number = allocation.id
-        if number < 0:
-            number = log.allocation(now_s, allocation)
+        number = log.allocation(now_s, allocation)
         log.rows += (now_s, R_START, job.index, number, again, since_s)
 
     def _launch(self, job: Job, now_s: float) -> float:
@@ -98,7 +96,7 @@ class Executor:
 
     def _stop(self, job: Job, cause: Job | None, now_s: float) -> None:
         job.preemptions += 1
-        number = job.allocation.id
+        number = self.log.allocation(now_s, job.allocation)
         other = cause.index if cause is not None else -1
         if self._frictionless:
             self.cluster.stop(job)
@@ -139,7 +137,9 @@ class Executor:
     def _move(self, job: Job, allocation: Allocation, now_s: float) -> None:
         job.migrations += 1
         launched = job not in self.deferred
-        _, gone = self._halt(job, allocation, now_s)
+        lost, gone = self._halt(job, allocation, now_s)
+        if lost:
+            self.log.row(now_s, Record.LOST, job.index, -1, -1, lost)
         since_s = INF
         if gone:
             machine.stopped(job)
@@ -165,7 +165,6 @@ class Executor:
             self._start(job, job.allocation, now_s)
             if job.phase == RUNNING:
                 self.begun.append(job)
-        self.launch_deferred(now_s)
         return not moves
 
     def ended(self, job: Job, *, held: bool, planned: bool) -> None:

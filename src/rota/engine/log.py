@@ -30,7 +30,7 @@ class Log:
         self.texts: dict[int, str] = {}
         self.names: list[str] = []  # texts of SUBMIT rows, in their order
         self._allocations: dict[Allocation, int] = {}
-        self._next_allocation = 0
+        self._quick: dict[int, int] = {}  # by identity: most allocations are used again and again
         self.tenants: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -77,17 +77,18 @@ class Log:
 
     def allocation(self, time_s: float, allocation: Allocation) -> int:
         """The number of an allocation, defined when first seen."""
-        number = allocation.id
-        if number < 0:
-            known = self._allocations.get(allocation)
-            if known is not None:
-                allocation.id = known
-                return known
-            number = allocation.id = self._next_allocation
-            self._next_allocation += 1
-            self._allocations[allocation] = number
-            for vertex, amount in allocation.slices:
-                self.row(time_s, Record.ALLOCATION, -1, number, vertex, amount)
+        number = self._quick.get(id(allocation))
+        if number is None:
+            number = self._allocations.get(allocation)
+            if number is None:
+                number = self._number(allocation)
+                for vertex, amount in allocation.slices:
+                    self.row(time_s, Record.ALLOCATION, -1, number, vertex, amount)
+        return number
+
+    def _number(self, allocation: Allocation) -> int:
+        number = self._allocations[allocation] = len(self._allocations)
+        self._quick[id(allocation)] = number  # safe: the table above keeps the object alive
         return number
 
     # --- the finished table ---------------------------------------------------------------------
@@ -149,14 +150,12 @@ class Log:
         self.texts = dict(state["texts"])
         self.names = list(state["names"])
         self.tenants = dict(state["tenants"])
-        self._allocations = {}
+        self._allocations, self._quick = {}, {}
         for slices, extra, config in state["allocations"]:
             allocation = Allocation(
                 [tuple(piece) for piece in slices], [tuple(piece) for piece in extra], config
             )
-            allocation.id = len(self._allocations)
-            self._allocations[allocation] = allocation.id
-        self._next_allocation = len(self._allocations)
+            self._number(allocation)
 
     def known_allocations(self) -> list[Allocation]:
         """Every allocation that was logged, by its number."""

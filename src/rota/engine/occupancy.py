@@ -2,51 +2,59 @@
 
 from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError
+from rota.core.events import INF
 from rota.core.jobs import Job
-from rota.core.topology import DEVICE, NODE, Topology
+from rota.core.resources import CPU, GPU, MEMORY
+from rota.core.topology import DEVICE, NODE, Topology, Vertex
 
 EPSILON = 1e-6
+GPUS = GPU.name
 
 
 class Occupancy:
-    """GPUs in use per vertex. A slice of a device counts on its node too."""
+    """What is in use per vertex and kind. A slice of a device counts on its node too."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._vertices = topology.vertices
-        self._used: dict[int, float] = {}
+        self._used: dict[tuple[int, str], float] = {}
 
-    def _places(self, allocation: Allocation) -> list[tuple[int, float]]:
-        places = list(allocation.slices)
+    def _places(self, allocation: Allocation) -> dict[tuple[int, str], float]:
+        wanted: dict[tuple[int, str], float] = {}
         for vertex, amount in allocation.slices:
+            wanted[vertex, GPUS] = wanted.get((vertex, GPUS), 0.0) + amount
             if self._vertices[vertex].level == DEVICE:
-                places.append((self._vertices[vertex].node, amount))
-        return places
+                node = self._vertices[vertex].node
+                wanted[node, GPUS] = wanted.get((node, GPUS), 0.0) + amount
+        for vertex, kind, amount in allocation.extra:
+            wanted[vertex, kind] = wanted.get((vertex, kind), 0.0) + amount
+        return wanted
 
     def change(self, allocation: Allocation, sign: int) -> None:
         """Occupy (+1) or vacate (-1)."""
-        for vertex, amount in self._places(allocation):
-            self._used[vertex] = self._used.get(vertex, 0.0) + sign * amount
+        for place, amount in self._places(allocation).items():
+            self._used[place] = self._used.get(place, 0.0) + sign * amount
 
     def fits(self, allocation: Allocation) -> bool:
         """Is there room besides what is occupied?"""
-        wanted: dict[int, float] = {}
-        for vertex, amount in self._places(allocation):
-            wanted[vertex] = wanted.get(vertex, 0.0) + amount
         return all(
-            self._used.get(vertex, 0.0) + amount <= self._capacity(vertex) + EPSILON
-            for vertex, amount in wanted.items()
+            self._used.get(place, 0.0) + amount <= self._capacity(*place) + EPSILON
+            for place, amount in self._places(allocation).items()
         )
 
-    def _capacity(self, vertex: int) -> float:
+    def _capacity(self, vertex: int, kind: str) -> float:
         place = self._vertices[vertex]
         if place.level in (NODE, DEVICE):
-            return place.gpus
+            return _amount(place, kind) if self._declared(kind) else INF
         return sum(
-            node.gpus
+            _amount(node, kind) if self._declared(kind) else INF
             for node in self._topology.nodes
             if node.up and (not place.gpu_type or node.gpu_type == place.gpu_type)
         )
+
+    def _declared(self, kind: str) -> bool:
+        """A cluster that declares no CPUs (or memory) anywhere does not limit them."""
+        return kind == GPUS or any(_amount(node, kind) for node in self._topology.nodes)
 
     def check(self, job: Job, allocation: Allocation) -> None:
         """Refuse an allocation that cannot be."""
@@ -60,5 +68,9 @@ class Occupancy:
                 raise InvalidPlanError(f"job {job.id}: placed on {place.name}, which is down")
         if not self.fits(allocation):
             raise InvalidPlanError(
-                f"job {job.id}: {allocation} over-commits a place: its GPUs are taken already"
+                f"job {job.id}: {allocation} over-commits a place: its resources are taken already"
             )
+
+
+def _amount(place: Vertex, kind: str) -> float:
+    return {GPUS: place.gpus, CPU.name: place.cpus, MEMORY.name: place.mem_gib}.get(kind, INF)
