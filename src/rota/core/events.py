@@ -71,5 +71,5 @@ class Record(IntEnum):
     RATE = 20  # value new rate
     REPORT = 21  # value measured; text name of the quantity
     END = 22  # ref events processed, other decisions taken
-    LOST = 24  # a move that follows loses work; value work to be done again
     TASK = 23  # a task of a non-gang job enters; ref shape, other parent job, value GPUs
+    LOST = 24  # a move that follows loses work; value work to be done again

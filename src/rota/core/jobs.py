@@ -128,7 +128,8 @@ class Behaviour(msgspec.Struct, frozen=True):
 
     `work` is in seconds on the allocation that the job asked for, on GPUs of speed 1. `speeds`
     gives the rate per GPU type, `scaling` the rate by number of GPUs relative to the request
-    (missing numbers are interpolated linearly), `fails_at` the work after which the job fails (inf = never).
+    (missing numbers are interpolated linearly), `fails_at` the work after which the job fails
+    (inf: never).
     """
 
     work: float
