@@ -1,12 +1,16 @@
 """Small runs through the real engine and simulated cluster, for tests of policies."""
 
+from itertools import pairwise
+
+from hypothesis import strategies as st
+
 from rota.core.events import INF, Record
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.policy import DecidePolicy, Params
 from rota.core.ports import FREE
 from rota.core.reasons import Reason
 from rota.core.tenants import TenantTree
-from rota.core.topology import NodeSpec, Topology
+from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.engine.compose import compose
 from rota.engine.log import WIDTH
@@ -95,8 +99,8 @@ def rows(made, kind):
 def told(made, name):
     """The reasons that the policy gave to this very job, as (time_s, reason)."""
     index = next(j.index for j in everybody(made) if j.id == name)
-    given = [(t, Reason(int(v))) for t, j, ref, _, v in rows(made, Record.REASON) if (j, ref) == (index, -1)]
-    return given
+    own = [row for row in rows(made, Record.REASON) if row[1:3] == (index, -1)]
+    return [(time_s, Reason(int(value))) for time_s, _, _, _, value in own]
 
 
 def delays(made, name):
@@ -104,7 +108,7 @@ def delays(made, name):
     until_s = starts(made)[name]
     given = [*told(made, name), (until_s, Reason.NONE)]
     parts = {}
-    for (since_s, reason), (next_s, _) in zip(given, given[1:], strict=False):
+    for (since_s, reason), (next_s, _) in pairwise(given):
         if since_s < until_s:
             parts[reason] = parts.get(reason, 0.0) + min(next_s, until_s) - since_s
     return parts
@@ -123,3 +127,16 @@ class Scripted(DecidePolicy[Params]):
         plan = view.plan()
         self._decide(view, plan)
         return plan
+
+
+def estimated_jobs(most_gpus):
+    """Estimates are upper bounds; times are sevenths, so that sums of them are rounded."""
+    one = st.tuples(
+        st.integers(1, most_gpus), st.integers(0, 60), st.integers(1, 50), st.integers(0, 20)
+    )
+    return st.lists(one, min_size=1, max_size=25).map(
+        lambda drawn: [
+            job(f"j{i}", gpus, work / 7, at=at / 7, estimate=(work + slack) / 7)
+            for i, (gpus, at, work, slack) in enumerate(sorted(drawn, key=lambda d: d[1]))
+        ]
+    )

@@ -42,27 +42,23 @@ class Plan:
     a preemption). A running job in `starts` alone gets the new allocation: it is moved or resized.
     """
 
-    __slots__ = (
-        "admits", "cancels", "causes", "holds", "levels", "reasons", "rejects", "shape_reasons",
-        "starts", "stops", "unusual", "version", "wake",
-    )  # fmt: skip
+    # A plan is made at nearly every event. What is rare is therefore a class attribute until it is
+    # used, and `unusual` says whether there is any of it.
+    unusual = False
+    cancels: Sequence[tuple[Job, Job | None]] = ()
+    rejects: Sequence[tuple[Job, str]] = ()
+    holds: Sequence[tuple[Job, Reason]] = ()
+    admits: Sequence[Job] = ()
+    reasons: Sequence[tuple[Job, Reason]] = ()
+    levels: Sequence[Level] = ()
+    causes: dict[int, Job] | None = None  # index of a stopped job -> who displaced it
+    wake: Wake | None = None  # None: as before
 
     def __init__(self, version: int) -> None:
         self.version = version
         self.starts: list[tuple[Job, Allocation]] = []
         self.stops: list[Job] = []
         self.shape_reasons: list[tuple[int, int, Job | None]] = []
-        # plans are made at every event: what is rare is an empty tuple until it is used, and
-        # `unusual` says whether there is any of it
-        self.unusual = False
-        self.cancels: Sequence[tuple[Job, Job | None]] = ()
-        self.rejects: Sequence[tuple[Job, str]] = ()
-        self.holds: Sequence[tuple[Job, Reason]] = ()
-        self.admits: Sequence[Job] = ()
-        self.reasons: Sequence[tuple[Job, Reason]] = ()
-        self.levels: Sequence[Level] = ()
-        self.causes: dict[int, Job] | None = None  # index of a stopped job -> who displaced it
-        self.wake: Wake | None = None  # None: as before
 
     def start(self, job: Job, allocation: Allocation) -> None:
         """Run this job on these slices (start, move or resize it)."""

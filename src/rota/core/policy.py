@@ -53,6 +53,8 @@ class PriorityPolicy(Policy[P]):
     """Nobody passes the first job that does not fit."""
     state_key: ClassVar[bool] = False
     """The key depends on whether the job runs or has run: asked again after starts and stops."""
+    ages: bool = False
+    """Keys of waiting jobs jump too: `next_change` is asked for them as well."""
     revision: int = 0
     """Change it to have all keys asked again (a learnt distribution was updated)."""
 
@@ -65,7 +67,7 @@ class PriorityPolicy(Policy[P]):
         return 0.0
 
     def next_change(self, job: Job, now_s: float) -> float:  # noqa: ARG002
-        """When the key of this job jumps if it goes on running (or waiting); inf: never."""
+        """When the key of this job jumps if it goes on running (or waiting: `ages`); inf: never."""
         return INF
 
     def finished(self, job: Job, now_s: float) -> None:

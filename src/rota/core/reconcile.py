@@ -61,10 +61,10 @@ def _drop_stale(plan: Plan) -> None:
 def _add_stops(plan: Plan, commands: list[Command], stopping: set[int]) -> None:
     causes = plan.causes or {}
     for job in plan.stops:
-        if job.phase not in (RUNNING, STARTING, STOPPING):
+        if not STARTING <= job.phase <= STOPPING:
             raise _senseless(job, "stop")
+        stopping.add(job.index)
         commands.append((STOP, job, NOTHING, causes.get(job.index)))
-    stopping.update(job.index for job in plan.stops)
     if len(stopping) != len(plan.stops):
         raise InvalidPlanError(f"the plan stops a job twice: {_twice(plan.stops)}")
 

@@ -7,7 +7,7 @@ from typing import Any
 from rota.core import events as ev
 from rota.core.allocation import Allocation
 from rota.core.events import Event
-from rota.core.jobs import Job, Shape
+from rota.core.jobs import DONE, Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import ON_EVERY_EVENT, Plan, Wake
 from rota.core.reasons import Reason
@@ -38,11 +38,7 @@ class Replanner(ABC):
         for event in events:
             kind = event[1]
             if kind == ev.JOB_SUBMIT:
-                message = self._refusal(event[3].shape)
-                if message is None:
-                    self.arrived(event[3], now_s)
-                else:
-                    plan.reject(event[3], message)
+                self._submitted(event[3], plan, now_s)
             elif kind in ENDED:
                 self.ended(event[3])
             elif kind == ev.JOB_EVICTED:
@@ -53,11 +49,17 @@ class Replanner(ABC):
                 self.node_changed(event[3].id, up=kind == ev.NODE_UP)
         return self.decide(view, plan)
 
-    def _refusal(self, shape: Shape) -> str | None:
-        number = shape.number
-        if number not in self._refusals:
-            self._refusals[number] = refusal(shape, self.topology)
-        return self._refusals[number]
+    def _submitted(self, job: Job, plan: Plan, now_s: float) -> None:
+        shape = job.shape
+        if shape.number not in self._refusals:
+            self._refusals[shape.number] = refusal(shape, self.topology)
+        message = self._refusals[shape.number]
+        if job.phase >= DONE:  # cancelled before anybody looked at it
+            return
+        if message is None:
+            self.arrived(job, now_s)
+        else:
+            plan.reject(job, message)
 
     @abstractmethod
     def arrived(self, job: Job, now_s: float) -> None:

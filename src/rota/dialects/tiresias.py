@@ -20,7 +20,6 @@ from rota.dialects.tiresias_queues import LIMITS, QueueScheduler
 from rota.dialects.tiresias_ranked import RankedScheduler
 from rota.dialects.tiresias_yarn import TiresiasYarn
 from rota.engine.priority import PriorityScheduler
-from rota.placement.base import Placement
 from rota.placement.count import Count
 
 COUNT, YARN = "count", "yarn"
@@ -46,18 +45,22 @@ class GittinsParams(QueueParams, frozen=True):
 
 
 class FirstCome(PriorityPolicy[Params]):
-    """Their `fifo` and `fjf`: in order of submission, never preempting."""
+    """Their `fifo`: in order of submission, never preempting, nobody passes the first."""
 
+    name = "fifo"
     preemptive = False
-
-    def __init__(self, name: str, *, strict: bool) -> None:
-        super().__init__()
-        self.name = name  # type: ignore[misc]  # one class for two names
-        self.strict = strict
+    strict = True
 
     def key(self, job: Job, now_s: float) -> float:  # noqa: ARG002 - constant
         """Submission time."""
         return job.submit_s
+
+
+class FirstFitting(FirstCome):
+    """Their `fjf`: the same, skipping what does not fit."""
+
+    name = "fifo-skip"
+    strict = False
 
 
 class Smallest(PriorityPolicy[Params]):
@@ -68,6 +71,12 @@ class Smallest(PriorityPolicy[Params]):
     def key(self, job: Job, now_s: float) -> tuple[float, float]:  # noqa: ARG002 - constant
         """GPUs, then submission time."""
         return job.gpus, job.submit_s
+
+
+COMPOSED: dict[str, type[PriorityPolicy[Any]]] = {
+    policy.name: policy for policy in (FirstCome, FirstFitting, Smallest)
+}
+"""Where the packer of the fast door gives the same: their order never changes by itself."""
 
 
 class PoolOnly(Count):
@@ -112,12 +121,11 @@ class Tiresias(Dialect):
         name, options = self.policy(policy_text)
         require_one_type(topology, self.name)
         scheme = self._scheme(name, placement_text or self.placement)
-        make: Callable[[str, dict[str, str], Topology], Scheduler]
-        if name in ("fifo", "fifo-skip", "smallest"):
+        if name in COMPOSED:
             self.parameters(name, Params, options)
             kind = TiresiasYarn if scheme == YARN else PoolOnly
-            return self._composed(name, kind(topology, seed=seed))
-        make = {
+            return PriorityScheduler(COMPOSED[name](), kind(topology, seed=seed), Everyone())
+        make: Callable[[str, dict[str, str], Topology], Scheduler] = {
             "srtf": self._ranked,
             "srsf": self._ranked,
             "las": self._las,
@@ -140,12 +148,6 @@ class Tiresias(Dialect):
                 f"there, and lost jobs are not worth reproducing; use --placement {COUNT}"
             )
         return scheme
-
-    def _composed(self, name: str, placement: Placement) -> Scheduler:
-        policy: PriorityPolicy[Any] = (
-            Smallest() if name == "smallest" else FirstCome(name, strict=name == "fifo")
-        )
-        return PriorityScheduler(policy, placement, Everyone())
 
     def _ranked(self, name: str, options: dict[str, str], topology: Topology) -> Scheduler:
         self.parameters(name, Params, options)

@@ -79,7 +79,9 @@ class Executor:
             machine.start(job, allocation, now_s)
             since_s = self._launch(job, now_s)
         log = self.log
-        number = log.allocation(now_s, allocation)
+        number = log.quick.get(id(allocation))
+        if number is None:
+            number = log.allocation(now_s, allocation)
         log.rows += (now_s, R_START, job.index, number, again, since_s)
 
     def _launch(self, job: Job, now_s: float) -> float:
@@ -96,12 +98,15 @@ class Executor:
 
     def _stop(self, job: Job, cause: Job | None, now_s: float) -> None:
         job.preemptions += 1
-        number = self.log.allocation(now_s, job.allocation)
+        log = self.log
+        number = log.quick.get(id(job.allocation))
+        if number is None:
+            number = log.allocation(now_s, job.allocation)
         other = cause.index if cause is not None else -1
         if self._frictionless:
             self.cluster.stop(job)
             machine.interrupt(job, now_s)
-            self.log.rows += (now_s, R_STOP, job.index, number, other, 0.0)
+            log.rows += (now_s, R_STOP, job.index, number, other, 0.0)
             return
         launched = job not in self.deferred
         lost, gone = self._halt(job, None, now_s)

@@ -19,18 +19,20 @@ class Gate:
         self.open = admission.trivial
         self.held: list[Job] = []
         self._never: dict[int, str | None] = {}
+        self.fine: set[int] = set()  # shapes that may always enter
 
     def never(self, job: Job) -> str | None:
         """Message for a request that can never fit; None if it can."""
         number = job.shape.number
         if number not in self._never:
             self._never[number] = self.placement.never(job.shape)
+            if self._never[number] is None and self.open:
+                self.fine.add(number)
         return self._never[number]
 
     def enter(self, job: Job, view: View, plan: Plan) -> bool:
         """May this new job join the queue? Otherwise the plan says what happens to it."""
-        number = job.shape.number
-        message = self._never[number] if number in self._never else self.never(job)
+        message = self.never(job)
         if message is None:
             if self.open:
                 return True

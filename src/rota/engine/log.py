@@ -30,7 +30,7 @@ class Log:
         self.texts: dict[int, str] = {}
         self.names: list[str] = []  # texts of SUBMIT rows, in their order
         self._allocations: dict[Allocation, int] = {}
-        self._quick: dict[int, int] = {}  # by identity: most allocations are used again and again
+        self.quick: dict[int, int] = {}  # by identity: most allocations are used again and again
         self.tenants: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ class Log:
 
     def allocation(self, time_s: float, allocation: Allocation) -> int:
         """The number of an allocation, defined when first seen."""
-        number = self._quick.get(id(allocation))
+        number = self.quick.get(id(allocation))
         if number is None:
             number = self._allocations.get(allocation)
             if number is None:
@@ -88,7 +88,7 @@ class Log:
 
     def _number(self, allocation: Allocation) -> int:
         number = self._allocations[allocation] = len(self._allocations)
-        self._quick[id(allocation)] = number  # safe: the table above keeps the object alive
+        self.quick[id(allocation)] = number  # safe: the table above keeps the object alive
         return number
 
     # --- the finished table ---------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Log:
         self.texts = dict(state["texts"])
         self.names = list(state["names"])
         self.tenants = dict(state["tenants"])
-        self._allocations, self._quick = {}, {}
+        self._allocations, self.quick = {}, {}
         for slices, extra, config in state["allocations"]:
             allocation = Allocation(
                 [tuple(piece) for piece in slices], [tuple(piece) for piece in extra], config

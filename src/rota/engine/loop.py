@@ -228,7 +228,8 @@ class Engine:
                     self._node_changed(subject, passed, now_s, up=kind == ev.NODE_UP)
             else:
                 passed.append(event)
-        self.executor.launch_deferred(now_s)
+        if self.executor.deferred:
+            self.executor.launch_deferred(now_s)
         if self.executor.begun:
             passed += self._begun()
         return passed

@@ -29,13 +29,17 @@ Heads = list[tuple[Any, int, int]]  # key, job index, shape number
 class Packer:
     """Plans starts and stops; changes index and placement as it goes."""
 
-    def __init__(self, placement: Placement, *, preemptive: bool, strict: bool) -> None:
+    def __init__(
+        self, placement: Placement, *, preemptive: bool, strict: bool, keyed_later: bool
+    ) -> None:
         self.placement = placement
+        self.keyed_later = keyed_later  # started jobs are inserted when their new key is known
         self.preemptive = preemptive
         self.strict = strict
         self.index = Index()
         self.blame: dict[int, int] = {}  # shape -> reason of its head, while there is one
         self._failed: dict[int, int] = {}  # shape -> index of the head known not to fit
+        self.stuck: tuple[Any, int] | None = None  # strict: rank of the head that blocks the queue
         self._emptied = False  # a blamed shape may have lost its last waiting job
         self.examined = 0
 
@@ -114,6 +118,7 @@ class Packer:
             else:
                 self._blame_head(plan, job)
                 if self.strict:
+                    self.stuck = (job.key, job.index)
                     return
 
     def _scan_preempting(self, plan: Plan, now_s: float, heads: Heads, dirty: set[int]) -> None:
@@ -156,8 +161,9 @@ class Packer:
                 if self.blame.get(number, 0) != reason:
                     self._blame_head(plan, job)
                 if self.strict:
+                    self.stuck = (job.key, job.index)
                     break
-        self._net(plan, moved)
+        self._net(plan, now_s, moved)
 
     def _may_displace(self, job: Job, now_s: float, dirty: set[int]) -> bool:
         """False if it is certain that the head, which failed before, fails again."""
@@ -218,9 +224,13 @@ class Packer:
             moved.append(job)
         job.mark = PLACED
         job.allocation = self.placement.take(job)
-        index.push_running(job, now_s)
+        if self.keyed_later:  # nobody in this scan can displace it: later heads rank lower
+            job.queue = ON_CLUSTER
+            job.vkey = job.key - job.slope * now_s if job.slope else job.key
+        else:
+            index.push_running(job, now_s)
 
-    def _net(self, plan: Plan, moved: list[Job]) -> None:
+    def _net(self, plan: Plan, now_s: float, moved: list[Job]) -> None:
         """Displaced and placed again on the same slices is nothing; elsewhere it is a move."""
         for job in moved:
             if job.mark == PLACED:
@@ -229,6 +239,8 @@ class Packer:
                 elif job.allocation != job.before:
                     allocation, job.allocation = job.allocation, job.before
                     plan.starts.append((job, allocation))
+                elif self.keyed_later:
+                    self.index.push_running(job, now_s)
             elif job.before is not NOTHING:
                 plan.stops.append(job)
             job.mark = UNTOUCHED

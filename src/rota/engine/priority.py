@@ -38,15 +38,19 @@ class PriorityScheduler:
         self.wake = ON_EVERY_EVENT
         self.refine = refinement(placement)
         self.gate = Gate(admission, placement)
-        self.packer = Packer(placement, preemptive=policy.preemptive, strict=policy.strict)
+        self._keyed_later = policy.preemptive and (policy.state_key or not frictionless)
+        self.packer = Packer(
+            placement,
+            preemptive=policy.preemptive,
+            strict=policy.strict,
+            keyed_later=self._keyed_later,
+        )
         self._preemptive = policy.preemptive
         self._jumps = kind.next_change is not PriorityPolicy.next_change
         self._learns = kind.finished is not PriorityPolicy.finished
         self._drifts = kind.slope is not PriorityPolicy.slope
-        self._frictionless = frictionless
-        self._settles = self._jumps or (
-            policy.preemptive and (policy.state_key or not frictionless)
-        )
+        self._ages = self._jumps and policy.ages
+        self._settles = self._jumps or self._keyed_later
         self._revision = policy.revision
         self._again: list[Job] = []  # running jobs that changed level: keyed again after the scan
 
@@ -55,25 +59,31 @@ class PriorityScheduler:
     ) -> Plan | None:
         """Update the queues, then pack if anything can have changed."""
         now_s = view.now_s
+        gate = self.gate
         index = self.packer.index
-        plan = Plan(view.version)
+        plan: Plan | None = None
         dirty: set[int] = set()
         shapes: set[int] = set()
         freed = False
-        blocked = self.packer.strict and index.waiting_count > 0
+        stuck = self.packer.stuck if self.packer.strict and index.waiting_count else None
         for event in events:
             kind = event[1]
             job = event[3]
             if kind == ev.JOB_SUBMIT:
-                if self.gate.enter(job, view, plan):
-                    job.key = self.policy.key(job, now_s)
-                    if self._drifts:
-                        job.slope = self.policy.slope(job)
-                    if self._jumps:
-                        self._again.append(job)
-                    heap = index.push_waiting(job)
-                    if not blocked and heap[0][3] is job:
-                        shapes.add(job.shape.number)
+                if job.shape.number not in gate.fine:
+                    plan = plan or Plan(view.version)
+                    if not gate.enter(job, view, plan):
+                        continue
+                job.key = self.policy.key(job, now_s)
+                if self._drifts:
+                    job.slope = self.policy.slope(job)
+                if self._ages:
+                    self._again.append(job)
+                heap = index.push_waiting(job)
+                if stuck is not None:  # only who ranks before the blocking head may start
+                    freed |= (job.key, job.index) < stuck
+                elif heap[0][3] is job:
+                    shapes.add(job.shape.number)
             elif kind == ev.JOB_DONE:
                 self._gone(job, dirty, now_s)
                 freed = True
@@ -81,17 +91,21 @@ class PriorityScheduler:
                 freed |= self._relevel(job, dirty, now_s)
             elif kind != ev.TIMER:
                 freed |= self._other(kind, job, dirty, now_s)
-        if freed and self.gate.held:
-            for job in self.gate.reconsider(view, plan):
+        if freed and gate.held:
+            plan = plan or Plan(view.version)
+            for job in gate.reconsider(view, plan):
                 self._queue(job, now_s)
                 shapes.add(job.shape.number)
         if self.policy.revision != self._revision:
             self._rekey_all(now_s)
             freed = True
         if (freed or shapes) and index.waiting_count:
+            plan = plan or Plan(view.version)
             self.packer.pack(plan, now_s, shapes, dirty, everything=freed)
         if self._again:
-            self._confirm(now_s)
+            plan = plan or Plan(view.version)
+            if self.policy.state_key:
+                self._confirm(plan, now_s)
         return plan
 
     # --- events ---------------------------------------------------------------------------------
@@ -100,7 +114,7 @@ class PriorityScheduler:
         job.key = self.policy.key(job, now_s)
         if self._drifts:
             job.slope = self.policy.slope(job)
-        if self._jumps:
+        if self._ages:
             self._again.append(job)
         return self.packer.index.push_waiting(job)
 
@@ -208,13 +222,13 @@ class PriorityScheduler:
                 self._again.append(job)
         self.packer.forget_failures()
 
-    def _confirm(self, now_s: float) -> None:
+    def _confirm(self, plan: Plan, now_s: float) -> None:
         """Running jobs whose level changed and that were kept may rank differently as kept ones."""
-        if self.policy.state_key:
-            for job in self._again:
-                if self._preemptive and job.queue == ON_CLUSTER and job.phase == RUNNING:
-                    self.packer.index.drop_running(job)
-                    self._rekey_running(job, now_s)
+        starting = {job.index for job, _ in plan.starts}
+        for job in self._again:
+            if job.phase == RUNNING and job.queue == ON_CLUSTER and job.index not in starting:
+                self.packer.index.drop_running(job)
+                self._rekey_running(job, now_s)
 
     # --- after the plan was carried out ---------------------------------------------------------
 
@@ -225,23 +239,30 @@ class PriorityScheduler:
             self._again.clear()
             return ()
         timers: Timers = []
-        if self._preemptive and (self.policy.state_key or not self._frictionless):
+        if self._keyed_later:
             for job, _ in plan.starts:
-                self.packer.index.drop_running(job)
                 self._rekey_running(job, now_s)
         for job in plan.stops:
             self._requeue_stopped(job, now_s)
         if self._jumps:
-            touched = [job for job, _ in plan.starts]
-            touched += plan.stops
-            if self._again:
-                known = {job.index for job in touched}
-                touched += [job for job in self._again if job.index not in known]
-            for job in touched:
-                if job.phase in (WAITING, RUNNING):
-                    self._arm(job, now_s, timers)
+            self._arm_all(plan, now_s, timers)
         self._again.clear()
         return timers
+
+    def _arm_all(self, plan: Plan, now_s: float, timers: Timers) -> None:
+        for job, _ in plan.starts:
+            if job.phase == RUNNING:
+                self._arm(job, now_s, timers)
+        if self._ages:
+            for job in plan.stops:
+                if job.phase == WAITING:
+                    self._arm(job, now_s, timers)
+        if self._again:
+            armed = {job.index for job, _ in plan.starts}
+            armed.update(job.index for job in plan.stops)
+            for job in self._again:
+                if job.index not in armed and job.phase in (WAITING, RUNNING):
+                    self._arm(job, now_s, timers)
 
     def _requeue_stopped(self, job: Job, now_s: float) -> None:
         index = self.packer.index

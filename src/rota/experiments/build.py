@@ -32,10 +32,10 @@ from rota.experiments.parts import (
     make_costs,
     make_placement,
     make_policy,
-    make_rates,
 )
 from rota.experiments.rough import draw_beliefs, draw_outages
 from rota.metrics.window import Window
+from rota.rates.models import make_rates
 from rota.sim.cluster import SimCluster
 from rota.traces.cluster import parse_cluster
 from rota.traces.read import read_workload
@@ -70,7 +70,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     dialect = create(config.like) if config.like else None
     _refuse_conflicts(config, dialect)
     costs = make_costs(config.costs or (dialect.costs if dialect else DEFAULT_COSTS))
-    rates = make_rates(config.rates or DEFAULT_RATES)
+    rates = make_rates(config.rates or DEFAULT_RATES, topology)
     frictionless = costs.free and rates.unit
     scheduler, parts = _scheduler(config, dialect, topology, frictionless=frictionless)
     if workload is None:

@@ -15,7 +15,7 @@ from rota.core.registry import parse_params
 DEFAULT_PLACEMENT = "consolidate"
 DEFAULT_ADMISSION = "accept-all"
 DEFAULT_COSTS = "zero"
-DEFAULT_RATES = "unit"
+DEFAULT_RATES = "uniform"
 
 ENDS = frozenset(
     {ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_STOPPED, ev.JOB_CANCELLED, ev.JOB_EVICTED,

@@ -14,21 +14,23 @@ from typing import Any, get_args, get_origin, get_type_hints
 from rota.core.admission import Admission
 from rota.core.errors import OptionError
 from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
-from rota.core.ports import Costs, RateModel
+from rota.core.ports import Costs
 from rota.core.registry import (
     ADMISSIONS,
-    COSTS,
     PLACEMENTS,
     POLICIES,
-    RATES,
     load,
+    names,
     parse_params,
     split,
+    unknown,
 )
 from rota.core.topology import Topology
 from rota.placement.base import Placement
+from rota.rates import costs
 
 PYTHON = ".py"
+YAML = (".yaml", ".yml")
 
 
 # --- policies ------------------------------------------------------------------------------------
@@ -38,7 +40,7 @@ def policy_class(name: str) -> type[Policy[Any]]:
     """A registered policy, or the one in a Python file."""
     if name.endswith(PYTHON):
         return _policy_in(Path(name))
-    found: type[Policy[Any]] = load(POLICIES, name)
+    found: type[Policy[Any]] = _load(POLICIES, "policy", name)
     return found
 
 
@@ -153,10 +155,17 @@ def _is_number(text: str) -> bool:
 # --- the others ----------------------------------------------------------------------------------
 
 
+def _load(group: str, what: str, name: str) -> Any:
+    known = names(group)
+    if name not in known:
+        raise OptionError(unknown(what, name, known))
+    return load(group, name)
+
+
 def make_placement(text: str, topology: Topology, seed: int) -> Placement:
     """The placement of `name:key=value,...`."""
     name, options = split(text)
-    factory = load(PLACEMENTS, name)
+    factory = _load(PLACEMENTS, "placement", name)
     kind = getattr(factory, "Parameters", Params)
     params = make_params(f"placement {name!r}", kind, options)
     placement: Placement = factory(topology, params, seed=seed)
@@ -166,31 +175,19 @@ def make_placement(text: str, topology: Topology, seed: int) -> Placement:
 def make_admission(text: str) -> Admission:
     """The admission of `name:key=value,...`."""
     name, options = split(text)
-    kind: type[Admission] = load(ADMISSIONS, name)
+    kind: type[Admission] = _load(ADMISSIONS, "admission", name)
     return kind(make_params(f"admission {name!r}", kind.Parameters, options))
 
 
 def make_costs(text: str) -> Costs:
-    """The mechanism costs of `name:key=value,...`."""
-    costs: Costs = _make(COSTS, "costs", text)
-    return costs
-
-
-def make_rates(text: str) -> RateModel:
-    """The rate model of `name:key=value,...`."""
-    rates: RateModel = _make(RATES, "rates", text)
-    return rates
-
-
-def _make(group: str, what: str, text: str) -> Any:
-    """A registered class with its parameters, a factory, or an object that is ready."""
-    name, options = split(text)
-    found = load(group, name)
-    if not callable(found):
-        if options:
-            raise OptionError(f"{what} {name!r} has no parameters, but {text!r} gives some")
-        return found
-    kind = getattr(found, "Parameters", None)
-    if kind is None and not options:
-        return found()
-    return found(make_params(f"{what} {name!r}", kind or Params, options))
+    """The mechanism costs of `name:key=value,...`, or of a YAML file."""
+    if not text.endswith(YAML):
+        return costs.make_costs(text)
+    try:
+        content = Path(text).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"cost file {text!r} cannot be read ({error}): check the path") from error
+    try:
+        return costs.load_costs(content)
+    except OptionError as error:
+        raise OptionError(f"{text}: {error}") from error

@@ -6,19 +6,22 @@ The rows of an actor cut its life into spans; the row at which a span begins say
 | row | until the actor's next row it ... |
 | --- | --- |
 | SUBMIT, TASK, ADMITTED, STOPPED | waits |
-| STOP | is being stopped if STOPPED is its next row; otherwise it waits |
-| EVICTED | waits because its node is down, until that node is up again; then it waits |
 | HELD | waits outside the queue, by the reason in the row |
 | REASON with ref -1 | waits by the reason in the row, until it starts |
-| START, MOVE | makes progress if `value` is not later than the row; otherwise it is being started |
+| START, MOVE | makes progress if `value` is not later than the row, else it is being started |
 | RUN | makes progress |
+| STOP | is being stopped if STOPPED follows (*), else it waits |
+| EVICTED | is being stopped if STOPPED follows (*), else it waits for its node, then just waits |
 | DONE, FAILED, REJECTED, CANCELLED | is over |
 
+(*) Directly, or after a STOP or EVICTED in between. A job that loses the node it was moving to is
+evicted while it is still being stopped. Otherwise a failure keeps a job waiting until the node is
+up again (NODE_UP) or the job starts; after NODE_UP it waits like any other.
+
 GPUs are held from START (or MOVE) until the actor waits again or is over. Two exceptions: a job
-that is told to MOVE but has to be stopped first (its next row is STOPPED or STOP) keeps its old
-GPUs until then; and a start that does not know when progress begins (`value` is inf) waits for others to
-leave its slices, so it holds nothing until its next row (START again: they have left; RUN: it makes
-progress).
+that is told to MOVE but has to be stopped first (STOPPED follows) keeps its old GPUs until then;
+and a start that does not know when progress begins (`value` is inf) waits for others to leave its
+slices, so it holds nothing until its next row (START again: they have left; RUN: it runs).
 
 The last row of the log (END) ends the spans of whatever is not over.
 """
@@ -121,6 +124,8 @@ class History:
         after, rows = [], []
         for k in evicted.tolist():
             goes_on = k + 1 < len(index) and index[k + 1] == index[k]
+            if goes_on and self.kind[k + 1] == Record.STOPPED:
+                continue
             until = self.row[k + 1] if goes_on else len(self.time_s)
             of_node = ups.get(int(self.ref[self.row[k]]), [])
             up = bisect_right(of_node, self.row[k])
@@ -137,10 +142,9 @@ class History:
         following = np.append(kind[1:], 0)
         following[self.last] = Record.END
         placed = (kind == Record.START) | (kind == Record.MOVE)
-        stopping = (kind == Record.STOP) & (following == Record.STOPPED)
-        leaving = (kind == Record.MOVE) & (
-            (following == Record.STOPPED) | ((following == Record.STOP) & (value == np.inf))
-        )
+        leads = _leads_to_stopped(following)
+        stopping = ((kind == Record.STOP) | (kind == Record.EVICTED)) & leads
+        leaving = (kind == Record.MOVE) & (value == np.inf) & leads
         state = np.full(len(kind), WAITS, dtype=np.int8)
         state[(kind == Record.RUN) | (placed & (value <= self.from_s))] = RUNS
         state[(placed & (value > self.from_s)) | stopping] = OVERHEAD
@@ -149,7 +153,7 @@ class History:
         reason = np.zeros(len(kind), dtype=np.int64)
         named = (kind == Record.HELD) | (kind == Record.REASON)
         reason[named] = value[named].astype(np.int64)
-        reason[kind == Record.EVICTED] = Reason.DOWN
+        reason[(kind == Record.EVICTED) & ~leads] = Reason.DOWN
         self.reason: Ints = reason
         self.held = self._held(placed & ~leaving, (placed & (value == np.inf)) & ~leaving)
 
@@ -238,6 +242,15 @@ class History:
         running = np.cumsum(change[order])  # 0 at the end of every family
         length_s = np.append(np.diff(self.time_s[rows[order]]), 0.0)
         return add_up(owners[order], np.where(running > 0, length_s, 0.0), len(self.actors))
+
+
+def _leads_to_stopped(following: Any) -> Bools:
+    """After which rows STOPPED comes next, directly or after a STOP or an eviction or both."""
+    leads: Bools = following == Record.STOPPED
+    halts = (following == Record.STOP) | (following == Record.EVICTED)
+    for _ in range(2):
+        leads |= halts & np.append(leads[1:], False)
+    return leads
 
 
 def add_up(slots: Any, weights: Any, size: int = 0) -> Floats:

@@ -60,7 +60,7 @@ def fold_jobs(log: pl.DataFrame | History) -> pl.DataFrame:
             "service_gpu_s": service[jobs],
             "preemptions": _count(history, Record.STOP)[jobs],
             "migrations": _count(history, Record.MOVE)[jobs],
-            "state": pl.Series(state).gather(np.flatnonzero(jobs)),
+            "state": pl.Series(state, dtype=pl.String).gather(np.flatnonzero(jobs)),
         },
         nan_to_null=True,
     )
@@ -97,7 +97,8 @@ def _tenants(history: History, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]
 
 def write_jobs(jobs: pl.DataFrame, to: Path | BinaryIO) -> None:
     """Write the table as CSV; whole numbers without a decimal point."""
-    jobs.select(
+    tenant = pl.col("tenant")
+    jobs.with_columns(pl.when(tenant != "").then(tenant)).select(
         _tidy(name) if jobs.schema[name] == pl.Float64 else pl.col(name) for name in COLUMNS
     ).write_csv(to)
 

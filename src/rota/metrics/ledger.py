@@ -99,5 +99,10 @@ def _is_fragmented(history: History) -> Bools:
 def _lost_gpu_s(history: History, from_s: float, until_s: float) -> float:
     loses = (history.kind == Record.STOP) | (history.kind == Record.EVICTED)
     loses &= (history.from_s >= from_s) & (history.from_s <= until_s)
-    gpus = history.value[history.entry_row[history.actor[loses]]]
-    return float(gpus @ history.value[history.row[loses]])
+    lost = np.flatnonzero(history.event == Record.LOST)
+    lost = lost[(history.time_s[lost] >= from_s) & (history.time_s[lost] <= until_s)]
+    rows = np.concatenate([history.row[loses], lost])
+    actors = np.concatenate(
+        [history.actor[loses], np.searchsorted(history.actors, history.job[lost])]
+    )
+    return float(history.value[history.entry_row[actors]] @ history.value[rows])

@@ -60,7 +60,7 @@ class Placement(ABC):
         return Room(self.topology.nodes)
 
     def _vertices(self) -> dict[int, tuple[int, int]]:
-        """Where a slice lies: the position of its node, and the number of the GPU if it names one."""
+        """Where a slice lies: the position of its node, and the number of a GPU that it names."""
         where = {}
         for position, node in enumerate(self.room.nodes):
             where[node.id] = (position, WHOLE)
@@ -69,7 +69,7 @@ class Placement(ABC):
                     where[device] = (position, number)
         return where
 
-    # --- what a concrete placement says -------------------------------------------------------------
+    # --- what a concrete placement says -----------------------------------------------------------
 
     @abstractmethod
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:
@@ -87,7 +87,7 @@ class Placement(ABC):
         """
         return spec.request
 
-    # --- about requests on an empty cluster ---------------------------------------------------------
+    # --- about requests on an empty cluster -------------------------------------------------------
 
     def capacity(self, shape: Shape) -> Sequence[float]:
         """What every node could serve of a request if it were up and empty."""
@@ -100,7 +100,7 @@ class Placement(ABC):
         """Some node is large enough for all of it, whatever is free there now and up or not."""
         return max(self.capacity(shape)) >= (shape.gpus or 1)
 
-    # --- the contract ---------------------------------------------------------------------------------
+    # --- the contract -----------------------------------------------------------------------------
 
     def never(self, shape: Shape) -> str | None:
         """Why this request can never fit, even with every node up and empty; None if it can."""
@@ -127,7 +127,7 @@ class Placement(ABC):
         return fits
 
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
-        """Choose and reserve; only after `fits` said yes. `shape`: another size than it asked for."""
+        """Choose and reserve, after `fits` said yes. `shape`: another size than it asked for."""
         shape = shape or job.shape
         choice = self.choose(shape, self.room, job)
         if choice is None:
@@ -180,13 +180,13 @@ class Placement(ABC):
             self.free = tidy(self.free + left if up else self.free - left)
             self._clock += 1
 
-    # --- would it fit if these were gone? -------------------------------------------------------------
+    # --- would it fit if these were gone? ---------------------------------------------------------
 
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
         """Would it fit if some of these were gone? Only asked when it does not fit as it is.
 
-        Remembers the shortest beginning of `lower` that suffices, for `victims`. Because feasibility
-        is monotone it is enough to look after 1, 2, 4, ... jobs and then to bisect.
+        Remembers the shortest beginning of `lower` that suffices, for `victims`. Because
+        feasibility is monotone it is enough to look after 1, 2, 4, ... jobs and then to bisect.
         """
         self._shape = shape
         trial = self._trial = self.room.copy()
@@ -229,7 +229,7 @@ class Placement(ABC):
         del tail[enough:]
 
     def victims(self) -> list[Job]:
-        """Who must go: from the best-ranked down, whoever still leaves room on the chosen nodes stays."""
+        """Who must go: from the best-ranked down, whoever leaves room on the chosen nodes stays."""
         shape, trial = self._shape, self._trial
         wanted = dict(self.choose(shape, trial, None) or ())
         out = []
@@ -251,7 +251,7 @@ class Placement(ABC):
         """
         return True
 
-    # --- shared detail ----------------------------------------------------------------------------------
+    # --- shared detail ----------------------------------------------------------------------------
 
     def _positions(self, allocation: Allocation) -> set[int]:
         where = self._where

@@ -1,12 +1,12 @@
 """Best fit: the node on which the least is left over.
 
 What would stay free of each declared resource (GPUs, CPUs, memory) is measured against the largest
-node of the cluster and summed with weights; the node with the smallest sum wins, the first of equals.
-With GPUs only this is the node with the fewest free GPUs that suffices.
+node of the cluster and summed with weights; the node with the smallest sum wins, the first of
+equals. With GPUs only this is the node with the fewest free GPUs that suffices.
 
 When no single node has room, the request is split over the fewest nodes: those with the most room
-first, the last part on the fullest node that holds it. This is what sets it apart from `consolidate`,
-which would rather wait.
+first, the last part on the fullest node that holds it. This is what sets it apart from
+`consolidate`, which would rather wait.
 """
 
 from rota.core.jobs import Job, Shape

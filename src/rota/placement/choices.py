@@ -47,7 +47,7 @@ def best_node(
 
 
 def fewest_nodes(need: float, positions: Iterable[int], offers: Sequence[float]) -> Choice | None:
-    """The nodes with the most first; the last part goes to the fullest node that has room for it."""
+    """The nodes with the most first; the last part goes to the fullest node with room for it."""
     order = sorted((p for p in positions if offers[p] > 0), key=lambda p: (-offers[p], p))
     choice: Choice = []
     for i, position in enumerate(order):

@@ -1,9 +1,9 @@
 """Never split what fits one node: best fit on one node; larger requests take whole idle nodes.
 
-A request that one node could hold goes to the node with the fewest free GPUs that suffices (ties: the
-first in the list), and waits if there is none. A larger one takes wholly idle nodes, the largest first,
-as long as it fills them, and what remains goes to the best-fitting other node. Types are never mixed
-within a job.
+A request that one node could hold goes to the node with the fewest free GPUs that suffices (ties:
+the first in the list), and waits if there is none. A larger one takes wholly idle nodes, the
+largest first, as long as it fills them, and what remains goes to the best-fitting other node. Types
+are never mixed within a job.
 """
 
 from bisect import bisect_left, insort
@@ -48,8 +48,8 @@ class SearchingConsolidate(Placement):
 class Consolidate(SearchingConsolidate):
     """The same on equal nodes with nothing but GPUs: nodes are sorted into buckets by free GPUs.
 
-    Parts of GPUs and requests without GPUs go the general way; so does a walk as long as some GPU is
-    shared.
+    Parts of GPUs and requests without GPUs go the general way; so does a walk as long as some GPU
+    is shared.
     """
 
     filters = True
@@ -111,7 +111,7 @@ class Consolidate(SearchingConsolidate):
         for position in touched:
             self._insert(position)
 
-    # --- the contract -------------------------------------------------------------------------------
+    # --- the contract -----------------------------------------------------------------------------
 
     def fits(self, shape: Shape) -> bool:
         """A bucket with enough, or enough idle nodes."""
@@ -204,7 +204,7 @@ class Consolidate(SearchingConsolidate):
         if up:
             self._insert(position)
 
-    # --- would it fit if these were gone? -------------------------------------------------------------
+    # --- would it fit if these were gone? ---------------------------------------------------------
 
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
         """As in the base, without copying the room."""

@@ -1,9 +1,9 @@
 """GPUs are one pool: only their number matters (the assumption of many published simulators).
 
 With several GPU types there is one pool per type, and a job that accepts any may take from several.
-CPUs and memory, where the cluster declares them, are pooled too (those of nodes without GPUs belong to
-the first pool). A part of a GPU is just an amount. Labels belong to nodes, and a pool knows none:
-requests for labelled nodes are refused.
+CPUs and memory, where the cluster declares them, are pooled too (those of nodes without GPUs belong
+to the first pool). A part of a GPU is just an amount. Labels belong to nodes, and a pool knows
+none: requests for labelled nodes are refused.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,8 +39,8 @@ class PooledCount(Placement):
         labels = [label for label in shape.labels if not label.startswith(MARK)]
         if labels:
             return (
-                f"asks for nodes labelled {', '.join(labels)}, but placement {self.name!r} knows no "
-                f"nodes: use another one, e.g. 'consolidate'"
+                f"asks for nodes labelled {', '.join(labels)}, but placement {self.name!r} knows "
+                f"no nodes: use another one, e.g. 'consolidate'"
             )
         return f"asks for {shape.describe()}, but the whole cluster has {_described(self._pools)}"
 

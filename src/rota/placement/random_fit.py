@@ -1,7 +1,8 @@
 """Random: every free GPU is equally likely, wherever it is.
 
-A lower bound for what caring about placement is worth. The draw depends on the seed and on the number
-of the job only, never on what was drawn before: the same job on the same free GPUs gets the same ones.
+A lower bound for what caring about placement is worth. The draw depends on the seed and on the
+number of the job only, never on what was drawn before: the same job on the same free GPUs gets the
+same ones.
 """
 
 from collections.abc import Sequence

@@ -47,7 +47,7 @@ class Room:
         other.shares = {position: shared.copy() for position, shared in self.shares.items()}
         other.up = self.up
         other.has_cpus, other.has_mem = self.has_cpus, self.has_mem
-        other._matching = self._matching
+        other._matching = self._matching  # noqa: SLF001 - its own class
         return other
 
     # --- what a request could get -----------------------------------------------------------------
@@ -75,7 +75,8 @@ class Room:
     def usable(self, position: int, shape: Shape) -> float:
         """How many of the request's GPUs this node could serve now, each with its CPUs and memory.
 
-        A request for less than one GPU is not divided: all of it or 0. One without GPUs counts as 1.
+        A request for less than one GPU is not divided: all of it or 0. One without GPUs counts as
+        1.
         """
         if not self.up[position] or not self.matching(shape)[position]:
             return 0
@@ -102,7 +103,8 @@ class Room:
     def device_for(self, position: int, part: float) -> int | None:
         """The GPU of a node for a part of one: the fullest shared one with room, else a free one.
 
-        Free ones are taken from the end, because those who run jobs count whole GPUs from the start.
+        Free ones are taken from the end, because those who run jobs count whole GPUs from the
+        start.
         """
         if self.divisible:
             return WHOLE if self.gpus[position] >= part - EPSILON else None

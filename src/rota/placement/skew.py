@@ -1,12 +1,12 @@
-"""Tiresias' placement (Gu et al., NSDI 2019): consolidate only the models that suffer from spreading.
+"""Tiresias' placement (Gu et al., NSDI 2019): consolidate only models that suffer from spreading.
 
 The paper finds that models whose size is concentrated in one tensor ("skewed") lose speed when they
 are spread over machines, because a parameter server that holds the big tensor becomes a bottleneck,
-while others do not care. Skewed models are placed as by `consolidate`; all others take any free GPUs,
-node by node in order, and so fill the gaps.
+while others do not care. Skewed models are placed as by `consolidate`; all others take any free
+GPUs, node by node in order, and so fill the gaps.
 
 The default list is the skewed part of the nine models in the simulator of the paper's authors: the
-largest tensor is 61 to 80 % of alexnet, vgg11, vgg16 and vgg19, and at most 11 % of the resnets and
+largest tensor is 61 to 77 % of alexnet, vgg11, vgg16 and vgg19, and at most 14 % of the resnets and
 inceptions. Names are compared without case and punctuation: VGG-16 is vgg16.
 
 Departs from the paper: there the skew of a job is measured while it runs for a short while on trial

@@ -1,9 +1,9 @@
 """Spread: as few GPUs per node as possible.
 
-The GPUs of a job go one by one to the nodes in turn, those with the most free GPUs first, so that
-a job of four on four nodes with room gets one on each. Jobs that one GPU suffices go where the most
-is free. The opposite of `consolidate`: good for jobs that fight for the resources of a node, bad for
-those that talk a lot.
+The GPUs of a job go one by one to the nodes in turn, those with the most free GPUs first, so that a
+job of four on four nodes with room gets one on each. Jobs that one GPU suffices go where the most
+is free. The opposite of `consolidate`: good for jobs that fight for the resources of a node, bad
+for those that talk a lot.
 """
 
 from rota.core.jobs import Job, Shape

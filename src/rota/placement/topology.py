@@ -1,10 +1,10 @@
 """Topology: the smallest part of the cluster that holds the job, and there the fullest that does.
 
 The tree of the cluster (racks, switches, nodes, ...) is searched from the nodes up: the job goes to
-the lowest vertex under which enough is free; of several at the same height to the one with the least
-free, the first of equals. If that is not a node, the job takes all that is free under the child with
-the most, and what remains of it goes to the smallest part of the rest, and so on. So it climbs as few
-levels as possible and uses few nodes. Types are never mixed within a job.
+the lowest vertex under which enough is free; of several at the same height to the one with the
+least free, the first of equals. If that is not a node, the job takes all that is free under the
+child with the most, and what remains of it goes to the smallest part of the rest, and so on. So it
+climbs as few levels as possible and uses few nodes. Types are never mixed within a job.
 
 Nothing waits for a better place: whenever enough GPUs of a type are free, the job fits.
 """

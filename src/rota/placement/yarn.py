@@ -1,13 +1,13 @@
 """The `yarn` scheme of the Tiresias simulator (Gu et al., NSDI 2019): Microsoft's YARN, simplified.
 
 A request that fits one node goes to the first node with room. A larger one takes wholly idle nodes
-in order as long as it fills them, and the first other node with room for the rest. All its nodes hang
-under the same switch, that is, under the same vertex directly above the nodes; switches are tried in
-order.
+in order as long as it fills them, and the first other node with room for the rest. All its nodes
+hang under the same switch, that is, under the same vertex directly above the nodes; switches are
+tried in order.
 
-The CPUs and the memory that Tiresias charges (2 or 6 CPUs per GPU, ...) are facts about its jobs, not
-about the placement: put them into the requests and the cluster where they shall count. On nodes of
-unequal size "fits one node" means the largest node; types are never mixed.
+The CPUs and the memory that Tiresias charges (2 or 6 CPUs per GPU, ...) are facts about its jobs,
+not about the placement: put them into the requests and the cluster where they shall count. On nodes
+of unequal size "fits one node" means the largest node; types are never mixed.
 """
 
 from rota.core.jobs import Job, Shape

@@ -14,7 +14,7 @@ from rota.core.events import INF
 from rota.core.jobs import RUNNING, Job
 from rota.core.policy import Params, PriorityPolicy
 
-SLACK_S = 1e-6  # a level counts as reached this much earlier: sums of times are rounded
+SLACK_S = 1e-6  # a job that stopped so shortly before a level has reached it: sums are rounded
 
 P = TypeVar("P", bound=Params)
 
@@ -29,9 +29,9 @@ class AttainedPolicy(PriorityPolicy[P]):
         self.levels: Sequence[float] = ()
         self.ranks: Sequence[float] = (0,)
 
-    def served(self, job: Job, now_s: float) -> float:
-        """What counts as service: GPU-seconds of progress."""
-        return job.attained_gpu_s(now_s)
+    def served(self, job: Job) -> float:
+        """What counts as service, as of `job.since_s` if it runs: GPU-seconds of progress."""
+        return job.service
 
     def speed(self, job: Job) -> float:
         """Service per second while it runs."""
@@ -39,7 +39,17 @@ class AttainedPolicy(PriorityPolicy[P]):
 
     def interval(self, job: Job, now_s: float) -> int:
         """How many levels its service has reached."""
-        return bisect_right(self.levels, self.served(job, now_s) + SLACK_S * self.speed(job))
+        levels = self.levels
+        reached = bisect_right(levels, self.served(job) + SLACK_S * self.speed(job))
+        if job.phase == RUNNING:
+            while reached < len(levels) and self._reaches_s(job, levels[reached]) <= now_s:
+                reached += 1
+        return reached
+
+    def _reaches_s(self, job: Job, level: float) -> float:
+        """When a running job reaches a level: the same number whenever it is asked."""
+        speed = self.speed(job)
+        return job.since_s + (level - self.served(job)) / speed if speed else INF
 
     def rank(self, job: Job, now_s: float) -> Any:
         """What counts before running and waiting do."""
@@ -52,11 +62,10 @@ class AttainedPolicy(PriorityPolicy[P]):
 
     def next_change(self, job: Job, now_s: float) -> float:
         """When a running job reaches its next level."""
-        reached = self.interval(job, now_s)
-        speed = self.speed(job)
-        if job.phase != RUNNING or reached == len(self.levels) or not speed:
+        if job.phase != RUNNING:
             return INF
-        return now_s + (self.levels[reached] - self.served(job, now_s)) / speed
+        reached = self.interval(job, now_s)
+        return self._reaches_s(job, self.levels[reached]) if reached < len(self.levels) else INF
 
 
 def check_limits(limits: Sequence[float]) -> None:

@@ -17,7 +17,9 @@ Departs from the paper: a job that outlives its estimate is not killed.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from rota.core.events import INF
 from rota.core.knowledge import Knowledge
@@ -30,7 +32,7 @@ from rota.policies._profile import Profile
 class ConservativeParams(Params, frozen=True):
     """What to assume of jobs whose users gave no estimate."""
 
-    default_estimate_s: float = INF
+    default_estimate_s: Annotated[float, msgspec.Meta(gt=0)] = INF
 
 
 class Conservative(DecidePolicy[ConservativeParams]):

@@ -15,6 +15,9 @@ Departs from the paper: a job that outlives its estimate is not killed.
 """
 
 from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
 
 from rota.core.events import INF
 from rota.core.jobs import Job
@@ -27,7 +30,7 @@ from rota.policies._estimates import expected_end_s, needed_s
 class EasyParams(Params, frozen=True):
     """What to assume of jobs whose users gave no estimate."""
 
-    default_estimate_s: float = INF
+    default_estimate_s: Annotated[float, msgspec.Meta(gt=0)] = INF
 
 
 class Easy(DecidePolicy[EasyParams]):

@@ -114,8 +114,9 @@ def indices(samples: Iterable[float]) -> list[tuple[float, float]]:
     ordered = sorted(sample for sample in samples if sample > 0)
     services, ended, spent = [0.0], [0], [0.0]
     for position, sample in enumerate(ordered, 1):
-        if sample > services[-1]:
-            spent.append(spent[-1] + (sample - services[-1]) * (len(ordered) - ended[-1]))
+        further = spent[-1] + (sample - services[-1]) * (len(ordered) - ended[-1])
+        if further > spent[-1]:
+            spent.append(further)
             services.append(sample)
             ended.append(position)
         else:

@@ -35,9 +35,9 @@ class Las(AttainedPolicy[LasParams]):
         self.levels = self.params.limits
         self.ranks = range(len(self.levels) + 1)
 
-    def served(self, job: Job, now_s: float) -> float:
+    def served(self, job: Job) -> float:
         """Seconds of progress, whatever the number of GPUs."""
-        return job.executed_s(now_s)
+        return job.run_s
 
     def speed(self, job: Job) -> float:  # noqa: ARG002 - the same for all
         """A second per second."""

@@ -14,6 +14,9 @@ earlier runs; with `epsilon=0` no knowledge is needed.
 """
 
 from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
 
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
@@ -25,7 +28,7 @@ from rota.policies._resources import Amounts, capacity, shares
 class TetrisParams(Params, frozen=True):
     """Weight of short remaining work against good packing."""
 
-    epsilon: float = 1.0
+    epsilon: Annotated[float, msgspec.Meta(ge=0)] = 1.0
 
 
 class Tetris(DecidePolicy[TetrisParams]):

@@ -41,7 +41,7 @@ class TiresiasParams(Params, frozen=True):
             raise ValueError("promote must not be negative; 0 turns it off")
 
 
-class Promotion(msgspec.Struct, array_like=True):
+class Promotion(msgspec.Struct):
     """When a job was promoted last, what it had got by then, and when it ran again."""
 
     at_s: float
@@ -59,58 +59,58 @@ class Tiresias(AttainedPolicy[TiresiasParams]):
 
     def __init__(self, params: TiresiasParams | None = None) -> None:
         super().__init__(params)
+        self.ages = self.params.promote > 0
         self.levels = self.params.limits
         self.ranks = range(len(self.levels) + 1)
         self._promotions: dict[int, Promotion] = {}  # by job index
+        self._due_s: dict[int, float] = {}  # when waiting jobs will be promoted, as announced
 
-    def served(self, job: Job, now_s: float) -> float:
+    def served(self, job: Job) -> float:
         """GPU-seconds since its last promotion."""
-        gpu_s = job.attained_gpu_s(now_s)
         if self._promotions and job.index in self._promotions:
-            gpu_s -= self._promotions[job.index].gpu_s
-        return gpu_s
+            return job.service - self._promotions[job.index].gpu_s
+        return job.service
 
     def key(self, job: Job, now_s: float) -> tuple[Any, int, float]:
         """Queue, then running jobs by start and the others by submission or promotion."""
-        if not self.params.promote:
+        if not self.ages:
             return super().key(job, now_s)
         last = self._promotions.get(job.index)
         if last is not None and last.began_s == INF and job.start_s >= last.at_s:
             last.began_s = job.start_s
         if job.running:
+            self._due_s.pop(job.index, None)
             return super().key(job, now_s)
-        if self._due_s(job, now_s) <= now_s:
-            last = Promotion(now_s, job.attained_gpu_s(now_s), job.executed_s(now_s))
-            self._promotions[job.index] = last
+        if self._due_s.get(job.index, INF) <= now_s:
+            del self._due_s[job.index]
+            last = self._promotions[job.index] = Promotion(now_s, job.service, job.run_s)
         return (self.rank(job, now_s), 1, job.submit_s if last is None else last.at_s)
 
     def next_change(self, job: Job, now_s: float) -> float:
         """When a running job reaches the limit of its queue, or a waiting one is promoted."""
-        if self.params.promote and job.phase == WAITING:
-            return self._due_s(job, now_s)
-        return super().next_change(job, now_s)
-
-    def _due_s(self, job: Job, now_s: float) -> float:
-        """When it is promoted if it goes on waiting: the wait is then `promote` times the run."""
+        if not self.ages or job.phase != WAITING:
+            return super().next_change(job, now_s)
         last = self._promotions.get(job.index)
         began_s = job.first_start_s if last is None else last.began_s
         if began_s == INF or not self.interval(job, now_s):
             return INF
-        ran_s = job.executed_s(now_s) - (0.0 if last is None else last.run_s)
-        return began_s + ran_s * (1.0 + self.params.promote)
+        ran_s = job.run_s if last is None else job.run_s - last.run_s
+        due_s = max(began_s + ran_s * (1.0 + self.params.promote), now_s)
+        self._due_s[job.index] = due_s
+        return due_s
 
     def finished(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - nothing is learnt
         """Forget its promotion."""
         self._promotions.pop(job.index, None)
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Promotions so far."""
-        return {
-            "promotions": [
-                (index, msgspec.structs.astuple(last)) for index, last in self._promotions.items()
-            ]
-        }
+        """Promotions so far, and those announced."""
+        promotions = [
+            (index, *msgspec.structs.astuple(last)) for index, last in self._promotions.items()
+        ]
+        return {"promotions": promotions, "due": list(self._due_s.items())}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take promotions up again."""
-        self._promotions = {index: Promotion(*last) for index, last in state["promotions"]}
+        self._promotions = {index: Promotion(*last) for index, *last in state["promotions"]}
+        self._due_s = dict(state["due"])

@@ -21,7 +21,9 @@ attempts; `skip=true` lets a VC's later jobs pass one that cannot start.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from rota.core.jobs import Job
 from rota.core.policy import DecidePolicy, Params
@@ -40,8 +42,8 @@ class YarnCsParams(Params, frozen=True):
 
     borrow: bool = True
     preempt: bool = True
-    preempt_above: float = 0.9
-    relax_s: float = 600.0
+    preempt_above: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.9
+    relax_s: Annotated[float, msgspec.Meta(ge=0)] = 600.0
     skip: bool = False
 
 

@@ -15,6 +15,7 @@ stop times; lost work. The rules:
 """
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from rota.core.allocation import Allocation
@@ -36,24 +37,20 @@ ENDS, FAILS, LEAVES, RUNS = range(4)  # what is due, in the order at equal times
 
 
 def consolidate(free: Free, sizes: Sequence[int], up: Sequence[bool], gpus: float) -> Slices | None:
-    """One node if any is large enough (the fullest that suffices); else whole nodes and a rest."""
+    """What one node could hold goes to the fullest that suffices; more takes idle nodes and a rest."""
     alive = [i for i in free if up[i]]
-    largest = max((sizes[i] for i in alive), default=0)
-    if gpus <= largest:
+    slices: list[tuple[int, float]] = []
+    if gpus > max(sizes):
+        for i in sorted(alive, key=lambda i: (-sizes[i], i)):
+            if free[i] == sizes[i] <= gpus:
+                slices.append((i, sizes[i]))
+                alive.remove(i)
+                gpus -= sizes[i]
+    if gpus:
         fitting = [i for i in alive if free[i] >= gpus]
-        return ((min(fitting, key=lambda i: (free[i], i)), gpus),) if fitting else None
-    if not largest:
-        return None
-    whole, rest = divmod(gpus, largest)
-    idle = [i for i in alive if free[i] == sizes[i] == largest][: int(whole)]
-    if len(idle) < whole:
-        return None
-    slices: list[tuple[int, float]] = [(i, largest) for i in idle]
-    if rest:
-        fitting = [i for i in alive if i not in idle and free[i] >= rest]
         if not fitting:
             return None
-        slices.append((min(fitting, key=lambda i: (free[i], i)), rest))
+        slices.append((min(fitting, key=lambda i: (free[i], i)), gpus))
     return tuple(slices)
 
 
@@ -78,6 +75,7 @@ class NaiveEngine:
         self.body: dict[int, Slices] = {}  # what each job really occupies
         self.due: dict[int, tuple[float, int]] = {}  # what happens to a job by itself, and when
         self.level: dict[int, float] = {}  # when its key jumps
+        self.revision = policy.revision
         self.deferred: list[Job] = []  # their slices are not left yet
         self.begins: dict[int, float] = {}  # start time of a job that is being moved
         self.now = 0.0
@@ -104,8 +102,8 @@ class NaiveEngine:
     # --- what happens -------------------------------------------------------------------------------------
 
     def _happen(self) -> None:
-        while ready := [(d[1], i) for i, d in self.due.items() if d[0] == self.now]:
-            kind, index = min(ready)
+        while ready := [(kind, i) for i, (when, kind) in self.due.items() if when == self.now]:
+            kind, index = min(ready, key=itemgetter(0))  # ties in the order in which they were fixed
             self._due(self.jobs[index], kind)
         while self.outages and self.outages[0][0] == self.now:
             _, node, up = self.outages.pop(0)
@@ -333,6 +331,10 @@ class NaiveEngine:
                 self._start(job)
 
     def _ask_levels(self) -> None:
+        if self.policy.revision != self.revision:  # all keys and levels are new
+            self.revision = self.policy.revision
+            self.level.clear()
         for job in self.present:
             if job.index not in self.level and job.phase in (WAITING, RUNNING):
+                self.policy.key(job, self.now)  # asked again after every start and stop
                 self.level[job.index] = self.policy.next_change(job, self.now)

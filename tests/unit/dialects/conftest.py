@@ -8,6 +8,7 @@ from rota.core.jobs import Behaviour, JobSpec, Phase, Request
 from rota.core.ports import FREE
 from rota.core.topology import Topology
 from rota.core.workload import Workload
+from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.sim.cluster import SimCluster
@@ -39,18 +40,6 @@ class UnitRates:
         return {}
 
 
-class Submissions:
-    """A checker that only remembers the jobs."""
-
-    def __init__(self):
-        self.jobs = {}
-
-    def after(self, engine, events, plan):
-        for event in events:
-            if hasattr(event[3], "spec"):
-                self.jobs[event[3].index] = event[3]
-
-
 def workload(rows):
     """Rows are (submit, GPUs, duration)."""
     return Workload(
@@ -75,7 +64,7 @@ def engine_for(dialect, policy, cluster, rows, *, placement=None, costs=None, ou
         scheduler,
         WorkloadSource(jobs),
         wake=dialect.wake,
-        checker=Submissions(),
+        checker=Invariants(),
     )
 
 
@@ -87,7 +76,7 @@ def simulate(dialect, policy, cluster, rows, **options):
 
 
 def outcome(engine):
-    jobs = engine.checker.jobs
+    jobs = engine.jobs
     return [
         (
             jobs[i].end_s if jobs[i].phase == Phase.DONE else None,

@@ -1,9 +1,8 @@
 import msgspec
 import pytest
-from decisions import ends, job, run, starts
 from hypothesis import given
-from hypothesis import strategies as st
 
+from decisions import ends, estimated_jobs, job, run, starts
 from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.policies._profile import Profile
 from rota.policies.conservative import Conservative, ConservativeParams
@@ -125,20 +124,7 @@ def test_a_lost_node_makes_everybody_wait_longer():
     assert ends(made) == {"first": 10, "second": 18, "third": 31}
 
 
-def traces(most_gpus):
-    """Estimates are upper bounds; times are sevenths, so that sums of them are rounded."""
-    one = st.tuples(
-        st.integers(1, most_gpus), st.integers(0, 60), st.integers(1, 50), st.integers(0, 20)
-    )
-    return st.lists(one, min_size=1, max_size=25).map(
-        lambda drawn: [
-            job(f"j{i}", gpus, work / 7, at=at / 7, estimate=(work + slack) / 7)
-            for i, (gpus, at, work, slack) in enumerate(sorted(drawn, key=lambda d: d[1]))
-        ]
-    )
-
-
-@given(jobs=traces(8))
+@given(jobs=estimated_jobs(8))
 def test_nobody_starts_later_than_it_was_ever_told(jobs):
     policy = Recording()
     made = run(policy, jobs, (1, 8))
@@ -150,7 +136,7 @@ def test_nobody_starts_later_than_it_was_ever_told(jobs):
 
 
 @pytest.mark.parametrize("placement", ["count", "consolidate"])
-@given(jobs=traces(8))
+@given(jobs=estimated_jobs(8))
 def test_a_snapshot_is_all_it_needs(placement, jobs):
     expected = run(Conservative(), jobs, (2, 4), placement=placement)
     assert starts(run(Forgetful(), jobs, (2, 4), placement=placement)) == starts(expected)

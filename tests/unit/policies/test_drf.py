@@ -1,6 +1,6 @@
 import pytest
-from decisions import engine, job, run, starts
 
+from decisions import engine, job, run, starts
 from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec
 from rota.policies.drf import Drf, DrfParams

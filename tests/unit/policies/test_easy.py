@@ -1,8 +1,7 @@
 import pytest
-from decisions import job, run, starts
 from hypothesis import given
-from hypothesis import strategies as st
 
+from decisions import estimated_jobs, job, run, starts
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.policies.easy import Easy, EasyParams
 
@@ -111,21 +110,8 @@ def test_an_evicted_job_needs_only_the_rest_of_its_estimate():
     assert policy.promised[1] == [10, 11]
 
 
-def traces(most_gpus):
-    """Estimates are upper bounds; times are sevenths, so that sums of them are rounded."""
-    one = st.tuples(
-        st.integers(1, most_gpus), st.integers(0, 60), st.integers(1, 50), st.integers(0, 20)
-    )
-    return st.lists(one, min_size=1, max_size=25).map(
-        lambda drawn: [
-            job(f"j{i}", gpus, work / 7, at=at / 7, estimate=(work + slack) / 7)
-            for i, (gpus, at, work, slack) in enumerate(sorted(drawn, key=lambda d: d[1]))
-        ]
-    )
-
-
 @pytest.mark.parametrize("placement", ["count", "consolidate"])
-@given(jobs=traces(8))
+@given(jobs=estimated_jobs(8))
 def test_nobody_delays_the_head_beyond_its_first_reservation(placement, jobs):
     policy = Recording()
     made = run(policy, jobs, (2, 4), placement=placement)

@@ -1,6 +1,6 @@
 import pytest
-from decisions import job, run, starts
 
+from decisions import job, run, starts
 from rota.core.errors import KnowledgeError
 from rota.core.knowledge import Knowledge
 from rota.core.topology import NodeSpec
@@ -12,7 +12,7 @@ def packing(**options):
 
 
 def test_the_best_aligned_job_starts_first():
-    # At 5 s half of the GPUs and all CPUs are free: `gpus` scores 1/2 x 1/2, `both` 1/4 x 1/2 + 1/2.
+    # at 5 s half of the GPUs and all CPUs are free: 1/2 x 1/2 against 1/4 x 1/2 + 1/2 x 1
     jobs = [
         job("long", 2, 10),
         job("short", 2, 5, cpus=8),

@@ -1,9 +1,9 @@
 import msgspec
 import pytest
-from decisions import delays, engine, everybody, job, run, starts, told
 from hypothesis import given
 from hypothesis import strategies as st
 
+from decisions import delays, engine, everybody, job, run, starts, told
 from rota.core.jobs import Request, Shape
 from rota.core.reasons import Reason
 from rota.core.tenants import Tenant
@@ -208,19 +208,21 @@ def test_borrowed_gpus_are_taken_back_close_together():
 
 
 def test_fewest_nodes_takes_the_largest_of_one_type():
-    topology = Topology(
-        [NodeSpec("s", 2, "k80"), NodeSpec("m", 4, "k80"), NodeSpec("l", 8, "v100"), NodeSpec("c", 0)]
-    )
-    needed = [
-        fewest_nodes(topology, Shape(0, Request.of(gpus, gpu_types=types)))
-        for gpus, types in [(1, ()), (5, ()), (5, ("k80",)), (6, ("k80", "v100")), (0.5, ()), (0, ())]
-    ]
-    assert needed == [1, 1, 2, 1, 1, 1]
+    sizes = [(2, "k80"), (4, "k80"), (8, "v100"), (0, "")]
+    topology = Topology([NodeSpec(f"n{i}", gpus, kind) for i, (gpus, kind) in enumerate(sizes)])
+
+    def fewest(gpus, *types):
+        return fewest_nodes(topology, Shape(0, Request.of(gpus, gpu_types=types)))
+
+    assert [fewest(gpus) for gpus in (0, 0.5, 1, 5, 8)] == [1, 1, 1, 1, 1]
+    assert (fewest(5, "k80"), fewest(6, "k80", "v100")) == (2, 1)
 
 
 @given(
     drawn=st.lists(
-        st.tuples(st.integers(1, 8), st.integers(0, 60), st.integers(1, 50), st.sampled_from("ABC")),
+        st.tuples(
+            st.integers(1, 8), st.integers(0, 60), st.integers(1, 50), st.sampled_from("ABC")
+        ),
         min_size=1,
         max_size=25,
     ),

@@ -1,0 +1,271 @@
+"""Text that is taken from the code when the pages are built, so that it cannot go stale.
+
+A line `<!-- generated: NAME [ARGUMENT] -->` in a page is replaced by what the function of that name
+returns, as Markdown, before the page is parsed: headings and links in it are as good as any other.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from rota.cli.app import rota
+from rota.cli.listing import facts
+from rota.core import registry
+from rota.core.policy import PriorityPolicy
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+DOCS = Path(__file__).resolve().parents[1]
+MARKER = re.compile(r"^<!-- generated: ([\w-]+)(?: (.+?))? -->$", re.MULTILINE)
+HIDDEN = ("help", "debug")  # options that every command has
+PREFIX = "ROTA"
+
+
+# --- what is registered --------------------------------------------------------------------------
+
+
+def parts(group: str) -> str:
+    """A table of everything that is registered in a group: `placements`, `costs`, ..."""
+    rows = []
+    for name in registry.names(f"rota.{group}"):
+        about = facts(f"rota.{group}", name)
+        keys = ", ".join(f"`{item['name']}`" for item in about["parameters"])
+        rows.append([f"`{name}`", about["summary"], keys or "none"])
+    return _table(["Name", "What it does", "Parameters"], rows)
+
+
+def policies(_: str) -> str:
+    """A table of all policies; a name leads to the policy's page."""
+    rows = []
+    for name in registry.names(registry.POLICIES):
+        about = facts(registry.POLICIES, name)
+        page = DOCS / "policies" / f"{name}.md"
+        shown = f"[`{name}`]({name}.md)" if page.exists() else f"`{name}`"
+        kind = registry.load(registry.POLICIES, name)
+        rows.append(
+            [shown, about["summary"], _short(about["paper"]), about["knowledge"], _preempts(kind)]
+        )
+    return _table(["Name", "What it does", "Paper", "Knows", "Preempts"], rows)
+
+
+def formats(_: str) -> str:
+    """A table of the trace formats."""
+    rows = [
+        [f"`{name}`", registry.load(registry.FORMATS, name).description]
+        for name in registry.names(registry.FORMATS)
+    ]
+    return _table(["Format", "What it reads"], rows)
+
+
+def parameters(group: str) -> str:
+    """A section with a table for every registered part that has parameters."""
+    lines = []
+    for name in registry.names(f"rota.{group}"):
+        about = facts(f"rota.{group}", name)
+        if not about["parameters"]:
+            continue
+        rows = [
+            [f"`{item['name']}`", f"`{item['default']}`" if item["default"] else "empty",
+             f"`{_type(item['type'])}`"]
+            for item in about["parameters"]
+        ]  # fmt: skip
+        lines += [f"### `{name}`", "", _first_paragraph(about["parameters"][0]["about"]), ""]
+        lines += [_table(["Parameter", "Default", "Type"], rows), ""]
+    return "\n".join(lines)
+
+
+def sources(group: str) -> str:
+    """Where the presets of a group come from."""
+    rows = [
+        [f"`{name}`", registry.load(f"rota.{group}", name).source]
+        for name in registry.names(f"rota.{group}")
+    ]
+    return _table(["Name", "Source"], rows)
+
+
+def quirks(name: str) -> str:
+    """What a dialect keeps of its simulator, and where it departs."""
+    dialect = registry.load(registry.DIALECTS, name)()
+    return _table(["Quirk", "What it means"], [[key, text] for key, text in dialect.notes.items()])
+
+
+def meanings(name: str) -> str:
+    """Which policies a dialect knows, and their names in its simulator."""
+    dialect = registry.load(registry.DIALECTS, name)
+    return _table(
+        ["`--policy`", "In the simulator"],
+        [[f"`{ours}`", theirs] for ours, theirs in dialect.policies.items()],
+    )
+
+
+def _short(paper: str) -> str:
+    """Authors and venue of a citation."""
+    pieces = paper.split(", ")
+    return f"{pieces[0]}, {pieces[-1]}" if len(pieces) > 1 else "none"
+
+
+def _preempts(kind: Any) -> str:
+    if issubclass(kind, PriorityPolicy):
+        return "yes" if kind.preemptive else "no"
+    for field in msgspec.structs.fields(kind.Parameters):
+        if field.name in ("preempt", "preemptive"):
+            return f"`{field.name}` (default: {'yes' if field.default else 'no'})"
+    return "no"
+
+
+# --- what the source says ------------------------------------------------------------------------
+
+
+def members(path: str) -> str:
+    """A table of an enumeration: number, name, and the comment beside it in the source."""
+    kind = _load(path)
+    comments = dict(re.findall(r"^\s+(\w+) = \S+\s+# (.+)$", inspect.getsource(kind), re.MULTILINE))
+    rows = [
+        [str(int(member)), f"`{name.lower()}`", comments.get(name, "")]
+        for name, member in kind.__members__.items()
+    ]
+    return _table(["Number", "Name", "Meaning"], rows)
+
+
+def docstring(path: str) -> str:
+    """The docstring of a module, class or function, without its first line."""
+    text = inspect.getdoc(_load(path)) or ""
+    return text.partition("\n")[2].strip()
+
+
+def fields(path: str) -> str:
+    """A table of the fields of a structure, with their defaults."""
+    rows = []
+    for field in msgspec.structs.fields(_load(path)):
+        default = "required" if field.required else f"`{field.default!r}`"
+        rows.append([f"`{field.name}`", f"`{_type_text(field.type)}`", default])
+    return _table(["Field", "Type", "Default"], rows)
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    found: Any = import_module(module)
+    return getattr(found, name) if name else found
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def cli(_: str) -> str:
+    """A section for every command, with its options."""
+    lines = []
+    for path, command in _commands(rota, ("rota",)):
+        lines += [f"{'#' * len(path)} `{' '.join(path)}`", ""]
+        lines += [*_help(command), "", *_usage(path, command), ""]
+        rows = [_option(path, item) for item in command.params if _is_shown(item)]
+        if rows:
+            lines += [_table(["Option", "Meaning", "Default", "Environment"], rows), ""]
+    return "\n".join(lines)
+
+
+def _commands(
+    command: click.Command, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    ctx = click.Context(command, info_name=path[-1])
+    if len(path) > 1:
+        yield path, command
+    for name in command.list_commands(ctx):
+        child = command.get_command(ctx, name)
+        if child is not None:
+            yield from _commands(child, (*path, name))
+
+
+def _help(command: click.Command) -> list[str]:
+    """The help text; what click must not wrap becomes a block of code."""
+    lines: list[str] = []
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        if paragraph.startswith("\b"):
+            body = paragraph.lstrip("\b\n").split("\n")
+            title, code = body[0], [line.removeprefix("  ") for line in body[1:]]
+            lines += [title, "", "```sh", *code, "```", ""]
+        else:
+            lines += [paragraph.replace("\n", " "), ""]
+    return lines
+
+
+def _usage(path: tuple[str, ...], command: click.Command) -> list[str]:
+    if isinstance(command, click.Group):
+        return []
+    ctx = click.Context(command, info_name=" ".join(path))
+    return ["```text", command.get_usage(ctx).removeprefix("Usage: "), "```"]
+
+
+def _is_shown(item: click.Parameter) -> bool:
+    return isinstance(item, click.Option) and item.name not in HIDDEN and not item.hidden
+
+
+def _option(path: tuple[str, ...], item: Any) -> list[str]:
+    names = ", ".join(f"`{name}`" for name in item.opts)
+    if item.metavar or not item.is_flag:
+        names += f" `{item.metavar or '|'.join(getattr(item.type, 'choices', ())) or item.name}`"
+    default = "required" if item.required else str(item.default) if item.show_default else ""
+    variable = "_".join([PREFIX, *path[1:], item.name]).upper().replace("-", "_")
+    return [names, item.help or "", default, f"`{variable}`"]
+
+
+# --- shared --------------------------------------------------------------------------------------
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _first_paragraph(text: str) -> str:
+    return " ".join(text.split("\n\n", 1)[0].split())
+
+
+def _type(text: str) -> str:
+    """A type as users write values: `tuple[float, ...]` is `float/float/...`."""
+    listed = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", text)
+    if listed:
+        return f"{listed[1]}/{listed[1]}/..."
+    annotated = re.match(r"Annotated\[(\w+)", text)
+    return annotated[1] if annotated else text
+
+
+def _type_text(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("typing.", "")
+
+
+MAKERS: dict[str, Callable[[str], str]] = {
+    maker.__name__: maker
+    for maker in (
+        parts, policies, formats, parameters, sources, quirks, meanings, members, docstring, fields,
+        cli,
+    )
+}  # fmt: skip
+
+
+def fill(text: str) -> str:
+    """A page with everything generated put in."""
+    return MARKER.sub(lambda match: MAKERS[match[1]](match[2] or ""), text)
+
+
+def _read(app: "Sphinx", name: str, source: list[str]) -> None:  # noqa: ARG001 - Sphinx' interface
+    source[0] = fill(source[0])
+
+
+def setup(app: "Sphinx") -> dict[str, Any]:
+    """Register with Sphinx."""
+    app.connect("source-read", _read)
+    return {"version": "1", "parallel_read_safe": True}

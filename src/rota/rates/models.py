@@ -1,0 +1,241 @@
+"""How fast a job runs on an allocation: factors that can be multiplied.
+
+The rate 1 is that of the job on the allocation it asked for, on GPUs of speed 1, alone. Each model
+here answers for one effect and says 1 where it knows nothing; `make_rates` multiplies them:
+`types+scaling+locality:factor=0.9`.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from rota.core.allocation import Allocation
+from rota.core.errors import OptionError
+from rota.core.jobs import Job
+from rota.core.policy import Params
+from rota.core.ports import RateModel
+from rota.core.registry import RATES, load, parse_params, split
+from rota.core.topology import DEVICE, Topology
+
+Factor = Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+
+class Rates:
+    """Common part of all models; implements `core.ports.RateModel`.
+
+    `unit` promises the rate 1 for everyone, `neighbours` asks for the other jobs on the same
+    places.
+    """
+
+    name: str = ""
+    Parameters: ClassVar[type[Params]] = Params
+
+    def __init__(self, topology: Topology, params: Params | None = None) -> None:
+        self.topology = topology
+        self.params: Any = params if params is not None else self.Parameters()
+        self.unit = False
+        self.neighbours = False
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
+        """Progress per second."""
+        raise NotImplementedError
+
+    def describe(self) -> Mapping[str, Any]:
+        """Name and parameters."""
+        return {"name": self.name, **msgspec.structs.asdict(self.params)}
+
+
+class Uniform(Rates):
+    """Every job runs as fast as on the allocation it asked for, whatever it gets."""
+
+    name = "uniform"
+
+    def __init__(self, topology: Topology, params: Params | None = None) -> None:
+        super().__init__(topology, params)
+        self.unit = True
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
+        """Always 1."""
+        return 1.0
+
+
+class TypesParams(Params, frozen=True):
+    """Speeds of GPU types for jobs that bring none of their own, written v100:1/k80:0.3."""
+
+    speeds: tuple[str, ...] = ()
+
+
+class Types(Rates):
+    """GPU types differ in speed; a job on several types waits for the slowest.
+
+    The speed is the job's own (`Behaviour.speeds`) if it has one for the type, else that of the
+    parameter `speeds`, else 1.
+    """
+
+    name = "types"
+    Parameters = TypesParams
+
+    def __init__(self, topology: Topology, params: TypesParams | None = None) -> None:
+        super().__init__(topology, params)
+        self._speeds = dict(_speed(text, topology) for text in self.params.speeds)
+        single = topology.types[0] if len(topology.types) == 1 else ""
+        # the pool of a cluster with one type is the cluster itself, which has no type
+        self._types = [vertex.gpu_type or single for vertex in topology.vertices]
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
+        """The speed of the slowest GPU that it holds."""
+        own = job.behaviour.speeds or {}
+        types = {self._types[vertex] for vertex, _ in allocation.slices}
+        return min((own.get(kind, self._speeds.get(kind, 1.0)) for kind in types), default=1.0)
+
+
+def _speed(text: str, topology: Topology) -> tuple[str, float]:
+    kind, colon, number = text.rpartition(":")
+    try:
+        speed = float(number)
+    except ValueError:
+        speed = -1.0
+    if not colon or speed < 0:
+        raise OptionError(
+            f"rates 'types': {text!r} is no speed: write TYPE:SPEED, e.g. speeds=v100:1/k80:0.3"
+        )
+    if kind not in topology.types:
+        known = ", ".join(kind or "untyped" for kind in topology.types)
+        raise OptionError(f"rates 'types': the cluster has no GPUs of type {kind!r}, only {known}")
+    return kind, speed
+
+
+class Scaling(Rates):
+    """More or fewer GPUs than asked make a job faster or slower.
+
+    `Behaviour.scaling` lists (GPUs, rate) with rate 1 at what the job asked for; between its points
+    the rate is interpolated, below the first it falls in proportion, beyond the last it stays.
+    Without it the rate is in proportion to the GPUs.
+    """
+
+    name = "scaling"
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
+        """The rate at the number of GPUs that it holds."""
+        gpus = allocation.gpus
+        points = job.behaviour.scaling
+        if points:
+            return _interpolated(gpus, tuple(sorted(tuple(point) for point in points)))
+        return gpus / job.gpus if job.gpus and gpus != job.gpus else 1.0
+
+
+@lru_cache(maxsize=4096)
+def _interpolated(gpus: float, points: tuple[tuple[float, float], ...]) -> float:
+    place = bisect_left(points, (gpus, -1.0))
+    if place == len(points):
+        return points[-1][1]
+    right, high = points[place]
+    left, low = points[place - 1] if place else (0.0, 0.0)
+    return low + (high - low) * (gpus - left) / (right - left) if right > left else high
+
+
+class LocalityParams(Params, frozen=True):
+    """The rate is times `factor` for every level of the tree that an allocation has to climb."""
+
+    factor: Factor = 1.0
+
+
+class Locality(Rates):
+    """A job whose parts are far from each other is slower.
+
+    On one node nothing is lost; nodes under one switch or rack climb one level, and so on. With the
+    default factor of 1 distance does not matter.
+    """
+
+    name = "locality"
+    Parameters = LocalityParams
+
+    def __init__(self, topology: Topology, params: LocalityParams | None = None) -> None:
+        super().__init__(topology, params)
+        self.unit = self.params.factor == 1
+        self._levels: dict[tuple[int, ...], int] = {}
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
+        """One factor per level."""
+        if len(allocation.slices) <= 1:
+            return 1.0
+        places = tuple(allocation.vertices)
+        levels = self._levels.get(places)
+        if levels is None:
+            levels = self._levels[places] = self.topology.distance(places)
+        factor: float = self.params.factor
+        return factor**levels
+
+
+class SharingParams(Params, frozen=True):
+    """The rate is times `factor` for every other job on the same GPU."""
+
+    factor: Factor = 1.0
+
+
+class Sharing(Rates):
+    """Jobs on the same GPU disturb each other, and divide it when they want more than there is.
+
+    A job that holds half of a GPU has what it asked for: it runs at rate 1, times `factor` for each
+    neighbour. Where the jobs on a GPU (or node) hold more than it has, all of them slow down in
+    proportion. A job on several places waits for the slowest.
+    """
+
+    name = "sharing"
+    Parameters = SharingParams
+
+    def __init__(self, topology: Topology, params: SharingParams | None = None) -> None:
+        super().__init__(topology, params)
+        self.neighbours = True
+        self._gpus = [vertex.gpus for vertex in topology.vertices]
+        self._is_device = [vertex.level == DEVICE for vertex in topology.vertices]
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
+        """The slowest of its places decides."""
+        factor: float = self.params.factor
+        slowest = 1.0
+        for vertex, amount in allocation.slices:
+            others = [dict(other.allocation.slices).get(vertex, 0.0) for other in sharers]
+            wanted = amount + sum(others)
+            rate = min(1.0, self._gpus[vertex] / wanted)
+            if self._is_device[vertex]:
+                rate *= factor ** sum(1 for other in others if other)
+            slowest = min(slowest, rate)
+        return slowest
+
+
+class Product:
+    """Several effects at once: their rates are multiplied."""
+
+    def __init__(self, models: Sequence[RateModel]) -> None:
+        self.models = tuple(models)
+        self.name = "+".join(model.name for model in models)
+        self.unit = all(model.unit for model in models)
+        self.neighbours = any(model.neighbours for model in models)
+        self._slow = [model for model in models if not model.unit]
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
+        """The product."""
+        rate = 1.0
+        for model in self._slow:
+            rate *= model.rate(job, allocation, sharers)
+        return rate
+
+    def describe(self) -> Mapping[str, Any]:
+        """All parts by name."""
+        return {"name": self.name, "parts": [dict(model.describe()) for model in self.models]}
+
+
+def make_rates(text: str, topology: Topology) -> RateModel:
+    """The rate model for `name`, `name:key=value,..`, or several of them joined by `+`."""
+    models = [_made(part, topology) for part in text.split("+")]
+    return models[0] if len(models) == 1 else Product(models)
+
+
+def _made(text: str, topology: Topology) -> RateModel:
+    name, options = split(text)
+    kind: type[Rates] = load(RATES, name)
+    return kind(topology, parse_params(f"rates {name!r}", kind.Parameters, options))
