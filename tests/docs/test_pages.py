@@ -24,7 +24,7 @@ from shared_data import CHECKOUT, shared
 
 DOCS = CHECKOUT / "docs"
 STEP = re.compile(
-    r"^(?P<indent> *)% (?P<what>run fails|run|output|file|setup|example|shared)(?: +(?P<arg>.+))?\n"
+    r"^(?P<indent> *)% (?P<what>run fails|run|output|file|setup|example|shared)(?: +(?P<arg>[^\n]+))?\n"
     r"(?:(?P=indent)(?P<fence>```+)\w*\n(?P<body>.*?)^(?P=indent)(?P=fence)$)?",
     re.MULTILINE | re.DOTALL,
 )

@@ -9,12 +9,12 @@ from rota.placement.consolidate import SearchingConsolidate
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["take", "take", "take", "give", "give", "hold", "node", "walk", "walk"]),
+        st.sampled_from(["take", "take", "take", "take", "give", "hold", "node", "walk", "walk"]),
         st.integers(0, 63),
         st.integers(0, 63),
         st.booleans(),
     ),
-    min_size=5,
+    min_size=10,
     max_size=40,
 )
 
@@ -66,20 +66,27 @@ class Pair:
                 if any(vertices[v].node == node.id for v in job.allocation.vertices):
                     self.give(job)
 
-    def walk(self, shape, order, start):
-        """Walk over the running jobs in some order; start the job if it then fits."""
-        if self.fast.fits(shape):
-            return
+    def walk(self, order):
+        """Ask for everything that does not fit, with the running jobs in some order."""
         lower = sorted(self.running, key=lambda job: (job.index * (2 * order + 1)) % 37)
-        answer = self.fast.walk(shape, iter(lower))
-        assert answer == self.general.walk(shape, iter(lower))
-        if not answer:
-            return
-        assert self.fast._tail == self.general._tail
-        victims = self.fast.victims()
-        assert victims == self.general.victims()
-        assert len(set(map(id, victims))) == len(victims)
-        if start:
+        possible = []
+        for shape in self.shapes:
+            if self.fast.fits(shape):
+                continue
+            answer = self.fast.walk(shape, iter(lower))
+            assert answer == self.general.walk(shape, iter(lower))
+            if answer:
+                assert self.fast._tail == self.general._tail
+                victims = self.fast.victims()
+                assert victims == self.general.victims()
+                possible.append((shape, victims))
+        return possible
+
+    def preempt(self, number, order):
+        """Carry one of these out."""
+        possible = self.walk(order)
+        if possible:
+            shape, victims = possible[number % len(possible)]
             for victim in victims:
                 self.give(victim)
             assert self.fast.fits(shape)
@@ -99,8 +106,9 @@ class Pair:
             elif step == "node":
                 self.node(nodes[first % len(nodes)], flag)
             elif step == "walk":
-                self.walk(shape, second, flag)
+                self.preempt(first, second)
             self.agree()
+        self.walk(0)
 
 
 @given(st.integers(1, 5), st.integers(1, 4), st.booleans(), STEPS)

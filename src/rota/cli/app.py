@@ -1,9 +1,10 @@
 """The command `rota`: its subcommands, and what happens when one of them fails.
 
-Exit codes: 0 ok, 1 failed, 2 wrong usage or input, 130 interrupted.
+Exit codes: 0 ok, 1 failed, 2 wrong usage or input, 130 interrupted, 143 terminated.
 """
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from rota import __version__
 from rota.cli.lazy import LazyGroup
 from rota.core.errors import InputError, RotaError
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 COMMANDS = {
     "simulate": ("rota.cli.simulate:simulate", "Run a workload on a simulated cluster."),
@@ -54,6 +55,7 @@ def rota() -> None:
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
+    signal.signal(signal.SIGTERM, _terminated)  # an exit cleans up, a plain kill would not
     sys.exit(run(list(sys.argv[1:] if args is None else args)))
 
 
@@ -73,6 +75,10 @@ def run(args: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last resort: users never see a traceback
         return _explain(error, debug=_wants_traceback(args))
     return code if isinstance(code, int) else OK
+
+
+def _terminated(number: int, frame: object) -> NoReturn:  # noqa: ARG001 - the signal's interface
+    sys.exit(TERMINATED)
 
 
 def _wants_traceback(args: list[str]) -> bool:

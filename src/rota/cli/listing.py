@@ -142,19 +142,19 @@ def _group(what: str, group: str, example: str) -> click.Group:
     @parts.command()
     @FORMAT
     @DEBUG
-    def ls(style: str) -> None:
-        listing(_rows(group), style)
+    def ls(output: str) -> None:
+        listing(_rows(group), output)
 
     @parts.command()
     @click.argument("name", shell_complete=names_of(group))
     @FORMAT
     @DEBUG
-    def show(name: str, style: str) -> None:
+    def show(name: str, output: str) -> None:
         about = facts(group, name)
-        if style == "table":
+        if output == "table":
             _print_facts(about)
         else:
-            emit(about, style)
+            emit(about, output)
 
     parts.help = f"List what --{what if what != 'dialect' else 'like'} knows, or explain one."
     ls.help = f"List all.\n\n\b\nExample:\n  rota {what} ls -o json"

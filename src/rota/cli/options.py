@@ -1,6 +1,6 @@
 """Options that several commands share, and completion of their values."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,7 +33,7 @@ def _text(*names: str, help: str, group: str = "", **kwargs: Any) -> Callable[[F
 
 
 OUTPUT_DIR = click.option(
-    "-o", "--output", "folder", required=True, metavar="DIR",
+    "-o", "--output", required=True, metavar="DIR",
     type=click.Path(path_type=Path), help="Folder for the results; created.",
 )  # fmt: skip
 FORCE = click.option("--force", is_flag=True, help="Replace Rota's files in a folder.")
@@ -54,12 +54,12 @@ _RUN = (
     _text("--rates", metavar="R", group=registry.RATES, help="How fast jobs run where they are."),
     _text("--like", metavar="NAME", group=registry.DIALECTS,
           help="Assumptions and quirks of a published simulator (see `rota dialect ls`)."),
-    _text("--format", "format_", metavar="F", group=registry.FORMATS,
+    _text("--format", metavar="F", group=registry.FORMATS,
           help="Of the trace; recognised by default (see `rota trace formats`)."),
     _text("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs."),
     _text("--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
           help="Of everything random."),
-    _text("--round", "round_", metavar="R",
+    _text("--round", metavar="R",
           help="Decide only every R seconds: 300[,refill=yes][,arrivals=now][,finish=boundary]."),
     _text("--estimate-error", metavar="E",
           help="Make oracles wrong by a random factor per job: cv=0.5,bias=0.1."),
@@ -78,9 +78,3 @@ def run_options(command: F) -> F:
     for option in reversed(_RUN):
         command = option(command)
     return command
-
-
-def config_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a command as fields of a RunConfig."""
-    renamed = {"format_": "format", "round_": "round"}
-    return {renamed.get(key, key): value for key, value in values.items()}

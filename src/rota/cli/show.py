@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 FORMAT = click.option(
-    "-o", "--output", "style", default="table", show_default=True,
+    "-o", "--output", default="table", show_default=True,
     type=click.Choice(["table", "json", "yaml"]), help="Form of the listing.",
 )  # fmt: skip
 WIDE = 200  # characters of a table that goes into a file or a pipe

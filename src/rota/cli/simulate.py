@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.options import (
-    DEBUG,
-    FORCE,
-    OUTPUT_DIR,
-    POLICY_HELP,
-    config_values,
-    names_of,
-    run_options,
-)
+from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
 from rota.cli.progress import Bar
 from rota.cli.show import emit, table, warn
 from rota.core.errors import OptionError
@@ -53,11 +45,11 @@ SHOWN = {
     "--resume", metavar="FILE", type=click.Path(path_type=Path),
     help="Go on from a snapshot; trace and options are known from it.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.option("--json", is_flag=True, help="Print the summary as JSON.")
 @OUTPUT_DIR
 @FORCE
 @DEBUG
-def simulate(folder: Path, *, force: bool, as_json: bool, **values: Any) -> None:
+def simulate(output: Path, *, force: bool, **values: Any) -> None:
     """Run the jobs of TRACE on a simulated cluster and write what happened to a folder.
 
     \b
@@ -74,17 +66,17 @@ def simulate(folder: Path, *, force: bool, as_json: bool, **values: Any) -> None
     from rota.experiments.run import simulate as run
 
     at_s, snapshot = values.pop("snapshot_at"), values.pop("snapshot")
-    resume = values.pop("resume")
-    config = _config(resume, config_values(values))
+    resume, as_json = values.pop("resume"), values.pop("json")
+    config = _config(resume, values)
     if snapshot is not None and at_s is None:
         raise OptionError("--snapshot FILE says where: say when with --snapshot-at T")
-    with OutputFolder(folder, force=force, own=(*RUN_FILES, SNAPSHOT)) as output:
+    with OutputFolder(output, force=force, own=(*RUN_FILES, SNAPSHOT)) as folder:
         freeze = None
         if at_s is not None:
-            freeze = Freeze(at_s, snapshot or output.path / SNAPSHOT)
+            freeze = Freeze(at_s, snapshot or folder.path / SNAPSHOT)
         with Bar(config.policy) as bar:
             result = run(config, bar, freeze=freeze, resume=resume)
-        summary = write_run(result, output.path, ["rota", *sys.argv[1:]])
+        summary = write_run(result, folder.path, ["rota", *sys.argv[1:]])
     _warn(result)
     if as_json:
         emit(summary, "json")
@@ -100,14 +92,11 @@ def _config(resume: Path | None, values: dict[str, Any]) -> "RunConfig":
     ctx = click.get_current_context()
     if resume is not None:
         saved = frozen_config(resume).as_dict()
-        defaulted = {
-            key
-            for key in values
-            if ctx.get_parameter_source({"format": "format_", "round": "round_"}.get(key, key))
-            is click.core.ParameterSource.DEFAULT
+        unsaid = click.core.ParameterSource.DEFAULT
+        values = {
+            key: saved.get(key, value) if ctx.get_parameter_source(key) is unsaid else value
+            for key, value in values.items()
         }
-        values = {key: saved.get(key, values[key]) if key in defaulted else values[key]
-                  for key in values}  # fmt: skip
     for key, label in NEEDED.items():
         if values[key] is None:
             raise click.UsageError(f"Missing {label}.", ctx)

@@ -10,7 +10,7 @@ from rota.core.errors import OptionError
 from rota.core.registry import FORMATS, load, names, split
 
 _FILE = click.option(
-    "-o", "--output", "path", required=True, metavar="FILE", type=click.Path(path_type=Path),
+    "-o", "--output", required=True, metavar="FILE", type=click.Path(path_type=Path),
     help="The csv file to write.",
 )  # fmt: skip
 _FORCE = click.option("--force", is_flag=True, help="Replace the file if it is there.")
@@ -33,7 +33,7 @@ def trace() -> None:
 @_FORCE
 @DEBUG
 def generate(
-    kind: str, jobs: int, cluster: str, load: float, seed: int, path: Path, *, force: bool
+    kind: str, jobs: int, cluster: str, load: float, seed: int, output: Path, *, force: bool
 ) -> None:
     """Draw a synthetic workload of a KIND at exactly the chosen load.
 
@@ -55,21 +55,21 @@ def generate(
     if not gpus:
         raise OptionError(f"cluster {cluster!r} has no GPUs: name one that has")
     workload = draw(name, jobs=jobs, gpus=gpus, load=load, seed=seed, options=options)
-    write_workload(workload, path, force=force)
+    write_workload(workload, output, force=force)
     offered = offered_load(workload, gpus)
-    click.echo(f"{path}: {len(workload):,} jobs, load {offered:.3f} on {gpus} GPUs", err=True)
+    click.echo(f"{output}: {len(workload):,} jobs, load {offered:.3f} on {gpus} GPUs", err=True)
 
 
 @trace.command()
 @click.argument("source", metavar="TRACE")
-@click.option("--format", "format_", metavar="F", shell_complete=names_of(FORMATS),
+@click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
               help="Of TRACE; recognised by default.")  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
 @_FILE
 @_FORCE
 @DEBUG
 def convert(
-    source: str, format_: str | None, limit: int | None, path: Path, *, force: bool
+    source: str, limit: int | None, output: Path, *, force: bool, **values: str | None
 ) -> None:
     """Write the jobs of TRACE as plain csv, whatever its format is.
 
@@ -80,19 +80,19 @@ def convert(
     from rota.traces.read import read_workload
     from rota.traces.write import write_workload
 
-    workload = read_workload(source, format_, limit=limit)
-    write_workload(workload, path, force=force)
+    workload = read_workload(source, values["format"], limit=limit)
+    write_workload(workload, output, force=force)
     quality = workload.quality
     for what, counts in (("left out", quality.dropped), ("repaired", quality.repaired)):
         for why, count in counts.items():
             warn(f"{count:,} jobs {what}: {why}")
-    click.echo(f"{path}: {len(workload):,} jobs", err=True)
+    click.echo(f"{output}: {len(workload):,} jobs", err=True)
 
 
 @trace.command()
 @FORMAT
 @DEBUG
-def formats(style: str) -> None:
+def formats(output: str) -> None:
     """List the formats that can be read.
 
     \b
@@ -104,5 +104,5 @@ def formats(style: str) -> None:
             {"format": name, "description": load(FORMATS, name).description}
             for name in names(FORMATS)
         ],
-        style,
+        output,
     )

@@ -81,7 +81,8 @@ def interrupt(job: Job, now_s: float) -> None:
     if job.phase != RUNNING:
         raise _refuse(job, "stop")
     ran = now_s - job.since_s
-    job.left -= ran * job.rate
+    left = job.left - ran * job.rate
+    job.left = left if left > 0.0 else 0.0  # done already, but its end comes at the next round
     job.service += ran * job.held_gpus
     job.run_s += ran
     job.phase = WAITING
@@ -94,7 +95,7 @@ def settle(job: Job, now_s: float) -> None:
     """Integrate progress and service up to now; the job goes on at the same rate."""
     if job.phase == RUNNING and now_s > job.since_s:
         ran = now_s - job.since_s
-        job.left -= ran * job.rate
+        job.left = max(0.0, job.left - ran * job.rate)
         job.service += ran * job.held_gpus
         job.run_s += ran
         job.since_s = now_s

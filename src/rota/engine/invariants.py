@@ -107,7 +107,7 @@ class Invariants:
         self._held_gpu_s = 0.0  # integrated from what the jobs hold
         self._holding = 0.0
 
-    def after(self, engine: Engine, events: list[Event], plan: Plan | None) -> None:
+    def after(self, engine: Engine, events: list[Event], plan: Plan | None) -> None:  # noqa: ARG002
         """Raise InvariantError if something does not hold."""
         now_s = engine.view.now_s
         first = not self.batches
@@ -125,7 +125,7 @@ class Invariants:
         self._check_planned(engine, holding, now_s)
         self._check_bodies(engine, now_s)
         self._check_ledger(engine, now_s, adopt=first)
-        if plan is not None and everybody and not engine.backlog:
+        if everybody and not engine.backlog:  # else the scheduler does not know yet
             check_books(engine, now_s)
 
     # --- time -----------------------------------------------------------------------------------

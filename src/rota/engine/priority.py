@@ -289,6 +289,7 @@ class PriorityScheduler:
             "policy": self.policy.snapshot(),
             "gate": self.gate.snapshot(),
             "blame": sorted(self.packer.blame.items()),
+            "stuck": self.packer.stuck,
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
@@ -297,6 +298,7 @@ class PriorityScheduler:
         self._revision = self.policy.revision
         self.gate.restore(view, state["gate"])
         self.packer.blame = dict(state["blame"])
+        self.packer.stuck = _rank(state["stuck"])
         index = self.packer.index
         for job in view.active.values():
             on_cluster = job.phase in (RUNNING, STARTING) or job.queue == ON_CLUSTER
@@ -307,3 +309,11 @@ class PriorityScheduler:
                 if self._preemptive:
                     index.insert_running(job)
                 job.queue = ON_CLUSTER
+
+
+def _rank(saved: Sequence[Any] | None) -> tuple[Any, int] | None:
+    """(key, index) as it was before it became plain data."""
+    if saved is None:
+        return None
+    key, index = saved
+    return (tuple(key) if isinstance(key, list) else key), index

@@ -38,6 +38,7 @@ FROM: dict[int, tuple[int, ...]] = {
     Record.STOPPED: (STOPPING,),
     Record.MOVE: (STARTING, RUNNING, STOPPING),
     Record.EVICTED: (STARTING, RUNNING, STOPPING),
+    Record.LOST: (STARTING, RUNNING),
     Record.HELD: (WAITING,),
     Record.ADMITTED: (HELD,),
     Record.DONE: (RUNNING,),
@@ -82,7 +83,7 @@ class Shadow:
         self.ref = -1  # the allocation that it has been given
         self.body = -1  # the allocation that it occupies: another one while it is being moved
         self.instant = False  # stopped in this batch: it may be gone already
-        self.moves = False  # moved in this batch: the row does not tell what was lost
+        self.moves = False  # moved in this batch: it may have to wait for its new slices
         self.whole = False  # not a job of its own: it is made of tasks
 
     def advance(self, now_s: float) -> None:
@@ -168,9 +169,10 @@ class Ledger:
             )
         self.touched.add(job)
         shadow.advance(time_s)
-        if kind in (Record.STOP, Record.EVICTED):
+        if kind in (Record.STOP, Record.EVICTED, Record.LOST):
             shadow.done = max(0.0, shadow.done - value)
-            shadow.phase, shadow.instant = STOPPING, True
+            if kind != Record.LOST:
+                shadow.phase, shadow.instant = STOPPING, True
         elif kind in (Record.START, Record.MOVE):
             self._placed(shadow, time_s, ref, value, moves=kind == Record.MOVE)
         elif kind in (Record.RUN, Record.RATE):
@@ -240,8 +242,6 @@ def _agree_on_phase(shadow: Shadow, job: Job, now_s: float) -> None:
 
 def _agree_on_work(shadow: Shadow, job: Job, now_s: float, *, exact_end: bool) -> None:
     done = job.work - job.left_at(now_s)
-    if shadow.moves and -TOLERANCE <= done <= shadow.done:
-        shadow.done = done  # what a move loses is not in its row
     if job.phase == DONE and not exact_end and shadow.done > done:
         return
     if not close(shadow.done, done, now_s):

@@ -64,24 +64,18 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     window = Window.parse(config.measure) if config.measure else Window()
     rounds = parse_rounds(config.round) if config.round else None
     error = parse_estimate_error(config.estimate_error or "cv=0")
-    if (config.mtbf is None) != (config.mttr is None):
-        raise OptionError("mtbf and mttr belong together: give both, in hours")
     topology, tenants = parse_cluster(config.cluster)
     dialect = create(config.like) if config.like else None
     _refuse_conflicts(config, dialect)
     costs = make_costs(config.costs or (dialect.costs if dialect else DEFAULT_COSTS))
     rates = make_rates(config.rates or DEFAULT_RATES, topology)
-    frictionless = costs.free and rates.unit
-    scheduler, parts = _scheduler(config, dialect, topology, frictionless=frictionless)
+    free = costs.free and rates.unit
+    scheduler, parts = _scheduler(config, dialect, topology, frictionless=free)
     if workload is None:
         workload = read_workload(config.trace, config.format, limit=config.limit)
-    cluster = SimCluster(
-        topology,
-        costs,
-        rates,
-        outages=_outages(config, topology, workload),
-        finish_round_s=_finish_round_s(rounds, dialect),
-    )
+    outages = _outages(config, topology, workload)
+    finish_round_s = _finish_round_s(rounds, dialect)
+    cluster = SimCluster(topology, costs, rates, outages=outages, finish_round_s=finish_round_s)
     engine = Engine(
         cluster,
         scheduler,
@@ -91,23 +85,34 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
         belief=draw_beliefs(error, len(workload), config.seed),
         checker=Invariants() if config.check else None,
     )
-    assumptions = {
-        **parts,
+    parts |= {
         "costs": {"name": costs.name, **costs.describe()},
         "rates": {"name": rates.name, **rates.describe()},
-        "dialect": _describe_dialect(dialect),
-        "knowledge": scheduler.knowledge.describe(),
-        "rounds": _describe_rounds(rounds, dialect),
-        "seed": config.seed,
-        "estimate_error": msgspec.structs.asdict(error) if error != EstimateError() else None,
-        "failures": {"mtbf_h": config.mtbf, "mttr_h": config.mttr} if config.mtbf else None,
         "ignored": _ignored(topology, workload),
+        "dialect": _describe_dialect(dialect),
+        "rounds": _describe_rounds(rounds, dialect),
+        "estimate_error": msgspec.structs.asdict(error) if error != EstimateError() else None,
     }
-    return Run(config, workload, topology, engine, plain(assumptions), window)
+    return Run(config, workload, topology, engine, _assumptions(config, engine, parts), window)
+
+
+def _assumptions(config: RunConfig, engine: Engine, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that the numbers of a run rest on."""
+    assumptions: dict[str, Any] = plain(
+        {
+            **parts,
+            "knowledge": engine.scheduler.knowledge.describe(),
+            "seed": config.seed,
+            "failures": {"mtbf_h": config.mtbf, "mttr_h": config.mttr} if config.mtbf else None,
+        }
+    )
+    return assumptions
 
 
 def _refuse_conflicts(config: RunConfig, dialect: Dialect | None) -> None:
-    """A dialect refuses what it cannot honour."""
+    """Failures need two numbers; a dialect refuses what it cannot honour."""
+    if (config.mtbf is None) != (config.mttr is None):
+        raise OptionError("mtbf and mttr belong together: give both, in hours")
     if dialect is None:
         return
     if config.admission is not None:

@@ -8,6 +8,7 @@ wrong estimates, a random placement), not the trace.
 
 import math
 import re
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -89,17 +90,21 @@ def compare(
     else:
         outcomes = _here(plan, folder, command, told)
     rows = make_rows(outcomes)
-    curves = [
-        Curve(outcome.policy, outcome.jct_quantiles_s)
-        for outcome in outcomes
-        if outcome.seed == config.seed
-    ]
-    picture = cdf_svg(curves)
+    _write(rows, outcomes, config, folder)
+    return rows
+
+
+def _write(
+    rows: Sequence[Row], outcomes: Sequence[Outcome], config: RunConfig, folder: Path
+) -> None:
+    picture = cdf_svg(
+        [Curve(o.policy, o.jct_quantiles_s) for o in outcomes if o.seed == config.seed]
+    )
     data = {
         "trace": config.trace,
         "cluster": config.cluster,
-        "baseline": policies[0],
-        "repeat": repeat,
+        "baseline": rows[0].policy,
+        "seeds": sorted({outcome.seed for outcome in outcomes}),
         "rows": msgspec.to_builtins(rows),
         "runs": [
             {"policy": o.policy, "folder": o.folder, "seed": o.seed, "summary": o.summary}
@@ -110,7 +115,6 @@ def compare(
     (folder / PICTURE).write_text(picture, encoding="utf-8")
     page = html(rows, picture, config, outcomes[0].summary["assumptions"], _folders(outcomes))
     (folder / REPORT).write_text(page, encoding="utf-8")
-    return rows
 
 
 def own_files(folder: Path) -> list[str]:
@@ -170,13 +174,20 @@ def _here(
 def _in_processes(
     plan: list[tuple[str, RunConfig]], folder: Path, workers: int, command: Sequence[str]
 ) -> list[Outcome]:
-    with ProcessPoolExecutor(min(workers, len(plan)), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(
+        min(workers, len(plan)), mp_context=get_context("spawn"), initializer=_die_quietly
+    ) as pool:
         futures = [pool.submit(_one, run, folder / label, command) for label, run in plan]
         try:
             return [future.result() for future in futures]
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+def _die_quietly() -> None:
+    """An interruption is the parent's to report."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _one(

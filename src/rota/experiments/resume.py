@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from rota.core.errors import InputError
+from rota.core.errors import InputError, OutputError
 from rota.engine import snapshot
 from rota.engine.loop import Engine
 from rota.experiments.config import RunConfig
-from rota.experiments.inputs import InputFile, changed, find_inputs
+from rota.experiments.inputs import InputFile, changed, find_inputs, located
 
 
 class Freeze(msgspec.Struct, frozen=True):
@@ -18,15 +18,22 @@ class Freeze(msgspec.Struct, frozen=True):
     at_s: float
     path: Path
 
-    def about(self, config: RunConfig) -> dict[str, Any]:
-        """What the snapshot says of the run that it belongs to."""
+    def save(self, engine: Engine, config: RunConfig) -> None:
+        """Write it, with what it takes to know of which run it is."""
         inputs = [msgspec.structs.asdict(file) for file in find_inputs(config)]
-        return {"config": config.as_dict(), "inputs": inputs}
+        try:
+            snapshot.save(engine, self.path, {"config": config.as_dict(), "inputs": inputs})
+        except OSError as error:
+            raise OutputError(
+                f"{self.path}: the snapshot cannot be written ({error.strerror}): "
+                f"choose another place with --snapshot"
+            ) from error
 
 
 def frozen_config(path: Path) -> RunConfig:
-    """The run that a snapshot belongs to."""
-    return _about(path)[0]
+    """The run that a snapshot belongs to, its files named so that they are found from anywhere."""
+    config, inputs, _ = _about(path)
+    return located(config, inputs)
 
 
 def _about(path: Path) -> tuple[RunConfig, list[InputFile], dict[str, Any]]:
@@ -44,6 +51,7 @@ def _about(path: Path) -> tuple[RunConfig, list[InputFile], dict[str, Any]]:
 def thaw(engine: Engine, path: Path, config: RunConfig) -> None:
     """Bring a freshly built engine into the state of a snapshot of the same run."""
     saved, inputs, state = _about(path)
+    saved, config = located(saved, inputs), located(config, find_inputs(config))
     differences = [
         f"{key} is {ours!r} and was {theirs!r}"
         for key, ours in msgspec.structs.asdict(config).items()

@@ -12,7 +12,6 @@ import polars as pl
 
 from rota.core.events import INF
 from rota.core.workload import Quality, Workload
-from rota.engine import snapshot
 from rota.engine.loop import Engine
 from rota.experiments.build import Run, build
 from rota.experiments.config import RunConfig
@@ -67,7 +66,7 @@ def simulate(
         started_s = process_time()
         if freeze is not None:
             _drive(run.engine, len(run.workload), progress, freeze.at_s)
-            snapshot.save(run.engine, freeze.path, freeze.about(config))
+            freeze.save(run.engine, config)
         _drive(run.engine, len(run.workload), progress)
         run.engine.finish()
         run.engine.log.pack()

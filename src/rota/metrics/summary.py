@@ -39,13 +39,7 @@ def fold_summary(
     window: Window | None = None,
     jobs: pl.DataFrame | None = None,
 ) -> dict[str, Any]:
-    """The summary of a log.
-
-    Args:
-        log: The event log, or its history.
-        window: Restricts the summary to some of the jobs; None: all.
-        jobs: The table of `fold_jobs` if it is there already.
-    """
+    """The summary of a log, or of the jobs in a window (`jobs`: the table, if it is there already)."""
     history = read_history(log)
     table = fold_jobs(history) if jobs is None else jobs
     chosen = (window or Window()).chooses(table)

@@ -2,13 +2,13 @@
 
 The common part of the LAS family and of Gittins. Levels cut the attained service into intervals,
 each with a rank; between two levels a key is constant, and the time of the next crossing is exact.
-At equal rank running jobs come first, in the order of their start, then waiting ones in the order of
-their submission: whoever runs keeps its place until somebody of a better rank needs it.
+At equal rank running jobs come first, in the order of their start, then waiting ones in the order
+of their submission: whoever runs keeps its place until somebody of a better rank needs it.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, Job
@@ -23,33 +23,27 @@ class AttainedPolicy(PriorityPolicy[P]):
     """Subclasses fill `levels` (ascending) and `ranks` (one more: that of each interval)."""
 
     state_key = True
+    by_time: ClassVar[bool] = False
+    """Service is seconds of progress; otherwise GPU-seconds."""
 
     def __init__(self, params: P | None = None) -> None:
         super().__init__(params)
         self.levels: Sequence[float] = ()
         self.ranks: Sequence[float] = (0,)
-
-    def served(self, job: Job) -> float:
-        """What counts as service, as of `job.since_s` if it runs: GPU-seconds of progress."""
-        return job.service
-
-    def speed(self, job: Job) -> float:
-        """Service per second while it runs."""
-        return job.gpus
+        self.forgiven: dict[int, float] = {}  # job index -> service that does not count any more
 
     def interval(self, job: Job, now_s: float) -> int:
         """How many levels its service has reached."""
         levels = self.levels
-        reached = bisect_right(levels, self.served(job) + SLACK_S * self.speed(job))
-        if job.phase == RUNNING:
-            while reached < len(levels) and self._reaches_s(job, levels[reached]) <= now_s:
+        served, speed = (job.run_s, 1.0) if self.by_time else (job.service, job.gpus)
+        if self.forgiven:
+            served -= self.forgiven.get(job.index, 0.0)
+        reached = bisect_right(levels, served + SLACK_S * speed)
+        if job.phase == RUNNING and speed:
+            since_s = job.since_s  # `served` is as of then
+            while reached < len(levels) and since_s + (levels[reached] - served) / speed <= now_s:
                 reached += 1
         return reached
-
-    def _reaches_s(self, job: Job, level: float) -> float:
-        """When a running job reaches a level: the same number whenever it is asked."""
-        speed = self.speed(job)
-        return job.since_s + (level - self.served(job)) / speed if speed else INF
 
     def rank(self, job: Job, now_s: float) -> Any:
         """What counts before running and waiting do."""
@@ -61,11 +55,16 @@ class AttainedPolicy(PriorityPolicy[P]):
         return (rank, 0, job.start_s) if job.running else (rank, 1, job.submit_s)
 
     def next_change(self, job: Job, now_s: float) -> float:
-        """When a running job reaches its next level."""
+        """When a running job reaches its next level: the same number whenever it is asked."""
         if job.phase != RUNNING:
             return INF
+        served, speed = (job.run_s, 1.0) if self.by_time else (job.service, job.gpus)
         reached = self.interval(job, now_s)
-        return self._reaches_s(job, self.levels[reached]) if reached < len(self.levels) else INF
+        if reached == len(self.levels) or not speed:
+            return INF
+        if self.forgiven:
+            served -= self.forgiven.get(job.index, 0.0)
+        return job.since_s + (self.levels[reached] - served) / speed
 
 
 def check_limits(limits: Sequence[float]) -> None:

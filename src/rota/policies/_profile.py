@@ -1,7 +1,8 @@
 """How many GPUs are free from now on, by estimate: a step function of time."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from itertools import islice
 
 from rota.core.events import INF
 
@@ -26,19 +27,41 @@ class Profile:
         for time_s in self.times:
             level += changes[time_s]
             self.free.append(level)
+        # what `earliest` found so far, by GPUs: seconds and starts, both increasing
+        self._found: dict[float, tuple[list[float], list[float]]] = {}
 
     def earliest(self, gpus: float, seconds: float) -> float:
         """The first time from which so many are free for so long; inf if there is none."""
         need = gpus - EPSILON
         start_s, fits = INF, False
-        for time_s, free in zip(self.times, self.free, strict=True):
+        first = bisect_left(self.times, self._bound(gpus, seconds))
+        steps = zip(self.times, self.free, strict=True)
+        for time_s, free in islice(steps, first, None):
             if fits and time_s >= start_s + seconds:
-                return start_s
+                break
             if free < need:
                 fits = False
             elif not fits:
                 start_s, fits = time_s, True
-        return start_s if fits else INF
+        found_s = start_s if fits else INF
+        self._remember(gpus, seconds, found_s)
+        return found_s
+
+    def _bound(self, gpus: float, seconds: float) -> float:
+        """It cannot start before those that asked for no more: what is free only shrinks."""
+        bound_s = -INF
+        for other, (longs, starts) in self._found.items():
+            if other <= gpus:
+                i = bisect_right(longs, seconds)
+                if i and starts[i - 1] > bound_s:
+                    bound_s = starts[i - 1]
+        return bound_s
+
+    def _remember(self, gpus: float, seconds: float, start_s: float) -> None:
+        longs, starts = self._found.setdefault(gpus, ([], []))
+        i = bisect_left(longs, seconds)
+        last = bisect_right(starts, start_s, lo=i)  # they ask for more and were told no later time
+        longs[i:last], starts[i:last] = [seconds], [start_s]
 
     def take(self, start_s: float, end_s: float, gpus: float) -> None:
         """One more use."""

@@ -5,14 +5,14 @@ to finish within some further service d to the service that this is expected to 
 
     G(a) = max over d of  P(S - a <= d | S > a) / E[min(S - a, d) | S > a]
 
-with S the GPU-time of a job. The largest index is served first; ties go to running jobs in the order
-of their start, then to waiting ones in the order of submission. S is the empirical distribution of
-`distribution` (GPU-seconds) or, where none is given, of the jobs that have finished so far: it is
-fitted after `warmup` of them and again whenever their number has doubled; before that all indices
-are equal. The index is evaluated at about `levels` samples, evenly spread on a logarithmic scale (at
-all of them if they are fewer), and kept in between, so it changes at exact times. Quantiles would
-leave the heavy tail, where most of the service is, to one or two levels. A job with more service
-than any sample has index 0 and is served last.
+with S the GPU-time of a job. The largest index is served first; ties go to running jobs in the
+order of their start, then to waiting ones in the order of submission. S has the empirical
+distribution of `distribution` (GPU-seconds) or, where none is given, of the jobs that have finished
+so far: it is fitted after `warmup` of them and again whenever their number has doubled; before that
+all indices are equal. The index is evaluated at about `levels` samples, evenly spread on a
+logarithmic scale (at all of them if they are fewer), and kept in between, so it changes at exact
+times. Quantiles would leave the heavy tail, where most of the service is, to one or two levels. A
+job with more service than any sample has index 0 and is served last.
 
 Departs from the paper: no queues (the levels discretise), and the best d for each a instead of the
 quantum of a queue. Departs from the authors' simulator, whose index has a fixed d and divides by
@@ -25,10 +25,14 @@ from typing import Annotated, Any
 
 import msgspec
 
+from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params
 from rota.policies._attained import AttainedPolicy
+
+
+ROUNDING = 1e-9  # samples whose ratio is nearer to 1 are equal
 
 
 class GittinsParams(Params, frozen=True):
@@ -56,67 +60,78 @@ class Gittins(AttainedPolicy[GittinsParams]):
         given = self.params.distribution
         self.knowledge = Knowledge.DISTRIBUTION if given else Knowledge.HISTORY  # type: ignore[misc]  # by parameter
         self._samples: list[float] = []  # learnt, in the order of completion
-        self._fitted = 0  # how many of them the present ranks are made of
+        self._fitted = 0  # how many of them the present ranks are made of ...
+        self._fitted_s = -INF  # ... and since when
         if given:
             self._fit(given)
 
     def finished(self, job: Job, now_s: float) -> None:
-        """Learn its service; fit again when the number of samples has doubled."""
-        if self.params.distribution:
+        """Learn its service; fit again when the number of samples has doubled.
+
+        Jobs that finish at the same time are fitted together: their order means nothing.
+        """
+        if self.params.distribution or job.service <= 0:
             return
-        gpu_s = job.attained_gpu_s(now_s)
-        if gpu_s <= 0:
-            return
-        self._samples.append(gpu_s)
-        if len(self._samples) >= max(2 * self._fitted, self.params.warmup):
-            self._fitted = len(self._samples)
-            self._fit(self._samples)
+        samples = self._samples
+        samples.append(job.service)
+        if now_s == self._fitted_s or len(samples) >= max(2 * self._fitted, self.params.warmup):
+            self._fitted, self._fitted_s = len(samples), now_s
+            self._fit(samples)
             self.revision += 1
 
     def _fit(self, samples: Iterable[float]) -> None:
-        """Choose levels; neighbours of equal index are one interval."""
-        table = indices(samples)
-        smallest, largest = table[1][0], table[-1][0]
-        slots = self.params.levels / log(largest / smallest) if largest > smallest else 0.0
-        exact = len(table) - 1 <= self.params.levels
-        levels: list[float] = []
-        ranks = [-table[0][1]]
-        passed = -1
-        for service, index in table[1:]:
-            slot = int(log(service / smallest) * slots)
-            if (exact or slot > passed or not index) and -index != ranks[-1]:
-                levels.append(service)
-                ranks.append(-index)
-            passed = slot
-        self.levels, self.ranks = levels, ranks
+        """Levels and ranks from the index of the gathered samples."""
+        table = indices(gathered(samples, self.params.levels))
+        self.levels = [service for service, _ in table[1:]]
+        self.ranks = [-index for _, index in table]
 
     def snapshot(self) -> Mapping[str, Any]:
         """What was learnt."""
-        return {"samples": self._samples, "fitted": self._fitted, "revision": self.revision}
+        return {
+            "samples": self._samples,
+            "fitted": self._fitted,
+            "fitted_s": self._fitted_s,
+            "revision": self.revision,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Fit the same samples again."""
         self._samples = list(state["samples"])
-        self._fitted = state["fitted"]
+        self._fitted, self._fitted_s = state["fitted"], state["fitted_s"]
         self.revision = state["revision"]
         if self._fitted:
             self._fit(self._samples[: self._fitted])
 
 
+def gathered(samples: Iterable[float], groups: int) -> list[float]:
+    """The positive samples, ascending; if they are too many, each as the largest of its group."""
+    ordered = sorted(sample for sample in samples if sample > 0)
+    smallest, largest = ordered[0], ordered[-1]
+    width = max(log(largest / smallest) / groups, ROUNDING)
+    if len(set(ordered)) <= groups:
+        width = ROUNDING
+    out: list[float] = []
+    slot = -1
+    for sample in reversed(ordered):
+        at = int(log(largest / sample) / width)
+        out.append(out[-1] if at == slot else sample)
+        slot = at
+    return out[::-1]
+
+
 def indices(samples: Iterable[float]) -> list[tuple[float, float]]:
     """The pairs (a, G(a)) for a = 0 and every distinct positive sample, ascending.
 
-    With F(x) the number of samples up to x and H(x) the integral of n - F from 0 to x, the ratio for
-    (a, d) is the slope between the points (H, F) at a and at a + d, and it is best where a + d is a
-    sample. So G(a) is the first slope of the upper hull of the points from a on: one pass from the
-    right finds it for all a.
+    With F(x) the number of samples up to x and H(x) the integral of n - F from 0 to x, the ratio
+    for (a, d) is the slope between the points (H, F) at a and at a + d, and it is best where a + d
+    is a sample. So G(a) is the first slope of the upper hull of the points from a on: one pass from
+    the right finds it for all a.
     """
     ordered = sorted(sample for sample in samples if sample > 0)
     services, ended, spent = [0.0], [0], [0.0]
     for position, sample in enumerate(ordered, 1):
-        further = spent[-1] + (sample - services[-1]) * (len(ordered) - ended[-1])
-        if further > spent[-1]:
-            spent.append(further)
+        if sample > services[-1]:
+            spent.append(spent[-1] + (sample - services[-1]) * (len(ordered) - ended[-1]))
             services.append(sample)
             ended.append(position)
         else:

@@ -9,7 +9,6 @@ Departs from Tiresias' simulator, which puts a job that drops behind those waiti
 here it goes on running unless somebody of a better queue needs its GPUs.
 """
 
-from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.policies._attained import AttainedPolicy, check_limits
 
@@ -29,16 +28,9 @@ class Las(AttainedPolicy[LasParams]):
     name = "las"
     paper = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI 2019"
     Parameters = LasParams
+    by_time = True
 
     def __init__(self, params: LasParams | None = None) -> None:
         super().__init__(params)
         self.levels = self.params.limits
         self.ranks = range(len(self.levels) + 1)
-
-    def served(self, job: Job) -> float:
-        """Seconds of progress, whatever the number of GPUs."""
-        return job.run_s
-
-    def speed(self, job: Job) -> float:  # noqa: ARG002 - the same for all
-        """A second per second."""
-        return 1.0

@@ -34,7 +34,7 @@ KNOWLEDGE = {
 
 
 class QssfParams(Params, frozen=True):
-    """Where estimates come from, how many jobs a rolling mean remembers, whether the head blocks."""
+    """Source of estimates, jobs that a rolling mean remembers, whether the head blocks."""
 
     estimate: Literal["oracle", "user", "history"] = "oracle"
     window: Annotated[int, msgspec.Meta(ge=1)] = 50
@@ -58,7 +58,7 @@ class Qssf(PriorityPolicy[QssfParams]):
         super().__init__(params)
         self.strict = self.params.strict
         self.knowledge = KNOWLEDGE[self.params.estimate]  # type: ignore[misc]  # by parameter
-        self._means: dict[Group, tuple[int, float]] = {}  # group -> (jobs, mean duration)
+        self._seen: dict[Group, tuple[int, float]] = {}  # group -> (jobs, sum of durations)
         self._given: dict[int, float] = {}  # job index -> estimate from history
 
     def key(self, job: Job, now_s: float) -> float:  # noqa: ARG002 - constant
@@ -76,31 +76,34 @@ class Qssf(PriorityPolicy[QssfParams]):
         """The estimate that it was given when it was first asked for."""
         given = self._given.get(job.index)
         if given is None:
-            known = (self._means[group][1] for group in _groups(job) if group in self._means)
-            given = self._given[job.index] = next(known, self.params.prior_s)
+            jobs, total_s = next(
+                (self._seen[group] for group in _groups(job) if group in self._seen),
+                (1, self.params.prior_s),
+            )
+            given = self._given[job.index] = total_s / jobs
         return given
 
-    def finished(self, job: Job, now_s: float) -> None:
-        """Learn its duration: a plain mean at first, later ones count 1 / `window` each."""
+    def finished(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - durations do not age
+        """Learn its duration: a plain mean at first, later each counts 1 / `window`."""
         if self.params.estimate != "history":
             return
         self._given.pop(job.index, None)
-        duration_s = job.executed_s(now_s)
         for group in _groups(job):
-            jobs, mean_s = self._means.get(group, (0, 0.0))
-            jobs = min(jobs + 1, self.params.window)
-            self._means[group] = (jobs, mean_s + (duration_s - mean_s) / jobs)
+            jobs, total_s = self._seen.get(group, (0, 0.0))
+            if jobs == self.params.window:
+                jobs, total_s = jobs - 1, total_s - total_s / jobs
+            self._seen[group] = (jobs + 1, total_s + job.run_s)
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Means, and the estimates of jobs that are not finished."""
+        """What was learnt, and the estimates of jobs that are not finished."""
         return {
-            "means": [(group, *mean) for group, mean in self._means.items()],
+            "seen": [(group, *sums) for group, sums in self._seen.items()],
             "given": list(self._given.items()),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take means and estimates up again."""
-        self._means = {tuple(group): (jobs, mean_s) for group, jobs, mean_s in state["means"]}
+        """Take both up again."""
+        self._seen = {tuple(group): (jobs, total_s) for group, jobs, total_s in state["seen"]}
         self._given = dict(state["given"])
 
 

@@ -1,6 +1,6 @@
-"""Shortest remaining time first, preemptive: optimal mean JCT on one GPU, with an oracle's knowledge.
+"""Shortest remaining time first, preemptive, with the knowledge of an oracle.
 
-The usual lower bound in comparisons. Jobs that do not fit are skipped.
+Optimal mean JCT on one GPU; the usual bound in comparisons. Jobs that do not fit are skipped.
 """
 
 from rota.core.jobs import RUNNING, Job

@@ -30,7 +30,7 @@ from rota.policies._attained import AttainedPolicy, check_limits
 
 
 class TiresiasParams(Params, frozen=True):
-    """GPU-seconds at which a job drops a queue, and waiting per running that promotes (0: never)."""
+    """GPU-seconds at which a job drops a queue; waiting per running that promotes (0: never)."""
 
     limits: tuple[float, ...] = (3250.0, 7200.0)
     promote: float = 0.0
@@ -65,12 +65,6 @@ class Tiresias(AttainedPolicy[TiresiasParams]):
         self._promotions: dict[int, Promotion] = {}  # by job index
         self._due_s: dict[int, float] = {}  # when waiting jobs will be promoted, as announced
 
-    def served(self, job: Job) -> float:
-        """GPU-seconds since its last promotion."""
-        if self._promotions and job.index in self._promotions:
-            return job.service - self._promotions[job.index].gpu_s
-        return job.service
-
     def key(self, job: Job, now_s: float) -> tuple[Any, int, float]:
         """Queue, then running jobs by start and the others by submission or promotion."""
         if not self.ages:
@@ -84,6 +78,7 @@ class Tiresias(AttainedPolicy[TiresiasParams]):
         if self._due_s.get(job.index, INF) <= now_s:
             del self._due_s[job.index]
             last = self._promotions[job.index] = Promotion(now_s, job.service, job.run_s)
+            self.forgiven[job.index] = job.service
         return (self.rank(job, now_s), 1, job.submit_s if last is None else last.at_s)
 
     def next_change(self, job: Job, now_s: float) -> float:
@@ -101,7 +96,8 @@ class Tiresias(AttainedPolicy[TiresiasParams]):
 
     def finished(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - nothing is learnt
         """Forget its promotion."""
-        self._promotions.pop(job.index, None)
+        if self._promotions.pop(job.index, None):
+            del self.forgiven[job.index]
 
     def snapshot(self) -> Mapping[str, Any]:
         """Promotions so far, and those announced."""
@@ -114,3 +110,4 @@ class Tiresias(AttainedPolicy[TiresiasParams]):
         """Take promotions up again."""
         self._promotions = {index: Promotion(*last) for index, *last in state["promotions"]}
         self._due_s = dict(state["due"])
+        self.forgiven = {index: last.gpu_s for index, last in self._promotions.items()}

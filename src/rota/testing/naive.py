@@ -318,11 +318,11 @@ class NaiveEngine:
 
     def _carry_out(self, before: dict[int, Slices]) -> None:
         """First everybody leaves who must, then the others come, in order of their rank."""
-        for index, slices in before.items():
-            job, to = self.jobs[index], self.plan.get(index)
-            if to != slices:
-                self.note("stop" if to is None else "move", index, to or ())
-                self._stop(job, to)
+        changed = [i for i, slices in before.items() if self.plan.get(i) != slices]
+        for index in sorted(changed, key=lambda i: i in self.plan):  # stops before moves
+            to = self.plan.get(index)
+            self.note("stop" if to is None else "move", index, to or ())
+            self._stop(self.jobs[index], to)
         for index, slices in list(self.plan.items()):
             job = self.jobs[index]
             if job.phase == WAITING:
@@ -334,7 +334,8 @@ class NaiveEngine:
         if self.policy.revision != self.revision:  # all keys and levels are new
             self.revision = self.policy.revision
             self.level.clear()
+        phases = (WAITING, RUNNING) if self.policy.ages else (RUNNING,)
         for job in self.present:
-            if job.index not in self.level and job.phase in (WAITING, RUNNING):
+            if job.index not in self.level and job.phase in phases:
                 self.policy.key(job, self.now)  # asked again after every start and stop
                 self.level[job.index] = self.policy.next_change(job, self.now)

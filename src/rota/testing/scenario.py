@@ -1,6 +1,6 @@
 """Small runs as data: a scenario says everything, so that a failing one can be printed and replayed."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -8,25 +8,28 @@ import msgspec
 
 from rota.core.admission import Admission
 from rota.core.allocation import Allocation
-from rota.core.events import INF, NODE_DOWN, NODE_UP, Record
+from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.jobs import RUNNING, Behaviour, Job, JobSpec, Request
 from rota.core.policy import Policy, PriorityPolicy
-from rota.core.ports import TransitionCost
+from rota.core.ports import Cluster, TransitionCost
+from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.view import View
 from rota.core.workload import Workload
 from rota.engine.compose import compose
 from rota.engine.invariants import Invariants
-from rota.engine.log import WIDTH, Log
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.placement.base import Placement
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
 from rota.sim.cluster import SimCluster
-from rota.testing.naive import POOL, Entry, NaiveEngine
+from rota.testing.logs import difference, entries
+from rota.testing.naive import Entry, NaiveEngine
 
 PLACEMENTS = {"count": count, "consolidate": consolidate}
+SIZES = (1, 1, 2, 3, 4, 6, 8)
+RARELY, OFTEN = 0.1, 0.6
 
 
 class Fixed(msgspec.Struct, frozen=True):
@@ -105,6 +108,27 @@ class Outage(msgspec.Struct, frozen=True):
     up: bool
 
 
+def wire(
+    policy: Policy[Any],
+    cluster: Cluster,
+    workload: Workload,
+    *,
+    placement: Placement | None = None,
+    tenants: TenantTree | None = None,
+    check: bool = True,
+) -> Engine:
+    """An engine of these parts; jobs are kept together on nodes unless a placement is given."""
+    scheduler = compose(
+        policy,
+        placement or consolidate(cluster.topology),
+        EverybodyEnters(),
+        frictionless=cluster.frictionless,
+    )
+    source = WorkloadSource(workload)
+    checker = Invariants() if check else None
+    return Engine(cluster, scheduler, source, tenants=tenants, checker=checker)
+
+
 class Scenario(msgspec.Struct, frozen=True):
     """Jobs, a cluster of GPUs of one type, a placement, costs and outages."""
 
@@ -139,12 +163,8 @@ class Scenario(msgspec.Struct, frozen=True):
             (o.at_s, NODE_UP if o.up else NODE_DOWN, topology.nodes[o.node]) for o in self.outages
         ]
         cluster = SimCluster(topology, self.costs, Solo(), outages=outages)
-        make = placement or PLACEMENTS[self.placement]
-        scheduler = compose(
-            policy, make(topology), EverybodyEnters(), frictionless=cluster.frictionless
-        )
-        source = WorkloadSource(workload or self.workload())
-        return Engine(cluster, scheduler, source, checker=Invariants() if check else None)
+        place = (placement or PLACEMENTS[self.placement])(topology)
+        return wire(policy, cluster, workload or self.workload(), placement=place, check=check)
 
     def run(self, policy: Policy[Any], *, check: bool = True) -> Engine:
         """Run to the end."""
@@ -159,6 +179,11 @@ class Scenario(msgspec.Struct, frozen=True):
             policy, self.workload(), self.nodes, self.costs, pooled=self.placement == "count",
             outages=[(o.at_s, o.node, o.up) for o in self.outages],
         ).run()  # fmt: skip
+
+    def mismatch(self, make: Callable[[], PriorityPolicy[Any]]) -> str:
+        """Where the real engine departs from the reference; empty if nowhere."""
+        engine = self.run(make())
+        return difference(entries(engine.log, engine.cluster.topology), self.naive(make()))
 
     def smaller(self) -> Iterator["Scenario"]:
         """Simpler variants of a failing scenario, simplest first."""
@@ -193,67 +218,58 @@ def _lower(value: float, least: float) -> list[Any]:
     return sorted({type(value)(v) for v in steps if least <= v < value})
 
 
-KINDS = {
-    int(kind): kind.name.lower()
-    for kind in (
-        Record.START, Record.RUN, Record.STOP, Record.STOPPED, Record.DONE, Record.FAILED,
-        Record.REJECTED, Record.EVICTED, Record.MOVE, Record.NODE_DOWN, Record.NODE_UP,
-    )
-}  # fmt: skip
+def random_scenario(
+    rng: Random,
+    *,
+    placement: str = "",
+    unit_s: int = 1,
+    sizes: Sequence[int] = SIZES,
+    costs: bool = True,
+    outages: bool = True,
+    lossy: bool = True,
+) -> Scenario:
+    """A tiny cluster with a workload full of ties; all times are multiples of `unit_s`.
 
-
-def entries(log: Log, topology: Topology) -> list[Entry]:
-    """The rows of a log that say what happened to jobs and nodes, in the form of the naive engine."""
-    position = {node.id: i for i, node in enumerate(topology.nodes)}
-    rows = [*log._packed, *log.rows]  # noqa: SLF001 - the kit looks inside
-    slices: dict[int, list[tuple[int, float]]] = {}
-    found: list[Entry] = []
-    for i in range(0, len(rows), WIDTH):
-        time_s, kind, job, ref, other, value = rows[i : i + WIDTH]
-        if kind == Record.ALLOCATION:
-            slices.setdefault(int(ref), []).append((position.get(int(other), POOL), value))
-        elif kind in KINDS:
-            what = KINDS[int(kind)]
-            number = position[int(ref)] if what.startswith("node") else int(job)
-            where = tuple(slices[int(ref)]) if what in ("start", "move") else ()
-            found.append((time_s, what, number, where))
-    return found
-
-
-def random_scenario(rng: Random, *, placement: str = "", costs: bool = True) -> Scenario:
-    """A tiny cluster with a workload full of ties."""
-    size = rng.choice((1, 2, 2, 3, 4, 4))
-    nodes = (size,) * rng.randint(1, 4)
+    `lossy=False` leaves out costs that lose work: with them a policy may thrash for ever.
+    """
+    nodes = (rng.choice((1, 2, 2, 3, 4, 4)),) * rng.randint(1, 4)
     horizon = rng.choice((4, 12, 40))
-    gpus = sum(nodes)
-    sizes = [g for g in (1, 1, 2, 3, 4, 6, 8) if g <= gpus] + (
-        [gpus + 1] if rng.random() < 0.1 else []
-    )
+    asked = [g for g in sizes if g <= sum(nodes)]
+    if rng.random() < RARELY:
+        asked.append(sum(nodes) + 1)
     jobs = tuple(
-        Item(rng.randint(0, horizon), rng.choice(sizes), rng.randint(1, rng.choice((3, 10, 30))))
+        Item(
+            rng.randint(0, horizon) * unit_s,
+            rng.choice(asked),
+            rng.randint(1, rng.choice((3, 10, 30))) * unit_s,
+        )
         for _ in range(rng.randint(1, 14))
     )
     return Scenario(
-        jobs, nodes, placement or rng.choice(tuple(PLACEMENTS)),
-        _random_costs(rng) if costs and rng.random() < 0.6 else Fixed(),
-        _random_outages(rng, len(nodes), horizon) if rng.random() < 0.5 else (),
-    )  # fmt: skip
+        jobs,
+        nodes,
+        placement or rng.choice(tuple(PLACEMENTS)),
+        _random_costs(rng, unit_s, lossy=lossy) if costs and rng.random() < OFTEN else Fixed(),
+        _random_outages(rng, len(nodes), horizon, unit_s) if outages and rng.random() < OFTEN else (),
+    )
 
 
-def _random_costs(rng: Random) -> Fixed:
-    return Fixed(
-        start_s=rng.choice((0, 1, 2, 5)), lost=rng.choice((0, 0, 1, 3)), crash=rng.choice((0, 2, 100)),
-        stop_s=rng.choice((0, 0, 1, 4)),
-    )  # fmt: skip
+def _random_costs(rng: Random, unit_s: int, *, lossy: bool) -> Fixed:
+    start_s, stop_s = rng.choice((0, 1, 2, 5)), rng.choice((0, 0, 1, 4))
+    lost, crash = rng.choice((0, 0, 1, 3)), rng.choice((0, 2, 100))
+    if not lossy:
+        lost = crash = 0
+    return Fixed(start_s * unit_s, stop_s * unit_s, lost * unit_s, crash * unit_s)
 
 
-def _random_outages(rng: Random, nodes: int, horizon: int) -> tuple[Outage, ...]:
+def _random_outages(rng: Random, nodes: int, horizon: int, unit_s: int) -> tuple[Outage, ...]:
+    """They may overlap; in the end every node is up."""
     outages = []
     for _ in range(rng.randint(1, 3)):
         node, at_s = rng.randrange(nodes), rng.randint(0, 2 * horizon)
         outages += [
-            Outage(at_s, node, up=False),
-            Outage(at_s + rng.randint(1, 10), node, up=True),
+            Outage(at_s * unit_s, node, up=False),
+            Outage((at_s + rng.randint(1, 10)) * unit_s, node, up=True),
         ]
-    last = max(o.at_s for o in outages) + 1
-    return (*outages, *(Outage(last, node, up=True) for node in range(nodes)))
+    last_s = max(outage.at_s for outage in outages) + unit_s
+    return (*outages, *(Outage(last_s, node, up=True) for node in range(nodes)))

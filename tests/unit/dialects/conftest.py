@@ -48,7 +48,9 @@ def workload(rows):
     )
 
 
-def engine_for(dialect, policy, cluster, rows, *, placement=None, costs=None, outages=()):
+def engine_for(
+    dialect, policy, cluster, rows, *, placement=None, costs=None, outages=(), checker=None
+):
     topology = cluster if isinstance(cluster, Topology) else Topology.uniform(*cluster)
     scheduler = dialect.build(policy, placement, topology, seed=0)
     scheduler.trusted = False  # let the engine check every plan
@@ -64,13 +66,13 @@ def engine_for(dialect, policy, cluster, rows, *, placement=None, costs=None, ou
         scheduler,
         WorkloadSource(jobs),
         wake=dialect.wake,
-        checker=Invariants(),
+        checker=checker,
     )
 
 
 def simulate(dialect, policy, cluster, rows, **options):
     """Return (end or None, preemptions, state) of every job, in the order of the rows."""
-    engine = engine_for(dialect, policy, cluster, rows, **options)
+    engine = engine_for(dialect, policy, cluster, rows, checker=Invariants(), **options)
     engine.run()
     return outcome(engine)
 

@@ -35,8 +35,9 @@ def test_every_node_goes_down_and_up_in_turn():
 
 def test_times_are_exponential_with_the_means_that_were_asked_for():
     down_s, up_s = [], []
-    for node in {node.name for _, _, node in outages()}:
-        times = [time_s for time_s, _, other in outages() if other.name == node]
+    found = outages()
+    for node in {node.name for _, _, node in found}:
+        times = [time_s for time_s, _, other in found if other.name == node]
         gaps = np.diff([0.0, *times])
         up_s += gaps[0::2].tolist()
         down_s += gaps[1::2].tolist()

@@ -1,9 +1,10 @@
 """Admission by quota: what a tenant's jobs ask for together stays within what it may use.
 
-A job enters when for its tenant and every ancestor the GPUs asked by the jobs inside, and by itself,
-are within the bound: the declared `limit`, or else the declared `quota`, or else (for the job's own
-tenant only) `default`. Others are held in the order of their submission, and no job passes a held
-one of the same tenant; tenants do not wait for each other, except for room under a common ancestor.
+A job enters when for its tenant and every ancestor the GPUs asked by the jobs inside, and by
+itself, are within the bound: the declared `limit`, or else the declared `quota`, or else (for the
+job's own tenant only) `default`. Others are held in the order of their submission, and no job
+passes a held one of the same tenant; tenants do not wait for each other, except for room under a
+common ancestor.
 
 Demand counts from the entry into the queue to the end of a job, so nobody is ever preempted to
 enforce a quota, and what a tenant does not use stays idle unless its `limit` lets others borrow.
