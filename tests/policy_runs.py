@@ -19,6 +19,7 @@ from rota.sim.cluster import SimCluster
 from rota.testing.scenario import Fixed, Solo
 
 PLACEMENTS = {"count": count, "consolidate": consolidate}
+EVERYTHING = Knowledge(127)
 BEGIN = {"start"}
 END = {"stop", "done", "failed", "evicted", "cancelled"}
 
@@ -28,10 +29,12 @@ def job(name, submit_s, gpus, work, **spec):
     return JobSpec(name, submit_s, Request.of(gpus), **spec), Behaviour(work)
 
 
-def bare(index=0, *, gpus=1, work=100.0, known=Knowledge(127), **spec):
+def bare(index=0, *, gpus=1, work=100.0, known=EVERYTHING, **spec):
     """Return a job outside any engine, for questions to a policy."""
     fields = {"submit_s": 0.0, "request": Request.of(gpus), **spec}
-    made = Job(JobSpec(f"bare{index}", **fields), Behaviour(work), index, Shape(0, fields["request"]))
+    made = Job(
+        JobSpec(f"bare{index}", **fields), Behaviour(work), index, Shape(0, fields["request"])
+    )
     made.known = int(known)
     return made
 

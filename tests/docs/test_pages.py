@@ -24,7 +24,8 @@ from shared_data import CHECKOUT, shared
 
 DOCS = CHECKOUT / "docs"
 STEP = re.compile(
-    r"^(?P<indent> *)% (?P<what>run fails|run|output|file|setup|example|shared)(?: +(?P<arg>[^\n]+))?\n"
+    r"^(?P<indent> *)% (?P<what>run fails|run|output|file|setup|example|shared)"
+    r"(?: +(?P<arg>[^\n]+))?\n"
     r"(?:(?P=indent)(?P<fence>```+)\w*\n(?P<body>.*?)^(?P=indent)(?P=fence)$)?",
     re.MULTILINE | re.DOTALL,
 )
@@ -72,6 +73,7 @@ PAGES = sorted(page for page in DOCS.rglob("*.md") if steps(page))
 def test_the_commands_of_a_page_do_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # as if packages there were installed
     for key in [key for key in os.environ if key.startswith("ROTA_")]:
         monkeypatch.delenv(key)
     printed = ""

@@ -17,6 +17,15 @@ COSTS = "rota.costs"
 RATES = "rota.rates"
 DIALECTS = "rota.dialects"
 FORMATS = "rota.formats"
+SINGULAR = {
+    POLICIES: "policy",
+    PLACEMENTS: "placement",
+    ADMISSIONS: "admission",
+    COSTS: "cost model",
+    RATES: "rate model",
+    DIALECTS: "dialect",
+    FORMATS: "format",
+}
 
 
 @cache
@@ -33,7 +42,7 @@ def load(group: str, name: str) -> Any:
     """The registered object."""
     entries = _entries(group)
     if name not in entries:
-        raise OptionError(unknown(group.split(".")[1].rstrip("s"), name, list(entries)))
+        raise OptionError(unknown(SINGULAR.get(group, group), name, list(entries)))
     return entries[name].load()
 
 

@@ -1,6 +1,6 @@
 """The picture of the cluster that a policy decides on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rota.core.errors import KnowledgeError
@@ -44,6 +44,10 @@ class Draft(Protocol):
         """`place` all in this order; `strict`: stop at the first that does not fit."""
         ...
 
+    def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Those that may still be placed: skips what cannot fit any more, ends when all is full."""
+        ...
+
     def place_at(self, job: Job, allocation: "Allocation") -> None:
         """Run it exactly there."""
         ...
@@ -81,7 +85,7 @@ class View:
     """Read-only. Rows are the live jobs; NumPy columns are built on demand, once per decision."""
 
     __slots__ = (
-        "_columns", "active", "draft_maker", "finished", "knowledge", "now_s", "tenants",
+        "_columns", "active", "books", "draft_maker", "finished", "knowledge", "now_s", "tenants",
         "topology", "up_gpus", "version",
     )  # fmt: skip
 
@@ -94,6 +98,7 @@ class View:
         self.active: dict[int, Job] = {}
         self.knowledge = Knowledge.NOTHING
         self.draft_maker: DraftMaker | None = None
+        self.books: tuple[Mapping[int, Job], Mapping[int, Job]] | None = None  # who waits, who runs
         self.finished: list[Job] = []  # for the engine; policies read `history`
         self._columns: Columns | None = None
 
@@ -104,12 +109,16 @@ class View:
 
     @property
     def waiting(self) -> list[Job]:
-        """Jobs in the queue."""
+        """Jobs in the queue, in order of arrival."""
+        if self.books is not None:
+            return list(self.books[0].values())
         return [job for job in self.active.values() if job.phase == WAITING]
 
     @property
     def running(self) -> list[Job]:
-        """Jobs that hold resources."""
+        """Jobs that hold resources, in order of arrival."""
+        if self.books is not None:
+            return sorted(self.books[1].values(), key=arrival)
         return [job for job in self.active.values() if job.phase in (RUNNING, STARTING)]
 
     @property
@@ -144,6 +153,11 @@ class View:
     def delta(self) -> Plan:
         """An empty plan of changes, for schedulers that say only what changes."""
         return Plan(self.version)
+
+
+def arrival(job: Job) -> tuple[float, int]:
+    """Order of arrival."""
+    return (job.submit_s, job.index)
 
 
 class Columns:

@@ -25,6 +25,14 @@ class Shapes:
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, float], Shape] = {}
+        self._gpus_only: bool | None = None
+
+    def gpus_only(self, placement: Placement) -> bool:
+        """The cluster has nothing to offer to a job without GPUs."""
+        if self._gpus_only is None:
+            nodes = placement.topology.nodes
+            self._gpus_only = not any(node.cpus or node.mem_gib for node in nodes)
+        return self._gpus_only
 
     def resized(self, shape: Shape, gpus: float) -> Shape:
         """The same request with another number of GPUs; CPUs and memory in proportion."""
@@ -66,6 +74,7 @@ class PlacementDraft:
         self._failed: dict[int, None] = {}  # shapes, in the order in which they failed
         self._latest: Placed | None = None
         self._room = view.up_gpus  # GPUs that nobody placed so far needs
+        self._gpus_only = shapes.gpus_only(placement)
         self._wake_s = INF
         self.plan = Plan(view.version)
 
@@ -140,6 +149,16 @@ class PlacementDraft:
                 return
             elif (job.shape.number in failed or not self.place(job)) and strict:
                 return  # not one condition with the above: `place` must not be called there
+
+    def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Those whose request has not failed yet, while there is anything left to give."""
+        failed = self._failed
+        for job in jobs:
+            if self._room <= 0 and job.gpus:
+                if self._gpus_only:
+                    return
+            elif job.shape.number not in failed:
+                yield job
 
     def place_at(self, job: Job, allocation: Allocation) -> None:
         """Only for policies that place everything themselves."""
@@ -290,6 +309,10 @@ class ExplicitDraft:
     def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:  # noqa: ARG002
         """An explicit policy says where."""
         raise PolicyError(f"an explicit policy says where: use `place_at` for {list(jobs)[:1]}")
+
+    def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """All: an explicit policy keeps its own books."""
+        return iter(jobs)
 
     def place_at(self, job: Job, allocation: Allocation) -> None:
         """Run it exactly there."""

@@ -208,8 +208,12 @@ class Executor:
         if self.deferred:
             waiting, self.deferred = self.deferred, []
             for job in waiting:
-                if self._launch(job, now_s) <= now_s:
+                since_s = self._launch(job, now_s)
+                if since_s <= now_s:
                     self._begins(job, now_s)
+                elif job not in self.deferred:
+                    number = self.log.allocation(now_s, job.allocation)
+                    self.log.row(now_s, R_START, job.index, number, 1, since_s)
 
     def _begins(self, job: Job, now_s: float) -> None:
         self.log.row(now_s, Record.RUN, job.index, -1, -1, job.rate)

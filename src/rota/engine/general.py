@@ -6,12 +6,12 @@ from typing import Any
 from rota.core import events as ev
 from rota.core.admission import Admission
 from rota.core.errors import PolicyError
-from rota.core.events import Event
+from rota.core.events import INF, Event
 from rota.core.jobs import HELD, RUNNING, STARTING, STOPPING, WAITING, Job, Shape
 from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
-from rota.core.view import View
+from rota.core.view import View, arrival
 from rota.engine.draft import ExplicitDraft, PlacementDraft, Shapes
 from rota.engine.intake import Gate, refinement
 from rota.placement.base import Placement
@@ -38,6 +38,9 @@ class GeneralScheduler:
         self.gate = Gate(admission, placement)
         self.running: dict[int, Job] = {}
         self._stopping: dict[int, Job] = {}
+        self._queue: dict[int, Job] = {}  # who waits, in order of arrival once `_sorted`
+        self._sorted = True
+        self._last: tuple[float, int] = (-INF, -1)
         self._waiting: dict[int, int] = {}  # shape -> how many wait
         self._shape_of: dict[int, Shape] = {}
         self._blame: dict[int, int] = {}
@@ -74,6 +77,15 @@ class GeneralScheduler:
         number = job.shape.number
         self._waiting[number] = self._waiting.get(number, 0) + sign
         self._shape_of[number] = job.shape
+        if sign < 0:
+            del self._queue[job.index]
+            return
+        self._queue[job.index] = job
+        rank = (job.submit_s, job.index)
+        if rank < self._last:
+            self._sorted = False
+        else:
+            self._last = rank
 
     def _ended(self, kind: int, job: Job) -> None:
         if job in self.gate.held:
@@ -83,7 +95,7 @@ class GeneralScheduler:
         if self.running.pop(job.index, None) is not None:
             if self.trusted:
                 self.placement.give(job, job.allocation)
-        elif kind == ev.JOB_CANCELLED:
+        elif job.index in self._queue:
             self._waits(job, -1)
         if kind != ev.JOB_EVICTED:
             self.gate.leave(job)
@@ -104,6 +116,10 @@ class GeneralScheduler:
         for job in gate_plan.admits:  # the engine admits them before it starts anything
             job.phase = WAITING
         view.draft_maker = self._draft
+        if not self._sorted:
+            self._queue = {job.index: job for job in sorted(self._queue.values(), key=arrival)}
+            self._sorted = True
+        view.books = (self._queue, self.running)
         try:
             draft = self.policy.decide(view)
         finally:
@@ -119,7 +135,7 @@ class GeneralScheduler:
 
     def _dependants(self, everyone: Mapping[int, Job]) -> list[int]:
         """Jobs that wait for another job have not been announced yet."""
-        known = len(self.running) + len(self._stopping) + sum(self._waiting.values())
+        known = len(self.running) + len(self._stopping) + len(self._queue)
         if known + len(self.gate.held) >= len(everyone):
             return []
         return [index for index, job in everyone.items() if job.phase == HELD]

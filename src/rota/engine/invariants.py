@@ -246,11 +246,10 @@ class Invariants:
 
 def _adopt(shadow: Shadow, job: Job, now_s: float) -> None:
     """Begin with a run that was resumed: its past is taken as it is."""
-    if shadow.at_s < now_s and shadow.phase == job.phase:
-        shadow.at_s = now_s
-        shadow.useful = job.attained_gpu_s(now_s)
-        shadow.done = job.work - job.left_at(now_s)
-        shadow.rate = job.rate if job.phase == RUNNING else shadow.rate
+    shadow.at_s = now_s
+    shadow.useful = job.attained_gpu_s(now_s)
+    shadow.done = job.work - job.left_at(now_s)
+    shadow.rate = job.rate if job.phase == RUNNING else shadow.rate
 
 
 def _check_place(engine: Engine, job: Job, now_s: float) -> None:

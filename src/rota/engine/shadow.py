@@ -68,8 +68,8 @@ class Shadow:
     """One job. `phase` has the values of `core.jobs.Phase`."""
 
     __slots__ = (
-        "at_s", "body", "done", "gpus", "instant", "moves", "overhead", "phase", "rate", "ref", "useful",
-        "whole",
+        "at_s", "body", "done", "gpus", "instant", "late", "moves", "overhead", "phase", "rate", "ref",
+        "useful", "whole",
     )  # fmt: skip
 
     def __init__(self, now_s: float) -> None:
@@ -84,6 +84,7 @@ class Shadow:
         self.body = -1  # the allocation that it occupies: another one while it is being moved
         self.instant = False  # stopped in this batch: it may be gone already
         self.moves = False  # moved in this batch: it may have to wait for its new slices
+        self.late = False  # started, but its slices are not left yet: a second row tells when they are
         self.whole = False  # not a job of its own: it is made of tasks
 
     def advance(self, now_s: float) -> None:
@@ -106,6 +107,7 @@ class Ledger:
         self.touched: set[int] = set()
         self.settled_gpu_s = 0.0  # of jobs that are over
         self._read = 0
+        self._past = False  # rows of many batches at once: who has stopped in between is not known
         self._time_s = 0.0
         self._sizes: dict[int, float] = {}  # allocation -> GPUs
         self._slices: dict[int, list[tuple[int, float]]] = {}
@@ -122,7 +124,8 @@ class Ledger:
         return total
 
     def read(self, log: Log, now_s: float) -> None:
-        """Take in the rows that are new."""
+        """Take in the rows that are new; at first they may be the past of a resumed run."""
+        self._past = not self._read
         self.touched.clear()
         rows = rows_from(log, self._read)
         self._read += len(rows)
@@ -160,15 +163,19 @@ class Ledger:
             raise InvariantError(
                 f"log: {name} of job {job} at {time_s:g} s, which was never submitted"
             )
-        if shadow.instant and kind == Record.START and shadow.at_s == time_s:
-            shadow.phase = WAITING  # a restart, or a stop that took no time
+        moment_s = shadow.at_s
+        shadow.advance(time_s)
+        if kind == Record.START and (
+            (shadow.late and shadow.ref == ref and shadow.phase == STARTING)
+            or (shadow.instant and (moment_s == time_s or self._past))
+        ):
+            shadow.phase = WAITING  # its slices are free now; or a restart, or a quick stop
         if shadow.phase not in FROM[kind] and not (shadow.whole and kind in ENDINGS):
             raise InvariantError(
                 f"log: {name} of job {job} at {time_s:g} s, but it was "
                 f"{Phase(shadow.phase).name.lower()}"
             )
         self.touched.add(job)
-        shadow.advance(time_s)
         if kind in (Record.STOP, Record.EVICTED, Record.LOST):
             shadow.done = max(0.0, shadow.done - value)
             if kind != Record.LOST:
@@ -194,6 +201,7 @@ class Ledger:
                 f"log: a start at {time_s:g} s makes progress from {since_s:g} s on"
             )
         shadow.ref = ref
+        shadow.late = since_s == INF
         shadow.moves |= moves
         if moves and since_s == INF:
             shadow.phase, shadow.instant = STOPPING, True  # or a start that must wait
@@ -242,8 +250,10 @@ def _agree_on_phase(shadow: Shadow, job: Job, now_s: float) -> None:
 
 def _agree_on_work(shadow: Shadow, job: Job, now_s: float, *, exact_end: bool) -> None:
     done = job.work - job.left_at(now_s)
-    if job.phase == DONE and not exact_end and shadow.done > done:
-        return
+    if not exact_end and shadow.done > job.work:  # done already, but its end comes with the round
+        if job.phase in (RUNNING, DONE):
+            return
+        shadow.done = job.work
     if not close(shadow.done, done, now_s):
         raise InvariantError(
             f"job {job.id} at {now_s:g} s: {done:g} of its work ({job.work:g}) is done, but from the "

@@ -39,7 +39,7 @@ def fold_summary(
     window: Window | None = None,
     jobs: pl.DataFrame | None = None,
 ) -> dict[str, Any]:
-    """The summary of a log, or of the jobs in a window (`jobs`: the table, if it is there already)."""
+    """The summary of a log, or of some of its jobs (`jobs`: their table if it is there already)."""
     history = read_history(log)
     table = fold_jobs(history) if jobs is None else jobs
     chosen = (window or Window()).chooses(table)

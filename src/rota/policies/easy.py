@@ -73,7 +73,7 @@ class Easy(DecidePolicy[EasyParams]):
     ) -> None:
         reserved_s = self.reservation[1] if self.reservation is not None else INF
         delaying: set[int] = set()  # shapes that would delay the head as things are
-        for job in others:
+        for job in plan.candidates(others):
             end_s = now_s + needed_s(job, self.params.default_estimate_s)
             if end_s > reserved_s and job.shape.number in delaying:
                 continue

@@ -6,13 +6,15 @@ to finish within some further service d to the service that this is expected to 
     G(a) = max over d of  P(S - a <= d | S > a) / E[min(S - a, d) | S > a]
 
 with S the GPU-time of a job. The largest index is served first; ties go to running jobs in the
-order of their start, then to waiting ones in the order of submission. S has the empirical
-distribution of `distribution` (GPU-seconds) or, where none is given, of the jobs that have finished
-so far: it is fitted after `warmup` of them and again whenever their number has doubled; before that
-all indices are equal. The index is evaluated at about `levels` samples, evenly spread on a
-logarithmic scale (at all of them if they are fewer), and kept in between, so it changes at exact
-times. Quantiles would leave the heavy tail, where most of the service is, to one or two levels. A
-job with more service than any sample has index 0 and is served last.
+order of their start, then to waiting ones in the order of submission.
+
+S has the empirical distribution of `distribution` (GPU-seconds) or, where none is given, of the jobs
+that have finished so far: it is fitted after `warmup` of them and again whenever their number has
+doubled; before that all indices are equal. More than `levels` different samples are gathered in so
+many groups, evenly on a logarithmic scale, each counted as its largest member: the index of a raw
+sample is mostly noise. The index is evaluated at 0 and at every level that is left, and kept in
+between, so it changes at exact times. A job with more service than any sample has index 0 and is
+served last.
 
 Departs from the paper: no queues (the levels discretise), and the best d for each a instead of the
 quantum of a queue. Departs from the authors' simulator, whose index has a fixed d and divides by
@@ -20,7 +22,7 @@ absolute sizes instead of by what remains.
 """
 
 from collections.abc import Iterable, Mapping
-from math import log
+from math import inf, log
 from typing import Annotated, Any
 
 import msgspec
@@ -36,10 +38,10 @@ ROUNDING = 1e-9  # samples whose ratio is nearer to 1 are equal
 
 
 class GittinsParams(Params, frozen=True):
-    """Service of earlier jobs (empty: learn it), levels, and finished jobs before the first fit."""
+    """Service of earlier jobs (empty: learn it), levels, finished jobs before the first fit."""
 
     distribution: tuple[float, ...] = ()
-    levels: Annotated[int, msgspec.Meta(ge=1)] = 20
+    levels: Annotated[int, msgspec.Meta(ge=1)] = 10
     warmup: Annotated[int, msgspec.Meta(ge=1)] = 10
 
     def __post_init__(self) -> None:
@@ -106,16 +108,16 @@ class Gittins(AttainedPolicy[GittinsParams]):
 def gathered(samples: Iterable[float], groups: int) -> list[float]:
     """The positive samples, ascending; if they are too many, each as the largest of its group."""
     ordered = sorted(sample for sample in samples if sample > 0)
-    smallest, largest = ordered[0], ordered[-1]
-    width = max(log(largest / smallest) / groups, ROUNDING)
-    if len(set(ordered)) <= groups:
-        width = ROUNDING
+    largest = ordered[-1]
+    width, last = ROUNDING, inf
+    if len(set(ordered)) > groups:
+        width, last = max(log(largest / ordered[0]) / groups, ROUNDING), groups - 1
     out: list[float] = []
-    slot = -1
+    group = -1.0
     for sample in reversed(ordered):
-        at = int(log(largest / sample) / width)
-        out.append(out[-1] if at == slot else sample)
-        slot = at
+        mine = min(log(largest / sample) // width, last)
+        out.append(out[-1] if mine == group else sample)
+        group = mine
     return out[::-1]
 
 
@@ -130,8 +132,9 @@ def indices(samples: Iterable[float]) -> list[tuple[float, float]]:
     ordered = sorted(sample for sample in samples if sample > 0)
     services, ended, spent = [0.0], [0], [0.0]
     for position, sample in enumerate(ordered, 1):
-        if sample > services[-1]:
-            spent.append(spent[-1] + (sample - services[-1]) * (len(ordered) - ended[-1]))
+        further = spent[-1] + (sample - services[-1]) * (len(ordered) - ended[-1])
+        if further > spent[-1]:
+            spent.append(further)
             services.append(sample)
             ended.append(position)
         else:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rota.core.events import Record
+from rota.core.events import INF, Record
 from rota.core.topology import Topology
 from rota.engine.log import WIDTH, Log
 from rota.engine.shadow import rows_from
@@ -27,6 +27,7 @@ def entries(log: Log, topology: Topology) -> list[Entry]:
     position = {node.id: i for i, node in enumerate(topology.nodes)}
     rows = rows_from(log, 0)
     slices: dict[int, list[tuple[int, float]]] = {}
+    late: dict[int, int] = {}  # jobs whose slices are not left yet: a second start tells when they are
     found: list[Entry] = []
     for i in range(0, len(rows), WIDTH):
         time_s, kind, job, ref, other, value = rows[i : i + WIDTH]
@@ -35,6 +36,13 @@ def entries(log: Log, topology: Topology) -> list[Entry]:
         elif kind in KINDS:
             what = KINDS[int(kind)]
             number = position[int(ref)] if what.startswith("node") else int(job)
+            repeated = what == "start" and late.pop(number, -1) == ref
+            if what in ("start", "move") and value == INF:
+                late[number] = int(ref)
+            elif not what.startswith("node"):
+                late.pop(number, None)
+            if repeated:
+                continue
             where = tuple(slices[int(ref)]) if what in ("start", "move") else ()
             found.append((time_s, what, number, where))
     return found

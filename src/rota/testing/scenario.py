@@ -180,6 +180,26 @@ class Scenario(msgspec.Struct, frozen=True):
             outages=[(o.at_s, o.node, o.up) for o in self.outages],
         ).run()  # fmt: skip
 
+    def scaled(self, factor: float) -> "Scenario":
+        """The same with all times multiplied."""
+        change = msgspec.structs.replace
+        costs = self.costs
+        return change(
+            self,
+            jobs=tuple(
+                change(
+                    job, submit_s=job.submit_s * factor, work=job.work * factor,
+                    fails_at=job.fails_at * factor,
+                )
+                for job in self.jobs
+            ),
+            costs=Fixed(
+                costs.start_s * factor, costs.stop_s * factor, costs.lost * factor,
+                costs.crash * factor,
+            ),
+            outages=tuple(change(o, at_s=o.at_s * factor) for o in self.outages),
+        )  # fmt: skip
+
     def mismatch(self, make: Callable[[], PriorityPolicy[Any]]) -> str:
         """Where the real engine departs from the reference; empty if nowhere."""
         engine = self.run(make())

@@ -1,6 +1,7 @@
 import msgspec
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from decisions import ends, estimated_jobs, job, run, starts
 from rota.core.events import INF, NODE_DOWN, NODE_UP
@@ -46,6 +47,27 @@ def test_a_profile_finds_the_first_gap_that_is_long_enough():
     assert (profile.times, profile.free) == ([0, 10, 15, 18, 20], [1, 0, 1, 4, 2])
     assert profile.earliest(2, 1) == 18
     assert profile.earliest(0, 0) == 0
+
+
+@given(
+    uses=st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9), st.integers(1, 4)), max_size=6),
+    asked=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 9)), max_size=20),
+)
+def test_a_profile_finds_what_a_search_over_all_times_finds(uses, asked):
+    taken = [(start_s, start_s + seconds, gpus) for start_s, seconds, gpus in uses]
+    profile = Profile(0, 8, taken)
+
+    def fits(start_s, gpus, seconds):
+        return all(
+            gpus + sum(used for since_s, until_s, used in taken if since_s <= t < until_s) <= 8
+            for t in range(start_s, start_s + seconds)
+        )
+
+    for gpus, seconds in asked:
+        expected = next((t for t in range(400) if fits(t, gpus, seconds)), INF)
+        assert profile.earliest(gpus, seconds) == expected
+        profile.take(expected, expected + seconds, gpus)
+        taken.append((expected, expected + seconds, gpus))
 
 
 def test_a_job_may_not_delay_anybody_who_waits():

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from policy_runs import bare, engine, finish, job, resumes_alike, runs
 
+from policy_runs import bare, engine, finish, job, resumes_alike, runs
 from rota.core.errors import KnowledgeError, OptionError
 from rota.core.jobs import RUNNING
 from rota.core.knowledge import Knowledge

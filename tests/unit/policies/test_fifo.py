@@ -1,7 +1,6 @@
 """Strict first in, first out."""
 
 from policy_runs import job, runs
-
 from rota.policies.fifo import Fifo
 
 

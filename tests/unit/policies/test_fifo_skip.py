@@ -1,7 +1,6 @@
 """First in, first out with skipping."""
 
 from policy_runs import job, runs
-
 from rota.policies.fifo_skip import FifoSkip
 
 

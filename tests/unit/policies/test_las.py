@@ -1,8 +1,8 @@
 """Discretised LAS by time: thresholds by hand."""
 
 import pytest
-from policy_runs import bare, job, resumes_alike, runs
 
+from policy_runs import bare, job, resumes_alike, runs
 from rota.core.errors import OptionError
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import RUNNING
@@ -34,7 +34,7 @@ def test_inside_a_queue_running_jobs_keep_their_place():
 
 def test_every_queue_has_its_limit():
     # a: first queue until 10, second until 20 s of running. b comes at 15, when a is in the second,
-    # takes over until its own 10 s are over (25), and goes on since a only equals it (second queue).
+    # takes over until its own 10 s are over (25), and goes on: a is no better (second queue).
     # c comes at 32: b (17 s run) stops; c drops at 42 and goes on to its end at 47.
     # Then b and a are both in the second queue: a was submitted first and has 5 s left in it.
     # 52: a has run 20 s and drops to the third queue, so b resumes; b drops there at 55 and stays.

@@ -1,8 +1,8 @@
 """Quasi-shortest service first."""
 
 import pytest
-from policy_runs import bare, job, resumes_alike, runs
 
+from policy_runs import bare, job, resumes_alike, runs
 from rota.core.errors import KnowledgeError, OptionError
 from rota.core.jobs import DONE
 from rota.core.knowledge import Knowledge

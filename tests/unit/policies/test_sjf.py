@@ -1,8 +1,8 @@
 """Shortest job first, not preemptive."""
 
 import pytest
-from policy_runs import bare, job, runs
 
+from policy_runs import bare, job, runs
 from rota.core.errors import KnowledgeError
 from rota.core.knowledge import Knowledge
 from rota.policies.sjf import Sjf, SjfParams

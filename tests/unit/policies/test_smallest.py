@@ -1,7 +1,6 @@
 """Fewest GPUs first."""
 
 from policy_runs import job, runs
-
 from rota.policies.smallest import Smallest
 
 

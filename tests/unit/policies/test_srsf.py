@@ -1,7 +1,6 @@
 """Shortest remaining service first."""
 
 from policy_runs import bare, job, runs
-
 from rota.core.jobs import RUNNING
 from rota.policies.srsf import Srsf
 from rota.policies.srtf import Srtf

@@ -1,7 +1,6 @@
 """Shortest remaining time first."""
 
 from policy_runs import bare, job, runs
-
 from rota.core.jobs import RUNNING
 from rota.policies.srtf import Srtf
 

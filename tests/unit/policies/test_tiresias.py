@@ -1,8 +1,8 @@
 """Discretised 2D-LAS and promotion: thresholds by hand."""
 
 import pytest
-from policy_runs import bare, job, resumes_alike, runs
 
+from policy_runs import bare, job, resumes_alike, runs
 from rota.core.errors import OptionError
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.registry import parse_params
@@ -34,8 +34,8 @@ def test_jobs_of_different_width_cross_at_different_times():
 def test_any_number_of_queues():
     jobs = [job("a", 0, 1, 5), job("b", 1, 1, 5)]
     assert runs(tiresias(), jobs) == {"a": [(0, 5)], "b": [(5, 10)]}
-    # limits at 1, 2, 3, 4: at 1 b is first. At 2 b is level with a, and as it runs it goes on; it is
-    # level until it has 2 GPU-s (at 3), then a is better, and so on in turns.
+    # limits at 1, 2, 3, 4: at 1 b is first. At 2 b is level with a, and as it runs it goes on until
+    # it has 2 GPU-s (at 3); then a is better, and so on in turns.
     assert runs(tiresias(1, 2, 3, 4), jobs) == {
         "a": [(0, 1), (3, 5), (7, 9)],
         "b": [(1, 3), (5, 7), (9, 10)],

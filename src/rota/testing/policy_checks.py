@@ -1,0 +1,466 @@
+"""The checks of `check_policy`, one function each; the name says what must hold."""
+
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import msgspec
+
+from rota.core.errors import KnowledgeError
+from rota.core.events import INF
+from rota.core.jobs import DONE, FAILED, REJECTED, Behaviour, JobSpec, Request
+from rota.core.knowledge import Knowledge
+from rota.core.policy import Params, Policy, PriorityPolicy
+from rota.core.tenants import Tenant, TenantTree
+from rota.core.topology import NodeSpec, Topology
+from rota.core.workload import Workload
+from rota.engine.loop import Engine
+from rota.engine.shadow import rows_from
+from rota.engine.snapshot import freeze, restore
+from rota.sim.cluster import SimCluster
+from rota.testing import tiny
+from rota.testing.doors import EveryEvent
+from rota.testing.logs import comparable, difference, entries
+from rota.testing.naive import Entry
+from rota.testing.report import Skip
+from rota.testing.scenario import Fixed, Item, Scenario, Solo, random_scenario, wire
+
+UNIT_S = 300  # typical durations are then between minutes and hours, as policies' constants expect
+POWERS = (1, 1, 2, 4, 8)  # sizes whose levels are reached at times that floats represent exactly
+FAR_S = 1e9  # nothing tiny lasts that long
+
+
+class Subject(msgspec.Struct):
+    """The policy under test."""
+
+    make: Callable[[], Policy[Any]]
+    name: str
+    seeds: tuple[int, ...]
+    scale_free: bool | None
+    work_conserving: bool | None
+
+    def priority(self) -> Callable[[], PriorityPolicy[Any]]:
+        """The same, known to be a priority policy."""
+        if not isinstance(self.make(), PriorityPolicy):
+            raise Skip("not a priority policy")
+        return self.make  # type: ignore[return-value]  # checked in the line before
+
+    def scenarios(self, **options: Any) -> Iterator[Scenario]:
+        """Random ones; the same for every check with the same options."""
+        for seed in self.seeds:
+            yield random_scenario(Random(seed), unit_s=UNIT_S, lossy=False, **options)  # noqa: S311
+
+
+def run(subject: Subject, scenario: Scenario, **options: Any) -> Engine:
+    """Run to the end, with all invariants."""
+    engine = scenario.engine(subject.make(), **options)
+    engine.run(FAR_S)
+    engine.finish()
+    return engine
+
+
+def happened(engine: Engine) -> list[Entry]:
+    """What the log says."""
+    return entries(engine.log, engine.cluster.topology)
+
+
+def same(real: list[Entry], expected: list[Entry], scenario: Scenario) -> None:
+    """Fail unless the logs agree."""
+    found = difference(real, expected)
+    assert not found, f"the logs differ:\n{found}\n  in {scenario}"  # noqa: S101
+
+
+def must(holds: object, message: str) -> None:
+    """Fail with a message unless it holds."""
+    if not holds:
+        raise AssertionError(message)
+
+
+def ends(engine: Engine) -> dict[str, float]:
+    """When each job ended, by its id."""
+    return {job.id: job.end_s for job in engine.jobs.values()}
+
+
+# --- what it says of itself -----------------------------------------------------------------------
+
+
+def it_names_itself(subject: Subject) -> None:
+    """Under the name by which it is registered, with a documented module and frozen parameters."""
+    policy = subject.make()
+    must(policy.name == subject.name, f"its name is {policy.name!r}, not {subject.name!r}")
+    must(isinstance(policy.knowledge, Knowledge), "`knowledge` must be a Knowledge")
+    must(isinstance(policy.params, Params), "`params` must be Params")
+    must(type(policy).__doc__, "the class needs a docstring")
+
+
+def its_parameters_survive_a_file(subject: Subject) -> None:
+    """Parameters written and read again are equal, and unknown ones are refused."""
+    params = subject.make().params
+    kind = type(params)
+    must(msgspec.json.decode(msgspec.json.encode(_finite(params)), type=kind) is not None, "cannot be read")
+    again = msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=kind)
+    must(again == params, f"{params} came back as {again}")
+    try:
+        msgspec.convert({"no_such_parameter": 1}, kind)
+    except msgspec.ValidationError:
+        return
+    raise AssertionError(f"{kind.__name__} accepts a parameter that it does not have")
+
+
+def _finite(params: Params) -> dict[str, Any]:
+    """JSON has no infinity: such values are left to their defaults."""
+    return {
+        key: value for key, value in msgspec.structs.asdict(params).items() if value != INF
+    }
+
+
+# --- tiny workloads -------------------------------------------------------------------------------
+
+
+def an_empty_workload_ends(subject: Subject) -> None:
+    """Nothing happens, and that soon."""
+    must(not happened(run(subject, tiny.EMPTY)), "something happened without any job")
+
+
+def one_job_runs_at_once(subject: Subject) -> None:
+    """Submitted at 5 s, work 10 s: done at 15 s."""
+    engine = run(subject, tiny.ONE)
+    kinds = [(time_s, what) for time_s, what, _, _ in happened(engine)]
+    must(kinds == [(5, "start"), (15, "done")], f"expected start at 5 s and done at 15 s, not {kinds}")
+
+
+def what_can_never_fit_is_refused(subject: Subject) -> None:
+    """With a message, and nobody else suffers."""
+    for placement in ("count", "consolidate"):
+        engine = run(subject, msgspec.structs.replace(tiny.TOO_LARGE, placement=placement))
+        large = engine.jobs[1]
+        must(large.phase == REJECTED, f"{large} asks for more than there is and was not rejected")
+        must(any("99" in text for text in engine.log.texts.values()), "the message must say why")
+        others = [engine.jobs[0].end_s, engine.jobs[2].end_s]
+        must(others == [3, 5], f"the others ended at {others}, not at [3, 5]")
+
+
+def an_idle_cluster_lets_nobody_wait(subject: Subject) -> None:
+    """Jobs that come to an empty cluster start at once."""
+    engine = run(subject, tiny.GAPS)
+    must(ends(engine) == {"j0": 3, "j1": 13, "j2": 23}, f"ended at {ends(engine)}")
+
+
+def simultaneous_jobs_all_end(subject: Subject) -> None:
+    """Nine jobs at one instant."""
+    for placement in ("count", "consolidate"):
+        engine = run(subject, msgspec.structs.replace(tiny.TOGETHER, placement=placement))
+        everybody_done(engine)
+
+
+def equal_jobs_go_in_order(subject: Subject) -> None:
+    """Twelve equal jobs on two GPUs: pairs in the order of submission."""
+    engine = run(subject, tiny.TIES)
+    expected = {f"j{i}": 4.0 * (1 + i // 2) for i in range(12)}
+    must(ends(engine) == expected, f"ended at {ends(engine)}")
+
+
+def a_failing_job_makes_room(subject: Subject) -> None:
+    """A job that fails by itself gives its GPUs to the next."""
+    broken, other = run(subject, tiny.BROKEN).jobs.values()
+    must(broken.phase == FAILED, f"{broken} was to fail")
+    must(other.phase == DONE and other.end_s <= 9, f"{other} ended at {other.end_s:g} s, not by 9 s")  # noqa: PLR2004 - 4 + 5
+
+
+def a_dead_node_loses_no_job(subject: Subject) -> None:
+    """Its job returns to the queue and goes on after the repair."""
+    engine = run(subject, tiny.CRASH)
+    everybody_done(engine)
+    must(sorted(ends(engine).values()) == [10, 13], f"ended at {ends(engine)}, not at 10 and 13 s")
+
+
+def known_answers_come_out(subject: Subject) -> None:
+    """Mean JCTs that were computed by hand."""
+    known = tiny.MEAN_JCT.get(subject.name)
+    if known is None:
+        raise Skip("nothing was computed by hand for it")
+    for name, mean_s in known.items():
+        engine = run(subject, getattr(tiny, name))
+        jobs = engine.jobs.values()
+        found = sum(job.end_s - job.submit_s for job in jobs) / len(jobs)
+        must(found == mean_s, f"{name}: the mean JCT is {found:g} s, not {mean_s:g} s")
+
+
+# --- random workloads -----------------------------------------------------------------------------
+
+
+def everybody_done(engine: Engine) -> None:
+    """Fail unless all jobs are done or refused."""
+    left = [job for job in engine.jobs.values() if job.phase not in (DONE, REJECTED)]
+    must(not left, f"never ended: {left[:3]}")
+
+
+def every_job_ends(subject: Subject) -> None:
+    """With and without costs and failures; all invariants are checked on the way."""
+    for scenario in subject.scenarios():
+        try:
+            everybody_done(run(subject, scenario))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n  in {scenario}") from error
+
+
+def a_seed_gives_one_log(subject: Subject) -> None:
+    """Byte by byte."""
+    for scenario in subject.scenarios():
+        first, second = (rows_from(run(subject, scenario).log, 0) for _ in range(2))
+        must(first == second, f"two runs of {scenario} differ")
+
+
+def names_do_not_matter(subject: Subject) -> None:
+    """Other job ids, the same log."""
+    for scenario in subject.scenarios():
+        usual = scenario.workload()
+        renamed = [
+            msgspec.structs.replace(spec, id=f"other-{len(usual) - i}")
+            for i, spec in enumerate(usual.specs)
+        ]
+        engine = run(subject, scenario, workload=Workload(renamed, usual.behaviours))
+        same(happened(engine), happened(run(subject, scenario)), scenario)
+
+
+def a_slower_clock_scales_everything(subject: Subject) -> None:
+    """All times doubled in, all times doubled out."""
+    if subject.scale_free is False or (subject.scale_free is None and _has_constants(subject)):
+        raise Skip("it has constants in seconds")
+    for scenario in subject.scenarios():
+        usual = happened(run(subject, scenario))
+        doubled = happened(run(subject, scenario.scaled(2)))
+        same(doubled, [(2 * time_s, *rest) for time_s, *rest in usual], scenario)  # type: ignore[misc]  # an entry
+
+
+def _has_constants(subject: Subject) -> bool:
+    return bool(type(subject.make().params).__struct_fields__)
+
+
+def a_resumed_run_goes_on_alike(subject: Subject) -> None:
+    """Frozen anywhere, restored from plain data: the same log in the end."""
+    for scenario in subject.scenarios():
+        whole = happened(run(subject, scenario))
+        times = sorted({time_s for time_s, *_ in whole})
+        for until_s in times[:: max(1, len(times) // 3)]:
+            engine = scenario.engine(subject.make())
+            engine.run(until_s)
+            state = msgspec.msgpack.decode(msgspec.msgpack.encode(freeze(engine)))
+            resumed = scenario.engine(subject.make())
+            restore(resumed, state)
+            resumed.run(FAR_S)
+            same(happened(resumed), whole, scenario)
+
+
+def a_cancelled_job_is_gone(subject: Subject) -> None:
+    """Waiting or running, the others go on without it."""
+    for scenario in subject.scenarios(costs=False, outages=False):
+        engine = scenario.engine(subject.make())
+        engine.run(max(item.submit_s for item in scenario.jobs))
+        for job in list(engine.view.active.values())[::2]:
+            engine.cancel(job, None, engine.view.now_s)
+        engine.run(FAR_S)
+        must(not engine.view.active, f"never ended: {engine.view.jobs[:3]}\n  in {scenario}")
+
+
+def nobody_beats_srpt_on_one_gpu(subject: Subject) -> None:
+    """The sum of JCTs on one GPU is at least that of shortest remaining time first."""
+    for seed in subject.seeds:
+        rng = Random(seed)  # noqa: S311 - a workload, not a secret
+        jobs = tuple(
+            Item(rng.randint(0, 20) * UNIT_S, 1, rng.randint(1, 9) * UNIT_S) for _ in range(8)
+        )
+        engine = run(subject, Scenario(jobs, nodes=(1,)))
+        total = sum(job.end_s - job.submit_s for job in engine.jobs.values())
+        must(total >= srpt(jobs) - 1e-6, f"a total JCT of {total:g} s is impossible for {jobs}")
+
+
+def srpt(jobs: tuple[Item, ...]) -> float:
+    """The sum of JCTs under shortest remaining time first on one GPU: the least possible."""
+    coming = sorted((job.submit_s, job.work) for job in jobs)
+    present: list[list[float]] = []  # [work left, submitted]
+    now_s = total = 0.0
+    while coming or present:
+        if not present:
+            now_s = max(now_s, coming[0][0])
+        while coming and coming[0][0] <= now_s:
+            submit_s, work = coming.pop(0)
+            present.append([work, submit_s])
+        first = min(present)
+        ran_s = min(first[0], coming[0][0] - now_s if coming else INF)
+        now_s += ran_s
+        first[0] -= ran_s
+        if not first[0]:
+            present.remove(first)
+            total += now_s - first[1]
+    return total
+
+
+def no_gpu_idles_while_somebody_waits(subject: Subject) -> None:
+    """One-GPU jobs: whenever one waits, all GPUs that are up are in use."""
+    policy = subject.make()
+    wanted = subject.work_conserving
+    if wanted is None:
+        wanted = isinstance(policy, PriorityPolicy) and not policy.strict
+    if not wanted:
+        raise Skip("it does not promise that")
+    for scenario in subject.scenarios(sizes=(1,), costs=False, outages=False):
+        engine = scenario.engine(subject.make())
+        while engine.advance(FAR_S):
+            waiting, used = engine.view.waiting, sum(job.gpus for job in engine.view.running)
+            idle = engine.view.up_gpus - used
+            must(
+                not waiting or idle <= 0 or engine.backlog,
+                f"{idle:g} GPUs idle at {engine.view.now_s:g} s while {waiting[:1]} waits\n  in {scenario}",
+            )
+
+
+# --- against the references -----------------------------------------------------------------------
+
+
+def the_naive_engine_agrees(subject: Subject) -> None:
+    """On one pool and on nodes, with and without costs and failures."""
+    make = subject.priority()
+    for placement in ("count", "consolidate"):
+        for options in ({"costs": False, "outages": False}, {"costs": False}, {}):
+            for scenario in subject.scenarios(placement=placement, sizes=POWERS, **options):
+                found = scenario.mismatch(make)
+                must(not found, f"the logs differ:\n{found}\n  in {scenario}")
+
+
+def both_doors_decide_alike(subject: Subject) -> None:
+    """Through the general door, asked anew at every event, on one pool."""
+    make = subject.priority()
+    for scenario in subject.scenarios(placement="count", sizes=POWERS):
+        slow = scenario.run(EveryEvent(make()))
+        same(happened(run(subject, scenario)), happened(slow), scenario)
+
+
+# --- knowledge ------------------------------------------------------------------------------------
+
+
+def undeclared_knowledge_is_refused(subject: Subject) -> None:
+    """Without what it declares it either raises KnowledgeError or did not need it."""
+    policy = subject.make()
+    if not policy.knowledge:
+        raise Skip("it declares nothing")
+    for scenario in subject.scenarios():
+        blind = subject.make()
+        blind.knowledge = Knowledge.NOTHING  # type: ignore[misc]  # on purpose
+        engine = scenario.engine(blind)
+        try:
+            engine.run(FAR_S)
+        except KnowledgeError:
+            continue
+        same(happened(engine), happened(run(subject, scenario)), scenario)
+
+
+def true_durations_stay_hidden(subject: Subject) -> None:
+    """Without an oracle nothing before the first completion depends on how long jobs will run."""
+    oracles = Knowledge.REMAINING_WORK | Knowledge.PROGRESS | Knowledge.FUTURE_ARRIVALS
+    if subject.make().knowledge & oracles:
+        raise Skip("it declares that it knows")
+    for scenario in subject.scenarios(costs=False):
+        usual = happened(run(subject, scenario))
+        first_s = min((t for t, what, *_ in usual if what == "done"), default=0.0)
+        jobs = tuple(
+            msgspec.structs.replace(item, work=item.work + UNIT_S * (3 + i % 4))
+            for i, item in enumerate(scenario.jobs)
+        )
+        longer = happened(run(subject, msgspec.structs.replace(scenario, jobs=jobs)))
+        same(
+            [entry for entry in longer if entry[0] < first_s],
+            [entry for entry in usual if entry[0] < first_s],
+            scenario,
+        )
+
+
+def estimates_stay_hidden(subject: Subject) -> None:
+    """Without USER_ESTIMATE what users write changes nothing."""
+    if subject.make().knowledge & Knowledge.USER_ESTIMATE:
+        raise Skip("it declares that it reads them")
+    for scenario in subject.scenarios(costs=False):
+        usual = scenario.workload()
+        told = [
+            msgspec.structs.replace(spec, estimate_s=(1 + i * 7 % 5) * UNIT_S)
+            for i, spec in enumerate(usual.specs)
+        ]
+        engine = run(subject, scenario, workload=Workload(told, usual.behaviours))
+        same(happened(engine), happened(run(subject, scenario)), scenario)
+
+
+# --- everything a job can ask ---------------------------------------------------------------------
+
+
+def mixed_clusters_and_requests_work(subject: Subject) -> None:
+    """GPU types, CPUs, memory, labels, tenants, parts of GPUs, tasks, groups and dependencies."""
+    for seed in subject.seeds:
+        rng = Random(seed)  # noqa: S311 - a workload, not a secret
+        topology = Topology(
+            [
+                NodeSpec("a0", 4, "v100", cpus=32, mem_gib=256, path=("r0",)),
+                NodeSpec("a1", 4, "v100", cpus=32, mem_gib=256, path=("r0",), labels=("fast",)),
+                NodeSpec("b0", 2, "k80", cpus=8, mem_gib=64, path=("r1",)),
+            ],
+            levels=("rack",),
+        )
+        tenants = TenantTree([Tenant("x", quota=4, weight=2), Tenant("y", quota=6)])
+        specs = [_anything(rng, i) for i in range(14)]
+        works = [Behaviour(rng.randint(1, 20) * UNIT_S) for _ in specs]
+        costs = Fixed(start_s=rng.choice((0, 30)))
+        engine = wire(
+            subject.make(), SimCluster(topology, costs, Solo()), Workload(specs, works), tenants=tenants
+        )
+        engine.run(FAR_S)
+        everybody_done(engine)
+
+
+def _anything(rng: Random, number: int) -> JobSpec:
+    requests = (
+        Request.of(rng.choice((1, 2, 4))),
+        Request.of(rng.choice((1, 2)), gpu_types=("k80",), cpus=2),
+        Request.of(2, gpu_types=("v100",), cpus=8, mem_gib=64),
+        Request.of(1, labels=("fast",)),
+        Request.of(0.5),
+        Request.of(3, gang=False),
+        Request.of(2, cpus=4, mem_gib=16),
+    )
+    return JobSpec(
+        f"j{number}",
+        rng.randint(0, 20) * UNIT_S,
+        rng.choice(requests),
+        tenant=rng.choice(("x", "y", "")),
+        user=rng.choice(("ann", "bob")),
+        group="search" if rng.random() < 0.2 else "",  # noqa: PLR2004 - a few
+        estimate_s=rng.choice((INF, 10.0 * UNIT_S)),
+        depends_on=(f"j{rng.randrange(number)}",) if number and rng.random() < 0.2 else (),  # noqa: PLR2004
+    )
+
+
+CHECKS: tuple[Callable[[Subject], None], ...] = (
+    it_names_itself,
+    its_parameters_survive_a_file,
+    an_empty_workload_ends,
+    one_job_runs_at_once,
+    what_can_never_fit_is_refused,
+    an_idle_cluster_lets_nobody_wait,
+    simultaneous_jobs_all_end,
+    equal_jobs_go_in_order,
+    a_failing_job_makes_room,
+    a_dead_node_loses_no_job,
+    known_answers_come_out,
+    every_job_ends,
+    a_seed_gives_one_log,
+    names_do_not_matter,
+    a_slower_clock_scales_everything,
+    a_resumed_run_goes_on_alike,
+    a_cancelled_job_is_gone,
+    nobody_beats_srpt_on_one_gpu,
+    no_gpu_idles_while_somebody_waits,
+    the_naive_engine_agrees,
+    both_doors_decide_alike,
+    undeclared_knowledge_is_refused,
+    true_durations_stay_hidden,
+    estimates_stay_hidden,
+    mixed_clusters_and_requests_work,
+)
