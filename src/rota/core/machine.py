@@ -110,14 +110,16 @@ def change_rate(job: Job, now_s: float, rate: float) -> None:
     job.epoch += 1
 
 
-def begin_stop(job: Job, now_s: float, lost_work: float) -> None:
-    """Progress ends; the resources are still held until `stopped`."""
+def begin_stop(job: Job, now_s: float, lost_work: float) -> float:
+    """Progress ends; the resources are still held until `stopped`. Returns the work really lost."""
     if job.phase not in (RUNNING, STARTING):
         raise _refuse(job, "stop")
     settle(job, now_s)
-    job.left = min(job.left + lost_work, job.work) if lost_work else job.left
+    lost = min(lost_work, job.work - job.left) if lost_work else 0.0
+    job.left += lost
     job.phase = STOPPING
     job.epoch += 1
+    return lost
 
 
 def stopped(job: Job) -> None:
@@ -127,20 +129,6 @@ def stopped(job: Job) -> None:
     job.phase = WAITING
     job.held_gpus = 0
     job.since_s = INF
-
-
-def relocate(job: Job, allocation: Allocation, now_s: float, lost_work: float) -> None:
-    """A running job leaves its slices for others; progress begins again with `run`."""
-    if job.phase not in (RUNNING, STARTING):
-        raise _refuse(job, "move")
-    settle(job, now_s)
-    job.left = min(job.left + lost_work, job.work) if lost_work else job.left
-    job.phase = STARTING
-    job.allocation = allocation
-    job.held_gpus = allocation.gpus
-    job.start_s = now_s
-    job.since_s = INF
-    job.epoch += 1
 
 
 def finish(job: Job, now_s: float) -> None:

@@ -126,8 +126,7 @@ class Executor:
             machine.begin_stop(job, now_s, 0.0)
             return 0.0, True
         lost, gone = self.cluster.stop(job, to=to)
-        machine.begin_stop(job, now_s, lost)
-        return lost, gone
+        return machine.begin_stop(job, now_s, lost), gone
 
     def _redirect(self, job: Job, allocation: Allocation) -> None:
         """It starts there as soon as it has stopped here."""
@@ -168,8 +167,7 @@ class Executor:
         if moves:
             self.moving.remove(job.index)
             self._start(job, job.allocation, now_s)
-            if job.phase == RUNNING:
-                self.begun.append(job)
+            self.begun.append(job)  # whatever its phase: it ranks as a job on the cluster again
         return not moves
 
     def ended(self, job: Job, *, held: bool, planned: bool) -> None:
@@ -196,7 +194,7 @@ class Executor:
         lost = self.cluster.evict(job) if launched else 0.0
         if not launched:
             self.deferred.remove(job)
-        machine.begin_stop(job, now_s, lost)
+        lost = machine.begin_stop(job, now_s, lost)
         machine.stopped(job)
         if launched:
             self._vacate(job)

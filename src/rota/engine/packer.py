@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from rota.core.allocation import NOTHING
+from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.plan import Plan
 from rota.core.reasons import Reason
@@ -40,6 +41,7 @@ class Packer:
         self.blame: dict[int, int] = {}  # shape -> reason of its head, while there is one
         self._failed: dict[int, int] = {}  # shape -> index of the head known not to fit
         self.stuck: tuple[Any, int] | None = None  # strict: rank of the head that blocks the queue
+        self._passed_at: float = INF  # heads passed over in this scan need more than this
         self._emptied = False  # a blamed shape may have lost its last waiting job
         self.examined = 0
 
@@ -54,6 +56,7 @@ class Packer:
         """Fill the cluster. `shapes`: those with a new head; `everything`: something was freed."""
         waiting = self.index.waiting
         heads: Heads = []
+        self._passed_at = INF if everything else self.placement.free
         self._nominate(plan, now_s, waiting if everything else shapes, heads)
         if heads:
             if self.preemptive:
@@ -79,6 +82,8 @@ class Packer:
                     worst = self._worst_running(now_s) if self.preemptive else NOBODY
                 if worst is NOBODY or key > worst[0] or (key == worst[0] and index > worst[1]):
                     # no room, and nobody below it who could make room
+                    if free < self._passed_at:
+                        self._passed_at = free
                     if self.blame.get(number, 0) != CAPACITY:
                         self._blame_head(plan, job)
                     continue
@@ -129,7 +134,6 @@ class Packer:
         pooled = placement.pooled
         moved: list[Job] = []
         dead: set[int] = set()
-        room = placement.free  # heads that were passed over need more than this
         while heads:
             _, first, number = heappop(heads)
             heap = waiting[number]
@@ -148,9 +152,8 @@ class Packer:
                 failed.pop(number, None)
                 again = self._displace(plan, job, now_s, moved, dirty)
                 self._start(job, heap, now_s, moved)
-                if not pooled or placement.free > room:
+                if not pooled or placement.free > self._passed_at:
                     # what the victims leave over may serve any shape that has not failed yet
-                    room = placement.free
                     again = waiting.keys() - dead
                 again.add(number)
                 self._nominate(plan, now_s, sorted(again), heads)

@@ -154,6 +154,7 @@ class PriorityScheduler:
         if kind == ev.JOB_RUNNING:
             return self._reanchor(subject, now_s)
         if kind == ev.JOB_STOPPED:
+            self.packer.forget_failures()  # what changed while it was away was not remembered
             self._queue(subject, now_s)
             return True
         if kind == ev.JOB_EVICTED:

@@ -14,7 +14,7 @@ from rota.core.policy import Params
 from rota.core.topology import Topology, Vertex
 from rota.placement.base import Placement, Room
 from rota.placement.choices import Choice, in_order
-from rota.placement.room import MARK, tidy
+from rota.placement.room import EPSILON, MARK, tidy
 
 
 class PooledCount(Placement):
@@ -142,21 +142,22 @@ class Count(PooledCount):
 
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
         """Add up until it is enough."""
-        need = self._need = shape.gpus
+        self._need = shape.gpus
+        enough = shape.gpus - EPSILON
         have = self.free
         tail: list[Job] = []
         self._tail = tail
         for job in lower:
             tail.append(job)
             have += job.allocation.gpus
-            if have >= need:
+            if have >= enough:
                 self._have = have
                 return True
         return False
 
     def victims(self) -> list[Job]:
         """From the best-ranked down, whoever still leaves room stays."""
-        spare = self._have - self._need
+        spare = self._have - self._need + EPSILON
         out = []
         for job in reversed(self._tail):
             gpus = job.allocation.gpus
