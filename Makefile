@@ -19,6 +19,8 @@ DEV := $(VENV)/.installed-dev
 
 DEMO := build/demo
 DEMO_CLUSTER := 16x8
+# Busy enough for policies to differ: cut at a day, because a few longer jobs would carry the load.
+DEMO_WORKLOAD := philly-like:max_s=86400 --jobs 2000 --load 1.2
 DEMO_POLICIES := fifo fifo-skip las tiresias srtf
 
 # Extra flags of the resolver, e.g. `make lock LOCK_FLAGS=--upgrade`.
@@ -56,10 +58,15 @@ $(DEV): requirements/dev.txt pyproject.toml | $(CREATED)
 .PHONY: demo
 demo: $(BASE) ## compare policies on a generated workload; writes build/demo/report
 	@mkdir -p $(DEMO)
-	$(ROTA) trace generate philly-like --jobs 2000 --cluster $(DEMO_CLUSTER) --load 0.95 --seed 1 \
+	$(ROTA) trace generate $(DEMO_WORKLOAD) --cluster $(DEMO_CLUSTER) --seed 1 \
 		-o $(DEMO)/workload.csv --force
 	$(ROTA) compare $(DEMO)/workload.csv --cluster $(DEMO_CLUSTER) $(DEMO_POLICIES:%=--policy %) \
 		-o $(DEMO)/report --force
+
+.PHONY: picture
+picture: demo ## make the README's picture anew from the demo
+	@mkdir -p docs/images
+	cp $(DEMO)/report/jct-cdf.svg docs/images/compare.svg
 
 # --- What developers and CI run --------------------------------------------------------------
 

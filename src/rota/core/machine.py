@@ -82,7 +82,8 @@ def interrupt(job: Job, now_s: float) -> None:
         raise _refuse(job, "stop")
     ran = now_s - job.since_s
     left = job.left - ran * job.rate
-    job.left = left if left > 0.0 else 0.0  # done already, but its end comes at the next round
+    # done already, but its end comes at the next round
+    job.left = left if left > 0.0 else 0.0  # noqa: FURB136 - hot
     job.service += ran * job.held_gpus
     job.run_s += ran
     job.phase = WAITING

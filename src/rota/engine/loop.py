@@ -197,7 +197,9 @@ class Engine:
 
     # --- what happened --------------------------------------------------------------------------
 
-    def _happened(self, events: list[Event], now_s: float) -> list[Event]:
+    def _happened(  # noqa: C901 - one branch per kind
+        self, events: list[Event], now_s: float
+    ) -> list[Event]:
         """Drive the jobs' state machine; returns what the scheduler has to know."""
         passed: list[Event] = []
         for event in events:

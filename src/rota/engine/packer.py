@@ -82,7 +82,7 @@ class Packer:
                     worst = self._worst_running(now_s) if self.preemptive else NOBODY
                 if worst is NOBODY or key > worst[0] or (key == worst[0] and index > worst[1]):
                     # no room, and nobody below it who could make room
-                    if free < self._passed_at:
+                    if free < self._passed_at:  # noqa: PLR1730 - hot
                         self._passed_at = free
                     if self.blame.get(number, 0) != CAPACITY:
                         self._blame_head(plan, job)
