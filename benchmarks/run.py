@@ -20,7 +20,10 @@ SHARED = Path(os.environ.get("ROTA_SHARED", HERE.parent.parent / "shared"))
 COUNTS = HERE / "counts.json"
 COUNTED = ("jobs", "completed", "events", "decisions", "preemptions")
 
-QUEUE_POLICIES = ("fifo", "fifo-skip", "smallest", "sjf", "srtf", "srsf", "las", "tiresias", "qssf", "elas", "gittins")
+QUEUE_POLICIES = (
+    "fifo", "fifo-skip", "smallest", "sjf", "srtf", "srsf", "las", "tiresias", "qssf", "elas",
+    "gittins",
+)  # fmt: skip
 DECIDING_POLICIES = ("easy", "conservative", "drf", "tetris", "yarn-cs")
 MAIN = ("fifo", "srtf", "tiresias")
 
@@ -34,7 +37,9 @@ class Bench:
         self.seen: dict[str, Any] = {}
         self.wrong: list[str] = []
 
-    def case(self, name: str, trace: Path, cluster: str, policy: str, placement: str) -> dict[str, Any]:
+    def case(
+        self, name: str, trace: Path, cluster: str, policy: str, placement: str
+    ) -> dict[str, Any]:
         """One simulation in a process of its own."""
         out = self.folder / "out"
         command = [
@@ -108,21 +113,23 @@ def growth(bench: Bench) -> None:
             trace = bench.folder / f"generated{jobs}.csv"
             if not trace.exists():
                 subprocess.run(
-                    [sys.executable, "-m", "rota.cli", "trace", "generate", "philly-like", "--jobs", str(jobs),
-                     "--cluster", "32x8", "--load", "0.95", "--seed", "1", "-o", str(trace)],
+                    [sys.executable, "-m", "rota.cli", "trace", "generate", "philly-like",
+                     "--jobs", str(jobs), "--cluster", "32x8", "--load", "0.95", "--seed", "1",
+                     "-o", str(trace)],
                     check=True, stdout=subprocess.DEVNULL,
                 )  # fmt: skip
             summary = bench.case(f"generated{jobs // 1000}k", trace, "32x8", policy, "count")
             cost_us.append(1e6 * summary["engine_cpu_s"] / summary["jobs"])
         steps = ", ".join(f"{cost:.0f}" for cost in cost_us)
-        print(f"  {policy}: {steps} us per job; 80k costs {cost_us[-1] / cost_us[0]:.2f} times 5k per job")
+        ratio = cost_us[-1] / cost_us[0]
+        print(f"  {policy}: {steps} us per job; 80k costs {ratio:.2f} times 5k per job")
 
 
 def main() -> None:
     """Run everything that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="more workloads (minutes)")
-    parser.add_argument("--update", action="store_true", help="write the counts instead of checking them")
+    parser.add_argument("--update", action="store_true", help="write the counts, check nothing")
     options = parser.parse_args()
     expected = json.loads(COUNTS.read_text()) if COUNTS.exists() and not options.update else {}
     with tempfile.TemporaryDirectory() as folder:

@@ -98,10 +98,17 @@ FREE = TransitionCost()
 
 
 class Costs(Protocol):
-    """Mechanism costs. `free` lets a cluster skip asking altogether."""
+    """Mechanism costs."""
 
-    name: str
-    free: bool
+    @property
+    def name(self) -> str:
+        """As registered."""
+        ...
+
+    @property
+    def free(self) -> bool:
+        """Nothing ever costs anything: a cluster need not ask."""
+        ...
 
     def transition(self, job: Job, new: Allocation | None, now_s: float) -> TransitionCost:
         """From what the job holds (nothing when it waits) to `new` (None: stop)."""
@@ -117,11 +124,22 @@ class Costs(Protocol):
 
 
 class RateModel(Protocol):
-    """Progress per second. `unit` promises 1.0 for every job and allocation."""
+    """Progress per second."""
 
-    name: str
-    unit: bool
-    neighbours: bool
+    @property
+    def name(self) -> str:
+        """As registered."""
+        ...
+
+    @property
+    def unit(self) -> bool:
+        """The rate is 1.0 for every job and allocation."""
+        ...
+
+    @property
+    def neighbours(self) -> bool:
+        """The rate depends on who shares the devices."""
+        ...
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
         """`sharers` are the other jobs on the same devices (only when `neighbours` is set)."""

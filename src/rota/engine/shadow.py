@@ -84,7 +84,9 @@ class Shadow:
         self.body = -1  # the allocation that it occupies: another one while it is being moved
         self.instant = False  # stopped in this batch: it may be gone already
         self.moves = False  # moved in this batch: it may have to wait for its new slices
-        self.late = False  # started, but its slices are not left yet: a second row tells when they are
+        self.late = (
+            False  # started, but its slices are not left yet: a second row tells when they are
+        )
         self.whole = False  # not a job of its own: it is made of tasks
 
     def advance(self, now_s: float) -> None:
@@ -139,9 +141,7 @@ class Ledger:
             self._time_s = time_s
             self._take(time_s, int(kind), int(job), int(ref), int(other), value)
 
-    def _take(
-        self, time_s: float, kind: int, job: int, ref: int, other: int, value: float
-    ) -> None:
+    def _take(self, time_s: float, kind: int, job: int, ref: int, other: int, value: float) -> None:
         if kind == Record.ALLOCATION:
             self._slices.setdefault(ref, []).append((other, value))
             self._sizes[ref] = self._sizes.get(ref, 0.0) + value

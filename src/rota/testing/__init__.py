@@ -1,1 +1,23 @@
-"""To be filled."""
+"""The public kit: what policies and clusters must do, a reference engine, tiny workloads.
+
+Needs neither pytest nor hypothesis; `rota.testing.strategies` needs hypothesis.
+"""
+
+from rota.testing.check import check_policy
+from rota.testing.cluster_checks import check_cluster
+from rota.testing.naive import NaiveEngine
+from rota.testing.report import CheckFailed, Report
+from rota.testing.scenario import Fixed, Item, Outage, Scenario, random_scenario
+
+__all__ = [
+    "CheckFailed",
+    "Fixed",
+    "Item",
+    "NaiveEngine",
+    "Outage",
+    "Report",
+    "Scenario",
+    "check_cluster",
+    "check_policy",
+    "random_scenario",
+]
