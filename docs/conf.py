@@ -24,6 +24,8 @@ python_use_unqualified_type_names = True
 add_module_names = False
 toc_object_entries_show_parents = "hide"
 
+smartquotes = False  # options begin with two dashes
+
 html_theme = "furo"
 html_title = f"Rota {release}"
 html_static_path = ["_static"]

@@ -18,6 +18,7 @@ from rota.cli.app import rota
 from rota.cli.listing import facts
 from rota.core import registry
 from rota.core.policy import PriorityPolicy
+from rota.traces.generate import KINDS
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -64,8 +65,18 @@ def formats(_: str) -> str:
     return _table(["Format", "What it reads"], rows)
 
 
-def parameters(group: str) -> str:
-    """A section with a table for every registered part that has parameters."""
+def kinds(_: str) -> str:
+    """A table of the kinds of synthetic workloads."""
+    rows = [
+        [f"`{name}`", text, ", ".join(f"`{key}={value}`" for key, value in defaults.items())]
+        for name, (text, defaults) in KINDS.items()
+    ]
+    return _table(["Kind", "What it is", "Sets"], rows)
+
+
+def parameters(argument: str) -> str:
+    """A section (of a level, by default 3) for every registered part that has parameters."""
+    group, _, level = argument.partition(" ")
     lines = []
     for name in registry.names(f"rota.{group}"):
         about = facts(f"rota.{group}", name)
@@ -76,7 +87,12 @@ def parameters(group: str) -> str:
              f"`{_type(item['type'])}`"]
             for item in about["parameters"]
         ]  # fmt: skip
-        lines += [f"### `{name}`", "", _first_paragraph(about["parameters"][0]["about"]), ""]
+        lines += [
+            f"{'#' * int(level or 3)} `{name}`",
+            "",
+            _first_paragraph(about["parameters"][0]["about"]),
+            "",
+        ]
         lines += [_table(["Parameter", "Default", "Type"], rows), ""]
     return "\n".join(lines)
 
@@ -138,6 +154,11 @@ def docstring(path: str) -> str:
     """The docstring of a module, class or function, without its first line."""
     text = inspect.getdoc(_load(path)) or ""
     return text.partition("\n")[2].strip()
+
+
+def tree(path: str) -> str:
+    """The docstring of a module, without its first line, as it stands in the source."""
+    return "\n".join(["```text", docstring(path), "```"])
 
 
 def fields(path: str) -> str:
@@ -210,9 +231,8 @@ def _is_shown(item: click.Parameter) -> bool:
 
 
 def _option(path: tuple[str, ...], item: Any) -> list[str]:
-    names = ", ".join(f"`{name}`" for name in item.opts)
-    if item.metavar or not item.is_flag:
-        names += f" `{item.metavar or '|'.join(getattr(item.type, 'choices', ())) or item.name}`"
+    value = "" if item.is_flag else item.metavar or "|".join(getattr(item.type, "choices", ()))
+    names = ", ".join(f"`{name}`" for name in [*item.opts[:-1], f"{item.opts[-1]} {value}".strip()])
     default = "required" if item.required else str(item.default) if item.show_default else ""
     variable = "_".join([PREFIX, *path[1:], item.name]).upper().replace("-", "_")
     return [names, item.help or "", default, f"`{variable}`"]
@@ -250,8 +270,8 @@ def _type_text(hint: Any) -> str:
 MAKERS: dict[str, Callable[[str], str]] = {
     maker.__name__: maker
     for maker in (
-        parts, policies, formats, parameters, sources, quirks, meanings, members, docstring, fields,
-        cli,
+        parts, policies, formats, kinds, parameters, sources, quirks, meanings, members, docstring,
+        tree, fields, cli,
     )
 }  # fmt: skip
 

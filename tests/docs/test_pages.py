@@ -51,19 +51,14 @@ def tidy(text):
 
 
 def matches(shown, printed):
-    """Compare lines; `...` stands for the rest of a line, or alone for any number of lines."""
+    """Compare lines; `...` stands for anything within a line, or alone for any number of lines."""
     if not shown:
         return not printed
     first, *others = shown
     if first.strip() == FREE:
         return any(matches(others, printed[i:]) for i in range(len(printed) + 1))
-    if not printed:
-        return False
-    if first.endswith(FREE):
-        equal = printed[0].startswith(first.removesuffix(FREE))
-    else:
-        equal = first == printed[0]
-    return equal and matches(others, printed[1:])
+    pattern = ".*".join(re.escape(part) for part in first.split(FREE))
+    return bool(printed and re.fullmatch(pattern, printed[0])) and matches(others, printed[1:])
 
 
 PAGES = sorted(page for page in DOCS.rglob("*.md") if steps(page))

@@ -1,22 +1,15 @@
 """The fast forms of `consolidate` and `count` do exactly what the general ones do."""
 
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
-from placement_cases import Consolidate, Count, Maker, PooledCount
+from placement_cases import Consolidate, Count, Maker, PooledCount, steps_of
 from rota.core.topology import NodeSpec, Topology
 from rota.placement.consolidate import SearchingConsolidate
 
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(["take", "take", "take", "take", "give", "hold", "node", "walk", "walk"]),
-        st.integers(0, 63),
-        st.integers(0, 63),
-        st.booleans(),
-    ),
-    min_size=10,
-    max_size=40,
-)
+SEEDS = st.integers(0, 2**32 - 1)
+LENGTHS = st.integers(5, 60)
+KINDS = ["take", "take", "take", "take", "give", "hold", "node", "walk", "walk"]
 
 
 class Pair:
@@ -95,7 +88,7 @@ class Pair:
     def drive(self, steps):
         nodes = self.fast.topology.nodes
         self.agree()
-        for step, first, second, flag in steps:
+        for step, first, second in steps:
             shape = self.shapes[first % len(self.shapes)]
             if step == "take" and self.fast.fits(shape):
                 self.take(shape)
@@ -104,48 +97,54 @@ class Pair:
             elif step == "hold" and self.running:
                 self.put_back(self.running[first % len(self.running)])
             elif step == "node":
-                self.node(nodes[first % len(nodes)], flag)
+                self.node(nodes[first % len(nodes)], second % 2)
             elif step == "walk":
                 self.preempt(first, second)
             self.agree()
         self.walk(0)
 
 
-@given(st.integers(1, 5), st.integers(1, 4), st.booleans(), STEPS)
-def test_consolidate(nodes, size, parts, steps):
+@given(st.integers(1, 6), st.integers(1, 4), st.booleans(), SEEDS, LENGTHS)
+def test_consolidate(nodes, size, parts, seed, length):
     topology = Topology.uniform(nodes, size)
     sizes = list(range(1, nodes * size + 2)) + ([0, 0.3, 0.5, 0.7] if parts else [])
     fast, general = Consolidate(topology), SearchingConsolidate(topology)
-    Pair(fast, general, sizes).drive(steps)
+    Pair(fast, general, sizes).drive(steps_of(seed, length, KINDS))
 
 
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any), st.booleans(), STEPS)
-def test_count(sizes, parts, steps):
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=4).filter(any), st.booleans(), SEEDS, LENGTHS
+)
+def test_count(sizes, parts, seed, length):
     topology = Topology([NodeSpec(f"n{i}", gpus) for i, gpus in enumerate(sizes)])
     asked = list(range(1, topology.gpus + 2)) + ([0, 0.3, 0.5, 0.7, 1.5] if parts else [])
-    Pair(Count(topology), PooledCount(topology), asked).drive(steps)
+    Pair(Count(topology), PooledCount(topology), asked).drive(steps_of(seed, length, KINDS))
 
 
-@given(st.integers(1, 5), st.integers(1, 4), STEPS)
-def test_what_was_told_not_to_fit_does_not(nodes, size, steps):
-    """`maybe` may only say no when a walk over all lower-ranked jobs would fail."""
+@given(st.integers(1, 5), st.integers(1, 4), SEEDS, LENGTHS)
+def test_a_job_that_may_not_fit_does_not(nodes, size, seed, length):
+    """`maybe` may only say no when a walk over all lower-ranked jobs fails."""
     placement = Consolidate(Topology.uniform(nodes, size))
     maker = Maker()
     running = []
-    head = maker.job(1 + steps[0][1] % size)
+    head = maker.job(1 + seed % size)
     head.key = 20.0
-    for step, first, second, _ in steps:
-        if step in ("take", "hold") and placement.fits(shape := maker.shape(1 + first % size)):
-            job = maker.job(shape)
-            job.vkey, job.slope = float(second), 0.0
-            job.allocation = placement.take(job)
-            running.append(job)
+    said_no = 0
+    for step, first, second in steps_of(seed, length, KINDS):
+        if step in ("take", "hold", "node"):
+            shape = maker.shape(1 + first % size)
+            if placement.fits(shape):
+                job = maker.start(placement, shape)
+                job.vkey = float(second)
+                running.append(job)
         elif running:
             lower = [j for j in running if (j.vkey, j.index) > (head.key, head.index)]
             failed = not placement.fits(head.shape) and not placement.walk(head.shape, lower)
             gone = running.pop(first % len(running))
             placement.give(gone, gone.allocation)
             if failed and not placement.maybe(head, 0.0, set(gone.allocation.vertices)):
+                said_no += 1
                 lower = [j for j in lower if j is not gone]
                 assert not placement.fits(head.shape)
                 assert not placement.walk(head.shape, lower)
+    event(f"said no: {bool(said_no)}")

@@ -1,6 +1,7 @@
 """A plan: the change a scheduler wants, why, and when it wants to be asked again."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -74,33 +75,33 @@ class Plan:
 
     def cancel(self, jobs: Iterable[Job], *, because_of: Job | None = None) -> None:
         """End these jobs for good, e.g. the other trials of a search."""
-        self.unusual = True
-        self.cancels = [*self.cancels, *((job, because_of) for job in jobs)]
+        self._more("cancels").extend((job, because_of) for job in jobs)
 
     def reject(self, job: Job, message: str) -> None:
         """Refuse a job that has not started; the message reaches its owner."""
-        self.unusual = True
-        self.rejects = [*self.rejects, (job, message)]
+        self._more("rejects").append((job, message))
 
     def hold(self, job: Job, reason: Reason) -> None:
         """Keep a new job outside the queue."""
-        self.unusual = True
-        self.holds = [*self.holds, (job, reason)]
+        self._more("holds").append((job, reason))
 
     def admit(self, job: Job) -> None:
         """Let a held job into the queue."""
-        self.unusual = True
-        self.admits = [*self.admits, job]
+        self._more("admits").append(job)
 
     def explain(self, job: Job, reason: Reason) -> None:
         """Say why a job waits. Only changes are recorded."""
-        self.unusual = True
-        self.reasons = [*self.reasons, (job, reason)]
+        self._more("reasons").append((job, reason))
 
     def watch(self, job: Job, quantity: str, value: float) -> None:
         """Ask me when this quantity of the job reaches the value."""
+        self._more("levels").append(Level(job, quantity, value))
+
+    def _more(self, name: str) -> list[Any]:
+        """The list behind a rare attribute, made on first use."""
         self.unusual = True
-        self.levels = [*self.levels, Level(job, quantity, value)]
+        made: list[Any] = self.__dict__.setdefault(name, [])
+        return made
 
     @property
     def empty(self) -> bool:

@@ -24,7 +24,7 @@ class Policy(Generic[P]):
 
     name: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    knowledge: ClassVar[Knowledge] = Knowledge.NOTHING
+    knowledge: Knowledge = Knowledge.NOTHING
     Parameters: ClassVar[type[Params]] = Params
 
     def __init__(self, params: P | None = None) -> None:

@@ -146,7 +146,8 @@ class PlacementDraft:
             if keep(job.index, None) is not None:
                 self._room -= job.held_gpus
             elif self._room <= 0 and job.gpus:
-                return
+                if self._gpus_only or strict:
+                    return
             elif (job.shape.number in failed or not self.place(job)) and strict:
                 return  # not one condition with the above: `place` must not be called there
 

@@ -13,7 +13,7 @@ from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
 from rota.core.view import View, arrival
 from rota.engine.draft import ExplicitDraft, PlacementDraft, Shapes
-from rota.engine.intake import Gate, refinement
+from rota.engine.intake import Gate, mark_down, refinement
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
@@ -154,7 +154,7 @@ class GeneralScheduler:
             reason = 0
             if count:
                 shape = self._shape_of[number]
-                if shape.gpus > free:
+                if shape.gpus > free or not (shape.plain or self.placement.enough(shape)):
                     reason = CAPACITY
                 else:
                     reason = ORDER if self.placement.fits(shape) else FRAGMENTATION
@@ -192,6 +192,7 @@ class GeneralScheduler:
         self.policy.restore(state["policy"])
         self.gate.restore(view, state["gate"])
         self._blame = dict(state["blame"])
+        mark_down(self.placement)
         for index, job in view.active.items():
             if job.phase in (RUNNING, STARTING):
                 self.running[index] = job

@@ -84,3 +84,10 @@ class Gate:
 def refinement(placement: Placement) -> Callable[[JobSpec], Request] | None:
     """How the placement tells jobs of equal requests apart; None if it does not."""
     return None if type(placement).refine is Placement.refine else placement.refine
+
+
+def mark_down(placement: Placement) -> None:
+    """Tell a fresh placement which nodes are down (after a restart)."""
+    for node in placement.topology.nodes:
+        if not node.up:
+            placement.set_node(node, up=False)

@@ -42,6 +42,14 @@ class Occupancy:
             for place, amount in self._places(allocation).items()
         )
 
+    def exceeded(self, vertex: int) -> bool:
+        """Is more of anything in use there than there is?"""
+        return any(
+            used > self._capacity(place, kind) + EPSILON
+            for (place, kind), used in self._used.items()
+            if place == vertex
+        )
+
     def _capacity(self, vertex: int, kind: str) -> float:
         place = self._vertices[vertex]
         if place.level in (NODE, DEVICE):

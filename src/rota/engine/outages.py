@@ -6,6 +6,7 @@ from rota.core.jobs import Job
 from rota.core.topology import Vertex
 from rota.core.view import View
 from rota.engine.executor import on_cluster
+from rota.engine.occupancy import Occupancy
 
 
 def jobs_hit(node: Vertex, view: View, moving: AbstractSet[int]) -> list[Job]:
@@ -15,28 +16,28 @@ def jobs_hit(node: Vertex, view: View, moving: AbstractSet[int]) -> list[Job]:
     """
     vertices = view.topology.vertices
     running = [job for job in view.active.values() if on_cluster(job) or job.index in moving]
-    hit = [
-        job for job in running if any(vertices[v].node == node.id for v in job.allocation.vertices)
-    ]
+    hit = [job for job in running if any(vertices[v].node == node.id for v in _places(job))]
     for pool in view.topology.pools:
-        users = [job for job in running if pool.id in job.allocation.vertices]
+        users = [job for job in running if pool.id in _places(job)]
         if users and (not pool.gpu_type or pool.gpu_type == node.gpu_type):
             hit += _over_the_pool(users, pool, view)
     return hit
 
 
+def _places(job: Job) -> set[int]:
+    """Vertices that it holds anything of: a job without GPUs holds CPUs or memory there."""
+    extra = {vertex for vertex, _, _ in job.allocation.extra}
+    return extra.union(job.allocation.vertices)
+
+
 def _over_the_pool(users: list[Job], pool: Vertex, view: View) -> list[Job]:
-    room = sum(
-        node.gpus
-        for node in view.topology.nodes
-        if node.up and (not pool.gpu_type or node.gpu_type == pool.gpu_type)
-    )
-    held = {job.index: dict(job.allocation.slices)[pool.id] for job in users}
-    used = sum(held.values())
+    occupied = Occupancy(view.topology)
+    for job in users:
+        occupied.change(job.allocation, +1)
     over = []
     for job in sorted(users, key=lambda job: (job.start_s, job.index), reverse=True):
-        if used <= room:
+        if not occupied.exceeded(pool.id):
             break
-        used -= held[job.index]
+        occupied.change(job.allocation, -1)
         over.append(job)
     return over

@@ -160,8 +160,7 @@ class Packer:
             else:
                 failed[number] = first
                 dead.add(number)
-                reason = CAPACITY if placement.free < job.gpus else FRAGMENTATION
-                if self.blame.get(number, 0) != reason:
+                if job.gpus <= placement.free or self.blame.get(number, 0) != CAPACITY:
                     self._blame_head(plan, job)
                 if self.strict:
                     self.stuck = (job.key, job.index)
@@ -250,7 +249,10 @@ class Packer:
 
     def _blame_head(self, plan: Plan, job: Job) -> None:
         number = job.shape.number
-        reason = CAPACITY if self.placement.free < job.gpus else FRAGMENTATION
+        short = self.placement.free < job.gpus
+        if not short and not job.shape.plain:
+            short = not self.placement.enough(job.shape)
+        reason = CAPACITY if short else FRAGMENTATION
         if self.blame.get(number, 0) != reason:
             self.blame[number] = reason
             plan.shape_reasons.append((number, reason, job))
@@ -262,6 +264,6 @@ class Packer:
     def _clear_blame(self, plan: Plan) -> None:
         self._emptied = False
         waiting = self.index.waiting
-        for number in [n for n in self.blame if not waiting[n]]:
+        for number in [n for n in self.blame if not waiting.get(n)]:
             del self.blame[number]
             plan.shape_reasons.append((number, 0, None))

@@ -11,7 +11,7 @@ from rota.core.plan import ON_EVERY_EVENT, Plan
 from rota.core.policy import PriorityPolicy
 from rota.core.view import View
 from rota.engine.index import IN_QUEUE, NOWHERE, ON_CLUSTER
-from rota.engine.intake import Gate, refinement
+from rota.engine.intake import Gate, mark_down, refinement
 from rota.engine.packer import Packer
 from rota.placement.base import Placement
 
@@ -301,6 +301,7 @@ class PriorityScheduler:
         self.packer.blame = dict(state["blame"])
         self.packer.stuck = _rank(state["stuck"])
         index = self.packer.index
+        mark_down(self.placement)
         for job in view.active.values():
             on_cluster = job.phase in (RUNNING, STARTING) or job.queue == ON_CLUSTER
             if job.phase == WAITING:

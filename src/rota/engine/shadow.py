@@ -250,8 +250,10 @@ def _agree_on_phase(shadow: Shadow, job: Job, now_s: float) -> None:
 
 def _agree_on_work(shadow: Shadow, job: Job, now_s: float, *, exact_end: bool) -> None:
     done = job.work - job.left_at(now_s)
+    if not exact_end and job.phase == DONE:
+        return
     if not exact_end and shadow.done > job.work:  # done already, but its end comes with the round
-        if job.phase in (RUNNING, DONE):
+        if job.phase == RUNNING:
             return
         shadow.done = job.work
     if not close(shadow.done, done, now_s):

@@ -126,6 +126,17 @@ class Placement(ABC):
         self._fits[shape.number] = (self._clock, fits)
         return fits
 
+    def enough(self, shape: Shape) -> bool:
+        """Is as much free as it asks for, wherever it is?"""
+        if shape.gpus > self.free + EPSILON:
+            return False
+        room = self.room
+        up = [i for i, up in enumerate(room.up) if up]
+        return not (
+            (room.has_cpus and shape.cpus > sum(room.cpus[i] for i in up) + EPSILON)
+            or (room.has_mem and shape.mem_gib > sum(room.mem_gib[i] for i in up) + EPSILON)
+        )
+
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
         """Choose and reserve, after `fits` said yes. `shape`: another size than it asked for."""
         shape = shape or job.shape

@@ -8,11 +8,11 @@ to finish within some further service d to the service that this is expected to 
 with S the GPU-time of a job. The largest index is served first; ties go to running jobs in the
 order of their start, then to waiting ones in the order of submission.
 
-S has the empirical distribution of `distribution` (GPU-seconds) or, where none is given, of the jobs
-that have finished so far: it is fitted after `warmup` of them and again whenever their number has
-doubled; before that all indices are equal. More than `levels` different samples are gathered in so
-many groups, evenly on a logarithmic scale, each counted as its largest member: the index of a raw
-sample is mostly noise. The index is evaluated at 0 and at every level that is left, and kept in
+S has the empirical distribution of `distribution` (GPU-seconds) or, where none is given, of the
+jobs that have finished so far: it is fitted after `warmup` of them and again whenever their number
+has doubled; before that all indices are equal. More than `levels` different samples are gathered in
+so many groups, evenly on a logarithmic scale, each counted as its largest member: the index of a
+raw sample is mostly noise. The index is evaluated at 0 and at every level that is left, and kept in
 between, so it changes at exact times. A job with more service than any sample has index 0 and is
 served last.
 
@@ -22,7 +22,7 @@ absolute sizes instead of by what remains.
 """
 
 from collections.abc import Iterable, Mapping
-from math import inf, log
+from math import log
 from typing import Annotated, Any
 
 import msgspec
@@ -32,7 +32,6 @@ from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params
 from rota.policies._attained import AttainedPolicy
-
 
 ROUNDING = 1e-9  # samples whose ratio is nearer to 1 are equal
 
@@ -60,7 +59,7 @@ class Gittins(AttainedPolicy[GittinsParams]):
     def __init__(self, params: GittinsParams | None = None) -> None:
         super().__init__(params)
         given = self.params.distribution
-        self.knowledge = Knowledge.DISTRIBUTION if given else Knowledge.HISTORY  # type: ignore[misc]  # by parameter
+        self.knowledge = Knowledge.DISTRIBUTION if given else Knowledge.HISTORY
         self._samples: list[float] = []  # learnt, in the order of completion
         self._fitted = 0  # how many of them the present ranks are made of ...
         self._fitted_s = -INF  # ... and since when
@@ -109,7 +108,7 @@ def gathered(samples: Iterable[float], groups: int) -> list[float]:
     """The positive samples, ascending; if they are too many, each as the largest of its group."""
     ordered = sorted(sample for sample in samples if sample > 0)
     largest = ordered[-1]
-    width, last = ROUNDING, inf
+    width, last = ROUNDING, INF
     if len(set(ordered)) > groups:
         width, last = max(log(largest / ordered[0]) / groups, ROUNDING), groups - 1
     out: list[float] = []

@@ -57,7 +57,7 @@ class Qssf(PriorityPolicy[QssfParams]):
     def __init__(self, params: QssfParams | None = None) -> None:
         super().__init__(params)
         self.strict = self.params.strict
-        self.knowledge = KNOWLEDGE[self.params.estimate]  # type: ignore[misc]  # by parameter
+        self.knowledge = KNOWLEDGE[self.params.estimate]
         self._seen: dict[Group, tuple[int, float]] = {}  # group -> (jobs, sum of durations)
         self._given: dict[int, float] = {}  # job index -> estimate from history
 

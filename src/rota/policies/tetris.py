@@ -42,7 +42,7 @@ class Tetris(DecidePolicy[TetrisParams]):
     def __init__(self, params: TetrisParams | None = None) -> None:
         super().__init__(params)
         if not self.params.epsilon:
-            self.knowledge = Knowledge.NOTHING  # type: ignore[misc]  # it depends on the parameters
+            self.knowledge = Knowledge.NOTHING
 
     def decide(self, view: View) -> Draft:
         """Start the best-scored job that fits until none does."""

@@ -12,7 +12,8 @@ class EveryEvent(DecidePolicy[Params]):
     """Fills the cluster in key order at every event; the fast door must decide the same.
 
     Exactly the same where GPUs are one pool. On nodes the general door displaces the latest
-    starters first, so that there only what both promise can be compared.
+    starters first, so that there only what both promise can be compared. Not for policies that are
+    strict and preemptive: there the fast door leaves those whom it displaced before it was blocked.
     """
 
     def __init__(self, policy: PriorityPolicy[Any]) -> None:

@@ -1,0 +1,80 @@
+"""Hypothesis strategies for small runs. Needs hypothesis, which the rest of the kit does not."""
+
+from hypothesis import strategies as st
+
+from rota.testing.scenario import Fixed, Item, Outage, Scenario
+
+SIZES = (1, 2, 3, 4, 6, 8)
+
+
+def times(longest_s: int, *, ties: bool) -> st.SearchStrategy[float]:
+    """Few distinct integers, or numbers with a fraction that sums represent exactly."""
+    if ties:
+        return st.integers(0, longest_s)
+    return st.integers(0, longest_s * 1024).map(lambda ticks: ticks / 1024)
+
+
+@st.composite
+def topologies(draw: st.DrawFn, *, equal: bool = False) -> tuple[int, ...]:
+    """GPUs of one to four nodes."""
+    if equal or draw(st.booleans()):
+        return (draw(st.integers(1, 4)),) * draw(st.integers(1, 4))
+    return tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=4)))
+
+
+def costs(*, lossy: bool = True) -> st.SearchStrategy[Fixed]:
+    """Start and stop times and, if `lossy`, work lost at stops and failures."""
+    loss = st.integers(0, 3) if lossy else st.just(0)
+    crash = st.sampled_from((0, 2, 100)) if lossy else st.just(0)
+    return st.builds(Fixed, st.integers(0, 4), st.integers(0, 4), loss, crash, st.just("fixed"))
+
+
+@st.composite
+def outages(draw: st.DrawFn, nodes: int, longest_s: int = 40) -> tuple[Outage, ...]:
+    """Failures and repairs, which may overlap; in the end every node is up."""
+    found: list[Outage] = []
+    for _ in range(draw(st.integers(0, 3))):
+        node, at_s = draw(st.integers(0, nodes - 1)), draw(st.integers(0, longest_s))
+        repaired_s = at_s + draw(st.integers(1, 10))
+        found += [Outage(at_s, node, up=False), Outage(repaired_s, node, up=True)]
+    last_s = max((outage.at_s for outage in found), default=0.0) + 1
+    if found:
+        found += [Outage(last_s, node, up=True) for node in range(nodes)]
+    return tuple(found)
+
+
+@st.composite
+def workloads(
+    draw: st.DrawFn, *, gpus: int, ties: bool = True, sizes: tuple[int, ...] = SIZES
+) -> tuple[Item, ...]:
+    """Up to twelve jobs, few of which can never fit."""
+    asked = st.sampled_from([size for size in sizes if size <= gpus] or [1])
+    one = st.builds(
+        Item,
+        times(20, ties=ties),
+        asked if draw(st.integers(0, 9)) else st.one_of(asked, st.just(gpus + 1)),
+        times(20, ties=ties).map(lambda work: work or 1),
+    )
+    return tuple(draw(st.lists(one, max_size=12)))
+
+
+@st.composite
+def scenarios(
+    draw: st.DrawFn,
+    *,
+    ties: bool = True,
+    with_costs: bool = True,
+    with_outages: bool = True,
+    lossy: bool = True,
+    placement: str = "",
+    sizes: tuple[int, ...] = SIZES,
+) -> Scenario:
+    """Everything together."""
+    nodes = draw(topologies())
+    return Scenario(
+        draw(workloads(gpus=sum(nodes), ties=ties, sizes=sizes)),
+        nodes,
+        placement or draw(st.sampled_from(("count", "consolidate"))),
+        draw(costs(lossy=lossy)) if with_costs and draw(st.booleans()) else Fixed(),
+        draw(outages(len(nodes))) if with_outages and draw(st.booleans()) else (),
+    )
