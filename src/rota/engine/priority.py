@@ -65,7 +65,8 @@ class PriorityScheduler:
         dirty: set[int] = set()
         shapes: set[int] = set()
         freed = False
-        stuck = self.packer.stuck if self.packer.strict and index.waiting_count else None
+        stuck = self.packer.stuck
+        behind = self.packer.strict and index.waiting_count > 0
         for event in events:
             kind = event[1]
             job = event[3]
@@ -80,8 +81,8 @@ class PriorityScheduler:
                 if self._ages:
                     self._again.append(job)
                 heap = index.push_waiting(job)
-                if stuck is not None:  # only who ranks before the blocking head may start
-                    freed |= (job.key, job.index) < stuck
+                if behind:  # only who ranks before the blocking head may start
+                    freed |= stuck is None or (job.key, job.index) < stuck
                 elif heap[0][3] is job:
                     shapes.add(job.shape.number)
             elif kind == ev.JOB_DONE:
@@ -269,6 +270,7 @@ class PriorityScheduler:
         index = self.packer.index
         if job.phase == STOPPING:  # it comes back with JOB_STOPPED
             index.drop_waiting(job)
+            self.packer.stuck = None  # it may have been the head that blocked the others
             return
         key = self.policy.key(job, now_s)
         if key != job.key:

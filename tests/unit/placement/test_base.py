@@ -146,9 +146,12 @@ def test_taking_what_does_not_fit_is_an_error(maker):
 def test_victims_are_the_worst_ranked_that_must_go(maker):
     topology = cluster(4, 4)
     placement = SearchingConsolidate(topology)
-    a1, a3, b2, b1 = put(placement, maker, a=1) + put(placement, maker, a=3) + put(
-        placement, maker, b=2
-    ) + put(placement, maker, b=1)
+    a1, a3, b2, b1 = (
+        put(placement, maker, a=1)
+        + put(placement, maker, a=3)
+        + put(placement, maker, b=2)
+        + put(placement, maker, b=1)
+    )
     # b has 1 free: b1 and b2 together make 4, as do a1 and a3; the worst-ranked come first
     assert placement.walk(maker.shape(4), iter([b1, a1, b2, a3]))
     assert placement.victims() == [b2, b1]

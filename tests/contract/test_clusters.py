@@ -1,0 +1,82 @@
+"""The simulator and the local processes behind the same port."""
+
+import pytest
+
+from rota.backends.local import LocalCluster, standin
+from rota.sim.cluster import SimCluster
+from rota.testing import CheckFailed, check_cluster
+from rota.testing.cluster_checks import CHECKS
+from rota.testing.scenario import Fixed, Solo
+
+NAMES = [check.__name__ for check in CHECKS]
+COSTS = {
+    "free": Fixed(),
+    "start": Fixed(start_s=0.1),
+    "stop": Fixed(stop_s=0.05),
+    "both": Fixed(start_s=0.1, stop_s=0.05),
+}
+
+
+@pytest.mark.parametrize("check", NAMES)
+@pytest.mark.parametrize("costs", COSTS)
+def test_simulated(costs, check):
+    def make(topology, workload):
+        return SimCluster(topology, COSTS[costs], Solo())
+
+    check_cluster(make, only=check)
+
+
+@pytest.mark.parametrize("check", NAMES)
+def test_local(check, tmp_path):
+    def make(topology, workload):
+        commands = {
+            spec.id: standin.command(how.work, tmp_path / f"{spec.id}.checkpoint")
+            for spec, how in workload
+        }
+        return LocalCluster(topology, commands, log_dir=tmp_path)
+
+    check_cluster(make, unit_s=0.5, margin_s=0.45, only=check)
+
+
+# --- clusters that break the rules ----------------------------------------------------------------
+
+
+class Early(SimCluster):
+    """Hands out events before their time."""
+
+    def poll(self, until_s):
+        events = super().poll(until_s)
+        self.now_s -= 0.25 if events else 0.0
+        return events
+
+
+class Stale(SimCluster):
+    """Does not care about epochs."""
+
+    def poll(self, until_s):
+        events = sorted(e for e in self.heap if e[0] <= until_s)[:1]
+        if not events:
+            return super().poll(until_s)
+        self.heap.remove(events[0])
+        self.now_s = events[0][0]
+        return events
+
+
+class Hasty(SimCluster):
+    """Jobs end when half of their work is done."""
+
+    def _schedule_end(self, job, left, rate, epoch):
+        super()._schedule_end(job, left / 2, rate, epoch)
+
+
+class Beyond(SimCluster):
+    """Does not stop at the time that it was given."""
+
+    def poll(self, until_s):
+        return super().poll(until_s + 5)
+
+
+@pytest.mark.parametrize("kind", [Early, Stale, Hasty, Beyond])
+def test_a_broken_cluster_is_caught(kind):
+    with pytest.raises(CheckFailed):
+        check_cluster(lambda topology, workload: kind(topology, Fixed(start_s=0.1), Solo()))

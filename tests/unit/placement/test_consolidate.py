@@ -1,0 +1,192 @@
+"""Consolidate: the rules by hand, in both forms; their equality is a property test."""
+
+import pytest
+
+from placement_cases import Consolidate, Maker, cluster, put, where
+from rota.core.topology import Topology
+from rota.placement.consolidate import SearchingConsolidate, consolidate
+
+
+@pytest.fixture
+def maker():
+    return Maker()
+
+
+both = pytest.mark.parametrize("kind", [Consolidate, SearchingConsolidate])
+
+
+def test_the_fast_form_is_used_where_nodes_are_equal():
+    assert type(consolidate(Topology.uniform(4, 8))) is Consolidate
+    assert type(consolidate(Topology.uniform(4, 8, "v100"))) is Consolidate
+    assert type(consolidate(cluster(4, 8))) is SearchingConsolidate
+    assert type(consolidate(cluster(4, 4, cpus=8))) is SearchingConsolidate
+
+
+@both
+def test_the_fullest_node_with_room_is_taken(kind, maker):
+    topology = cluster(8, 8, 8, 8)
+    placement = kind(topology)
+    put(placement, maker, a=7, b=4, c=4)
+    assert where(topology, maker.start(placement, 2).allocation) == {"b": 2}
+    assert where(topology, maker.start(placement, 2).allocation) == {"b": 2}
+    assert where(topology, maker.start(placement, 1).allocation) == {"a": 1}
+    assert where(topology, maker.start(placement, 5).allocation) == {"d": 5}
+
+
+@both
+def test_what_fits_one_node_is_never_split(kind, maker):
+    placement = kind(cluster(4, 4))
+    put(placement, maker, a=2, b=2)
+    assert placement.free == 4
+    assert not placement.fits(maker.shape(3))
+    assert placement.fits(maker.shape(2))
+
+
+@both
+def test_larger_requests_take_idle_nodes_and_the_best_fit_for_the_rest(kind, maker):
+    topology = cluster(4, 4, 4, 4, 4)
+    placement = kind(topology)
+    put(placement, maker, a=1, c=2)
+    assert where(topology, maker.start(placement, 10).allocation) == {"b": 4, "d": 4, "c": 2}
+    assert not placement.fits(maker.shape(8))  # a has 3, e has 4
+    assert where(topology, maker.start(placement, 7).allocation) == {"e": 4, "a": 3}
+
+
+@both
+def test_a_rest_needs_a_node_besides_the_idle_ones(kind, maker):
+    placement = kind(cluster(4, 4, 4))
+    put(placement, maker, c=2)
+    assert placement.fits(maker.shape(8))
+    assert placement.fits(maker.shape(10))
+    assert not placement.fits(maker.shape(11))
+    put(placement, maker, a=1)
+    assert not placement.fits(maker.shape(8))
+    assert placement.fits(maker.shape(7))
+
+
+@both
+def test_a_node_that_is_down_serves_nobody(kind, maker):
+    topology = cluster(4, 4)
+    placement = kind(topology)
+    placement.set_node(topology.nodes[0], up=False)
+    assert where(topology, maker.start(placement, 1).allocation) == {"b": 1}
+    assert not placement.fits(maker.shape(4))
+    assert not placement.fits(maker.shape(8))
+    assert placement.never(maker.shape(8)) is None
+
+
+@both
+def test_victims_of_a_large_request(kind, maker):
+    topology = cluster(4, 4, 4)
+    placement = kind(topology)
+    a, b, c1, c2 = (
+        put(placement, maker, a=4, b=1) + put(placement, maker, c=1) + put(placement, maker, c=2)
+    )
+    # 6 = one idle node + 2: idle after b is gone (4 free); c then has room only without c2
+    assert placement.walk(maker.shape(6), iter([b, c2, c1, a]))
+    assert placement.victims() == [c2, b]
+    # without b: c is idle when both are gone, and b has 3 free
+    assert placement.walk(maker.shape(6), iter([c2, c1, b, a]))
+    assert placement.victims() == [c1, c2]
+    assert not placement.walk(maker.shape(9), iter([c1, c2, b]))
+
+
+@both
+def test_of_two_nodes_freed_at_once_the_fuller_one_is_cleared(kind, maker):
+    topology = cluster(4, 4)
+    placement = kind(topology)
+    (small,) = put(placement, maker, b=1)
+    large = maker.start(placement, 7)
+    assert where(topology, large.allocation) == {"a": 4, "b": 3}
+    # both would hold 3; on b they leave nothing over, so that small must not come back there
+    assert placement.walk(maker.shape(3), iter([large, small]))
+    assert placement.victims() == [large]
+    assert placement.walk(maker.shape(4), iter([small, large]))
+    assert placement.victims() == [large]  # small lies on b, the newcomer goes to a
+    placement.give(large, large.allocation)
+    assert where(topology, maker.start(placement, 3).allocation) == {"b": 3}
+
+
+def test_of_unequal_nodes_the_large_ones_come_first(maker):
+    topology = cluster(4, 8, 4, 8)
+    placement = SearchingConsolidate(topology)
+    assert where(topology, maker.start(placement, 14).allocation) == {"b": 8, "a": 4, "c": 2}
+    assert placement.never(maker.shape(24)) is None
+    assert placement.never(maker.shape(25)) is not None
+
+
+def test_the_largest_node_decides_what_fits_one_node(maker):
+    topology = cluster(4, 4, 8)
+    placement = SearchingConsolidate(topology)
+    put(placement, maker, c=1)
+    assert not placement.fits(maker.shape(8))  # it waits for c and does not take a and b
+    placement.set_node(topology.nodes[2], up=False)
+    assert not placement.fits(maker.shape(8))  # a node that is gone makes no room
+
+
+def test_cpus_decide_too_what_fits_one_node(maker):
+    topology = cluster(8, 8, cpus=16)
+    placement = SearchingConsolidate(topology)
+    # 4 CPUs per GPU: a node serves 4 of them, so that 8 take two whole nodes
+    assert where(topology, maker.start(placement, 8, cpus=32).allocation) == {"a": 4, "b": 4}
+    assert not placement.fits(maker.shape(1, cpus=1))
+    assert placement.fits(maker.shape(4))
+
+
+def test_large_requests_try_one_type_after_the_other(maker):
+    topology = cluster(*[(2, {"gpu_type": "k80"})] * 2, *[(2, {"gpu_type": "v100"})] * 2)
+    placement = SearchingConsolidate(topology)
+    put(placement, maker, a=1)
+    assert where(topology, maker.start(placement, 4).allocation) == {"c": 2, "d": 2}
+    assert not placement.fits(maker.shape(4))
+
+
+def test_parts_are_filled_before_a_new_gpu_is_opened(maker):
+    topology = cluster(2, 2)
+    placement = Consolidate(topology)
+    for _ in range(4):
+        maker.start(placement, 0.25)
+    assert placement.node_free == [1, 2]
+    assert placement.fits(maker.shape(3))  # b and the other GPU of a
+    maker.start(placement, 3)
+    assert not placement.fits(maker.shape(0.25))
+
+
+def test_a_job_without_gpus_on_a_cluster_without_cpus_goes_anywhere(maker):
+    topology = cluster(2, 2)
+    placement = Consolidate(topology)
+    put(placement, maker, a=2, b=2)
+    job = maker.start(placement, 0, cpus=100)
+    assert where(topology, job.allocation) == {"a": 0}
+    assert job.allocation.gpus == 0
+    placement.give(job, job.allocation)
+    assert placement.free == 0
+
+
+def test_equal_single_node_allocations_are_one_object(maker):
+    placement = Consolidate(cluster(4, 4))
+    first = maker.start(placement, 4)
+    placement.give(first, first.allocation)
+    assert maker.start(placement, 4).allocation is first.allocation
+
+
+def test_maybe_looks_only_at_nodes_where_something_changed(maker):
+    topology = cluster(4, 4)
+    placement = Consolidate(topology)
+    low, high, last = (
+        put(placement, maker, a=2) + put(placement, maker, a=2) + put(placement, maker, b=4)
+    )
+    low.vkey, high.vkey, last.vkey = 30.0, 10.0, 10.0
+    head = maker.job(3)
+    head.key = 20.0
+    a, b = ({node.id} for node in topology.nodes)
+    assert not placement.maybe(head, 0.0, a)  # 2 could be freed there
+    assert not placement.maybe(head, 0.0, b)
+    assert not placement.maybe(head, 0.0, set())
+    last.vkey = 21.0
+    assert placement.maybe(head, 0.0, b)
+    assert not placement.maybe(head, 0.0, a)
+    high.slope = 1.0
+    assert placement.maybe(head, 11.0, a)  # its rank drifts: 10 + 11 > 20
+    assert placement.maybe(maker.job(8), 0.0, a)  # a large one may always fit
+    assert not placement.maybe(maker.job(8), 0.0, set())
