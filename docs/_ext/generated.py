@@ -136,6 +136,15 @@ def _preempts(kind: Any) -> str:
     return "no"
 
 
+def checks(path: str) -> str:
+    """A table of the checks of the test kit: their names, and what must hold."""
+    rows = [
+        [f"`{check.__name__}`", " ".join((inspect.getdoc(check) or "").split())]
+        for check in _load(path)
+    ]
+    return _table(["Check", "What must hold"], rows)
+
+
 # --- what the source says ------------------------------------------------------------------------
 
 
@@ -270,8 +279,8 @@ def _type_text(hint: Any) -> str:
 MAKERS: dict[str, Callable[[str], str]] = {
     maker.__name__: maker
     for maker in (
-        parts, policies, formats, kinds, parameters, sources, quirks, meanings, members, docstring,
-        tree, fields, cli,
+        parts, policies, formats, kinds, parameters, sources, quirks, meanings, checks, members,
+        docstring, tree, fields, cli,
     )
 }  # fmt: skip
 

@@ -84,9 +84,20 @@ def test_consolidate_takes_the_fullest_node_or_idle_ones(gpus, slices):
 
 
 def test_displaced_and_placed_elsewhere_is_a_move():
-    """A whole node is wanted: the one-GPU job in the way goes to the other node."""
-    jobs = (Item(0, 1, 30), Item(0, 1, 30), Item(1, 3, 40), Item(2, 4, 1))
-    scenario = Scenario(jobs, nodes=(4, 4), placement="consolidate")
-    log = naive("srtf", scenario)
-    assert (2, "stop", 2, ()) in log
-    assert (2, "start", 3, ((1, 4),)) in log
+    """A whole node is wanted: the longest job leaves it and goes to a GPU that is free elsewhere."""
+    jobs = (Item(0, 1, 100), Item(0, 1, 3), Item(0, 1, 50), Item(4, 2, 1))
+    log = naive("srtf", Scenario(jobs, nodes=(2, 2), placement="consolidate"))
+    assert [entry for entry in log if entry[0] == 4] == [
+        (4, "move", 0, ((1, 1),)),
+        (4, "start", 3, ((0, 2),)),
+    ]
+
+
+def test_whoever_leaves_room_on_the_chosen_node_stays():
+    """Two jobs were taken away until there was room; the better-ranked one still fits beside."""
+    jobs = (Item(0, 1, 100), Item(0, 2, 50), Item(4, 2, 1))
+    log = naive("srtf", Scenario(jobs, nodes=(3,), placement="consolidate"))
+    assert [entry for entry in log if entry[0] == 4] == [
+        (4, "stop", 1, ()),
+        (4, "start", 2, ((0, 2),)),
+    ]

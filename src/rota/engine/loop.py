@@ -80,6 +80,7 @@ class Engine:
         )  # fmt: skip
         self.executor = Executor(cluster, self.view, self.log, trusted=scheduler.trusted)
         self.checker = checker
+        self._settles = getattr(scheduler, "settles", True)
         self.fixed_wake = wake  # rounds imposed from outside win over the scheduler's wishes
         self.wake = wake or scheduler.wake
         self.events = 0
@@ -369,9 +370,10 @@ class Engine:
             self._explain(plan, now_s)
         if not self.cluster.frictionless:
             self._rerate(now_s)
-        for at_s, job in self.scheduler.settle(self.view, plan):
-            self.sequence += 1
-            heappush(self.timers, (at_s, self.sequence, job, job.epoch))
+        if self._settles:
+            for at_s, job in self.scheduler.settle(self.view, plan):
+                self.sequence += 1
+                heappush(self.timers, (at_s, self.sequence, job, job.epoch))
         for level in plan.levels:
             self._watch(level, now_s)
 

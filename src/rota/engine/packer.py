@@ -55,6 +55,8 @@ class Packer:
     ) -> None:
         """Fill the cluster. `shapes`: those with a new head; `everything`: something was freed."""
         waiting = self.index.waiting
+        if not everything and len(shapes) == 1 and self._starts_at_once(plan, now_s, *shapes):
+            return
         heads: Heads = []
         self._passed_at = INF if everything else self.placement.free
         self._nominate(plan, now_s, waiting if everything else shapes, heads)
@@ -65,6 +67,28 @@ class Packer:
                 self._scan(plan, heads)
         if self._emptied:
             self._clear_blame(plan)
+
+    def _starts_at_once(self, plan: Plan, now_s: float, number: int) -> bool:
+        """The common case: one newcomer, and there is room for it. False: look closer."""
+        heap = self.index.waiting[number]
+        job = heap[0][3]
+        placement = self.placement
+        if (
+            len(heap) > 1
+            or job.gpus > placement.free
+            or not (placement.pooled or placement.fits(job.shape))
+        ):
+            return False
+        self.index.pop_waiting(heap)
+        self._failed.pop(number, None)
+        job.allocation = placement.take(job)
+        job.before = NOTHING
+        job.queue = ON_CLUSTER
+        if self.preemptive and not self.keyed_later:
+            self.index.push_running(job, now_s)
+        plan.starts.append((job, job.allocation))
+        self.examined += 1
+        return True
 
     def _nominate(self, plan: Plan, now_s: float, numbers: Iterable[int], heads: Heads) -> None:
         """Add the heads of these shapes, without those that fail whatever happens in this scan."""

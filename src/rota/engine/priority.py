@@ -50,7 +50,7 @@ class PriorityScheduler:
         self._learns = kind.finished is not PriorityPolicy.finished
         self._drifts = kind.slope is not PriorityPolicy.slope
         self._ages = self._jumps and policy.ages
-        self._settles = self._jumps or self._keyed_later
+        self.settles = self._jumps or self._keyed_later
         self._revision = policy.revision
         self._again: list[Job] = []  # running jobs that changed level: keyed again after the scan
 
@@ -104,6 +104,9 @@ class PriorityScheduler:
             plan = plan or Plan(view.version)
             self.packer.pack(plan, now_s, shapes, dirty, everything=freed)
         if self._again:
+            if not self.settles:
+                self._again.clear()
+                return plan
             plan = plan or Plan(view.version)
             if self.policy.state_key:
                 self._confirm(plan, now_s)
@@ -237,9 +240,6 @@ class PriorityScheduler:
     def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:
         """Key again what the change affected; say when keys will jump."""
         now_s = view.now_s
-        if not self._settles:
-            self._again.clear()
-            return ()
         timers: Timers = []
         if self._keyed_later:
             for job, _ in plan.starts:

@@ -91,7 +91,9 @@ class CostModel(Generic[P]):
 
 def starts_first(job: Job) -> bool:
     """The job never held anything before this start."""
-    return job.first_start_s in (INF, job.start_s)
+    if job.phase == WAITING:
+        return job.first_start_s == INF
+    return job.first_start_s == job.start_s
 
 
 # --- the same for every job -----------------------------------------------------------------------

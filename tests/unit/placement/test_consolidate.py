@@ -93,18 +93,14 @@ def test_victims_of_a_large_request(kind, maker):
 
 @both
 def test_of_two_nodes_freed_at_once_the_fuller_one_is_cleared(kind, maker):
-    topology = cluster(4, 4)
+    topology = cluster(5, 5)
     placement = kind(topology)
-    (small,) = put(placement, maker, b=1)
-    large = maker.start(placement, 7)
-    assert where(topology, large.allocation) == {"a": 4, "b": 3}
-    # both would hold 3; on b they leave nothing over, so that small must not come back there
-    assert placement.walk(maker.shape(3), iter([large, small]))
-    assert placement.victims() == [large]
+    small, _ = put(placement, maker, b=1) + put(placement, maker, b=1)
+    large = maker.start(placement, 8)
+    assert where(topology, large.allocation) == {"a": 5, "b": 3}
+    # without both, a has 5 free and b has 4: best fit says b, so that small must go too
     assert placement.walk(maker.shape(4), iter([small, large]))
-    assert placement.victims() == [large]  # small lies on b, the newcomer goes to a
-    placement.give(large, large.allocation)
-    assert where(topology, maker.start(placement, 3).allocation) == {"b": 3}
+    assert placement.victims() == [large, small]
 
 
 def test_of_unequal_nodes_the_large_ones_come_first(maker):

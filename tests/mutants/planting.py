@@ -1,0 +1,21 @@
+"""Planting a bug: one snippet in the source of a function is replaced while a test runs."""
+
+import inspect
+import textwrap
+from importlib import import_module
+
+
+def plant(monkeypatch, target, old, new):
+    """`target` is `module:Class.method` or `module:function`; `old` must occur exactly once in it."""
+    module_name, path = target.split(":")
+    module = import_module(module_name)
+    *owners, name = path.split(".")
+    owner = module
+    for part in owners:
+        owner = getattr(owner, part)
+    function = inspect.unwrap(getattr(owner, name))
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{target} has changed: plant this bug anew ({old!r})"
+    space = dict(vars(module))
+    exec(compile(source.replace(old, new), f"<mutant of {target}>", "exec"), space)  # noqa: S102
+    monkeypatch.setattr(owner, name, space[name])

@@ -1,0 +1,162 @@
+"""Planted bugs: each must be caught by the invariants, the naive engine or the kit."""
+
+from random import Random
+
+import pytest
+
+from mutants.planting import plant
+from rota.core.errors import RotaError
+from rota.core.registry import POLICIES, load
+from rota.testing.scenario import random_scenario
+
+SEEDS = range(160)
+
+PACKER = "rota.engine.packer:Packer"
+PRIORITY = "rota.engine.priority:PriorityScheduler"
+SIM = "rota.sim.cluster:SimCluster"
+
+MUTANTS = {
+    "a victim's slices are not given back": (
+        f"{PACKER}._displace",
+        "placement.give(victim, victim.allocation)",
+        "pass",
+    ),
+    "events of an earlier run are accepted": (
+        f"{SIM}.poll",
+        "while heap and heap[0][3].epoch != heap[0][4]:",
+        "while False:",
+    ),
+    "a job ends as if its start took no time": (
+        f"{SIM}.start",
+        "self._push(since_s, JOB_RUNNING, job, job.epoch)",
+        "self._push(since_s, JOB_RUNNING, job, job.epoch); self._begin(job)",
+    ),
+    "known failures are remembered for ever": (
+        f"{PACKER}.forget_failures",
+        "self._failed.clear()",
+        "pass",
+    ),
+    "newcomers pass a blocked strict queue": (
+        f"{PRIORITY}.step",
+        "behind = self.packer.strict and index.waiting_count > 0",
+        "behind = False",
+    ),
+    "newcomers never pass a blocked strict queue": (
+        f"{PRIORITY}.step",
+        "freed |= stuck is None or (job.key, job.index) < stuck",
+        "pass",
+    ),
+    "shapes of the displaced are not looked at again": (
+        f"{PACKER}._displace",
+        "return shapes",
+        "return set()",
+    ),
+    "room that the displaced leave over is not offered": (
+        f"{PACKER}._scan_preempting",
+        "again = waiting.keys() - dead",
+        "pass",
+    ),
+    "heads that were passed over are forgotten": (
+        f"{PACKER}._nominate",
+        "self._passed_at = free",
+        "pass",
+    ),
+    "a move is nothing": (
+        f"{PACKER}._net",
+        "elif job.allocation != job.before:",
+        "elif False:",
+    ),
+    "a repaired node adds nothing": (
+        f"{PRIORITY}._other",
+        "up=kind == ev.NODE_UP",
+        "up=False",
+    ),
+    "lost work is not done again": (
+        "rota.core.machine:begin_stop",
+        "min(job.left + lost_work, job.work) if lost_work else job.left",
+        "job.left",
+    ),
+    "ties are broken by chance, not by index": (
+        "rota.engine.index:Index.push_waiting",
+        "(job.key, job.index, stamp, job)",
+        "(job.key, -job.index, stamp, job)",
+    ),
+    "a start does not wait for those who leave": (
+        "rota.engine.executor:Executor._launch",
+        "if not self.physical.fits(job.allocation):",
+        "if False:",
+    ),
+    "a dead node's pool loses its first starters": (
+        "rota.engine.loop:Engine._hit",
+        "reverse=True",
+        "reverse=False",
+    ),
+    "levels are not watched": (
+        f"{PRIORITY}._arm",
+        "if at_s < INF:",
+        "if False:",
+    ),
+    "a stopped job keeps the key that it had while running": (
+        f"{PRIORITY}._requeue_stopped",
+        "if key != job.key:",
+        "if False:",
+    ),
+    "a job that begins late is not keyed again": (
+        f"{PRIORITY}._reanchor",
+        "self._rekey_running(job, now_s)",
+        "self.packer.index.push_running(job, now_s)",
+    ),
+    "a job that finished stays in the books": (
+        f"{PRIORITY}._gone",
+        "self.placement.give(job, allocation)",
+        "pass",
+    ),
+    "the emptiest node is taken for the fullest": (
+        "rota.placement.choices:best_node",
+        "here < lowest",
+        "here > lowest",
+    ),
+    "work goes on while a job is being stopped": (
+        "rota.core.machine:settle",
+        "job.since_s = now_s",
+        "pass",
+    ),
+}
+
+
+def made(name, **params):
+    kind = load(POLICIES, name)
+    return lambda: kind(kind.Parameters(**params))
+
+
+POLICY = [
+    made("fifo"),
+    made("sjf", strict=True),
+    made("srtf"),
+    made("tiresias", limits=(12.0, 36.0)),
+    made("srsf"),
+]
+
+
+def caught():
+    """What is found in the first scenario in which anything is found."""
+    for seed in SEEDS:
+        scenario = random_scenario(Random(seed))
+        for make in POLICY:
+            try:
+                found = scenario.mismatch(make)
+            except (AssertionError, LookupError, RotaError, RuntimeError, TypeError) as error:
+                found = f"{type(error).__name__}: {error}"
+            if found:
+                return found
+    return ""
+
+
+def test_the_engine_itself_passes():
+    assert caught() == ""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_bug_is_caught(name, monkeypatch):
+    plant(monkeypatch, *MUTANTS[name])
+    assert caught()
