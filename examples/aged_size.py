@@ -22,6 +22,6 @@ class AgedSize(PriorityPolicy[AgedSizeParams]):
     Parameters = AgedSizeParams
     preemptive = False
 
-    def key(self, job: Job, now_s: float) -> float:  # noqa: ARG002 - the same at all times
+    def key(self, job: Job, now_s: float) -> float:
         """The time at which it counts as submitted; smaller is served first."""
         return job.submit_s + self.params.per_gpu_s * (job.gpus - 1)

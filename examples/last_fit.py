@@ -14,7 +14,7 @@ class LastFit(Placement):
 
     name = "last-fit"
 
-    def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
+    def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:
         """The last node with room; for more than a node holds, nodes in order."""
         need = shape.gpus or 1
         offers = room.offers(shape)

@@ -294,7 +294,24 @@ def _read(app: "Sphinx", name: str, source: list[str]) -> None:  # noqa: ARG001 
     source[0] = fill(source[0])
 
 
+def _keep_attributes(app: "Sphinx") -> None:
+    """Let napoleon not take the words before a colon for the type of an attribute."""
+    before: dict[str, list[str]] = {}
+
+    def save(_: Any, what: str, name: str, __: Any, ___: Any, lines: list[str]) -> None:
+        if what == "attribute":
+            before[name] = list(lines)
+
+    def put_back(_: Any, what: str, name: str, __: Any, ___: Any, lines: list[str]) -> None:
+        if what == "attribute":
+            lines[:] = before[name]
+
+    app.connect("autodoc-process-docstring", save, priority=100)
+    app.connect("autodoc-process-docstring", put_back, priority=900)
+
+
 def setup(app: "Sphinx") -> dict[str, Any]:
     """Register with Sphinx."""
     app.connect("source-read", _read)
+    _keep_attributes(app)
     return {"version": "1", "parallel_read_safe": True}

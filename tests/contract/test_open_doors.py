@@ -15,7 +15,9 @@ from rota.testing.scenario import Fixed, Solo, wire
 
 def workload(*jobs):
     """(id, submit_s, request, work[, group])"""
-    specs = [JobSpec(name, at_s, asked, group=g[0] if g else "") for name, at_s, asked, _, *g in jobs]
+    specs = [
+        JobSpec(name, at_s, asked, group=g[0] if g else "") for name, at_s, asked, _, *g in jobs
+    ]
     return Workload(specs, [Behaviour(job[3]) for job in jobs])
 
 
@@ -63,7 +65,9 @@ def test_sharing_slows_and_speeds_up_again():
     jobs = workload(("a", 0, Request.of(0.5), 6), ("b", 5, Request.of(0.5), 3))
     cluster = SimCluster(Topology.uniform(1, 1), Fixed(), Crowded())
     # a: 5 alone, then 1 at 0.6 until 6.667; b: 1 until then, 2 alone
-    assert finished(wire(Halves(), cluster, jobs)) == pytest.approx({"a": 6 + 2 / 3, "b": 8 + 2 / 3})
+    assert finished(wire(Halves(), cluster, jobs)) == pytest.approx(
+        {"a": 6 + 2 / 3, "b": 8 + 2 / 3}
+    )
 
 
 # --- two kinds of GPUs ----------------------------------------------------------------------------

@@ -58,7 +58,9 @@ def test_no_more_is_lost_than_was_done():
 
 def test_in_a_pool_the_latest_starters_go():
     outages = (Outage(3, 1, up=False), Outage(20, 1, up=True))
-    scenario = Scenario((Item(0, 1, 9), Item(1, 1, 9), Item(2, 2, 9)), nodes=(2, 2), outages=outages)
+    scenario = Scenario(
+        (Item(0, 1, 9), Item(1, 1, 9), Item(2, 2, 9)), nodes=(2, 2), outages=outages
+    )
     log = naive("fifo", scenario)
     assert (3, "evicted", 2, ()) in log
     assert (10, "start", 2, ((POOL, 2),)) in log
@@ -78,7 +80,9 @@ def test_consolidate_takes_the_fullest_node_or_idle_ones(gpus, slices):
     jobs = (*busy, Item(1, gpus, 5))
     scenario = Scenario(jobs, nodes=(4, 4), placement="consolidate")
     if gpus == 3:
-        scenario = Scenario((Item(0, 1, 100), Item(0, 4, 100), Item(1, 3, 5)), (4, 4), "consolidate")
+        scenario = Scenario(
+            (Item(0, 1, 100), Item(0, 4, 100), Item(1, 3, 5)), (4, 4), "consolidate"
+        )
     found = [entry for entry in naive("fifo-skip", scenario) if entry[1:3] == ("start", 2)]
     assert found[0][3] == slices if slices else found[0][0] == 100
 
@@ -88,8 +92,8 @@ def test_displaced_and_placed_elsewhere_is_a_move():
     jobs = (Item(0, 1, 100), Item(0, 1, 3), Item(0, 1, 50), Item(4, 2, 1))
     log = naive("srtf", Scenario(jobs, nodes=(2, 2), placement="consolidate"))
     assert [entry for entry in log if entry[0] == 4] == [
-        (4, "move", 0, ((1, 1),)),
-        (4, "start", 3, ((0, 2),)),
+        (4, "move", 0, ((0, 1),)),
+        (4, "start", 3, ((1, 2),)),
     ]
 
 

@@ -16,6 +16,6 @@ def plant(monkeypatch, target, old, new):
     function = inspect.unwrap(getattr(owner, name))
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(old) == 1, f"{target} has changed: plant this bug anew ({old!r})"
-    space = dict(vars(module))
+    space = dict(vars(import_module(function.__module__)))
     exec(compile(source.replace(old, new), f"<mutant of {target}>", "exec"), space)  # noqa: S102
     monkeypatch.setattr(owner, name, space[name])

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from mutants.planting import plant
+from regressions import REGRESSIONS, made
 from rota.core.errors import RotaError
-from rota.core.registry import POLICIES, load
 from rota.testing.scenario import random_scenario
 
 SEEDS = range(160)
@@ -73,8 +73,8 @@ MUTANTS = {
     ),
     "lost work is not done again": (
         "rota.core.machine:begin_stop",
-        "min(job.left + lost_work, job.work) if lost_work else job.left",
-        "job.left",
+        "job.left += lost",
+        "pass",
     ),
     "ties are broken by chance, not by index": (
         "rota.engine.index:Index.push_waiting",
@@ -87,7 +87,7 @@ MUTANTS = {
         "if False:",
     ),
     "a dead node's pool loses its first starters": (
-        "rota.engine.loop:Engine._hit",
+        "rota.engine.outages:_over_the_pool",
         "reverse=True",
         "reverse=False",
     ),
@@ -112,21 +112,16 @@ MUTANTS = {
         "pass",
     ),
     "the emptiest node is taken for the fullest": (
-        "rota.placement.choices:best_node",
+        "rota.placement.consolidate:best_node",
         "here < lowest",
         "here > lowest",
     ),
-    "work goes on while a job is being stopped": (
+    "service does not count GPUs": (
         "rota.core.machine:settle",
-        "job.since_s = now_s",
-        "pass",
+        "job.service += ran * job.held_gpus",
+        "job.service += ran",
     ),
 }
-
-
-def made(name, **params):
-    kind = load(POLICIES, name)
-    return lambda: kind(kind.Parameters(**params))
 
 
 POLICY = [
@@ -138,17 +133,24 @@ POLICY = [
 ]
 
 
-def caught():
-    """What is found in the first scenario in which anything is found."""
+def runs():
+    """What was found once, and random scenarios."""
+    yield from REGRESSIONS.values()
     for seed in SEEDS:
         scenario = random_scenario(Random(seed))
         for make in POLICY:
-            try:
-                found = scenario.mismatch(make)
-            except (AssertionError, LookupError, RotaError, RuntimeError, TypeError) as error:
-                found = f"{type(error).__name__}: {error}"
-            if found:
-                return found
+            yield make, scenario
+
+
+def caught():
+    """What is found in the first run in which anything is found."""
+    for make, scenario in runs():
+        try:
+            found = scenario.mismatch(make)
+        except (AssertionError, LookupError, RotaError, RuntimeError, TypeError) as error:
+            found = f"{type(error).__name__}: {error}"
+        if found:
+            return found
     return ""
 
 

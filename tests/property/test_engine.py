@@ -139,4 +139,3 @@ def test_a_cancelled_job_leaves_no_trace_in_the_books(scenario, data):
 
 def log_of(engine):
     return entries(engine.log, engine.cluster.topology)
-

@@ -184,7 +184,8 @@ class GeneralScheduler:
         return {
             "policy": self.policy.snapshot(),
             "gate": self.gate.snapshot(),
-            "blame": sorted(self._blame.items()),
+            "blame": list(self._blame.items()),
+            "shapes": list(self._waiting),  # their order decides the order of rows in the log
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
@@ -192,6 +193,7 @@ class GeneralScheduler:
         self.policy.restore(state["policy"])
         self.gate.restore(view, state["gate"])
         self._blame = dict(state["blame"])
+        self._waiting = dict.fromkeys(state["shapes"], 0)
         mark_down(self.placement)
         for index, job in view.active.items():
             if job.phase in (RUNNING, STARTING):

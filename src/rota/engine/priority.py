@@ -291,7 +291,9 @@ class PriorityScheduler:
         return {
             "policy": self.policy.snapshot(),
             "gate": self.gate.snapshot(),
-            "blame": sorted(self.packer.blame.items()),
+            # the order of these two decides the order of rows in the log
+            "shapes": list(self.packer.index.waiting),
+            "blame": list(self.packer.blame.items()),
             "stuck": self.packer.stuck,
         }
 
@@ -303,6 +305,7 @@ class PriorityScheduler:
         self.packer.blame = dict(state["blame"])
         self.packer.stuck = _rank(state["stuck"])
         index = self.packer.index
+        index.waiting.update((number, []) for number in state["shapes"])
         mark_down(self.placement)
         for job in view.active.values():
             on_cluster = job.phase in (RUNNING, STARTING) or job.queue == ON_CLUSTER

@@ -54,4 +54,3 @@ def check_policy(
     )
     chosen = [check for check in CHECKS if only in check.__name__]
     return run_checks(f"policy {subject.name}", chosen, subject)
-

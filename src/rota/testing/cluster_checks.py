@@ -68,7 +68,9 @@ class Driver:
         place = self.cluster.topology.nodes[node].id
         machine.start(job, Allocation([(place, 1)]), self.cluster.now_s)
         since_s = self.cluster.start(job)
-        _must(since_s >= self.cluster.now_s, f"{job} makes progress since {since_s:g} s, in the past")
+        _must(
+            since_s >= self.cluster.now_s, f"{job} makes progress since {since_s:g} s, in the past"
+        )
         if since_s <= self.cluster.now_s:
             machine.run(job, self.cluster.now_s, self.cluster.rate(job))
         return job
@@ -112,9 +114,7 @@ class Driver:
             _must(events, f"{job}: event {kind} never came")
             if any(event[1] == kind and event[3] is job for event in events):
                 return
-            _must(
-                all(event[1] == JOB_RUNNING for event in events), f"waiting for {kind}: {events}"
-            )
+            _must(all(event[1] == JOB_RUNNING for event in events), f"waiting for {kind}: {events}")
 
     def about(self, time_s: float, expected_s: float) -> None:
         """Fail unless the time is right but for the margin."""
@@ -143,7 +143,10 @@ def an_idle_cluster_returns_at_once(subject: ClusterSubject) -> None:
 def a_poll_keeps_to_its_time(subject: ClusterSubject) -> None:
     """Without events the clock is at `until_s` afterwards, also while a job runs."""
     with subject.cluster(LONG) as driver:
-        first_s, second_s = driver.cluster.now_s + subject.unit_s, driver.cluster.now_s + 2 * subject.unit_s
+        first_s, second_s = (
+            driver.cluster.now_s + subject.unit_s,
+            driver.cluster.now_s + 2 * subject.unit_s,
+        )
         _must(driver.poll(first_s) == [], "events on an idle cluster")
         _must(driver.cluster.now_s == first_s, f"the clock is at {driver.cluster.now_s:g} s")
         driver.start(0)

@@ -27,7 +27,9 @@ def entries(log: Log, topology: Topology) -> list[Entry]:
     position = {node.id: i for i, node in enumerate(topology.nodes)}
     rows = rows_from(log, 0)
     slices: dict[int, list[tuple[int, float]]] = {}
-    late: dict[int, int] = {}  # jobs whose slices are not left yet: a second start tells when they are
+    late: dict[
+        int, int
+    ] = {}  # jobs whose slices are not left yet: a second start tells when they are
     found: list[Entry] = []
     for i in range(0, len(rows), WIDTH):
         time_s, kind, job, ref, other, value = rows[i : i + WIDTH]

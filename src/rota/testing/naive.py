@@ -103,7 +103,9 @@ class NaiveEngine:
 
     def _happen(self) -> None:
         while ready := [(kind, i) for i, (when, kind) in self.due.items() if when == self.now]:
-            kind, index = min(ready, key=itemgetter(0))  # ties in the order in which they were fixed
+            kind, index = min(
+                ready, key=itemgetter(0)
+            )  # ties in the order in which they were fixed
             self._due(self.jobs[index], kind)
         while self.outages and self.outages[0][0] == self.now:
             _, node, up = self.outages.pop(0)

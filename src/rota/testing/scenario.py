@@ -29,7 +29,7 @@ from rota.testing.naive import Entry, NaiveEngine
 
 PLACEMENTS = {"count": count, "consolidate": consolidate}
 SIZES = (1, 1, 2, 3, 4, 6, 8)
-RARELY, OFTEN = 0.1, 0.6
+RARELY, SOMETIMES, OFTEN = 0.1, 0.3, 0.6
 
 
 class Fixed(msgspec.Struct, frozen=True):
@@ -247,12 +247,16 @@ def random_scenario(
     costs: bool = True,
     outages: bool = True,
     lossy: bool = True,
+    crashes: bool = True,
 ) -> Scenario:
     """A tiny cluster with a workload full of ties; all times are multiples of `unit_s`.
 
     `lossy=False` leaves out costs that lose work: with them a policy may thrash for ever.
+    `crashes=False` leaves out jobs that fail by themselves.
     """
     nodes = (rng.choice((1, 2, 2, 3, 4, 4)),) * rng.randint(1, 4)
+    if rng.random() < SOMETIMES:
+        nodes = tuple(rng.randint(1, 4) for _ in nodes)
     horizon = rng.choice((4, 12, 40))
     asked = [g for g in sizes if g <= sum(nodes)]
     if rng.random() < RARELY:
@@ -262,6 +266,7 @@ def random_scenario(
             rng.randint(0, horizon) * unit_s,
             rng.choice(asked),
             rng.randint(1, rng.choice((3, 10, 30))) * unit_s,
+            rng.randint(0, 9) * unit_s if rng.random() < RARELY and crashes else INF,
         )
         for _ in range(rng.randint(1, 14))
     )
@@ -270,7 +275,9 @@ def random_scenario(
         nodes,
         placement or rng.choice(tuple(PLACEMENTS)),
         _random_costs(rng, unit_s, lossy=lossy) if costs and rng.random() < OFTEN else Fixed(),
-        _random_outages(rng, len(nodes), horizon, unit_s) if outages and rng.random() < OFTEN else (),
+        _random_outages(rng, len(nodes), horizon, unit_s)
+        if outages and rng.random() < OFTEN
+        else (),
     )
 
 

@@ -2,6 +2,7 @@
 
 from hypothesis import strategies as st
 
+from rota.core.events import INF
 from rota.testing.scenario import Fixed, Item, Outage, Scenario
 
 SIZES = (1, 2, 3, 4, 6, 8)
@@ -47,13 +48,14 @@ def outages(draw: st.DrawFn, nodes: int, longest_s: int = 40) -> tuple[Outage, .
 def workloads(
     draw: st.DrawFn, *, gpus: int, ties: bool = True, sizes: tuple[int, ...] = SIZES
 ) -> tuple[Item, ...]:
-    """Up to twelve jobs, few of which can never fit."""
+    """Up to twelve jobs, few of which can never fit; some fail by themselves."""
     asked = st.sampled_from([size for size in sizes if size <= gpus] or [1])
     one = st.builds(
         Item,
         times(20, ties=ties),
         asked if draw(st.integers(0, 9)) else st.one_of(asked, st.just(gpus + 1)),
         times(20, ties=ties).map(lambda work: work or 1),
+        st.one_of(st.just(INF), st.just(INF), st.just(INF), times(20, ties=ties)),
     )
     return tuple(draw(st.lists(one, max_size=12)))
 

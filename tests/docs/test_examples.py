@@ -1,0 +1,51 @@
+"""The files in `examples/` are what they claim to be."""
+
+import runpy
+from itertools import product
+
+import pytest
+
+from rota.core.jobs import Request, Shape
+from rota.core.policy import Policy
+from rota.core.topology import NodeSpec, Topology
+from rota.experiments.parts import policy_class
+from rota.placement.room import WHOLE
+from rota.testing import check_policy
+from shared_data import CHECKOUT
+
+EXAMPLES = CHECKOUT / "examples"
+POLICIES = ["aged_size.py", "aged_size_general.py"]
+PLACEMENTS = ["last_fit.py"]
+
+
+def test_every_example_is_tested():
+    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(POLICIES + PLACEMENTS)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_an_example_of_a_policy_passes_all_checks(name):
+    kind = policy_class(str(EXAMPLES / name))
+    assert issubclass(kind, Policy)
+    assert len(check_policy(kind).passed) > 15
+
+
+@pytest.mark.parametrize("name", POLICIES + PLACEMENTS)
+def test_an_example_is_shown_on_a_page(name):
+    pages = [page.read_text() for page in (CHECKOUT / "docs").rglob("*.md")]
+    assert any(f"literalinclude}} ../../examples/{name}" in page for page in pages)
+
+
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_an_example_of_a_placement_keeps_its_promises(name):
+    kind = runpy.run_path(str(EXAMPLES / name))["LastFit"]
+    topology = Topology([NodeSpec(f"n{i}", gpus) for i, gpus in enumerate((4, 2, 4))])
+    shapes = [Shape(gpus, Request.of(gpus)) for gpus in range(1, 11)]
+    for used in product(range(5), range(3), range(5)):
+        placement = kind(topology)
+        for position, gpus in enumerate(used):
+            placement.room.change(position, WHOLE, -gpus)
+        for shape in shapes:
+            choice = placement.choose(shape, placement.room, None)
+            assert placement.feasible(shape, placement.room) == (choice is not None)
+            assert choice is None or sum(gpus for _, gpus in choice) == shape.gpus
+            assert all(placement.room.gpus[node] >= gpus for node, gpus in choice or ())
