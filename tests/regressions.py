@@ -1,4 +1,4 @@
-"""Scenarios in which the engine once departed from the reference, as small as they could be made."""
+"""Scenarios in which the engine once departed from the reference, made as small as possible."""
 
 from rota.core.registry import POLICIES, load
 from rota.testing.scenario import Fixed, Item, Outage, Scenario

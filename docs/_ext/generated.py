@@ -304,7 +304,7 @@ def _keep_attributes(app: "Sphinx") -> None:
 
     def put_back(_: Any, what: str, name: str, __: Any, ___: Any, lines: list[str]) -> None:
         if what == "attribute":
-            lines[:] = before[name]
+            lines[:] = before.get(name, lines)
 
     app.connect("autodoc-process-docstring", save, priority=100)
     app.connect("autodoc-process-docstring", put_back, priority=900)
@@ -312,6 +312,7 @@ def _keep_attributes(app: "Sphinx") -> None:
 
 def setup(app: "Sphinx") -> dict[str, Any]:
     """Register with Sphinx."""
+    app.setup_extension("sphinx.ext.autodoc")
     app.connect("source-read", _read)
     _keep_attributes(app)
     return {"version": "1", "parallel_read_safe": True}

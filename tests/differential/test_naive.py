@@ -88,7 +88,7 @@ def test_consolidate_takes_the_fullest_node_or_idle_ones(gpus, slices):
 
 
 def test_displaced_and_placed_elsewhere_is_a_move():
-    """A whole node is wanted: the longest job leaves it and goes to a GPU that is free elsewhere."""
+    """A whole node is wanted: the longest job leaves it for a GPU that is free elsewhere."""
     jobs = (Item(0, 1, 100), Item(0, 1, 3), Item(0, 1, 50), Item(4, 2, 1))
     log = naive("srtf", Scenario(jobs, nodes=(2, 2), placement="consolidate"))
     assert [entry for entry in log if entry[0] == 4] == [

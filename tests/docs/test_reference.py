@@ -15,7 +15,7 @@ from rota.traces.cluster_yaml import _Node
 from rota.traces.generate import GeneratorParams
 from rota.traces.plain import SCHEMA
 from rota.traces.read import recognise
-from shared_data import CHECKOUT
+from shared_data import CHECKOUT, shared
 
 DOCS = CHECKOUT / "docs"
 sys.path.insert(0, str(DOCS / "_ext"))
@@ -40,6 +40,26 @@ def test_every_policy_has_a_page(name):
     page = DOCS / "policies" / f"{name}.md"
     assert page.exists()
     assert page.read_text().startswith(f"# {name}\n")
+
+
+STATED = re.compile(
+    r"1,000 jobs of \[the Philly workload\].*?, 48x8 GPUs, `([\w-]+)`, the mean completion time\s+"
+    r"is ([\d.]+) s"
+)
+
+
+@pytest.mark.parametrize("name", registry.names(registry.POLICIES))
+def test_results_on_pages_come_out(name):
+    page = (DOCS / "policies" / f"{name}.md").read_text()
+    for placement, mean_jct_s in STATED.findall(page):
+        trace = str(shared("reference/common/philly1000.csv"))
+        run = RunConfig(trace=trace, cluster="48x8", policy=name, placement=placement)
+        assert f"{simulate(run).summary['avg_jct_s']:.2f}" == mean_jct_s
+
+
+def test_some_pages_state_results():
+    pages = "".join(page.read_text() for page in (DOCS / "policies").glob("*.md"))
+    assert len(STATED.findall(pages)) > 3
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))

@@ -6,7 +6,7 @@ from importlib import import_module
 
 
 def plant(monkeypatch, target, old, new):
-    """`target` is `module:Class.method` or `module:function`; `old` must occur exactly once in it."""
+    """`target` is `module:Class.method` or `module:function`; `old` must occur once in it."""
     module_name, path = target.split(":")
     module = import_module(module_name)
     *owners, name = path.split(".")

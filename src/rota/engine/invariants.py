@@ -1,11 +1,10 @@
 """What must hold after every batch of events, checked without the engine's own books (`--check`).
 
-The log is folded into shadows of all jobs (see `shadow`); places are added up from what the jobs say
-they hold. A failed check raises InvariantError with the job, the place and the time.
+The log is folded into shadows of all jobs (see `shadow`); places are added up from what the jobs
+say that they hold. A failed check raises InvariantError with the job, the place and the time.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from rota.core.allocation import Allocation
 from rota.core.errors import InvariantError
@@ -25,6 +24,9 @@ SWEEP = 64  # with more of them everybody is looked at after so many batches
 Use = dict[tuple[int, str], float]
 """(vertex, kind) -> amount in use there or below."""
 
+PLACES = {WAITING: "queue", RUNNING: "cluster", STARTING: "cluster", HELD: "gate"}
+"""Where a scheduler of the fast door keeps a job."""
+
 
 class Capacity:
     """What there is at and below every vertex, counting only nodes that are up."""
@@ -32,21 +34,23 @@ class Capacity:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._above = [(v.id, *topology.ancestors(v.id)) for v in topology.vertices]
+        self._pools = {pool.id: pool.gpu_type for pool in topology.pools if pool.id}
+        self._limited = {"gpu"}
+        if any(node.cpus for node in topology.nodes):
+            self._limited.add("cpu")
+        if any(node.mem_gib for node in topology.nodes):
+            self._limited.add("memory")
         self._up: list[bool] = []
         self._have: Use = {}
-        self._pools = {pool.id: pool for pool in topology.pools if pool.id}
-        self._declared = [("gpu", True)] + [
-            ("cpu", any(node.cpus for node in topology.nodes)),
-            ("memory", any(node.mem_gib for node in topology.nodes)),
-        ]
 
-    def have(self) -> Use:
-        """Amounts by vertex and kind."""
+    def changed(self) -> bool:
+        """Has a node gone down or come up since the last call? Adds up anew."""
         up = [node.up for node in self._topology.nodes]
-        if up != self._up:
-            self._up = up
-            self._have = self._add_up()
-        return self._have
+        if up == self._up:
+            return False
+        self._up = up
+        self._have = self._add_up()
+        return True
 
     def _add_up(self) -> Use:
         have: Use = {}
@@ -54,7 +58,7 @@ class Capacity:
             if not node.up:
                 continue
             own = {"gpu": float(node.gpus), "cpu": node.cpus, "memory": node.mem_gib}
-            pools = [p for p, pool in self._pools.items() if pool.gpu_type == node.gpu_type]
+            pools = [pool for pool, kind in self._pools.items() if kind == node.gpu_type]
             for vertex in (*self._above[node.id], *pools):
                 for kind, amount in own.items():
                     have[vertex, kind] = have.get((vertex, kind), 0.0) + amount
@@ -62,34 +66,30 @@ class Capacity:
                 have[device, "gpu"] = 1.0
         return have
 
-    def use(self, allocations: Iterable[Allocation]) -> Use:
-        """What these take, at every vertex above it too."""
+    def exceeded(
+        self, allocations: Iterable[Allocation]
+    ) -> Iterator[tuple[Vertex, str, float, float]]:
+        """(vertex, kind, used, there is) where these take more than there is, at or below it."""
         used: Use = {}
         for allocation in allocations:
-            parts = [(vertex, "gpu", amount) for vertex, amount in allocation.slices]
-            for place, kind, amount in (*parts, *allocation.extra):
+            slices = [(vertex, "gpu", amount) for vertex, amount in allocation.slices]
+            for place, kind, amount in (*slices, *allocation.extra):
                 for vertex in self._above[place]:
                     used[vertex, kind] = used.get((vertex, kind), 0.0) + amount
-        return used
-
-    def exceeded(self, used: Use) -> Iterator[tuple[Vertex, str, float, float]]:
-        """(vertex, kind, used, there is) where there is less than is used."""
-        have = self.have()
-        limited = {kind for kind, declared in self._declared if declared}
         for (vertex, kind), amount in used.items():
-            there = have.get((vertex, kind), 0.0)
-            if kind in limited and amount > there + TOLERANCE:
+            there = self._have.get((vertex, kind), 0.0)
+            if kind in self._limited and amount > there + TOLERANCE:
                 yield self._topology.vertices[vertex], kind, amount, there
 
-    def places(self, allocation: Allocation) -> set[int]:
-        """The vertices that it names, and the nodes of its devices."""
+    def named(self, allocation: Allocation) -> set[int]:
+        """The vertices that it takes from, and the nodes of its devices."""
         named = {*allocation.vertices, *(vertex for vertex, _, _ in allocation.extra)}
         nodes = (self._topology.vertices[vertex].node for vertex in named)
         return named | {node for node in nodes if node >= 0}
 
-    def covers(self, allocation: Allocation, vertex: int) -> bool:
+    def covers(self, vertex: int, allocation: Allocation) -> bool:
         """Does the allocation take from this vertex or below it?"""
-        return any(vertex in self._above[place] for place, _ in allocation.slices)
+        return any(vertex in self._above[place] for place in self.named(allocation))
 
 
 class Invariants:
@@ -99,9 +99,7 @@ class Invariants:
         self.batches = 0
         self._ledger = Ledger()
         self._capacity: Capacity | None = None
-        self._bodies: dict[
-            int, tuple[Allocation, float, int]
-        ] = {}  # what occupies slices, since when
+        self._bodies: dict[int, tuple[Allocation, float, int]] = {}  # who occupies what since when
         self._now_s = -1.0
         self._still = 0
         self._held_gpu_s = 0.0  # integrated from what the jobs hold
@@ -110,43 +108,39 @@ class Invariants:
     def after(self, engine: Engine, events: list[Event], plan: Plan | None) -> None:  # noqa: ARG002
         """Raise InvariantError if something does not hold."""
         now_s = engine.view.now_s
-        first = not self.batches
+        resumed = not self.batches
         self.batches += 1
         if self._capacity is None:
             self._capacity = Capacity(engine.cluster.topology)
-        self._check_time(engine, events, now_s)
+        self._check_time(events, now_s)
         self._ledger.read(engine.log, now_s)
         self._check_still(now_s)
+        changed = self._capacity.changed()
         everybody = len(engine.view.active) <= SMALL or self.batches % SWEEP == 0
-        self._check_jobs(engine, now_s, everybody=everybody, adopt=first)
-        holding = [job for job in engine.view.active.values() if job.phase in (STARTING, RUNNING)]
-        for job in holding:
-            _check_place(engine, job, now_s)
-        self._check_planned(engine, holding, now_s)
-        self._check_bodies(engine, now_s)
-        self._check_ledger(engine, now_s, adopt=first)
+        self._check_jobs(engine, now_s, everybody=everybody, adopt=resumed)
+        changed |= everybody
+        if changed or self._ledger.touched:
+            self._check_given(engine, self._capacity, now_s, everybody=changed)
+            self._check_bodies(engine, self._capacity, now_s, adopt=resumed)
+        self._check_gpu_s(engine, now_s, compare=everybody, adopt=resumed)
         if everybody and not engine.backlog:  # else the scheduler does not know yet
             check_books(engine, now_s)
 
-    # --- time -----------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
-    def _check_time(self, engine: Engine, events: list[Event], now_s: float) -> None:
+    def _check_time(self, events: list[Event], now_s: float) -> None:
         if now_s < self._now_s:
             raise InvariantError(f"time went back from {self._now_s:g} s to {now_s:g} s")
         for event in events:
             if event[0] > now_s:
-                raise InvariantError(
-                    f"event {event} was handed out at {now_s:g} s, before its time"
-                )
+                raise InvariantError(f"event {event} was handed out at {now_s:g} s: too early")
 
     def _check_still(self, now_s: float) -> None:
         self._still = 0 if now_s > self._now_s or self._ledger.touched else self._still + 1
         if self._still > STILL:
-            raise InvariantError(
-                f"{STILL} batches at {now_s:g} s in which nothing happened to any job"
-            )
+            raise InvariantError(f"{STILL} batches at {now_s:g} s, and nothing happens to any job")
 
-    # --- jobs -----------------------------------------------------------------------------------
+    # --- jobs -------------------------------------------------------------------------------------
 
     def _check_jobs(self, engine: Engine, now_s: float, *, everybody: bool, adopt: bool) -> None:
         ledger = self._ledger
@@ -158,7 +152,7 @@ class Invariants:
                 f"at {now_s:g} s jobs {lost} are neither over nor present, and {extra} are present "
                 "without having been submitted"
             )
-        exact_end = getattr(engine.cluster, "finish_round_s", INF) == 0.0  # real clusters are late
+        exact_end = getattr(engine.cluster, "finish_round_s", INF) == 0.0  # real ones are not
         for index in (*ledger.present, *ledger.touched) if everybody else ledger.touched:
             shadow, job = ledger.jobs[index], engine.jobs[index]
             if shadow.whole:
@@ -170,78 +164,75 @@ class Invariants:
                 logged = ledger.slices(shadow.ref)
                 if tuple(logged) != job.allocation.slices:
                     raise InvariantError(
-                        f"job {job.id} at {now_s:g} s holds {job.allocation}, but the log says {logged}"
+                        f"job {job.id} at {now_s:g} s has {job.allocation}, the log says {logged}"
                     )
 
-    # --- places ---------------------------------------------------------------------------------
+    # --- places -----------------------------------------------------------------------------------
 
-    def _check_planned(self, engine: Engine, holding: list[Job], now_s: float) -> None:
-        """What jobs have been given fits what is up."""
-        capacity = self._capacity
-        assert capacity is not None  # noqa: S101 - made in `after`
-        moving = [j for j in engine.view.active.values() if j.index in engine.executor.moving]
-        given = [*holding, *moving]
-        for place, kind, used, there in capacity.exceeded(
-            capacity.use(job.allocation for job in given)
-        ):
-            jobs = [job.id for job in given if capacity.covers(job.allocation, place.id)]
+    def _check_given(
+        self, engine: Engine, capacity: Capacity, now_s: float, *, everybody: bool
+    ) -> None:
+        """What jobs have been given is there, up, of the right kind, and nobody else's."""
+        moving = engine.executor.moving
+        active = engine.view.active
+        given = [job for i, job in active.items() if _on_cluster(job) or i in moving]
+        for job in given:
+            if job.phase != STOPPING and (everybody or job.index in self._ledger.touched):
+                _check_place(engine, job, now_s)
+        for place, kind, used, there in capacity.exceeded(job.allocation for job in given):
+            jobs = [job.id for job in given if capacity.covers(place.id, job.allocation)]
             raise InvariantError(
-                f"{place.level} {place.name} at {now_s:g} s: {used:g} {kind} are given away, there are "
-                f"{there:g}; jobs {', '.join(jobs[:8])}"
+                f"{place.level} {place.name} at {now_s:g} s: {used:g} {kind} are given away, and "
+                f"{there:g} are there; jobs {', '.join(jobs[:8])}"
             )
 
-    def _check_bodies(self, engine: Engine, now_s: float) -> None:
+    def _check_bodies(
+        self, engine: Engine, capacity: Capacity, now_s: float, *, adopt: bool
+    ) -> None:
         """Nobody is launched onto slices that another job has not left yet."""
-        capacity = self._capacity
-        assert capacity is not None  # noqa: S101 - made in `after`
-        deferred = {job.index for job in engine.executor.deferred}
+        late = {job.index for job in engine.executor.deferred}
         launched = []
         bodies: dict[int, tuple[Allocation, float, int]] = {}
         for index, job in engine.view.active.items():
-            if job.phase in (STARTING, RUNNING) and index not in deferred:
+            if _on_cluster(job) and index not in late:
                 bodies[index] = (job.allocation, job.start_s, job.preemptions)
-                before = self._bodies.get(index)
-                if before != bodies[index]:
+                if self._bodies.get(index) != bodies[index]:
                     launched.append(job)
             elif job.phase == STOPPING:
                 slices = self._ledger.slices(self._ledger.jobs[index].body)
                 bodies[index] = (Allocation(slices), job.start_s, job.preemptions)
         self._bodies = bodies
-        if not launched:
-            return  # then only failing nodes can have made it too much, and those who leave may linger
-        exceeded = {
-            place.id: (place, kind, used, there)
-            for place, kind, used, there in capacity.exceeded(
-                capacity.use(body[0] for body in bodies.values())
-            )
-        }
+        if adopt or not launched:
+            return  # then it can only be too much because nodes failed, and who leaves may linger
+        exceeded = {e[0].id: e for e in capacity.exceeded(body[0] for body in bodies.values())}
         for job in launched:
-            for vertex in capacity.places(
-                job.allocation
-            ):  # not above: others may linger on dead nodes
-                if vertex in exceeded:
-                    place, kind, used, there = exceeded[vertex]
-                    raise InvariantError(
-                        f"job {job.id} was launched at {now_s:g} s on {place.level} {place.name}, where "
-                        f"{used:g} {kind} are occupied then and there are {there:g}"
-                    )
+            for vertex in capacity.named(job.allocation) & exceeded.keys():
+                place, kind, used, there = exceeded[vertex]
+                raise InvariantError(
+                    f"job {job.id} was launched at {now_s:g} s on {place.level} {place.name}: "
+                    f"{used:g} {kind} are occupied then, and {there:g} are there"
+                )
 
-    # --- GPU-seconds ----------------------------------------------------------------------------
+    # --- GPU-seconds ------------------------------------------------------------------------------
 
-    def _check_ledger(self, engine: Engine, now_s: float, *, adopt: bool) -> None:
+    def _check_gpu_s(self, engine: Engine, now_s: float, *, compare: bool, adopt: bool) -> None:
         """Held = useful + overhead, once from the jobs and once from the log."""
         if adopt:
             self._held_gpu_s = self._ledger.gpu_s(now_s)
         elif now_s > self._now_s:
             self._held_gpu_s += self._holding * (now_s - self._now_s)
-            logged = self._ledger.gpu_s(now_s)
+            logged = self._ledger.gpu_s(now_s) if compare else self._held_gpu_s
             if not close(self._held_gpu_s, logged, now_s * max(1.0, self._holding)):
                 raise InvariantError(
-                    f"at {now_s:g} s jobs have held {self._held_gpu_s:g} GPU-s, but useful and overhead "
-                    f"are {logged:g} GPU-s in the log"
+                    f"at {now_s:g} s jobs have held {self._held_gpu_s:g} GPU-s, but useful and "
+                    f"overhead are {logged:g} GPU-s in the log"
                 )
         self._now_s = now_s
         self._holding = sum(job.held_gpus for job in engine.view.active.values())
+
+
+def _on_cluster(job: Job) -> bool:
+    return job.phase in (STARTING, RUNNING)
 
 
 def _adopt(shadow: Shadow, job: Job, now_s: float) -> None:
@@ -256,28 +247,23 @@ def _check_place(engine: Engine, job: Job, now_s: float) -> None:
     """A running job has what it asked for, on nodes that are up and of an acceptable kind."""
     where = f"job {job.id} at {now_s:g} s"
     allocation = job.allocation
-    gpus = allocation.gpus
-    if job.held_gpus != gpus:
-        raise InvariantError(f"{where} holds {job.held_gpus:g} GPUs in its own books, {allocation}")
-    if engine.scheduler.trusted and not _acceptable(job, gpus):
+    if job.held_gpus != allocation.gpus:
+        raise InvariantError(f"{where} holds {job.held_gpus:g} GPUs in its own books: {allocation}")
+    if engine.scheduler.trusted and not _acceptable(job, allocation.gpus):
         raise InvariantError(
-            f"{where} has {gpus:g} GPUs and asked for {job.gpus:g}: all or nothing"
+            f"{where} has {allocation.gpus:g} GPUs and asked for {job.gpus:g}: all or nothing"
         )
-    vertices = engine.cluster.topology.vertices
-    places = {*allocation.vertices, *(vertex for vertex, _, _ in allocation.extra)}
-    for place in (vertices[vertex] for vertex in places):
-        node = vertices[place.node] if place.node >= 0 else place
+    topology = engine.cluster.topology
+    for vertex in {*allocation.vertices, *(vertex for vertex, _, _ in allocation.extra)}:
+        place = topology.vertices[vertex]
+        node = topology.vertices[place.node] if place.node >= 0 else place
         if not node.up:
             raise InvariantError(f"{where} is on {node.name}, which is down")
-        types = {place.gpu_type} if place.id else set(engine.cluster.topology.types)
-        if job.shape.types and not types & set(job.shape.types):
-            raise InvariantError(
-                f"{where} is on {place.name} ({place.gpu_type}), it wants {job.shape.types}"
-            )
-        if place.node >= 0 and not set(job.shape.labels) <= set(node.labels):
-            raise InvariantError(
-                f"{where} is on {node.name}, which lacks one of {job.shape.labels}"
-            )
+        types = {place.gpu_type} if place.id else set(topology.types)
+        if job.shape.types and types.isdisjoint(job.shape.types):
+            raise InvariantError(f"{where} is on {place.name}: it wants {job.shape.types}")
+        if place.node >= 0 and not set(job.spec.request.labels) <= set(node.labels):
+            raise InvariantError(f"{where} is on {node.name}, which lacks {job.shape.labels}")
 
 
 def _acceptable(job: Job, gpus: float) -> bool:
@@ -289,14 +275,17 @@ def _acceptable(job: Job, gpus: float) -> bool:
     return least <= gpus <= most
 
 
+# --- the scheduler's books ------------------------------------------------------------------------
+
+
 def check_books(engine: Engine, now_s: float) -> None:
-    """Every job is in exactly one of the scheduler's places, and its placement agrees about what is free."""
+    """Every job is in one of the scheduler's places, and its placement knows what is free."""
     scheduler = engine.scheduler
     if isinstance(scheduler, PriorityScheduler):
-        _check_index(engine, scheduler, now_s)
+        _check_seen(engine, scheduler, _seen(scheduler, now_s), now_s)
     elif isinstance(scheduler, GeneralScheduler):
         moving = engine.executor.moving
-        running = {i for i, j in engine.view.active.items() if j.running or i in moving}
+        running = {i for i, job in engine.view.active.items() if _on_cluster(job) or i in moving}
         if scheduler.running.keys() != running:
             wrong = sorted(scheduler.running.keys() ^ running)[:5]
             raise InvariantError(f"at {now_s:g} s the scheduler is wrong about who runs: {wrong}")
@@ -311,7 +300,7 @@ def _check_free(engine: Engine, free: float, now_s: float) -> None:
     given = sum(
         job.allocation.gpus
         for index, job in engine.view.active.items()
-        if job.running or index in moving
+        if _on_cluster(job) or index in moving
     )
     up = sum(node.gpus for node in engine.cluster.topology.nodes if node.up)
     if abs(up - given - free) > TOLERANCE:
@@ -321,49 +310,38 @@ def _check_free(engine: Engine, free: float, now_s: float) -> None:
         )
     if abs(up - engine.view.up_gpus) > TOLERANCE:
         raise InvariantError(
-            f"at {now_s:g} s {up:g} GPUs are up, the view says {engine.view.up_gpus:g}"
+            f"at {now_s:g} s {up:g} GPUs are up, and the view says {engine.view.up_gpus:g}"
         )
 
 
-def _check_index(engine: Engine, scheduler: PriorityScheduler, now_s: float) -> None:
+def _seen(scheduler: PriorityScheduler, now_s: float) -> dict[int, str]:
+    """Where each job is, by index; raises if one is in two places."""
     index = scheduler.packer.index
     seen: dict[int, str] = {}
+    queue = [entry[3] for heap in index.waiting.values() for entry in heap if _fresh(entry)]
+    cluster = [entry[2] for entries in index.running.values() for entry in entries]
+    for place, jobs in (("queue", queue), ("cluster", cluster), ("gate", scheduler.gate.held)):
+        for job in jobs:
+            if job.index in seen:
+                raise InvariantError(
+                    f"job {job.id} at {now_s:g} s is in two places: {seen[job.index]} and {place}"
+                )
+            seen[job.index] = place
+    if len(queue) != index.waiting_count:
+        raise InvariantError(f"at {now_s:g} s {len(queue)} jobs queue, not {index.waiting_count}")
+    return seen
 
-    def see(job: Job, place: str) -> None:
-        if job.index in seen:
-            raise InvariantError(
-                f"job {job.id} at {now_s:g} s is in two places: {seen[job.index]} and {place}"
-            )
-        seen[job.index] = place
 
-    for heap in index.waiting.values():
-        for _, _, stamp, job in heap:
-            if stamp == job.stamp:
-                see(job, "queue")
-    waiting = len(seen)
-    for entries in index.running.values():
-        for _, _, job in entries:
-            see(job, "cluster")
-    for job in scheduler.gate.held:
-        see(job, "gate")
-    if waiting != index.waiting_count:
-        raise InvariantError(f"at {now_s:g} s {waiting} jobs queue, not {index.waiting_count}")
-    _check_seen(engine, scheduler, seen, now_s)
+def _fresh(entry: tuple[object, int, int, Job]) -> bool:
+    return entry[2] == entry[3].stamp
 
 
 def _check_seen(
     engine: Engine, scheduler: PriorityScheduler, seen: dict[int, str], now_s: float
 ) -> None:
     blocked = {job.index for jobs in engine.arrivals.waiting_for.values() for job in jobs}
-    active: dict[int, Job] = engine.view.active
-    places: dict[int, Any] = {
-        WAITING: "queue",
-        RUNNING: "cluster",
-        STARTING: "cluster",
-        HELD: "gate",
-    }
-    for number, job in active.items():
-        want = places.get(job.phase)
+    for number, job in engine.view.active.items():
+        want = PLACES.get(job.phase)
         if job.phase == STOPPING and number in engine.executor.moving:
             want = "cluster"
         if want == "cluster" and not scheduler.policy.preemptive:
@@ -371,10 +349,6 @@ def _check_seen(
         if want == "gate" and number in blocked:
             want = None  # not announced yet
         if seen.pop(number, None) != want:
-            raise InvariantError(
-                f"{job} at {now_s:g} s is not where it belongs ({want or 'nowhere'})"
-            )
+            raise InvariantError(f"{job} at {now_s:g} s is not in its place: {want or 'nowhere'}")
     if seen:
-        raise InvariantError(
-            f"at {now_s:g} s the scheduler knows jobs that are gone: {sorted(seen)[:5]}"
-        )
+        raise InvariantError(f"at {now_s:g} s the scheduler knows jobs that are gone: {set(seen)}")

@@ -116,7 +116,14 @@ class Packer:
     def _worst_running(self, now_s: float) -> tuple[Any, int]:
         """Rank of the running job that would be displaced first."""
         worst = NOBODY
-        for slope, entries in self.index.running.items():
+        runs = self.index.running
+        if len(runs) == 1:
+            for slope, entries in runs.items():
+                if entries:
+                    vkey, index, _ = entries[-1]
+                    return (vkey + slope * now_s if slope else vkey), index
+            return NOBODY
+        for slope, entries in runs.items():
             if entries:
                 vkey, index, _ = entries[-1]
                 rank = (vkey + slope * now_s if slope else vkey), index
@@ -167,7 +174,7 @@ class Packer:
             self.examined += 1
             if job.gpus <= placement.free and (pooled or placement.fits(job.shape)):
                 failed.pop(number, None)
-                self._start(job, heap, now_s, moved)
+                self._start(plan, job, heap, now_s, moved)
                 if heap:
                     heappush(heads, (heap[0][0], heap[0][1], number))
             elif (not filters or self._may_displace(job, now_s, dirty)) and placement.walk(
@@ -175,7 +182,7 @@ class Packer:
             ):
                 failed.pop(number, None)
                 again = self._displace(plan, job, now_s, moved, dirty)
-                self._start(job, heap, now_s, moved)
+                self._start(plan, job, heap, now_s, moved)
                 if not pooled or placement.free > self._passed_at:
                     # what the victims leave over may serve any shape that has not failed yet
                     again = waiting.keys() - dead
@@ -189,7 +196,8 @@ class Packer:
                 if self.strict:
                     self.stuck = (job.key, job.index)
                     break
-        self._net(plan, now_s, moved)
+        if moved:
+            self._net(plan, now_s, moved)
 
     def _may_displace(self, job: Job, now_s: float, dirty: set[int]) -> bool:
         """False if it is certain that the head, which failed before, fails again."""
@@ -240,16 +248,22 @@ class Packer:
             shapes.add(victim.shape.number)
         return shapes
 
-    def _start(self, job: Job, heap: list[WaitEntry], now_s: float, moved: list[Job]) -> None:
+    def _start(
+        self, plan: Plan, job: Job, heap: list[WaitEntry], now_s: float, moved: list[Job]
+    ) -> None:
         index = self.index
         index.pop_waiting(heap)
         if not heap:
             self._emptied = True
-        if job.mark == UNTOUCHED:
-            job.before = NOTHING
-            moved.append(job)
-        job.mark = PLACED
         job.allocation = self.placement.take(job)
+        if job.mark != UNTOUCHED:
+            job.mark = PLACED
+        elif self.placement.pooled:  # there are no moves: nothing to net
+            plan.starts.append((job, job.allocation))
+        else:
+            job.before = NOTHING
+            job.mark = PLACED
+            moved.append(job)
         if self.keyed_later:  # nobody in this scan can displace it: later heads rank lower
             job.queue = ON_CLUSTER
             job.vkey = job.key - job.slope * now_s if job.slope else job.key

@@ -156,7 +156,7 @@ class PriorityScheduler:
     def _other(self, kind: int, subject: Any, dirty: set[int], now_s: float) -> bool:
         """The rarer kinds; True if something was freed or lost rank."""
         if kind == ev.JOB_RUNNING:
-            return self._reanchor(subject, now_s)
+            return self._reanchor(subject, dirty, now_s)
         if kind == ev.JOB_STOPPED:
             self.packer.forget_failures()  # what changed while it was away was not remembered
             self._queue(subject, now_s)
@@ -200,13 +200,17 @@ class PriorityScheduler:
         if entered:
             self.gate.leave(job)
 
-    def _reanchor(self, job: Job, now_s: float) -> bool:
+    def _reanchor(self, job: Job, dirty: set[int], now_s: float) -> bool:
         """Its start is over, or its rate changed: from now on the key drifts differently."""
         if job.queue != ON_CLUSTER or not self._preemptive:
             return False
+        before = job.vkey + job.slope * now_s if job.slope else job.vkey
         self.packer.index.drop_running(job)
         self._rekey_running(job, now_s)
         self._again.append(job)
+        if job.key > before:  # it lost rank: somebody may displace it now
+            dirty.update(job.allocation.vertices)
+            return True
         return False
 
     def _rekey_running(self, job: Job, now_s: float) -> None:

@@ -1,7 +1,7 @@
 """The life of every job as the log alone tells it: a second set of books for `invariants`.
 
-A log is read row by row; what cannot follow what raises. Progress and GPU-seconds are integrated here
-from the rows, so that the engine's own integration has something to be compared with.
+A log is read row by row; a row that cannot follow raises. Progress and GPU-seconds are integrated
+here from the rows, so that the engine's own integration has something to be compared with.
 """
 
 from rota.core.errors import InvariantError
@@ -18,17 +18,18 @@ from rota.core.jobs import (
     WAITING,
     Job,
     Phase,
-)  # fmt: skip
+)
 from rota.engine.log import WIDTH, Log
 
-ROUNDING = (
-    2.0**-48
-)  # some units in the last place of the time, which is what durations are taken from
+ROUNDING = 2.0**-48  # some units in the last place of the times that durations are taken from
 TOLERANCE = 1e-6
 
 ENDINGS: dict[int, int] = {
-    Record.DONE: DONE, Record.FAILED: FAILED, Record.REJECTED: REJECTED, Record.CANCELLED: CANCELLED,
-}  # fmt: skip
+    Record.DONE: DONE,
+    Record.FAILED: FAILED,
+    Record.REJECTED: REJECTED,
+    Record.CANCELLED: CANCELLED,
+}
 
 FROM: dict[int, tuple[int, ...]] = {
     Record.START: (WAITING,),
@@ -41,8 +42,8 @@ FROM: dict[int, tuple[int, ...]] = {
     Record.LOST: (STARTING, RUNNING),
     Record.HELD: (WAITING,),
     Record.ADMITTED: (HELD,),
-    Record.DONE: (RUNNING,),
-    Record.FAILED: (STARTING, RUNNING),
+    Record.DONE: (RUNNING, STOPPING),  # it may be quicker than the stop
+    Record.FAILED: (STARTING, RUNNING, STOPPING),
     Record.REJECTED: (WAITING, HELD),
     Record.CANCELLED: (HELD, WAITING, STARTING, RUNNING, STOPPING),
 }
@@ -68,8 +69,8 @@ class Shadow:
     """One job. `phase` has the values of `core.jobs.Phase`."""
 
     __slots__ = (
-        "at_s", "body", "done", "gpus", "instant", "late", "moves", "overhead", "phase", "rate", "ref",
-        "useful", "whole",
+        "at_s", "body", "done", "gpus", "instant", "late", "moves", "overhead", "phase", "rate",
+        "ref", "useful", "whole",
     )  # fmt: skip
 
     def __init__(self, now_s: float) -> None:
@@ -84,9 +85,7 @@ class Shadow:
         self.body = -1  # the allocation that it occupies: another one while it is being moved
         self.instant = False  # stopped in this batch: it may be gone already
         self.moves = False  # moved in this batch: it may have to wait for its new slices
-        self.late = (
-            False  # started, but its slices are not left yet: a second row tells when they are
-        )
+        self.late = False  # others have not left its slices yet: a second row tells when they have
         self.whole = False  # not a job of its own: it is made of tasks
 
     def advance(self, now_s: float) -> None:
@@ -135,7 +134,7 @@ class Ledger:
             time_s, kind, job, ref, other, value = rows[i : i + WIDTH]
             if time_s < self._time_s or time_s > now_s:
                 raise InvariantError(
-                    f"log: row {Record(int(kind)).name} of job {job:g} at {time_s:g} s stands between "
+                    f"log: {Record(int(kind)).name} of job {job:g} at {time_s:g} s stands between "
                     f"{self._time_s:g} s and {now_s:g} s: rows must be in order of time"
                 )
             self._time_s = time_s
@@ -230,7 +229,7 @@ def agree(shadow: Shadow, job: Job, now_s: float, *, exact_end: bool) -> None:
         )
     if shadow.phase == RUNNING and shadow.rate != job.rate:
         raise InvariantError(
-            f"job {job.id} at {now_s:g} s: its rate is {job.rate:g}, but the log says {shadow.rate:g}"
+            f"job {job.id} at {now_s:g} s: its rate is {job.rate:g}, the log says {shadow.rate:g}"
         )
 
 
@@ -258,6 +257,6 @@ def _agree_on_work(shadow: Shadow, job: Job, now_s: float, *, exact_end: bool) -
         shadow.done = job.work
     if not close(shadow.done, done, now_s):
         raise InvariantError(
-            f"job {job.id} at {now_s:g} s: {done:g} of its work ({job.work:g}) is done, but from the "
+            f"job {job.id} at {now_s:g} s: {done:g} of its work ({job.work:g}) is done, from the "
             f"log it is {shadow.done:g}: progress changed without a row"
         )

@@ -114,25 +114,24 @@ class SimCluster:
         if job.index in self._slow and self._slow[job.index][0] <= now_s:
             del self._slow[job.index]
         rate = self.rate(job)
-        left = job.left_at(now_s)
+        kind, left = self._ending(job)
         until_s = self._slow.get(job.index, (0.0, 1.0))[0]
         if until_s > now_s and left > (until_s - now_s) * rate:
             self._push(until_s, JOB_RUNNING, job, epoch)
-        else:
-            self._schedule_end(job, left, rate, epoch)
+        elif rate > 0 and left < INF:
+            end_s = now_s + left / rate
+            if self.finish_round_s:
+                end_s = ceil(end_s / self.finish_round_s) * self.finish_round_s
+            self._push(end_s, kind, job, epoch)
         return rate
 
-    def _schedule_end(self, job: Job, left: float, rate: float, epoch: int) -> None:
-        if rate <= 0 or left == INF:
-            return
-        kind = JOB_DONE
+    def _ending(self, job: Job) -> tuple[int, float]:
+        """How it will end if it goes on, and the work until then."""
+        left = job.left_at(self.now_s)
         done = job.work - left
         if done <= job.behaviour.fails_at < job.work:
-            kind, left = JOB_FAILED, job.behaviour.fails_at - done
-        end_s = self.now_s + left / rate
-        if self.finish_round_s:
-            end_s = ceil(end_s / self.finish_round_s) * self.finish_round_s
-        self._push(end_s, kind, job, epoch)
+            return JOB_FAILED, job.behaviour.fails_at - done
+        return JOB_DONE, left
 
     def rate(self, job: Job) -> float:
         """What the rate model says, with the neighbours if they matter."""

@@ -5,8 +5,8 @@ No test file is needed to get these checks for a policy of one's own:
     from rota.testing import check_policy
     check_policy("my-policy")          # a registered name, a class, or a function that makes one
 
-The first check that fails raises `CheckFailed` with the scenario that shows it; otherwise the report
-names what was checked and what did not apply.
+The first check that fails raises `CheckFailed` with the scenario that shows it; otherwise the
+report names what was checked and what did not apply.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +14,9 @@ from typing import Any
 
 from rota.core.policy import Policy
 from rota.core.registry import POLICIES, load
-from rota.testing.policy_checks import CHECKS, Subject
+from rota.testing.policy_checks import CHECKS
 from rota.testing.report import CheckFailed, Report, run_checks
+from rota.testing.subject import Subject
 
 __all__ = ["CheckFailed", "Report", "check_policy"]
 

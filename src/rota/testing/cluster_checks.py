@@ -222,7 +222,7 @@ def it_can_be_closed_twice(subject: ClusterSubject) -> None:
 
 
 def it_decides_as_the_simulator_does(subject: ClusterSubject) -> None:
-    """One workload with waits, skips and preemptions through the engine on both, with invariants."""
+    """One workload with waits, skips and preemptions through the engine on both."""
     workload = _script(subject.unit_s)
     simulated = _decisions(SimCluster(Topology.uniform(2, 2), Fixed(), Solo()), workload, subject)
     cluster = subject.make(Topology.uniform(2, 2), workload)
@@ -239,8 +239,9 @@ def it_decides_as_the_simulator_does(subject: ClusterSubject) -> None:
 def _script(unit_s: float) -> Workload:
     """For Tiresias with a limit of 4 unit-GPU-seconds; no two instants nearer than 0.8 units.
 
-    `whole` waits for all four GPUs while `small` and `late` pass it. `pair` is displaced by `late` when
-    it has used its 4 GPU-units, resumes on the other node, is displaced by `whole`, and resumes.
+    `whole` waits for all four GPUs while `small` and `late` pass it. `pair` is displaced by `late`
+    when it has used its 4 GPU-units, resumes on the other node, is displaced by `whole`, and
+    resumes.
     """
     asked = [("pair", 0.0, 2, 3.8), ("one", 0.0, 1, 2.9), ("whole", 0.0, 4, 2.7)]
     asked += [("small", 0.0, 1, 4.8), ("late", 1.1, 1, 3.7)]

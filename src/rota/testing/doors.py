@@ -20,7 +20,7 @@ class EveryEvent(DecidePolicy[Params]):
         super().__init__()
         self.policy = policy
         self.name = policy.name  # type: ignore[misc]  # it stands in for that policy
-        self.knowledge = policy.knowledge  # type: ignore[misc]  # as above
+        self.knowledge = policy.knowledge
         self._learnt = 0
 
     def decide(self, view: View) -> Draft:

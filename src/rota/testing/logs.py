@@ -52,7 +52,7 @@ def entries(log: Log, topology: Topology) -> list[Entry]:
 
 def comparable(rows: Iterable[Entry]) -> list[Entry]:
     """Sorted, times rounded, without `run` at the instant of a start (a matter of order only)."""
-    rounded = [(round(time_s, DIGITS), *rest) for time_s, *rest in rows]
+    rounded = [(round(time_s, DIGITS), what, job, slices) for time_s, what, job, slices in rows]
     begun = {(time_s, job) for time_s, what, job, _ in rounded if what in ("start", "move")}
     return sorted(
         (time_s, what, job, slices)

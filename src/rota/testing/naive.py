@@ -1,16 +1,17 @@
 """A naive reference engine: plain lists, everything recomputed at every event, nothing shared.
 
-It states what the fast engine must do in the fewest words and is slow on purpose. It shares only the
-vocabulary of `core` (jobs, so that policies can be asked for keys; costs), neither the loop, nor the
-simulated cluster, nor any placement. Priority policies on GPUs of one type; node failures; start and
-stop times; lost work. The rules:
+It states what the fast engine must do in the fewest words and is slow on purpose. It shares only
+the vocabulary of `core` (jobs, so that policies can be asked for keys; costs), neither the loop,
+nor the simulated cluster, nor any placement. Priority policies, GPUs of one type, node failures,
+start, stop and slow phases, lost work. The rules:
 
-* All events of one instant form a batch; then the queue is served once, best key first (ties by index).
-* Who fits the free GPUs starts. Else, if the policy is preemptive, running jobs of lower rank are taken
-  away from the worst up until there is a place; the nodes are chosen then, and from the best-ranked of
-  those taken down, whoever still leaves room on the chosen nodes stays: the others are displaced. They
-  queue again with the key they have now. Displaced and placed again on the same slices is nothing,
-  elsewhere a move.
+* All events of one instant form a batch; then the queue is served once, best key first, ties by
+  index.
+* Who fits the free GPUs starts. Else, if the policy is preemptive, running jobs of lower rank are
+  taken away from the worst up until there is a place; the nodes are chosen then, and from the
+  best-ranked of those taken down, whoever still leaves room on the chosen nodes stays: the others
+  are displaced. They queue again with the key that they have now. Displaced and placed again on the
+  same slices is nothing, elsewhere it is a move.
 * A job that leaves holds its slices while its stop lasts; a start waits until its slices are free.
 """
 
@@ -20,11 +21,9 @@ from typing import Any
 
 from rota.core.allocation import Allocation
 from rota.core.events import INF
-from rota.core.jobs import (
-    DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, WAITING, Job, Shape,
-)  # fmt: skip
+from rota.core.jobs import DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, WAITING, Job, Shape
 from rota.core.policy import PriorityPolicy
-from rota.core.ports import Costs
+from rota.core.ports import Costs, TransitionCost
 from rota.core.workload import Workload
 
 Slices = tuple[tuple[int, float], ...]
@@ -33,11 +32,11 @@ Entry = tuple[float, str, int, Slices]
 Free = dict[int, float]
 
 POOL = -1
-ENDS, FAILS, LEAVES, RUNS = range(4)  # what is due, in the order at equal times
+ENDS, FAILS, LEAVES, RUNS, SPEEDS_UP = range(5)  # what is due, in the order at equal times
 
 
 def consolidate(free: Free, sizes: Sequence[int], up: Sequence[bool], gpus: float) -> Slices | None:
-    """What one node could hold goes to the fullest that suffices; more takes idle nodes and a rest."""
+    """What one node could hold goes to the fullest that suffices; more: idle nodes and a rest."""
     alive = [i for i in free if up[i]]
     slices: list[tuple[int, float]] = []
     if gpus > max(sizes):
@@ -58,9 +57,15 @@ class NaiveEngine:
     """`sizes` are the GPUs of each node; `outages` are (time, node position, up?)."""
 
     def __init__(
-        self, policy: PriorityPolicy[Any], workload: Workload, sizes: Sequence[int], costs: Costs, *,
-        pooled: bool, outages: Sequence[tuple[float, int, bool]] = (),
-    ) -> None:  # fmt: skip
+        self,
+        policy: PriorityPolicy[Any],
+        workload: Workload,
+        sizes: Sequence[int],
+        costs: Costs,
+        *,
+        pooled: bool,
+        outages: Sequence[tuple[float, int, bool]] = (),
+    ) -> None:
         self.policy, self.costs, self.sizes, self.pooled = policy, costs, sizes, pooled
         self.jobs = [
             Job(spec, how, i, Shape(i, spec.request)) for i, (spec, how) in enumerate(workload)
@@ -68,26 +73,26 @@ class NaiveEngine:
         for job in self.jobs:
             job.known = int(policy.knowledge)
         self.coming = sorted(self.jobs, key=lambda job: job.submit_s)  # stable: ties by index
-        self.outages = sorted(outages, key=lambda outage: (outage[0], outage[2]))
+        self.outages = sorted(outages, key=itemgetter(0, 2))
         self.up = [True] * len(sizes)
         self.present: list[Job] = []
         self.plan: dict[int, Slices] = {}  # what each job shall hold
         self.body: dict[int, Slices] = {}  # what each job really occupies
+        self.late: list[Job] = []  # they shall hold slices that others have not left yet
         self.due: dict[int, tuple[float, int]] = {}  # what happens to a job by itself, and when
+        self.cost: dict[int, TransitionCost] = {}  # of the start that a job is in, or comes to
         self.level: dict[int, float] = {}  # when its key jumps
         self.revision = policy.revision
-        self.deferred: list[Job] = []  # their slices are not left yet
-        self.begins: dict[int, float] = {}  # start time of a job that is being moved
         self.now = 0.0
         self.log: list[Entry] = []
 
     def run(self) -> list[Entry]:
         """Everything that happens, in order of time."""
         while True:
-            times = [when for when, _ in self.due.values()] + list(self.level.values())
-            times += [job.submit_s for job in self.coming[:1]] + [
-                out[0] for out in self.outages[:1]
-            ]
+            times = [when for when, _ in self.due.values()]
+            times += self.level.values()
+            times += [job.submit_s for job in self.coming[:1]]
+            times += [outage[0] for outage in self.outages[:1]]
             self.now = min(times, default=INF)
             if self.now == INF:
                 return self.log
@@ -95,56 +100,57 @@ class NaiveEngine:
             self._serve()
             self._ask_levels()
 
-    def note(self, what: str, number: int, slices: Slices = ()) -> None:
-        """One row of the log."""
+    def _note(self, what: str, number: int, slices: Slices = ()) -> None:
         self.log.append((self.now, what, number, slices))
 
-    # --- what happens -------------------------------------------------------------------------------------
+    # --- what happens -----------------------------------------------------------------------------
 
     def _happen(self) -> None:
         while ready := [(kind, i) for i, (when, kind) in self.due.items() if when == self.now]:
-            kind, index = min(
-                ready, key=itemgetter(0)
-            )  # ties in the order in which they were fixed
+            kind, index = min(ready, key=itemgetter(0))  # ties as they were scheduled
+            del self.due[index]
             self._due(self.jobs[index], kind)
         while self.outages and self.outages[0][0] == self.now:
             _, node, up = self.outages.pop(0)
             if self.up[node] != up:
                 self.up[node] = up
-                self.note("node_up" if up else "node_down", node)
+                self._note("node_up" if up else "node_down", node)
                 for job in [] if up else self._hit(node):
                     self._evict(job)
-        self._launch_deferred()
+        self._launch_late()
         while self.coming and self.coming[0].submit_s == self.now:
-            job = self.coming.pop(0)
-            if self._choose(
-                {i: n for i, n in enumerate(self.sizes)}, job, [True] * len(self.sizes)
-            ):
-                self.present.append(job)
-            else:
-                job.phase = REJECTED
-                self.note("rejected", job.index)
+            self._submit(self.coming.pop(0))
         for index in [i for i, when in self.level.items() if when <= self.now]:
             del self.level[index]
 
+    def _submit(self, job: Job) -> None:
+        everything: Free = dict(enumerate(self.sizes))
+        if self._choose(everything, job, [True] * len(self.sizes)):
+            self.present.append(job)
+        else:
+            job.phase = REJECTED
+            self._note("rejected", job.index)
+
     def _due(self, job: Job, kind: int) -> None:
-        del self.due[job.index]
         if kind == RUNS:
-            self.note("run", job.index)
+            self._note("run", job.index)
+            self._progress(job)
+        elif kind == SPEEDS_UP:
+            del self.cost[job.index]
             self._progress(job)
         elif kind == LEAVES:
-            self.note("stopped", job.index)
+            self._note("stopped", job.index)
             self._leave(job)
             if job.index in self.plan:  # it only goes elsewhere
-                self.note("start", job.index, self.plan[job.index])
+                self._note("start", job.index, self.plan[job.index])
                 self._start(job)
         else:
             self._settle(job)
             self._leave(job)
-            job.phase, job.end_s = (DONE if kind == ENDS else FAILED), self.now
             del self.plan[job.index]
             self.present.remove(job)
-            self.note("done" if kind == ENDS else "failed", job.index)
+            job.phase, job.end_s = (DONE if kind == ENDS else FAILED), self.now
+            self._note("done" if kind == ENDS else "failed", job.index)
             if kind == ENDS:
                 job.left = 0.0
                 self.policy.finished(job, self.now)
@@ -153,16 +159,15 @@ class NaiveEngine:
         planned = [job for job in self.present if job.index in self.plan]
         if not self.pooled:
             return [job for job in planned if node in dict(self.plan[job.index])]
-        hit = []
-        room = sum(n for n, up in zip(self.sizes, self.up, strict=True) if up)
+        hit: list[Job] = []
         for job in sorted(planned, key=lambda job: (job.start_s, job.index), reverse=True):
-            if sum(other.gpus for other in planned if other not in hit) <= room:
+            if sum(other.gpus for other in planned if other not in hit) <= self._capacity(POOL):
                 break
             hit.append(job)
         return hit
 
     def _evict(self, job: Job) -> None:
-        self.note("evicted", job.index)
+        self._note("evicted", job.index)
         del self.plan[job.index]
         if job.phase == STOPPING:  # it was on its way there: it arrives in the queue instead
             return
@@ -170,7 +175,7 @@ class NaiveEngine:
         self._settle(job, lost)
         self._leave(job)
 
-    # --- a job's life -------------------------------------------------------------------------------------
+    # --- a job's life -----------------------------------------------------------------------------
 
     def _settle(self, job: Job, lost: float = 0.0) -> None:
         if job.phase == RUNNING:
@@ -181,23 +186,23 @@ class NaiveEngine:
 
     def _leave(self, job: Job) -> None:
         job.phase, job.since_s, job.held_gpus = WAITING, INF, 0
-        self.body.pop(job.index, None)
-        self.due.pop(job.index, None)
-        self.level.pop(job.index, None)
-        if job in self.deferred:
-            self.deferred.remove(job)
+        for book in (self.body, self.due, self.level):
+            book.pop(job.index, None)
+        if job in self.late:
+            self.late.remove(job)
 
     def _stop(self, job: Job, to: Slices | None) -> None:
-        """Take it off its slices, `to`: in order to go there."""
+        """Take it off its slices; `to`: in order to go there."""
         if job.phase == STOPPING:  # already on its way: only the destination changes
             return
         if job.index not in self.body:  # it never began
             self._leave(job)
             return
         cost = self.costs.transition(job, None if to is None else Allocation(to), self.now)
-        self._settle(job, cost.lost_work)
+        self.cost.pop(job.index, None)
         if to is not None:
-            self.begins[job.index] = cost.start_s
+            self.cost[job.index] = cost
+        self._settle(job, cost.lost_work)
         if cost.stop_s > 0:
             job.phase = STOPPING
             self.level.pop(job.index, None)
@@ -206,10 +211,9 @@ class NaiveEngine:
             self._leave(job)
 
     def _start(self, job: Job) -> None:
-        slices = self.plan[job.index]
         job.phase, job.start_s, job.since_s = STARTING, self.now, INF
         job.first_start_s = min(job.first_start_s, self.now)
-        job.allocation = Allocation(slices)
+        job.allocation = Allocation(self.plan[job.index])
         job.held_gpus = job.allocation.gpus
         self.level.pop(job.index, None)
         self._launch(job)
@@ -220,48 +224,51 @@ class NaiveEngine:
             for place, amount in body:
                 used[place] = used.get(place, 0) + amount
         if any(used.get(p, 0) + a > self._capacity(p) for p, a in self.plan[job.index]):
-            self.deferred.append(job)  # those who leave are not gone yet
+            self.late.append(job)
             return
         self.body[job.index] = self.plan[job.index]
-        start_s = self.begins.pop(job.index, -1.0)
-        if start_s < 0:
-            start_s = self.costs.transition(job, job.allocation, self.now).start_s
-        if start_s > 0:
-            self.due[job.index] = (self.now + start_s, RUNS)
+        if job.index not in self.cost:
+            self.cost[job.index] = self.costs.transition(job, job.allocation, self.now)
+        if self.cost[job.index].start_s > 0:
+            self.due[job.index] = (self.now + self.cost[job.index].start_s, RUNS)
         else:
             self._progress(job)
 
-    def _launch_deferred(self) -> None:
-        waiting, self.deferred = self.deferred, []
-        for job in waiting:
+    def _launch_late(self) -> None:
+        late, self.late = self.late, []
+        for job in late:
             self._launch(job)
             if job.phase == RUNNING:
-                self.note("run", job.index)
+                self._note("run", job.index)
 
     def _progress(self, job: Job) -> None:
-        job.phase, job.since_s, job.rate = RUNNING, self.now, 1.0
+        """It begins, or goes on at full speed: what is next?"""
+        self._settle(job)
+        cost = self.cost.get(job.index)
+        job.rate = cost.slow_factor if cost is not None and cost.slow_s > 0 else 1.0
+        job.phase, job.since_s = RUNNING, self.now
         done = job.work - job.left
         if done <= job.behaviour.fails_at < job.work:
-            self.due[job.index] = (self.now + (job.behaviour.fails_at - done), FAILS)
+            self.due[job.index] = (self.now + (job.behaviour.fails_at - done) / job.rate, FAILS)
         else:
-            self.due[job.index] = (self.now + job.left, ENDS)
+            self.due[job.index] = (self.now + job.left / job.rate, ENDS)
+        if cost is None or not cost.slow_s:
+            self.cost.pop(job.index, None)
+        elif self.due[job.index][0] > self.now + cost.slow_s:
+            self.due[job.index] = (self.now + cost.slow_s, SPEEDS_UP)
 
-    # --- who gets what ------------------------------------------------------------------------------------
+    # --- who gets what ----------------------------------------------------------------------------
 
     def _capacity(self, place: int) -> float:
         if place != POOL:
             return self.sizes[place] if self.up[place] else 0
-        return sum(n for n, up in zip(self.sizes, self.up, strict=True) if up)
+        return sum(size for size, up in zip(self.sizes, self.up, strict=True) if up)
 
     def _free(self, without: Sequence[Job] = ()) -> Free:
-        """By node; in a pool what counts is the sum."""
+        free: Free = {POOL: self._capacity(POOL)} if self.pooled else dict(enumerate(self.sizes))
         gone = {job.index for job in without}
-        held = [slices for index, slices in self.plan.items() if index not in gone]
-        free: Free = {i: n for i, n in enumerate(self.sizes)} if not self.pooled else {}
-        if self.pooled:
-            free[POOL] = self._capacity(POOL)
-        for slices in held:
-            for place, amount in slices:
+        for index, slices in self.plan.items():
+            for place, amount in slices if index not in gone else ():
                 free[place] -= amount
         return free
 
@@ -283,10 +290,9 @@ class NaiveEngine:
             queue.remove(job)
             slices = self._choose(self._free(), job, self.up)
             if slices is None and self.policy.preemptive:
-                victims = self._victims(job, rank)
-                for victim in victims:
+                for victim in self._victims(job, rank):
                     del self.plan[victim.index]
-                queue += victims
+                    queue.append(victim)
                 slices = self._choose(self._free(), job, self.up)
             if slices is not None:
                 self.plan[job.index] = slices
@@ -323,14 +329,13 @@ class NaiveEngine:
         changed = [i for i, slices in before.items() if self.plan.get(i) != slices]
         for index in sorted(changed, key=lambda i: i in self.plan):  # stops before moves
             to = self.plan.get(index)
-            self.note("stop" if to is None else "move", index, to or ())
+            self._note("stop" if to is None else "move", index, to or ())
             self._stop(self.jobs[index], to)
         for index, slices in list(self.plan.items()):
-            job = self.jobs[index]
-            if job.phase == WAITING:
+            if self.jobs[index].phase == WAITING:
                 if index not in before:
-                    self.note("start", index, slices)
-                self._start(job)
+                    self._note("start", index, slices)
+                self._start(self.jobs[index])
 
     def _ask_levels(self) -> None:
         if self.policy.revision != self.revision:  # all keys and levels are new

@@ -8,7 +8,7 @@ from rota.core.errors import RotaError
 T = TypeVar("T")
 
 
-class CheckFailed(AssertionError):
+class CheckFailed(AssertionError):  # noqa: N818 - as it is read in a test
     """A check of the kit failed; the message says which, for what, and shows an example."""
 
 

@@ -24,10 +24,13 @@ def topologies(draw: st.DrawFn, *, equal: bool = False) -> tuple[int, ...]:
 
 
 def costs(*, lossy: bool = True) -> st.SearchStrategy[Fixed]:
-    """Start and stop times and, if `lossy`, work lost at stops and failures."""
+    """Start, stop and slow phases and, if `lossy`, work lost at stops and failures."""
     loss = st.integers(0, 3) if lossy else st.just(0)
     crash = st.sampled_from((0, 2, 100)) if lossy else st.just(0)
-    return st.builds(Fixed, st.integers(0, 4), st.integers(0, 4), loss, crash, st.just("fixed"))
+    slow = st.sampled_from((0, 0, 3))
+    return st.builds(
+        Fixed, st.integers(0, 4), st.integers(0, 4), loss, crash, slow, st.just("fixed")
+    )
 
 
 @st.composite
