@@ -64,6 +64,7 @@ def matches(shown, printed):
 PAGES = sorted(page for page in DOCS.rglob("*.md") if steps(page))
 
 
+@pytest.mark.timeout(300)  # a page is many commands
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_the_commands_of_a_page_do_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

@@ -136,10 +136,8 @@ class Topology:
         if len(set(places)) <= 1:
             return 0
         chains = [(place, *self.ancestors(place)) for place in places]
-        for height, vertex in enumerate(chains[0]):
-            if all(vertex in chain for chain in chains):
-                return height
-        return len(chains[0])  # pragma: no cover - the root covers everything
+        common = next(v for v in chains[0] if all(v in chain for chain in chains))
+        return max(chain.index(common) for chain in chains)
 
     @property
     def is_uniform(self) -> bool:

@@ -146,6 +146,8 @@ class Engine:
         plan = self.scheduler.step(view, events)
         if plan is not None:
             self._carry_out(plan, now_s)
+        elif not self.cluster.frictionless:
+            self._rerate(now_s)
         if self.checker is not None:
             self.checker.after(self, events, plan)
         if len(self.log.rows) > CHUNK:
@@ -361,10 +363,7 @@ class Engine:
         if plan.wake is not None and self.fixed_wake is None:
             self.wake = plan.wake
         if plan.shape_reasons:
-            log = self.log
-            for number, reason, head in plan.shape_reasons:
-                head_index = head.index if head is not None else -1
-                log.rows += (now_s, R_REASON, head_index, number, -1, reason)
+            self._blame(plan, now_s)
         if plan.unusual:
             self._cancel(plan, now_s)
             self._explain(plan, now_s)
@@ -421,6 +420,11 @@ class Engine:
         self._over(job, self.backlog, held=held, planned=planned)
         self.backlog.append(self._event(ev.JOB_CANCELLED, job))
         self._ask_again(now_s)
+
+    def _blame(self, plan: Plan, now_s: float) -> None:
+        rows = self.log.rows
+        for number, reason, head in plan.shape_reasons:
+            rows += (now_s, R_REASON, head.index if head is not None else -1, number, -1, reason)
 
     def _explain(self, plan: Plan, now_s: float) -> None:
         for job, reason in plan.reasons:

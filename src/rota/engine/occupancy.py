@@ -1,5 +1,7 @@
 """Who physically occupies what: for clusters where stopping takes time, and for untrusted plans."""
 
+from collections.abc import Mapping
+
 from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError
 from rota.core.events import INF
@@ -12,7 +14,7 @@ GPUS = GPU.name
 
 
 class Occupancy:
-    """What is in use per vertex and kind. A slice of a device counts on its node too."""
+    """What is in use per vertex and kind. A shared GPU is one whole GPU less for its node."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -23,9 +25,6 @@ class Occupancy:
         wanted: dict[tuple[int, str], float] = {}
         for vertex, amount in allocation.slices:
             wanted[vertex, GPUS] = wanted.get((vertex, GPUS), 0.0) + amount
-            if self._vertices[vertex].level == DEVICE:
-                node = self._vertices[vertex].node
-                wanted[node, GPUS] = wanted.get((node, GPUS), 0.0) + amount
         for vertex, kind, amount in allocation.extra:
             wanted[vertex, kind] = wanted.get((vertex, kind), 0.0) + amount
         return wanted
@@ -37,10 +36,22 @@ class Occupancy:
 
     def fits(self, allocation: Allocation) -> bool:
         """Is there room besides what is occupied?"""
-        return all(
-            self._used.get(place, 0.0) + amount <= self._capacity(*place) + EPSILON
-            for place, amount in self._places(allocation).items()
-        )
+        wanted = self._places(allocation)
+        if any(
+            self._used.get(place, 0.0) + amount > self._capacity(*place) + EPSILON
+            for place, amount in wanted.items()
+        ):
+            return False
+        nodes = {self._vertices[vertex].node for vertex, kind in wanted if kind == GPUS}
+        return all(node < 0 or self._whole_gpus(node, wanted) for node in nodes)
+
+    def _whole_gpus(self, node: int, wanted: Mapping[tuple[int, str], float]) -> bool:
+        """Do whole GPUs and shared ones go together on a node?"""
+        total = self._used.get((node, GPUS), 0.0) + wanted.get((node, GPUS), 0.0)
+        for device in self._topology.devices(node):
+            in_use = self._used.get((device, GPUS), 0.0) + wanted.get((device, GPUS), 0.0)
+            total += in_use > EPSILON
+        return total <= self._vertices[node].gpus + EPSILON
 
     def exceeded(self, vertex: int) -> bool:
         """Is more of anything in use there than there is?"""

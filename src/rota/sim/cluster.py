@@ -68,9 +68,11 @@ class SimCluster:
         while heap and heap[0][0] == now_s:
             event = heappop(heap)
             if event[3].epoch == event[4]:
+                events.append(event)
+        if not self._plain:  # not in the loop above: what is scheduled for now belongs to the next
+            for event in events:
                 if event[1] == JOB_RUNNING:
                     self._begin(event[3])
-                events.append(event)
         return events
 
     def _push(self, time_s: float, kind: int, job: Job, epoch: int) -> None:

@@ -22,6 +22,7 @@ from rota.testing.knowledge_checks import (
     true_durations_stay_hidden,
     undeclared_knowledge_is_refused,
 )
+from rota.testing.promises import Promises
 from rota.testing.report import Skip
 from rota.testing.scenario import Item, Scenario
 from rota.testing.shrink import shrunk
@@ -292,6 +293,15 @@ def the_naive_engine_agrees(subject: Subject) -> None:
                     raise AssertionError(f"the logs differ:\n{least.mismatch(make)}\n  in {least}")
 
 
+def its_keys_keep_their_promises(subject: Subject) -> None:
+    """At every moment the queues have the keys that the policy would give."""
+    make = subject.priority()
+    for scenario in subject.scenarios():
+        engine = scenario.engine(make())
+        engine.checker = Promises()
+        engine.run(FAR_S)
+
+
 def both_doors_decide_alike(subject: Subject) -> None:
     """Through the general door, asked anew at every event, on one pool."""
     make = subject.priority()
@@ -322,6 +332,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     a_cancelled_job_is_gone,
     nobody_beats_srpt_on_one_gpu,
     no_gpu_idles_while_somebody_waits,
+    its_keys_keep_their_promises,
     the_naive_engine_agrees,
     both_doors_decide_alike,
     undeclared_knowledge_is_refused,

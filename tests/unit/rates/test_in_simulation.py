@@ -118,7 +118,6 @@ def test_locality_with_a_placement_that_looks_at_models():
     assert ends(topology, Fifo(), jobs, rates=rates, placement=Skew) == [100, 100, 200]
 
 
-@pytest.mark.xfail(reason="the engine asks for new rates only when the scheduler has a plan")
 def test_neighbours_come_and_go():
     topology = cluster(1)
     rates = Sharing(topology, SharingParams(factor=0.5))
