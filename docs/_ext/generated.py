@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import click
 import msgspec
@@ -32,14 +32,15 @@ PREFIX = "ROTA"
 # --- what is registered --------------------------------------------------------------------------
 
 
-def parts(group: str) -> str:
-    """A table of everything that is registered in a group: `placements`, `costs`, ..."""
+def parts(argument: str) -> str:
+    """A table of everything that is registered in a group (`brief`: without parameters)."""
+    group, _, brief = argument.partition(" ")
     rows = []
     for name in registry.names(f"rota.{group}"):
         about = facts(f"rota.{group}", name)
         keys = ", ".join(f"`{item['name']}`" for item in about["parameters"])
-        rows.append([f"`{name}`", about["summary"], keys or "none"])
-    return _table(["Name", "What it does", "Parameters"], rows)
+        rows.append([f"`{name}`", about["summary"], keys or "none"][: 2 if brief else 3])
+    return _table(["Name", "What it does", "Parameters"][: 2 if brief else 3], rows)
 
 
 def policies(_: str) -> str:
@@ -82,19 +83,41 @@ def parameters(argument: str) -> str:
         about = facts(f"rota.{group}", name)
         if not about["parameters"]:
             continue
+        kind = registry.load(f"rota.{group}", name).Parameters
+        types = {field.encode_name: _values(field.type) for field in msgspec.structs.fields(kind)}
         rows = [
-            [f"`{item['name']}`", f"`{item['default']}`" if item["default"] else "empty",
-             f"`{_type(item['type'])}`"]
+            [f"`{item['name']}`", types[item["name"]], _default(item["default"])]
             for item in about["parameters"]
-        ]  # fmt: skip
-        lines += [
-            f"{'#' * int(level or 3)} `{name}`",
-            "",
-            _first_paragraph(about["parameters"][0]["about"]),
-            "",
         ]
-        lines += [_table(["Parameter", "Default", "Type"], rows), ""]
+        lines += [f"{'#' * int(level or 3)} `{name}`", ""]
+        lines += [_first_paragraph(about["parameters"][0]["about"]), ""]
+        lines += [_table(["Parameter", "Values", "Default"], rows), ""]
     return "\n".join(lines)
+
+
+def _default(text: str) -> str:
+    return {"": "empty", "None": "not set", "True": "`yes`", "False": "`no`"}.get(text, f"`{text}`")
+
+
+def _values(hint: Any) -> str:
+    """What users may write for a value of this type."""
+    arguments = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return _values(arguments[0]) + _bounds(arguments[1])
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if get_origin(hint) is tuple:
+        return f"{_values(arguments[0])}s, `a/b/c`"
+    if type(None) in arguments:
+        return " or ".join(_values(option) for option in arguments if option is not type(None))
+    words = {float: "number", int: "whole number", bool: "`yes`, `no`", str: "text"}
+    return words.get(hint, str(hint))
+
+
+def _bounds(meta: msgspec.Meta) -> str:
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    bounds = [(text, getattr(meta, key)) for key, text in words.items()]
+    return "".join(f", {text} {bound}" for text, bound in bounds if bound is not None)
 
 
 def sources(group: str) -> str:
@@ -153,7 +176,7 @@ def members(path: str) -> str:
     kind = _load(path)
     comments = dict(re.findall(r"^\s+(\w+) = \S+\s+# (.+)$", inspect.getsource(kind), re.MULTILINE))
     rows = [
-        [str(int(member)), f"`{name.lower()}`", comments.get(name, "")]
+        [str(int(member)), f"`{name.lower()}`", comments.get(name, "-")]
         for name, member in kind.__members__.items()
     ]
     return _table(["Number", "Name", "Meaning"], rows)
@@ -261,15 +284,6 @@ def _cell(text: str) -> str:
 
 def _first_paragraph(text: str) -> str:
     return " ".join(text.split("\n\n", 1)[0].split())
-
-
-def _type(text: str) -> str:
-    """A type as users write values: `tuple[float, ...]` is `float/float/...`."""
-    listed = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", text)
-    if listed:
-        return f"{listed[1]}/{listed[1]}/..."
-    annotated = re.match(r"Annotated\[(\w+)", text)
-    return annotated[1] if annotated else text
 
 
 def _type_text(hint: Any) -> str:

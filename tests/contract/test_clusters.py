@@ -65,8 +65,9 @@ class Stale(SimCluster):
 class Hasty(SimCluster):
     """Jobs end when half of their work is done."""
 
-    def _schedule_end(self, job, left, rate, epoch):
-        super()._schedule_end(job, left / 2, rate, epoch)
+    def _ending(self, job):
+        kind, left = super()._ending(job)
+        return kind, left / 2
 
 
 class Beyond(SimCluster):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from rota.cli.listing import facts
 from rota.core import registry
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape
 from rota.experiments.config import RunConfig
@@ -40,6 +41,18 @@ def test_every_policy_has_a_page(name):
     page = DOCS / "policies" / f"{name}.md"
     assert page.exists()
     assert page.read_text().startswith(f"# {name}\n")
+
+
+@pytest.mark.parametrize("name", registry.names(registry.POLICIES))
+def test_a_page_states_the_defaults_of_its_policy(name):
+    page = (DOCS / "policies" / f"{name}.md").read_text()
+    stated = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page, re.MULTILINE))
+    told = {key: value.strip("`").lower() for key, value in stated.items()}
+    real = {item["name"]: item["default"] for item in facts(registry.POLICIES, name)["parameters"]}
+    assert {key: told.get(key) for key in real} == {
+        key: {"True": "yes", "False": "no", "": "none"}.get(value, value)
+        for key, value in real.items()
+    }
 
 
 STATED = re.compile(

@@ -5,51 +5,37 @@ says what has to be done. Unequal allocations mean a move; equal ones are renewe
 """
 
 from collections.abc import Iterable
-from enum import IntEnum
-from typing import TypeAlias
+from typing import NamedTuple
 
-from rota.core.allocation import NOTHING, Allocation
+from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError
 from rota.core.jobs import RUNNING, STARTING, STOPPING, WAITING, Job, Phase
 from rota.core.plan import Plan
 
-
-class Verb(IntEnum):
-    """What to do with a job."""
-
-    STOP = 0
-    START = 1
-    MOVE = 2
+Placed = tuple[Job, Allocation]
 
 
-STOP, START, MOVE = map(int, Verb)
+class Commands(NamedTuple):
+    """What to do, in this order."""
 
-Command: TypeAlias = tuple[int, Job, Allocation, Job | None]
-"""(verb, job, new allocation, who caused it)."""
+    stops: list[Job]
+    starts: list[Placed]
+    moves: list[Placed]
 
 
-def reconcile(plan: Plan, version: int) -> list[Command]:
-    """Commands that turn the present state into what the plan wants: stops first."""
+def reconcile(plan: Plan, version: int) -> Commands:
+    """What turns the present state into what the plan wants."""
     if plan.version != version:
         _drop_stale(plan)
-    commands: list[Command] = []
-    stopping: set[int] = set()
     if plan.stops:
-        _add_stops(plan, commands, stopping)
-    for job, allocation in plan.starts:
-        phase = job.phase
-        if phase == WAITING or job.index in stopping:
-            commands.append((START, job, allocation, None))
-        elif phase in (RUNNING, STARTING):
-            if allocation != job.allocation:
-                commands.append((MOVE, job, allocation, None))
-        else:
-            raise _senseless(job, "start")
-    if len(plan.starts) > 1 and len({job.index for job, _ in plan.starts}) != len(plan.starts):
-        raise InvalidPlanError(
-            f"the plan starts a job twice: {_twice(job for job, _ in plan.starts)}"
-        )
-    return commands
+        _refuse_bad_stops(plan.stops)
+    starts = plan.starts
+    for job, _ in starts:
+        if job.phase != WAITING:
+            return _with_moves(plan)
+    if len(starts) > 1:
+        _refuse_twice("starts", [job for job, _ in starts])
+    return Commands(plan.stops, starts, [])
 
 
 def _drop_stale(plan: Plan) -> None:
@@ -58,15 +44,33 @@ def _drop_stale(plan: Plan) -> None:
     plan.starts = [(job, a) for job, a in plan.starts if job.version <= plan.version]
 
 
-def _add_stops(plan: Plan, commands: list[Command], stopping: set[int]) -> None:
-    causes = plan.causes or {}
-    for job in plan.stops:
+def _refuse_bad_stops(stops: list[Job]) -> None:
+    for job in stops:
         if not STARTING <= job.phase <= STOPPING:
             raise _senseless(job, "stop")
-        stopping.add(job.index)
-        commands.append((STOP, job, NOTHING, causes.get(job.index)))
-    if len(stopping) != len(plan.stops):
-        raise InvalidPlanError(f"the plan stops a job twice: {_twice(plan.stops)}")
+    if len(stops) > 1:
+        _refuse_twice("stops", stops)
+
+
+def _with_moves(plan: Plan) -> Commands:
+    """Some of those to be started run already: moved, resized, restarted or just renewed."""
+    _refuse_twice("starts", [job for job, _ in plan.starts])
+    stopping = {job.index for job in plan.stops}
+    starts: list[Placed] = []
+    moves: list[Placed] = []
+    for job, allocation in plan.starts:
+        if job.phase == WAITING or job.index in stopping:
+            starts.append((job, allocation))
+        elif job.phase not in (RUNNING, STARTING):
+            raise _senseless(job, "start")
+        elif allocation != job.allocation:
+            moves.append((job, allocation))
+    return Commands(plan.stops, starts, moves)
+
+
+def _refuse_twice(verb: str, jobs: list[Job]) -> None:
+    if len({job.index for job in jobs}) != len(jobs):
+        raise InvalidPlanError(f"the plan {verb} a job twice: {_twice(jobs)}")
 
 
 def _senseless(job: Job, verb: str) -> InvalidPlanError:

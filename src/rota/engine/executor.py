@@ -1,13 +1,13 @@
 """Carries out commands: drives the jobs' state machine, the cluster and the log together."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rota.core import machine
 from rota.core.allocation import Allocation
 from rota.core.events import INF, Record
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
 from rota.core.ports import Cluster
-from rota.core.reconcile import MOVE, START, STOP, Command
+from rota.core.reconcile import Commands
 from rota.core.view import View
 from rota.engine.log import Log
 from rota.engine.occupancy import Occupancy
@@ -30,31 +30,33 @@ class Executor:
         self.moving: set[int] = set()  # jobs that go to `job.allocation` when they have stopped
         self.leaving: dict[int, Allocation] = {}  # what they still occupy until then
 
-    def execute(self, commands: list[Command]) -> None:
-        """All commands of one plan: stops come first."""
+    def execute(self, commands: Commands, causes: Mapping[int, Job] | None) -> None:
+        """All commands of one plan; `causes`: who displaced whom."""
         now_s = self.view.now_s
         version = self.view.version
+        stops, starts, moves = commands
         if self.planned is not None:
-            self._verify(commands)
-        for verb, job, allocation, cause in commands:
+            self._verify(self.planned, commands)
+        for job in stops:
             job.version = version
-            if verb == START:
-                self._start(job, allocation, now_s)
-            elif verb == STOP:
-                self._stop(job, cause, now_s)
-            elif verb == MOVE:
-                self._move(job, allocation, now_s)
+            self._stop(job, causes.get(job.index) if causes else None, now_s)
+        for job, allocation in starts:
+            job.version = version
+            self._start(job, allocation, now_s)
+        for job, allocation in moves:
+            job.version = version
+            self._move(job, allocation, now_s)
+        if self.deferred:
+            self.launch_deferred(now_s)
 
-    def _verify(self, commands: list[Command]) -> None:
-        planned = self.planned
-        assert planned is not None  # noqa: S101 - the caller checked
-        for verb, job, _, _ in commands:
-            if verb in (STOP, MOVE):
-                planned.change(job.allocation, -1)
-        for verb, job, allocation, _ in commands:
-            if verb in (START, MOVE):
-                planned.check(job, allocation)
-                planned.change(allocation, +1)
+    def _verify(self, planned: Occupancy, commands: Commands) -> None:
+        for job in commands.stops:
+            planned.change(job.allocation, -1)
+        for job, _ in commands.moves:
+            planned.change(job.allocation, -1)
+        for job, allocation in (*commands.starts, *commands.moves):
+            planned.check(job, allocation)
+            planned.change(allocation, +1)
 
     def rebuild(self, jobs: Iterable[Job]) -> None:
         """Fill the books from the jobs' state (after a restart)."""

@@ -359,7 +359,7 @@ class Engine:
         if plan.unusual:
             self._turn_away(plan, now_s)
         if plan.starts or plan.stops:
-            self.executor.execute(reconcile(plan, self.view.version))
+            self.executor.execute(reconcile(plan, self.view.version), plan.causes)
         if plan.wake is not None and self.fixed_wake is None:
             self.wake = plan.wake
         if plan.shape_reasons:

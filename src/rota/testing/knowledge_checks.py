@@ -13,8 +13,8 @@ from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.sim.cluster import SimCluster
 from rota.testing.report import Skip
-from rota.testing.scenario import Fixed, Solo, wire
-from rota.testing.subject import FAR_S, UNIT_S, Subject, everybody_done, happened, run, same
+from rota.testing.scenario import Fixed, Solo, to_the_end, wire
+from rota.testing.subject import UNIT_S, Subject, everybody_done, happened, run, same
 
 # --- knowledge ------------------------------------------------------------------------------------
 
@@ -29,7 +29,7 @@ def undeclared_knowledge_is_refused(subject: Subject) -> None:
         blind.knowledge = Knowledge.NOTHING
         engine = scenario.engine(blind)
         try:
-            engine.run(FAR_S)
+            to_the_end(engine)
         except KnowledgeError:
             continue
         same(happened(engine), happened(run(subject, scenario)), scenario)
@@ -43,9 +43,9 @@ def true_durations_stay_hidden(subject: Subject) -> None:
     for scenario in subject.scenarios(costs=False, crashes=False):
         usual = happened(run(subject, scenario))
         first_s = min((t for t, what, *_ in usual if what == "done"), default=0.0)
-        jobs = tuple(
-            msgspec.structs.replace(item, work=item.work + UNIT_S * (3 + i % 4))
-            for i, item in enumerate(scenario.jobs)
+        most = max(item.work for item in scenario.jobs)
+        jobs = tuple(  # all longer, and in the opposite order
+            msgspec.structs.replace(item, work=2 * most - item.work) for item in scenario.jobs
         )
         longer = happened(run(subject, msgspec.structs.replace(scenario, jobs=jobs)))
         same(
@@ -94,7 +94,7 @@ def mixed_clusters_and_requests_work(subject: Subject) -> None:
             Workload(specs, works),
             tenants=tenants,
         )
-        engine.run(FAR_S)
+        to_the_end(engine)
         everybody_done(engine)
 
 

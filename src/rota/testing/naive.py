@@ -6,7 +6,7 @@ nor the simulated cluster, nor any placement. Priority policies, GPUs of one typ
 start, stop and slow phases, lost work. The rules:
 
 * All events of one instant form a batch; then the queue is served once, best key first, ties by
-  index.
+  index. What begins now and takes no time is the next batch, at the same instant.
 * Who fits the free GPUs starts. Else, if the policy is preemptive, running jobs of lower rank are
   taken away from the worst up until there is a place; the nodes are chosen then, and from the
   best-ranked of those taken down, whoever still leaves room on the chosen nodes stays: the others
@@ -86,9 +86,9 @@ class NaiveEngine:
         self.now = 0.0
         self.log: list[Entry] = []
 
-    def run(self) -> list[Entry]:
-        """Everything that happens, in order of time."""
-        while True:
+    def run(self, *, batches: int = 100_000) -> list[Entry]:
+        """Everything that happens, in order of time; a policy may thrash for ever."""
+        for _ in range(batches):
             times = [when for when, _ in self.due.values()]
             times += self.level.values()
             times += [job.submit_s for job in self.coming[:1]]
@@ -99,6 +99,7 @@ class NaiveEngine:
             self._happen()
             self._serve()
             self._ask_levels()
+        raise RuntimeError(f"no end after {batches} batches, at {self.now:g} s")
 
     def _note(self, what: str, number: int, slices: Slices = ()) -> None:
         self.log.append((self.now, what, number, slices))
@@ -106,8 +107,8 @@ class NaiveEngine:
     # --- what happens -----------------------------------------------------------------------------
 
     def _happen(self) -> None:
-        while ready := [(kind, i) for i, (when, kind) in self.due.items() if when == self.now]:
-            kind, index = min(ready, key=itemgetter(0))  # ties as they were scheduled
+        ready = [(kind, i) for i, (when, kind) in self.due.items() if when == self.now]
+        for kind, index in sorted(ready, key=itemgetter(0)):  # ties as they were scheduled
             del self.due[index]
             self._due(self.jobs[index], kind)
         while self.outages and self.outages[0][0] == self.now:

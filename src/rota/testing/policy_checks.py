@@ -24,10 +24,9 @@ from rota.testing.knowledge_checks import (
 )
 from rota.testing.promises import Promises
 from rota.testing.report import Skip
-from rota.testing.scenario import Item, Scenario
+from rota.testing.scenario import Item, Scenario, to_the_end
 from rota.testing.shrink import shrunk
 from rota.testing.subject import (
-    FAR_S,
     POWERS,
     UNIT_S,
     Subject,
@@ -45,7 +44,7 @@ from rota.testing.subject import (
 def it_names_itself(subject: Subject) -> None:
     """Under the name by which it is registered, with a documented module and frozen parameters."""
     policy = subject.make()
-    must(policy.name == subject.name, f"its name is {policy.name!r}, not {subject.name!r}")
+    must(policy.name and policy.name == subject.name, f"its name is {policy.name!r}")
     must(isinstance(policy.knowledge, Knowledge), "`knowledge` must be a Knowledge")
     must(isinstance(policy.params, Params), "`params` must be Params")
     must(type(policy).__doc__, "the class needs a docstring")
@@ -205,7 +204,7 @@ def a_resumed_run_goes_on_alike(subject: Subject) -> None:
             state = msgspec.msgpack.decode(msgspec.msgpack.encode(freeze(engine)))
             resumed = scenario.engine(subject.make())
             restore(resumed, state)
-            resumed.run(FAR_S)
+            to_the_end(resumed)
             same(happened(resumed), whole, scenario)
 
 
@@ -216,7 +215,7 @@ def a_cancelled_job_is_gone(subject: Subject) -> None:
         engine.run(max(item.submit_s for item in scenario.jobs))
         for job in list(engine.view.active.values())[::2]:
             engine.cancel(job, None, engine.view.now_s)
-        engine.run(FAR_S)
+        to_the_end(engine)
         must(not engine.view.active, f"never ended: {engine.view.jobs[:3]}\n  in {scenario}")
 
 
@@ -263,7 +262,7 @@ def no_gpu_idles_while_somebody_waits(subject: Subject) -> None:
         raise Skip("it does not promise that")
     for scenario in subject.scenarios(sizes=(1,), costs=False, outages=False):
         engine = scenario.engine(subject.make())
-        while engine.advance(FAR_S):
+        while engine.advance():
             waiting = engine.view.waiting
             idle = engine.view.up_gpus - sum(job.gpus for job in engine.view.running)
             must(
@@ -299,7 +298,7 @@ def its_keys_keep_their_promises(subject: Subject) -> None:
     for scenario in subject.scenarios():
         engine = scenario.engine(make())
         engine.checker = Promises()
-        engine.run(FAR_S)
+        to_the_end(engine)
 
 
 def both_doors_decide_alike(subject: Subject) -> None:

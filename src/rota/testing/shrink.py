@@ -11,12 +11,15 @@ COSTS = ("start_s", "stop_s", "lost", "crash", "slow_s")
 FIELDS = (("gpus", 1), ("submit_s", 0), ("work", 1))
 
 
-def shrunk(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
-    """The smallest scenario that still fails, as far as single steps lead."""
-    smaller = next((one for one in variants(scenario) if fails(one)), None)
-    while smaller is not None:
-        scenario = smaller
-        smaller = next((one for one in variants(scenario) if fails(one)), None)
+def shrunk(scenario: Scenario, fails: Callable[[Scenario], bool], *, tries: int = 1000) -> Scenario:
+    """A small scenario that still fails, as far as single steps and so many tries lead."""
+    candidates = variants(scenario)
+    for _ in range(tries):
+        candidate = next(candidates, None)
+        if candidate is None:
+            break
+        if fails(candidate):
+            scenario, candidates = candidate, variants(candidate)
     return scenario
 
 
@@ -61,5 +64,5 @@ def _with(scenario: Scenario, field: str, i: int, value: Any) -> Scenario:
 
 
 def _lower(value: float, least: float) -> list[Any]:
-    steps = (least, value // 2, value - 1)
+    steps = (least, value // 2, value - value // 8, value - 1)
     return sorted({type(value)(step) for step in steps if least <= step < value})

@@ -11,11 +11,10 @@ from rota.engine.loop import Engine
 from rota.testing.logs import difference, entries
 from rota.testing.naive import Entry
 from rota.testing.report import Skip
-from rota.testing.scenario import Scenario, random_scenario
+from rota.testing.scenario import Scenario, random_scenario, to_the_end
 
 UNIT_S = 300  # typical durations are then between minutes and hours, as policies' constants expect
 POWERS = (1, 1, 2, 4, 8)  # sizes whose levels are reached at times that floats represent exactly
-FAR_S = 1e9  # nothing tiny lasts that long
 
 
 class Subject(msgspec.Struct):
@@ -41,10 +40,7 @@ class Subject(msgspec.Struct):
 
 def run(subject: Subject, scenario: Scenario, **options: Any) -> Engine:
     """Run to the end, with all invariants."""
-    engine = scenario.engine(subject.make(), **options)
-    engine.run(FAR_S)
-    engine.finish()
-    return engine
+    return to_the_end(scenario.engine(subject.make(), **options))
 
 
 def happened(engine: Engine) -> list[Entry]:
