@@ -34,6 +34,12 @@ class Phase(IntEnum):
 HELD, WAITING, STARTING, RUNNING, STOPPING, DONE, FAILED, REJECTED, CANCELLED = map(int, Phase)
 
 
+# Plain ints: these are checked on every call of an accessor.
+USER_ESTIMATE = int(Knowledge.USER_ESTIMATE)
+PROGRESS = int(Knowledge.PROGRESS)
+REMAINING_WORK = int(Knowledge.REMAINING_WORK)
+
+
 class TaskGroup(msgspec.Struct, frozen=True):
     """`count` equal tasks of one role, each asking for these amounts."""
 
@@ -151,10 +157,10 @@ class Job:
 
     __slots__ = (  # noqa: RUF023 - by topic
         # identity and request
-        "id", "index", "spec", "submit_s", "gpus", "shape", "tenant", "group", "parent",
+        "id", "index", "spec", "submit_s", "gpus", "shape", "tenant", "group", "parent", "family",
         # life
         "phase", "allocation", "epoch", "version", "first_start_s", "start_s", "end_s",
-        "preemptions", "migrations", "reason", "metrics",
+        "preemptions", "migrations", "moving", "reason", "metrics",
         # progress: `left` work at `since_s`, shrinking by `rate`; `service` GPU-seconds so far
         "work", "left", "since_s", "rate", "service", "held_gpus", "run_s", "behaviour", "belief",
         "known",
@@ -171,7 +177,8 @@ class Job:
         self.shape = shape
         self.tenant = spec.tenant
         self.group: Group | None = None
-        self.parent: Job | None = None
+        self.parent: Job | None = None  # of a task: the whole non-gang job
+        self.family: Group | None = None  # of a whole or a task: all its tasks
         self.phase = WAITING
         self.allocation = NOTHING  # what it holds, or held last
         self.epoch = 0
@@ -181,6 +188,7 @@ class Job:
         self.end_s = INF
         self.preemptions = 0
         self.migrations = 0
+        self.moving = False  # being stopped in order to start elsewhere
         self.reason = 0
         self.metrics: dict[str, float] | None = None
         self.work = self.left = behaviour.work
@@ -204,8 +212,8 @@ class Job:
 
     @property
     def running(self) -> bool:
-        """It holds resources and they are its own to use (also while it is being started)."""
-        return self.phase in (RUNNING, STARTING)
+        """It has a place on the cluster (also while it is being started there or moved to it)."""
+        return self.phase in (RUNNING, STARTING) or self.moving
 
     @property
     def started(self) -> bool:
@@ -237,7 +245,7 @@ class Job:
 
     def remaining_s(self, now_s: float) -> float:
         """Oracle: seconds that it still needs at the rate of its request (as is believed)."""
-        if not self.known & 32:
+        if not self.known & REMAINING_WORK:
             raise _undeclared(self, "remaining_s", Knowledge.REMAINING_WORK)
         left = self.left
         if self.phase == RUNNING and now_s > self.since_s:
@@ -248,19 +256,19 @@ class Job:
 
     def duration_s(self) -> float:
         """Oracle: seconds that it needs in all at the rate of its request (as is believed)."""
-        if not self.known & 32:
+        if not self.known & REMAINING_WORK:
             raise _undeclared(self, "duration_s", Knowledge.REMAINING_WORK)
         return self.work * self.belief
 
     def estimate_s(self) -> float:
         """What the user said that it would need in all; inf when nothing was said."""
-        if not self.known & 1:
+        if not self.known & USER_ESTIMATE:
             raise _undeclared(self, "estimate_s", Knowledge.USER_ESTIMATE)
         return self.spec.estimate_s
 
     def progress(self, now_s: float) -> float:
         """Share of its work that is done, between 0 and 1."""
-        if not self.known & 4:
+        if not self.known & PROGRESS:
             raise _undeclared(self, "progress", Knowledge.PROGRESS)
         if self.work == INF:
             return 0.0 if self.metrics is None else self.metrics.get("progress", 0.0)

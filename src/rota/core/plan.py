@@ -85,6 +85,13 @@ class Plan:
         """Keep a new job outside the queue."""
         self._more("holds").append((job, reason))
 
+    def withdraw_hold(self, job: Job) -> bool:
+        """Take a `hold` of this plan back; False if there was none."""
+        kept = [entry for entry in self.holds if entry[0] is not job]
+        found = len(kept) < len(self.holds)
+        self.holds = kept
+        return found
+
     def admit(self, job: Job) -> None:
         """Let a held job into the queue."""
         self._more("admits").append(job)

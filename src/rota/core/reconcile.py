@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError
-from rota.core.jobs import RUNNING, STARTING, STOPPING, WAITING, Job, Phase
+from rota.core.jobs import WAITING, Job, Phase
 from rota.core.plan import Plan
 
 Placed = tuple[Job, Allocation]
@@ -46,7 +46,7 @@ def _drop_stale(plan: Plan) -> None:
 
 def _refuse_bad_stops(stops: list[Job]) -> None:
     for job in stops:
-        if not STARTING <= job.phase <= STOPPING:
+        if not job.running:
             raise _senseless(job, "stop")
     if len(stops) > 1:
         _refuse_twice("stops", stops)
@@ -61,7 +61,7 @@ def _with_moves(plan: Plan) -> Commands:
     for job, allocation in plan.starts:
         if job.phase == WAITING or job.index in stopping:
             starts.append((job, allocation))
-        elif job.phase not in (RUNNING, STARTING):
+        elif not job.running:
             raise _senseless(job, "start")
         elif allocation != job.allocation:
             moves.append((job, allocation))

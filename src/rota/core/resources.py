@@ -22,6 +22,3 @@ class ResourceKind(msgspec.Struct, frozen=True):
 GPU = ResourceKind("gpu", "device", step=0.001, scope="device")
 CPU = ResourceKind("cpu", "core", step=0.001)
 MEMORY = ResourceKind("memory", "GiB", step=0.001)
-
-KINDS: dict[str, ResourceKind] = {kind.name: kind for kind in (GPU, CPU, MEMORY)}
-"""Kinds known from the start. A cluster description may add its own."""

@@ -85,8 +85,8 @@ class View:
     """Read-only. Rows are the live jobs; NumPy columns are built on demand, once per decision."""
 
     __slots__ = (
-        "_columns", "active", "books", "draft_maker", "finished", "knowledge", "now_s", "tenants",
-        "topology", "up_gpus", "version",
+        "_columns", "active", "books", "draft_maker", "everyone", "finished", "knowledge", "now_s",
+        "tenants", "topology", "up_gpus", "version",
     )  # fmt: skip
 
     def __init__(self, topology: Topology, tenants: TenantTree) -> None:
@@ -97,6 +97,7 @@ class View:
         self.up_gpus: float = topology.gpus
         self.active: dict[int, Job] = {}
         self.knowledge = Knowledge.NOTHING
+        self.everyone: Mapping[int, Job] = {}  # for schedulers that are restored; by index
         self.draft_maker: DraftMaker | None = None
         self.books: tuple[Mapping[int, Job], Mapping[int, Job]] | None = None  # who waits, who runs
         self.finished: list[Job] = []  # for the engine; policies read `history`
@@ -134,6 +135,10 @@ class View:
         if self._columns is None or self._columns.version != self.version:
             self._columns = Columns(self.jobs, self.now_s, self.version)
         return self._columns
+
+    def forget_columns(self) -> None:
+        """The rows changed within one decision."""
+        self._columns = None
 
     def ordered_by(self, *columns: str) -> list[Job]:
         """All jobs sorted by columns (the first counts most), ties in order of arrival."""

@@ -89,10 +89,10 @@ class Arrivals:
             self.next_task += 1
             task.known, task.belief = parent.known, parent.belief
             task.parent = parent
-            task.group = family
+            task.group = task.family = family
             family.members.append(task)
             tasks.append(task)
-        parent.group = family
+        parent.family = family
         return tasks
 
     # --- dependencies ---------------------------------------------------------------------------
@@ -100,11 +100,19 @@ class Arrivals:
     def blockers(self, job: Job) -> list[str]:
         """Ids that the job waits for. A job that was never seen counts: it may come later."""
         out = []
-        for name in job.spec.depends_on:
+        for name in dict.fromkeys(job.spec.depends_on):
             other = self.by_id.get(name)
             if other is None or other.phase != DONE:
                 out.append(name)
         return out
+
+    def hopeless(self, job: Job) -> str:
+        """The id of a dependency that will never be done; empty if there is none."""
+        for name in job.spec.depends_on:
+            other = self.by_id.get(name)
+            if other is not None and other.terminal and other.phase != DONE:
+                return name
+        return ""
 
     def await_all(self, job: Job, names: list[str]) -> None:
         """Remember whom the job waits for."""

@@ -83,9 +83,9 @@ class PlacementDraft:
     def place(self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None) -> bool:
         """Run it if it fits beside what is placed already."""
         index = job.index
-        if gpus is None or gpus == job.held_gpus:
+        if gpus is None or gpus == job.allocation.gpus:
             if self._open.pop(index, None) is not None:
-                self._room -= job.held_gpus
+                self._room -= job.allocation.gpus
                 return True
             if job.shape.number in self._failed:
                 return index in self._placed or self._goes_on(job)
@@ -144,7 +144,7 @@ class PlacementDraft:
         failed = self._failed
         for job in jobs:
             if keep(job.index, None) is not None:
-                self._room -= job.held_gpus
+                self._room -= job.allocation.gpus
             elif self._room <= 0 and job.gpus:
                 if self._gpus_only or strict:
                     return
@@ -269,9 +269,8 @@ class PlacementDraft:
         """The changes that lead to the desired state."""
         plan = self.plan
         cancelled = {job.index for job, _ in plan.cancels}
-        for job in [*self._displaced.values(), *self._open.values()]:
-            if job.index not in cancelled:
-                plan.stops.append(job)
+        plan.stops.extend(self._displaced.values())  # cancelled ones too: their slices are gone
+        plan.stops.extend(job for job in self._open.values() if job.index not in cancelled)
         for job in self._open.values():
             self._placement.give(job, job.allocation)
         for job, allocation in self._placed.values():
@@ -294,7 +293,7 @@ class ExplicitDraft:
     def place(self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None) -> bool:
         """Keep a running job where it is; others need `place_at`."""
         del max_nodes  # it stays where it is
-        if not job.running or (gpus is not None and gpus != job.held_gpus):
+        if not job.running or (gpus is not None and gpus != job.allocation.gpus):
             raise PolicyError(f"job {job.id}: an explicit policy says where: use `place_at`")
         self._wanted[job.index] = (job, job.allocation)
         return True

@@ -121,7 +121,7 @@ class Executor:
     def _halt(self, job: Job, to: Allocation | None, now_s: float) -> tuple[float, bool]:
         """End a run; (work lost, gone at once?)."""
         if job.phase == STOPPING:  # a move that is taken back
-            self.moving.discard(job.index)
+            self._settle_down(job)
             return 0.0, False
         if job in self.deferred:  # was never launched
             self.deferred.remove(job)
@@ -134,7 +134,12 @@ class Executor:
         """It starts there as soon as it has stopped here."""
         self.leaving.setdefault(job.index, job.allocation)
         self.moving.add(job.index)
+        job.moving = True
         job.allocation = allocation
+
+    def _settle_down(self, job: Job) -> None:
+        self.moving.discard(job.index)
+        job.moving = False
 
     def _vacate(self, job: Job) -> None:
         if self.physical is not None:
@@ -167,7 +172,7 @@ class Executor:
         self.log.row(now_s, Record.STOPPED, job.index)
         moves = job.index in self.moving
         if moves:
-            self.moving.remove(job.index)
+            self._settle_down(job)
             self._start(job, job.allocation, now_s)
             self.begun.append(job)  # whatever its phase: it ranks as a job on the cluster again
         return not moves
@@ -179,7 +184,7 @@ class Executor:
                 self.deferred.remove(job)
             elif held:
                 self._vacate(job)
-            self.moving.discard(job.index)
+            self._settle_down(job)
         if planned and self.planned is not None:
             self.planned.change(job.allocation, -1)
         self.cluster.release(job)
@@ -190,7 +195,7 @@ class Executor:
         if self.planned is not None:
             self.planned.change(job.allocation, -1)
         if job.phase == STOPPING:
-            self.moving.discard(job.index)
+            self._settle_down(job)
             return
         launched = job not in self.deferred
         lost = self.cluster.evict(job) if launched else 0.0

@@ -7,7 +7,7 @@ from rota.core import events as ev
 from rota.core.admission import Admission
 from rota.core.errors import PolicyError
 from rota.core.events import INF, Event
-from rota.core.jobs import HELD, RUNNING, STARTING, STOPPING, WAITING, Job, Shape
+from rota.core.jobs import HELD, STOPPING, WAITING, Job, Shape
 from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
@@ -47,20 +47,23 @@ class GeneralScheduler:
         self._shapes = Shapes()
         self._made: PlacementDraft | ExplicitDraft | None = None
 
-    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+    def step(  # noqa: C901 - one branch per kind
+        self, view: View, events: Sequence[Event]
+    ) -> Plan | None:
         """Update the books, then ask the policy for its desired state."""
         gate_plan = Plan(view.version)
         released = False
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
-                if self.gate.enter(subject, view, gate_plan):
+                if not subject.terminal and self.gate.enter(subject, view, gate_plan):
                     self._waits(subject, +1)
             elif kind in ENDS:
                 released = True
                 self._ended(kind, subject)
             elif kind == ev.JOB_STOPPED:
                 self._stopping.pop(subject.index, None)
-                self._waits(subject, +1)
+                if subject.phase == WAITING and subject.index not in self._queue:
+                    self._waits(subject, +1)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 self.placement.set_node(subject, up=kind == ev.NODE_UP)
         if released and self.gate.held:
@@ -100,7 +103,8 @@ class GeneralScheduler:
         if kind != ev.JOB_EVICTED:
             self.gate.leave(job)
         elif job.phase == WAITING:
-            self._waits(job, +1)
+            if job.index not in self._queue:
+                self._waits(job, +1)
         else:  # it was about to move and comes back with JOB_STOPPED
             self._stopping[job.index] = job
 
@@ -120,6 +124,7 @@ class GeneralScheduler:
             self._queue = {job.index: job for job in sorted(self._queue.values(), key=arrival)}
             self._sorted = True
         view.books = (self._queue, self.running)
+        view.forget_columns()
         try:
             draft = self.policy.decide(view)
         finally:
@@ -182,6 +187,9 @@ class GeneralScheduler:
     def snapshot(self) -> Mapping[str, Any]:
         """Everything that the jobs themselves do not carry."""
         return {
+            "queued": list(self._queue),
+            "running": list(self.running),
+            "stopping": list(self._stopping),
             "policy": self.policy.snapshot(),
             "gate": self.gate.snapshot(),
             "blame": list(self._blame.items()),
@@ -195,12 +203,11 @@ class GeneralScheduler:
         self._blame = dict(state["blame"])
         self._waiting = dict.fromkeys(state["shapes"], 0)
         mark_down(self.placement)
-        for index, job in view.active.items():
-            if job.phase in (RUNNING, STARTING):
-                self.running[index] = job
-                if self.trusted:
-                    self.placement.hold(job, job.allocation)
-            elif job.phase == WAITING:
-                self._waits(job, +1)
-            elif job.phase == STOPPING:
-                self._stopping[index] = job
+        # not from the jobs' phases: there may be events that it has not been told yet
+        for index in state["queued"]:
+            self._waits(view.everyone[index], +1)
+        for index in state["running"]:
+            job = self.running[index] = view.everyone[index]
+            if self.trusted:
+                self.placement.hold(job, job.allocation)
+        self._stopping = {index: view.everyone[index] for index in state["stopping"]}

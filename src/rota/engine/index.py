@@ -6,7 +6,7 @@ Running: one sorted list per key slope, because within a slope the order never c
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 from rota.core.jobs import Job
@@ -117,9 +117,3 @@ class Index:
         for entries in self.running.values():
             for _, _, job in entries:
                 yield job
-
-    def compact(self) -> None:
-        """Throw stale entries away."""
-        for heap in self.waiting.values():
-            heap[:] = [entry for entry in heap if entry[2] == entry[3].stamp]
-            heapify(heap)

@@ -18,6 +18,7 @@ class Gate:
         self.placement = placement
         self.open = admission.trivial
         self.held: list[Job] = []
+        self._inside: set[int] = set()
         self._never: dict[int, str | None] = {}
         self.fine: set[int] = set()  # shapes that may always enter
 
@@ -45,12 +46,17 @@ class Gate:
             plan.hold(job, reason)
             self.held.append(job)
             return False
-        self.admission.entered(job)
+        self._enter(job)
         return True
 
+    def _enter(self, job: Job) -> None:
+        self._inside.add(job.index)
+        self.admission.entered(job)
+
     def leave(self, job: Job) -> None:
-        """A job that had entered is over."""
-        if not self.open:
+        """A job is over; it counts if it had entered."""
+        if job.index in self._inside:
+            self._inside.remove(job.index)
             self.admission.left(job)
 
     def drop(self, job: Job) -> None:
@@ -63,8 +69,9 @@ class Gate:
         still = []
         for job in self.held:
             if self.admission.consider(job, view) is None:
-                self.admission.entered(job)
-                plan.admit(job)
+                self._enter(job)
+                if not plan.withdraw_hold(job):  # held in this very step: nothing happened to it
+                    plan.admit(job)
                 entering.append(job)
             else:
                 still.append(job)
@@ -73,11 +80,16 @@ class Gate:
 
     def snapshot(self) -> Mapping[str, Any]:
         """Held jobs and the admission's own state."""
-        return {"held": [job.index for job in self.held], "admission": self.admission.snapshot()}
+        return {
+            "held": [job.index for job in self.held],
+            "inside": sorted(self._inside),
+            "admission": self.admission.snapshot(),
+        }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Take the state of `snapshot` up again."""
-        self.held = [view.active[index] for index in state["held"]]
+        self.held = [view.everyone[index] for index in state["held"]]
+        self._inside = set(state["inside"])
         self.admission.restore(state["admission"])
 
 

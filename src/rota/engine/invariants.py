@@ -59,6 +59,8 @@ class Capacity:
                 continue
             own = {"gpu": float(node.gpus), "cpu": node.cpus, "memory": node.mem_gib}
             pools = [pool for pool, kind in self._pools.items() if kind == node.gpu_type]
+            if not node.gpus:
+                pools = list(self._pools)[:1]  # see placement `count`
             for vertex in (*self._above[node.id], *pools):
                 for kind, amount in own.items():
                     have[vertex, kind] = have.get((vertex, kind), 0.0) + amount

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from rota.core import events as ev
 from rota.core import machine
-from rota.core.errors import LivelockError
+from rota.core.errors import KnowledgeError, LivelockError
 from rota.core.events import INF, Event, Record
 from rota.core.jobs import (
     CANCELLED,
@@ -21,6 +21,7 @@ from rota.core.jobs import (
     Job,
     JobSpec,
 )
+from rota.core.knowledge import Knowledge
 from rota.core.plan import Level, Plan, Wake
 from rota.core.ports import Cluster, Scheduler, Source
 from rota.core.reasons import Reason
@@ -72,8 +73,10 @@ class Engine:
         self.scheduler = scheduler
         self.source = source
         self.log = Log()
+        self.jobs: dict[int, Job] = {}  # everyone who ever arrived, tasks of non-gang jobs too
         self.view = View(cluster.topology, tenants or TenantTree())
         self.view.knowledge = scheduler.knowledge
+        self.view.everyone = self.jobs
         self.arrivals = Arrivals(
             scheduler.knowledge, first_task, belief,
             linked=source.linked, refine=getattr(scheduler, "refine", None),
@@ -85,11 +88,13 @@ class Engine:
         self.wake = wake or scheduler.wake
         self.events = 0
         self.decisions = 0
-        self.jobs: dict[int, Job] = {}  # everyone who ever arrived, tasks of non-gang jobs too
+        self.levels: dict[int, list[Level]] = {}  # of jobs that are being started
         self.backlog: list[Event] = []
         self.timers: list[tuple[float, int, Job, int]] = []
         self.sequence = 0
         self._still = 0
+        self._idle_rounds = 0
+        self.ask_now = False  # at this very instant, whatever the wake condition says
         self._known_shapes = 0
         self.log.topology(cluster.topology)
 
@@ -112,12 +117,14 @@ class Engine:
         horizon_s = min(horizon_s, arrival_s)
         if timers and timers[0][0] < horizon_s:
             horizon_s = timers[0][0]
+        if self.ask_now:
+            horizon_s = self.view.now_s
         events = self.cluster.poll(min(until_s, horizon_s))
         now_s = self.cluster.now_s
         if not events and (horizon_s > until_s or horizon_s == INF):
             return False
         view = self.view
-        if now_s == view.now_s:
+        if now_s == view.now_s and not events and arrival_s > now_s:
             self._refuse_livelock(now_s)
         else:
             self._still = 0
@@ -132,7 +139,10 @@ class Engine:
             if epoch == job.epoch:
                 events.append((now_s, ev.LEVEL, sequence, job, epoch))
         self.events += len(events)
-        if (wake.on is not None or wake.at_s <= now_s) and self._asleep(events, now_s):
+        self._idle_rounds = 0 if events else self._idle_rounds + 1
+        if self.ask_now:
+            self.ask_now = False
+        elif (wake.on is not None or wake.at_s <= now_s) and self._asleep(events, now_s):
             self.backlog += events
             if not self.cluster.frictionless:
                 self._rerate(now_s)
@@ -163,7 +173,7 @@ class Engine:
     def _wake_s(self) -> float:
         wake = self.wake
         at_s = wake.at_s
-        if wake.every_s and (self.view.active or self.backlog):
+        if wake.every_s and self._idle_rounds < LIVELOCK and (self.view.active or self.backlog):
             at_s = min(at_s, self._boundary_s(self.view.now_s))
         return at_s
 
@@ -216,6 +226,8 @@ class Engine:
                 passed.append(event)
             elif kind == ev.JOB_RUNNING:
                 self.executor.running(subject, now_s)
+                for level in self.levels.pop(subject.index, ()):
+                    self._watch(level, now_s)
                 passed.append(event)
             elif kind == ev.JOB_STOPPED:
                 if self.executor.stopped(subject, now_s):
@@ -258,7 +270,7 @@ class Engine:
     def _end_parent(self, task: Job, passed: list[Event]) -> None:
         """A non-gang job is over when its last task is."""
         parent = task.parent
-        family = task.group
+        family = task.family
         if parent is None or family is None or not all(t.terminal for t in family.members):
             return
         parent.phase = max(t.phase for t in family.members)  # done only if all of them are
@@ -318,7 +330,7 @@ class Engine:
         for index, spec, behaviour in self.source.take(until_s):
             made = self.arrivals.make(index, spec, behaviour)
             self.jobs.update((job.index, job) for job in made)
-            if spec.group or spec.depends_on or len(made) > 1:
+            if self.arrivals.linked:
                 self.arrivals.by_id[spec.id] = made[0]
         self._known_shapes = len(self.arrivals.shapes)
 
@@ -346,7 +358,10 @@ class Engine:
             job.version = self.view.version
             self.view.active[job.index] = job
             blockers = self.arrivals.blockers(job)
-            if blockers:
+            failed = self.arrivals.hopeless(job) if blockers else ""
+            if failed:
+                self._reject(job, f"depends on job {failed}, which did not finish")
+            elif blockers:
                 machine.hold(job)
                 self.arrivals.await_all(job, blockers)
                 log.row(now_s, Record.HELD, job.index, -1, -1, Reason.DEPENDENCY)
@@ -358,6 +373,8 @@ class Engine:
     def _carry_out(self, plan: Plan, now_s: float) -> None:
         if plan.unusual:
             self._turn_away(plan, now_s)
+        if plan.version != self.view.version:
+            self._ask_again()  # parts of it may be void
         if plan.starts or plan.stops:
             self.executor.execute(reconcile(plan, self.view.version), plan.causes)
         if plan.wake is not None and self.fixed_wake is None:
@@ -367,14 +384,14 @@ class Engine:
         if plan.unusual:
             self._cancel(plan, now_s)
             self._explain(plan, now_s)
+            for level in plan.levels:
+                self._watch(level, now_s)
         if not self.cluster.frictionless:
             self._rerate(now_s)
         if self._settles:
             for at_s, job in self.scheduler.settle(self.view, plan):
                 self.sequence += 1
                 heappush(self.timers, (at_s, self.sequence, job, job.epoch))
-        for level in plan.levels:
-            self._watch(level, now_s)
 
     def _rerate(self, now_s: float) -> None:
         """Rates that changed with the neighbours; late starters that a plan made room for."""
@@ -383,12 +400,12 @@ class Engine:
             self.executor.begun.append(job)
         if self.executor.begun:
             self.backlog += self._begun()
-            self._ask_again(now_s)
+            self._ask_again()
 
-    def _ask_again(self, now_s: float) -> None:
+    def _ask_again(self) -> None:
         """The scheduler must learn of something at this instant (unless rounds are imposed)."""
         if self.fixed_wake is None:
-            self.wake = Wake(self.wake.on, now_s, self.wake.every_s)
+            self.ask_now = True
 
     def _turn_away(self, plan: Plan, now_s: float) -> None:
         for job, message in plan.rejects:
@@ -413,13 +430,18 @@ class Engine:
 
     def cancel(self, job: Job, cause: Job | None, now_s: float) -> None:
         """End a job for good; the scheduler learns of it with the next events."""
+        if job.family is not None and job.parent is None:  # the whole ends with its tasks
+            for task in job.family.siblings(job):
+                self.cancel(task, cause, now_s)
+            return
         held = job.phase in (STARTING, RUNNING, STOPPING)
         planned = on_cluster(job) or job.index in self.executor.moving
         machine.cancel(job, now_s)
         self.log.row(now_s, Record.CANCELLED, job.index, -1, cause.index if cause else -1)
         self._over(job, self.backlog, held=held, planned=planned)
         self.backlog.append(self._event(ev.JOB_CANCELLED, job))
-        self._ask_again(now_s)
+        self._ask_again()
+        self.executor.launch_deferred(now_s)  # it may have been what others waited for
 
     def _blame(self, plan: Plan, now_s: float) -> None:
         rows = self.log.rows
@@ -434,6 +456,14 @@ class Engine:
 
     def _watch(self, level: Level, now_s: float) -> None:
         job = level.job
+        if level.quantity == "progress" and not self.scheduler.knowledge & Knowledge.PROGRESS:
+            raise KnowledgeError(
+                f"scheduler {self.scheduler.name!r} watches the progress of job {job.id} without "
+                f"declaring Knowledge.PROGRESS"
+            )
+        if job.phase == STARTING:
+            self.levels.setdefault(job.index, []).append(level)  # armed when progress begins
+            return
         at_s = level_time(level, now_s)
         if at_s < INF:
             self.sequence += 1

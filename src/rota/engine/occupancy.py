@@ -83,9 +83,27 @@ class Occupancy:
                 raise InvalidPlanError(
                     f"job {job.id}: {amount:g} GPUs at {place.name}: give more than 0"
                 )
-            if place.level in (NODE, DEVICE) and not self._vertices[place.node].up:
+            if place.level not in (NODE, DEVICE):
+                if place not in self._topology.pools:
+                    raise InvalidPlanError(
+                        f"job {job.id}: {place.level} {place.name} cannot be given away as such: "
+                        f"name nodes, GPUs or a pool"
+                    )
+                continue
+            node = self._vertices[place.node]
+            if not node.up:
                 raise InvalidPlanError(f"job {job.id}: placed on {place.name}, which is down")
-        if not self.fits(allocation):
+            shape = job.shape
+            if (shape.types and node.gpu_type not in shape.types) or not set(shape.labels) <= set(
+                node.labels
+            ):
+                raise InvalidPlanError(
+                    f"job {job.id} asks for {shape.describe()}: {place.name} is not of that kind"
+                )
+        total = sum(used for (_, kind), used in self._used.items() if kind == GPUS)
+        up = sum(node.gpus for node in self._topology.nodes if node.up)
+        # pools and nodes overlap: together they must not exceed what is up
+        if not self.fits(allocation) or total + allocation.gpus > up + EPSILON:
             raise InvalidPlanError(
                 f"job {job.id}: {allocation} over-commits a place: its resources are taken already"
             )

@@ -6,7 +6,7 @@ from typing import Any
 from rota.core import events as ev
 from rota.core.admission import Admission
 from rota.core.events import INF, Event
-from rota.core.jobs import RUNNING, STARTING, STOPPING, WAITING, Job
+from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job
 from rota.core.plan import ON_EVERY_EVENT, Plan
 from rota.core.policy import PriorityPolicy
 from rota.core.view import View
@@ -52,6 +52,7 @@ class PriorityScheduler:
         self._ages = self._jumps and policy.ages
         self.settles = self._jumps or self._keyed_later
         self._revision = policy.revision
+        self._view: View | None = None
         self._again: list[Job] = []  # running jobs that changed level: keyed again after the scan
 
     def step(  # noqa: C901, PLR0912 - the hot loop
@@ -59,6 +60,7 @@ class PriorityScheduler:
     ) -> Plan | None:
         """Update the queues, then pack if anything can have changed."""
         now_s = view.now_s
+        self._view = view
         gate = self.gate
         index = self.packer.index
         plan: Plan | None = None
@@ -71,6 +73,8 @@ class PriorityScheduler:
             kind = event[1]
             job = event[3]
             if kind == ev.JOB_SUBMIT:
+                if job.phase >= DONE:  # cancelled before anybody was told of it
+                    continue
                 if job.shape.number not in gate.fine:
                     plan = plan or Plan(view.version)
                     if not gate.enter(job, view, plan):
@@ -159,7 +163,8 @@ class PriorityScheduler:
             return self._reanchor(subject, dirty, now_s)
         if kind == ev.JOB_STOPPED:
             self.packer.forget_failures()  # what changed while it was away was not remembered
-            self._queue(subject, now_s)
+            if subject.phase == WAITING and subject.queue == NOWHERE:
+                self._queue(subject, now_s)
             return True
         if kind == ev.JOB_EVICTED:
             self._release(subject)
@@ -292,7 +297,10 @@ class PriorityScheduler:
 
     def snapshot(self) -> Mapping[str, Any]:
         """Everything that the jobs themselves do not carry."""
+        everyone = self._view.everyone.values() if self._view is not None else ()
         return {
+            "queued": [job.index for job in everyone if job.queue == IN_QUEUE],
+            "placed": [job.index for job in everyone if job.queue == ON_CLUSTER],
             "policy": self.policy.snapshot(),
             "gate": self.gate.snapshot(),
             # the order of these two decides the order of rows in the log
@@ -311,15 +319,15 @@ class PriorityScheduler:
         index = self.packer.index
         index.waiting.update((number, []) for number in state["shapes"])
         mark_down(self.placement)
-        for job in view.active.values():
-            on_cluster = job.phase in (RUNNING, STARTING) or job.queue == ON_CLUSTER
-            if job.phase == WAITING:
-                index.push_waiting(job)
-            elif on_cluster:  # what is being stopped for good was given away already
-                self.placement.hold(job, job.allocation)
-                if self._preemptive:
-                    index.insert_running(job)
-                job.queue = ON_CLUSTER
+        # not from the jobs' phases: there may be events that it has not been told yet
+        for number in state["queued"]:
+            index.push_waiting(view.everyone[number])
+        for number in state["placed"]:
+            job = view.everyone[number]
+            self.placement.hold(job, job.allocation)
+            if self._preemptive:
+                index.insert_running(job)
+            job.queue = ON_CLUSTER
 
 
 def _rank(saved: Sequence[Any] | None) -> tuple[Any, int] | None:

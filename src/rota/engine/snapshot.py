@@ -15,7 +15,7 @@ from rota.core.allocation import NOTHING
 from rota.core.errors import InputError
 from rota.core.events import Event
 from rota.core.jobs import Job
-from rota.core.plan import Wake
+from rota.core.plan import Level, Wake
 from rota.core.topology import Vertex
 from rota.engine.loop import Engine
 
@@ -99,6 +99,11 @@ def freeze(engine: Engine) -> dict[str, Any]:
         "waiting_for": [(k, [j.index for j in v]) for k, v in engine.arrivals.waiting_for.items()],
         "deferred": [job.index for job in engine.executor.deferred],
         "moving": sorted(engine.executor.moving),
+        "ask_now": engine.ask_now,
+        "levels": [
+            (index, [(level.quantity, level.value) for level in levels])
+            for index, levels in engine.levels.items()
+        ],
         "leaving": [(i, number[a]) for i, a in engine.executor.leaving.items()],
         "backlog": [_plain(event) for event in engine.backlog],
         "timers": [(t, n, job.index, epoch) for t, n, job, epoch in sorted(engine.timers, key=_rank)
@@ -137,7 +142,11 @@ def restore(engine: Engine, state: dict[str, Any]) -> None:
     view.active.update((index, jobs[index]) for index in state["active"])
     view.finished.extend(jobs[index] for index in state["history"])
     engine.events, engine.decisions = state["events"], state["decisions"]
-    engine.sequence = state["sequence"]
+    engine.sequence, engine.ask_now = state["sequence"], state["ask_now"]
+    engine.levels = {
+        index: [Level(jobs[index], quantity, value) for quantity, value in levels]
+        for index, levels in state["levels"]
+    }
     on, at_s, every_s = state["wake"]
     engine.wake = Wake(frozenset(on) if on is not None else None, at_s, every_s)
     engine.timers[:] = [(t, n, jobs[i], epoch) for t, n, i, epoch in state["timers"]]
@@ -168,5 +177,7 @@ def _restore_executor(engine: Engine, state: dict[str, Any]) -> None:
     allocations = engine.log.known_allocations()
     executor.deferred = [engine.jobs[index] for index in state["deferred"]]
     executor.moving = set(state["moving"])
+    for index in executor.moving:
+        engine.jobs[index].moving = True
     executor.leaving = {index: allocations[number] for index, number in state["leaving"]}
     executor.rebuild(engine.view.active.values())

@@ -24,16 +24,6 @@ class WorkloadSource:
         self.linked = any(spec.depends_on for spec in specs)
         self.next_s = self._upcoming()
 
-    @property
-    def taken(self) -> int:
-        """How many have been handed out."""
-        return self._next
-
-    def skip(self, count: int) -> None:
-        """Continue after the first `count` submissions (a resumed run)."""
-        self._next = count
-        self.next_s = self._upcoming()
-
     def _upcoming(self) -> float:
         return self._times[self._order[self._next]] if self._next < self.total else INF
 

@@ -47,7 +47,8 @@ class SimCluster:
         ]
         heapify(self.heap)
         self._sequence = len(self.heap)
-        self._moved_with: dict[int, TransitionCost] = {}  # stopped in order to move: what it costs
+        # stopped in order to move: where to, and what it costs
+        self._moved_with: dict[int, tuple[Allocation, TransitionCost]] = {}
         self._slow: dict[int, tuple[float, float]] = {}  # slow after a start: until when, factor
         self._sharing: dict[int, dict[int, Job]] = {}  # vertex -> jobs, when neighbours matter
         self._changed: set[int] = set()
@@ -90,9 +91,9 @@ class SimCluster:
             return now_s
         since_s = now_s
         if not self.costs.free:
-            cost = self._moved_with.pop(job.index, None) or self.costs.transition(
-                job, job.allocation, now_s
-            )
+            target, cost = self._moved_with.pop(job.index, (None, None))
+            if cost is None or target != job.allocation:  # not the move that it was stopped for
+                cost = self.costs.transition(job, job.allocation, now_s)
             since_s = now_s + cost.start_s
             if cost.slow_s > 0:
                 self._slow[job.index] = (since_s + cost.slow_s, cost.slow_factor)
@@ -150,7 +151,7 @@ class SimCluster:
         self._slow.pop(job.index, None)
         self._share(job, -1)
         if to is not None:
-            self._moved_with[job.index] = cost
+            self._moved_with[job.index] = (to, cost)
         if cost.stop_s > 0:
             self._push(self.now_s + cost.stop_s, JOB_STOPPED, job, job.epoch + 1)  # as it stops
             return cost.lost_work, False
@@ -219,7 +220,10 @@ class SimCluster:
         return {
             "now_s": self.now_s,
             "sequence": self._sequence,
-            "moved_with": [(i, msgspec.structs.astuple(c)) for i, c in self._moved_with.items()],
+            "moved_with": [
+                (index, to.slices, to.extra, msgspec.structs.astuple(cost))
+                for index, (to, cost) in self._moved_with.items()
+            ],
             "slow": list(self._slow.items()),
             "sharing": [(v, sorted(jobs)) for v, jobs in self._sharing.items() if jobs],
             "changed": sorted(self._changed),
@@ -239,7 +243,13 @@ class SimCluster:
             for t, kind, number, is_job, n, epoch in state["heap"]
         ]
         heapify(self.heap)
-        self._moved_with = {i: TransitionCost(*cost) for i, cost in state["moved_with"]}
+        self._moved_with = {
+            index: (
+                Allocation([tuple(part) for part in slices], [tuple(part) for part in extra]),
+                TransitionCost(*cost),
+            )
+            for index, slices, extra, cost in state["moved_with"]
+        }
         self._slow = {index: tuple(phase) for index, phase in state["slow"]}
         self._sharing = {v: {i: jobs[i] for i in sharers} for v, sharers in state["sharing"]}
         self._changed = set(state["changed"])

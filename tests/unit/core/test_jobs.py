@@ -85,7 +85,7 @@ def test_declared_facts_of_a_running_job():
     assert (job.estimate_s(), job.duration_s(), job.remaining_s(7.0)) == (150.0, 100.0, 100.0)
     machine.start(job, HERE, 10.0)
     machine.run(job, 10.0, 0.5)
-    assert (job.remaining_s(30.0), job.progress(30.0), job.duration_s()) == (90.0, 0.1, 100.0)
+    assert (job.remaining_s(60.0), job.progress(60.0), job.duration_s()) == (75.0, 0.25, 100.0)
     assert live(known=1).estimate_s() == INF
 
 
@@ -93,8 +93,8 @@ def test_a_wrong_belief_shifts_what_remains():
     job = live(work=100.0, known=4 | 32)
     job.belief = 1.5
     machine.launch(job, HERE, 0.0)
-    assert (job.duration_s(), job.remaining_s(20.0)) == (150.0, 130.0)
-    assert (job.progress(20.0), job.left_at(20.0)) == (0.2, 80.0)  # measured, not believed
+    assert (job.duration_s(), job.remaining_s(25.0)) == (150.0, 125.0)
+    assert (job.progress(25.0), job.left_at(25.0)) == (0.25, 75.0)  # measured, not believed
     job.belief = 0.5
     assert job.remaining_s(60.0) == -10.0  # overdue
 

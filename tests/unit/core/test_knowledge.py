@@ -11,10 +11,10 @@ from rota.core.knowledge import Knowledge
         (Knowledge.NOTHING, "nothing"),
         (Knowledge.USER_ESTIMATE, "user estimate"),
         (Knowledge.REMAINING_WORK | Knowledge.HISTORY, "history, remaining work"),
-        (Knowledge(127), "user estimate, history, progress, rate, distribution, remaining work, "
-         "future arrivals"),
+        (Knowledge(63), "user estimate, history, progress, rate, distribution, remaining work"),
+        (Knowledge.FUTURE_ARRIVALS, "future arrivals"),
     ],
-)  # fmt: skip
+)
 def test_knowledge_describes_itself(knowledge, text):
     assert knowledge.describe() == text
 

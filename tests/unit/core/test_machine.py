@@ -22,9 +22,7 @@ ALLOWED = {  # verb -> from -> to
     "finish": {P.RUNNING: P.DONE, P.STOPPING: P.DONE},
     "fail": {P.RUNNING: P.FAILED, P.STARTING: P.FAILED, P.STOPPING: P.FAILED},
     "reject": {P.HELD: P.REJECTED, P.WAITING: P.REJECTED},
-    "cancel": {
-        phase: P.CANCELLED for phase in (P.HELD, P.WAITING, P.STARTING, P.RUNNING, P.STOPPING)
-    },
+    "cancel": dict.fromkeys((P.HELD, P.WAITING, P.STARTING, P.RUNNING, P.STOPPING), P.CANCELLED),
 }
 WORDS = {
     "hold": "be held", "admit": "be admitted", "start": "start", "launch": "start",

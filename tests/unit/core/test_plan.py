@@ -58,5 +58,5 @@ def test_rare_wishes_are_kept_apart_and_make_a_plan_unusual(wish, name, expected
 
 
 def test_by_default_every_event_wakes():
-    assert ON_EVERY_EVENT == Wake(None, INF, 0.0)
+    assert Wake(None, INF, 0.0) == ON_EVERY_EVENT
     assert Plan.wake is None

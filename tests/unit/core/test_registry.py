@@ -85,7 +85,7 @@ def test_bad_parameters_are_named(options, message):
 
 
 def test_a_part_without_parameters_says_so():
-    with pytest.raises(OptionError, match="^fifo: fifo has no parameters$"):
+    with pytest.raises(OptionError, match=r"^fifo: fifo has no parameters$"):
         registry.parse_params("fifo", Bare, {"a": "1"})
 
 

@@ -1,0 +1,52 @@
+"""Jobs in order of their time."""
+
+from decisions import job
+from rota.core.events import INF
+from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.workload import Workload
+from rota.engine.source import WorkloadSource
+
+
+def source(*times):
+    jobs = [job(f"j{i}", 1, i, at=time_s) for i, time_s in enumerate(times)]
+    return WorkloadSource(Workload(*zip(*jobs, strict=True)))
+
+
+def taken(made, now_s):
+    return [(index, spec.id, how.work) for index, spec, how in made.take(now_s)]
+
+
+def test_everything_up_to_now_is_handed_out_once():
+    made = source(0.0, 5.0, 5.0, 9.0)
+    assert (made.total, made.taken, made.next_s) == (4, 0, 0.0)
+    assert taken(made, 4.9) == [(0, "j0", 0)]
+    assert (made.taken, made.next_s) == (1, 5.0)
+    assert taken(made, 5.0) == [(1, "j1", 1), (2, "j2", 2)]
+    assert taken(made, 8.0) == []
+    assert taken(made, 99.0) == [(3, "j3", 3)]
+    assert (made.taken, made.next_s, taken(made, INF)) == (4, INF, [])
+
+
+def test_an_unsorted_file_is_served_by_time_and_ties_by_line():
+    made = source(7.0, 2.0, 7.0, 0.0)
+    assert made.next_s == 0.0
+    assert [index for index, _, _ in taken(made, 2.0)] == [3, 1]
+    assert [index for index, _, _ in taken(made, 7.0)] == [0, 2]
+
+
+def test_a_resumed_run_skips_what_it_has():
+    made = source(7.0, 2.0, 9.0)
+    made.skip(1)
+    assert (made.taken, made.next_s) == (1, 7.0)
+    assert taken(made, INF) == [(0, "j0", 0), (2, "j2", 2)]
+
+
+def test_an_empty_workload_has_nothing_to_come():
+    made = WorkloadSource(Workload([], []))
+    assert (made.next_s, made.take(INF), made.linked) == (INF, [], False)
+
+
+def test_linked_says_whether_jobs_depend_on_each_other():
+    spec = JobSpec("b", 0.0, Request.of(1), depends_on=("a",))
+    assert WorkloadSource(Workload([spec], [Behaviour(1.0)])).linked
+    assert not source(0.0).linked
