@@ -102,6 +102,12 @@ def test_the_fast_and_the_general_form_of_consolidate_agree(policy, scenario):
     assert difference(log_of(fast), log_of(general)) == ""
 
 
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "smallest", "srtf", "srsf", "las", "tiresias"])
+@given(scenario=scenarios(rounds=True))
+def test_the_naive_engine_agrees_in_rounds(policy, scenario):
+    assert scenario.mismatch(POLICY[policy]) == ""
+
+
 @pytest.mark.parametrize("policy", ["tiresias", "srtf"])
 @given(scenario=scenarios(), rounds=st.sampled_from((3, 5, 0.7)))
 def test_invariants_hold_in_imposed_rounds(policy, scenario, rounds):

@@ -118,7 +118,7 @@ class Engine:
         if timers and timers[0][0] < horizon_s:
             horizon_s = timers[0][0]
         if self.ask_now:
-            horizon_s = self.view.now_s
+            horizon_s = self.cluster.now_s
         events = self.cluster.poll(min(until_s, horizon_s))
         now_s = self.cluster.now_s
         if not events and (horizon_s > until_s or horizon_s == INF):
@@ -370,7 +370,7 @@ class Engine:
 
     # --- what to do -----------------------------------------------------------------------------
 
-    def _carry_out(self, plan: Plan, now_s: float) -> None:
+    def _carry_out(self, plan: Plan, now_s: float) -> None:  # noqa: C901 - in order
         if plan.unusual:
             self._turn_away(plan, now_s)
         if plan.version != self.view.version:
@@ -430,6 +430,7 @@ class Engine:
 
     def cancel(self, job: Job, cause: Job | None, now_s: float) -> None:
         """End a job for good; the scheduler learns of it with the next events."""
+        self.view.now_s = max(self.view.now_s, now_s)  # a request from outside comes between batches
         if job.family is not None and job.parent is None:  # the whole ends with its tasks
             for task in job.family.siblings(job):
                 self.cancel(task, cause, now_s)

@@ -74,6 +74,8 @@ class SimCluster:
             for event in events:
                 if event[1] == JOB_RUNNING:
                     self._begin(event[3])
+                elif event[1] == JOB_STOPPED and not event[3].moving:
+                    self._moved_with.pop(event[3].index, None)  # its move was taken back
         return events
 
     def _push(self, time_s: float, kind: int, job: Job, epoch: int) -> None:

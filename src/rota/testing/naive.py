@@ -54,7 +54,10 @@ def consolidate(free: Free, sizes: Sequence[int], up: Sequence[bool], gpus: floa
 
 
 class NaiveEngine:
-    """`sizes` are the GPUs of each node; `outages` are (time, node position, up?)."""
+    """`sizes` are the GPUs of each node; `outages` are (time, node position, up?).
+
+    `round_s`: the queue is served only at multiples of it.
+    """
 
     def __init__(
         self,
@@ -65,8 +68,10 @@ class NaiveEngine:
         *,
         pooled: bool,
         outages: Sequence[tuple[float, int, bool]] = (),
+        round_s: float = 0.0,
     ) -> None:
         self.policy, self.costs, self.sizes, self.pooled = policy, costs, sizes, pooled
+        self.round_s = round_s
         self.jobs = [
             Job(spec, how, i, Shape(i, spec.request)) for i, (spec, how) in enumerate(workload)
         ]
@@ -93,11 +98,14 @@ class NaiveEngine:
             times += self.level.values()
             times += [job.submit_s for job in self.coming[:1]]
             times += [outage[0] for outage in self.outages[:1]]
+            if self.round_s and self.present:
+                times.append((self.now // self.round_s + 1) * self.round_s)
             self.now = min(times, default=INF)
             if self.now == INF:
                 return self.log
             self._happen()
-            self._serve()
+            if not self.round_s or self.now % self.round_s == 0:
+                self._serve()
             self._ask_levels()
         raise RuntimeError(f"no end after {batches} batches, at {self.now:g} s")
 
@@ -120,17 +128,9 @@ class NaiveEngine:
                     self._evict(job)
         self._launch_late()
         while self.coming and self.coming[0].submit_s == self.now:
-            self._submit(self.coming.pop(0))
+            self.present.append(self.coming.pop(0))
         for index in [i for i, when in self.level.items() if when <= self.now]:
             del self.level[index]
-
-    def _submit(self, job: Job) -> None:
-        everything: Free = dict(enumerate(self.sizes))
-        if self._choose(everything, job, [True] * len(self.sizes)):
-            self.present.append(job)
-        else:
-            job.phase = REJECTED
-            self._note("rejected", job.index)
 
     def _due(self, job: Job, kind: int) -> None:
         if kind == RUNS:
@@ -278,7 +278,16 @@ class NaiveEngine:
             return ((POOL, job.gpus),) if sum(free.values()) >= job.gpus else None
         return consolidate(free, self.sizes, up, job.gpus)
 
+    def _refuse(self) -> None:
+        everything: Free = dict(enumerate(self.sizes))
+        for job in self.present[:]:
+            if self._choose(everything, job, [True] * len(self.sizes)) is None:
+                job.phase = REJECTED
+                self.present.remove(job)
+                self._note("rejected", job.index)
+
     def _serve(self) -> None:
+        self._refuse()
         before = dict(self.plan)
         rank = {
             job.index: (self.policy.key(job, self.now), job.index)

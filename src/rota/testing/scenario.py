@@ -10,6 +10,7 @@ from rota.core.admission import Admission
 from rota.core.allocation import Allocation
 from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.jobs import RUNNING, Behaviour, Job, JobSpec, Request
+from rota.core.plan import Wake
 from rota.core.policy import Policy, PriorityPolicy
 from rota.core.ports import Cluster, TransitionCost
 from rota.core.tenants import TenantTree
@@ -124,6 +125,7 @@ def wire(
     *,
     placement: Placement | None = None,
     tenants: TenantTree | None = None,
+    wake: Wake | None = None,
     check: bool = True,
 ) -> Engine:
     """An engine of these parts; jobs are kept together on nodes unless a placement is given."""
@@ -135,7 +137,7 @@ def wire(
     )
     source = WorkloadSource(workload)
     checker = Invariants() if check else None
-    return Engine(cluster, scheduler, source, tenants=tenants, checker=checker)
+    return Engine(cluster, scheduler, source, tenants=tenants, wake=wake, checker=checker)
 
 
 def to_the_end(engine: Engine) -> Engine:
@@ -148,13 +150,14 @@ def to_the_end(engine: Engine) -> Engine:
 
 
 class Scenario(msgspec.Struct, frozen=True):
-    """Jobs, a cluster of GPUs of one type, a placement, costs and outages."""
+    """Jobs, GPUs of one type on nodes, a placement, costs, outages, and rounds (0: none)."""
 
     jobs: tuple[Item, ...]
     nodes: tuple[int, ...] = (4,)
     placement: str = "count"
     costs: Fixed = Fixed()
     outages: tuple[Outage, ...] = ()
+    round_s: float = 0.0
 
     def workload(self) -> Workload:
         """The jobs j0, j1, ... in their order."""
@@ -182,7 +185,10 @@ class Scenario(msgspec.Struct, frozen=True):
         ]
         cluster = SimCluster(topology, self.costs, Solo(), outages=outages)
         place = (placement or PLACEMENTS[self.placement])(topology)
-        return wire(policy, cluster, workload or self.workload(), placement=place, check=check)
+        wake = Wake(on=frozenset(), every_s=self.round_s) if self.round_s else None
+        return wire(
+            policy, cluster, workload or self.workload(), placement=place, check=check, wake=wake
+        )
 
     def run(self, policy: Policy[Any], *, check: bool = True) -> Engine:
         """Run to the end."""
@@ -192,7 +198,7 @@ class Scenario(msgspec.Struct, frozen=True):
         """What the reference engine says."""
         return NaiveEngine(
             policy, self.workload(), self.nodes, self.costs, pooled=self.placement == "count",
-            outages=[(o.at_s, o.node, o.up) for o in self.outages],
+            outages=[(o.at_s, o.node, o.up) for o in self.outages], round_s=self.round_s,
         ).run(batches=BATCHES)  # fmt: skip
 
     def scaled(self, factor: float) -> "Scenario":
@@ -209,6 +215,7 @@ class Scenario(msgspec.Struct, frozen=True):
             ),
             costs=self.costs.scaled(factor),
             outages=tuple(change(o, at_s=o.at_s * factor) for o in self.outages),
+            round_s=self.round_s * factor,
         )  # fmt: skip
 
     def mismatch(self, make: Callable[[], PriorityPolicy[Any]]) -> str:

@@ -72,6 +72,7 @@ def scenarios(
     with_outages: bool = True,
     lossy: bool = True,
     placement: str = "",
+    rounds: bool = False,
     sizes: tuple[int, ...] = SIZES,
 ) -> Scenario:
     """Everything together."""
@@ -82,4 +83,5 @@ def scenarios(
         placement or draw(st.sampled_from(("count", "consolidate"))),
         draw(costs(lossy=lossy)) if with_costs and draw(st.booleans()) else Fixed(),
         draw(outages(len(nodes))) if with_outages and draw(st.booleans()) else (),
+        draw(st.integers(1, 8)) if rounds else 0.0,
     )

@@ -60,3 +60,13 @@ def test_rare_wishes_are_kept_apart_and_make_a_plan_unusual(wish, name, expected
 def test_by_default_every_event_wakes():
     assert Wake(None, INF, 0.0) == ON_EVERY_EVENT
     assert Plan.wake is None
+
+
+def test_a_hold_can_be_withdrawn():
+    plan = Plan(0)
+    assert not plan.withdraw_hold(A)
+    plan.hold(A, Reason.QUOTA)
+    plan.hold(B, Reason.QUOTA)
+    assert plan.withdraw_hold(A)
+    assert not plan.withdraw_hold(A)
+    assert plan.holds == [(B, Reason.QUOTA)]

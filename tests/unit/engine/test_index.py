@@ -59,17 +59,6 @@ def test_a_job_queued_again_counts_with_its_new_key_only():
     assert drained(index, heap) == "ba"
 
 
-def test_compacting_throws_stale_entries_away():
-    index = Index()
-    jobs = [ranked(name, float(i), index=i) for i, name in enumerate("abcd")]
-    for job in jobs:
-        heap = index.push_waiting(job)
-    index.drop_waiting(jobs[2])
-    index.compact()
-    assert len(heap) == 3
-    assert drained(index, heap) == "abd"
-
-
 def test_running_jobs_come_worst_first():
     index = Index()
     for name, key, number in (("a", 3.0, 4), ("b", 1.0, 9), ("c", 1.0, 2)):
@@ -112,4 +101,3 @@ def test_an_empty_index_has_nobody():
     index = Index()
     assert list(index.lowest_first(0.0)) == []
     assert list(index.jobs()) == []
-    index.compact()

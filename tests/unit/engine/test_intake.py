@@ -101,15 +101,30 @@ def test_held_jobs_enter_in_their_order_when_there_is_room(topology, view):
     assert (later.admits, made.held, made.admission.inside) == ([c], [d], ["c"])
 
 
+def test_a_job_held_and_let_in_by_one_plan_was_never_held(topology, view):
+    made, plan = gate(topology, Few(1)), Plan(0)
+    a, b = jobs = [live(name, index=index) for index, name in enumerate("ab")]
+    for job in jobs:
+        made.enter(job, view, plan)
+    made.leave(a)
+    assert made.reconsider(view, plan) == [b]
+    assert (list(plan.holds), list(plan.admits)) == ([], [])
+
+
 def test_a_snapshot_keeps_who_is_held(topology, view):
-    made, again = gate(topology, Few(0)), gate(topology, Few(0))
-    jobs = [live(name, index=index) for index, name in enumerate("ab")]
+    made, again = gate(topology, Few(1)), gate(topology, Few(1))
+    a, b, c = jobs = [live(name, index=index) for index, name in enumerate("abc")]
     for job in jobs:
         made.enter(job, view, Plan(0))
-    view.active = {job.index: job for job in jobs}
-    assert made.snapshot() == {"held": [0, 1], "admission": {}}
+    view.everyone = {job.index: job for job in jobs}
+    assert made.snapshot() == {"held": [1, 2], "inside": [0], "admission": {}}
     again.restore(view, made.snapshot())
-    assert again.held == jobs
+    assert again.held == [b, c]
+    again.admission.inside.append("a")
+    again.leave(b)  # never entered: does not count
+    assert again.admission.inside == ["a"]
+    again.leave(a)
+    assert again.admission.inside == []
 
 
 def test_only_placements_that_tell_jobs_apart_refine(topology):

@@ -25,7 +25,7 @@ def asked(wake, script=None, jobs=JOBS, gpus=4):
     policy = Scripted(decide)
     policy.wake = wake
     made = engine(policy, jobs, (1, gpus))
-    made.run(until_s=1000.0)
+    made.run(until_s=1e6)
     assert made.decisions == len(times)
     return times
 
@@ -106,3 +106,18 @@ def test_a_few_repetitions_are_fine(monkeypatch):
 
     asked(Wake(), script)
     assert [times.count(now_s) for now_s in (0, 3, 4, 10, 23)] == [40] * 5
+
+
+@pytest.mark.xfail(raises=LivelockError, reason="the level's time is rounded to just before it")
+@pytest.mark.parametrize(
+    ("quantity", "value"),
+    [("executed", 2860.822305113916), ("service", 5721.644610227832)],
+)
+def test_a_level_that_is_watched_at_every_decision_is_reached(quantity, value):
+    def script(view, plan):
+        for each in view.jobs:
+            plan.watch(each, quantity, value)
+
+    at_s = 268847.3580469019
+    times = asked(Wake(), script, [job("a", 2, 3000.0, at=at_s)])
+    assert times == [at_s, pytest.approx(at_s + 2860.822305113916), at_s + 3000.0]
