@@ -1,5 +1,7 @@
 """The kit itself: policies that break a rule are caught, by the check that is meant for it."""
 
+import subprocess
+import sys
 from itertools import count
 
 import pytest
@@ -186,3 +188,11 @@ def test_a_failure_comes_with_its_smallest_example():
     assert "only expected" in text
     assert "Scenario(jobs=" in text
     assert text.count("Item(") <= 4
+
+
+def test_the_kit_needs_no_test_tools():
+    code = (
+        "import sys, rota.testing; "
+        "sys.exit(bool({'pytest', 'hypothesis', 'numpy', 'polars'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -3,11 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from rota.core.plan import Wake
 from rota.core.policy import Params, PriorityPolicy
 from rota.core.registry import POLICIES, load
-from rota.engine.loop import Engine
 from rota.placement.consolidate import SearchingConsolidate
 from rota.testing.doors import EveryEvent
 from rota.testing.logs import difference, entries
@@ -111,15 +110,7 @@ def test_the_naive_engine_agrees_in_rounds(policy, scenario):
 @pytest.mark.parametrize("policy", ["tiresias", "srtf"])
 @given(scenario=scenarios(), rounds=st.sampled_from((3, 5, 0.7)))
 def test_invariants_hold_in_imposed_rounds(policy, scenario, rounds):
-    plain = scenario.engine(POLICY[policy]())
-    engine = Engine(
-        plain.cluster,
-        plain.scheduler,
-        plain.source,
-        wake=Wake(on=frozenset(), every_s=rounds),
-        checker=plain.checker,
-    )
-    engine.run(10_000)
+    engine = replace(scenario, round_s=rounds).run(POLICY[policy]())
     assert not engine.view.active
 
 

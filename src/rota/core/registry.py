@@ -61,7 +61,10 @@ def split(text: str) -> tuple[str, dict[str, str]]:
         key, equals, value = part.partition("=")
         if not equals:
             raise OptionError(f"{text!r}: {part!r} is not key=value: write {name}:key=value")
-        options[key.strip().replace("-", "_")] = value.strip()
+        key = key.strip().replace("-", "_")
+        if key in options:
+            raise OptionError(f"{text!r}: {key!r} is given twice: write it once")
+        options[key] = value.strip()
     return name.strip(), options
 
 

@@ -34,6 +34,7 @@ class TenantTree:
                 raise ClusterSpecError(
                     f"tenant {tenant.name!r} has the unknown parent {tenant.parent!r}: declare it"
                 )
+        for tenant in self._tenants.values():
             self._refuse_cycle(tenant)
 
     def _refuse_cycle(self, tenant: Tenant) -> None:

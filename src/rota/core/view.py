@@ -144,6 +144,8 @@ class View:
         """All jobs sorted by columns (the first counts most), ties in order of arrival."""
         import numpy as np
 
+        if not columns:
+            return list(self.jobs)
         table = self.columns
         order = np.lexsort([getattr(table, name) for name in reversed(columns)])
         jobs = table.jobs

@@ -175,9 +175,7 @@ class Invariants:
         self, engine: Engine, capacity: Capacity, now_s: float, *, everybody: bool
     ) -> None:
         """What jobs have been given is there, up, of the right kind, and nobody else's."""
-        moving = engine.executor.moving
-        active = engine.view.active
-        given = [job for i, job in active.items() if _on_cluster(job) or i in moving]
+        given = [job for job in engine.view.active.values() if job.running]
         for job in given:
             if job.phase != STOPPING and (everybody or job.index in self._ledger.touched):
                 _check_place(engine, job, now_s)
@@ -283,11 +281,14 @@ def _acceptable(job: Job, gpus: float) -> bool:
 def check_books(engine: Engine, now_s: float) -> None:
     """Every job is in one of the scheduler's places, and its placement knows what is free."""
     scheduler = engine.scheduler
+    moving = {index for index, job in engine.view.active.items() if job.moving}
+    if moving != engine.executor.moving:
+        wrong = sorted(moving ^ engine.executor.moving)[:5]
+        raise InvariantError(f"at {now_s:g} s it is not clear who is being moved: {wrong}")
     if isinstance(scheduler, PriorityScheduler):
         _check_seen(engine, scheduler, _seen(scheduler, now_s), now_s)
     elif isinstance(scheduler, GeneralScheduler):
-        moving = engine.executor.moving
-        running = {i for i, job in engine.view.active.items() if _on_cluster(job) or i in moving}
+        running = {i for i, job in engine.view.active.items() if job.running}
         if scheduler.running.keys() != running:
             wrong = sorted(scheduler.running.keys() ^ running)[:5]
             raise InvariantError(f"at {now_s:g} s the scheduler is wrong about who runs: {wrong}")
@@ -298,12 +299,7 @@ def check_books(engine: Engine, now_s: float) -> None:
 
 
 def _check_free(engine: Engine, free: float, now_s: float) -> None:
-    moving = engine.executor.moving
-    given = sum(
-        job.allocation.gpus
-        for index, job in engine.view.active.items()
-        if _on_cluster(job) or index in moving
-    )
+    given = sum(job.allocation.gpus for job in engine.view.active.values() if job.running)
     up = sum(node.gpus for node in engine.cluster.topology.nodes if node.up)
     if abs(up - given - free) > TOLERANCE:
         raise InvariantError(
@@ -343,9 +339,7 @@ def _check_seen(
 ) -> None:
     blocked = {job.index for jobs in engine.arrivals.waiting_for.values() for job in jobs}
     for number, job in engine.view.active.items():
-        want = PLACES.get(job.phase)
-        if job.phase == STOPPING and number in engine.executor.moving:
-            want = "cluster"
+        want = "cluster" if job.moving else PLACES.get(job.phase)
         if want == "cluster" and not scheduler.policy.preemptive:
             want = None  # nobody needs their order
         if want == "gate" and number in blocked:

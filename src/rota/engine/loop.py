@@ -430,7 +430,8 @@ class Engine:
 
     def cancel(self, job: Job, cause: Job | None, now_s: float) -> None:
         """End a job for good; the scheduler learns of it with the next events."""
-        self.view.now_s = max(self.view.now_s, now_s)  # a request from outside comes between batches
+        now_s = max(now_s, self.cluster.now_s)  # a request from outside comes between batches
+        self.view.now_s = now_s
         if job.family is not None and job.parent is None:  # the whole ends with its tasks
             for task in job.family.siblings(job):
                 self.cancel(task, cause, now_s)

@@ -66,7 +66,9 @@ def load(path: Path) -> Snapshot:
         raise InputError(f"{path}: cannot read the snapshot: {error.strerror}") from error
     except (zlib.error, msgspec.DecodeError) as error:
         raise InputError(f"{path}: not a snapshot of Rota: make one with --snapshot-at") from error
-    if snapshot.format != FORMAT or snapshot.version != VERSION:
+    if snapshot.format != FORMAT:
+        raise InputError(f"{path}: not a snapshot of Rota: make one with --snapshot-at")
+    if snapshot.version != VERSION:
         raise InputError(
             f"{path}: snapshot version {snapshot.version}, this Rota reads {VERSION}: make it again"
         )

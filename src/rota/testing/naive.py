@@ -171,6 +171,7 @@ class NaiveEngine:
         self._note("evicted", job.index)
         del self.plan[job.index]
         if job.phase == STOPPING:  # it was on its way there: it arrives in the queue instead
+            job.moving = False
             return
         lost = self.costs.failure_loss(job, self.now) if job.index in self.body else 0.0
         self._settle(job, lost)
@@ -186,7 +187,7 @@ class NaiveEngine:
         job.left = min(job.left + lost, job.work)
 
     def _leave(self, job: Job) -> None:
-        job.phase, job.since_s, job.held_gpus = WAITING, INF, 0
+        job.phase, job.moving, job.since_s, job.held_gpus = WAITING, False, INF, 0
         for book in (self.body, self.due, self.level):
             book.pop(job.index, None)
         if job in self.late:
@@ -195,6 +196,7 @@ class NaiveEngine:
     def _stop(self, job: Job, to: Slices | None) -> None:
         """Take it off its slices; `to`: in order to go there."""
         if job.phase == STOPPING:  # already on its way: only the destination changes
+            job.moving = to is not None
             return
         if job.index not in self.body:  # it never began
             self._leave(job)
@@ -205,7 +207,7 @@ class NaiveEngine:
             self.cost[job.index] = cost
         self._settle(job, cost.lost_work)
         if cost.stop_s > 0:
-            job.phase = STOPPING
+            job.phase, job.moving = STOPPING, to is not None
             self.level.pop(job.index, None)
             self.due[job.index] = (self.now + cost.stop_s, LEAVES)
         else:

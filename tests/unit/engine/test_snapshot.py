@@ -40,7 +40,7 @@ def test_what_was_saved_is_loaded(tmp_path):
         (packed(state=7), "not a snapshot of Rota"),
         (packed()[:-9], "not a snapshot of Rota"),
         (packed(version=99), "snapshot version 99, this Rota reads 1: make it again"),
-        (packed(format="other", version=2), "snapshot version 2, this Rota reads 1"),
+        (packed(format="other", version=2), "not a snapshot of Rota: make one with"),
     ],
 )
 def test_other_files_are_refused(tmp_path, content, message):

@@ -108,7 +108,6 @@ def test_a_few_repetitions_are_fine(monkeypatch):
     assert [times.count(now_s) for now_s in (0, 3, 4, 10, 23)] == [40] * 5
 
 
-@pytest.mark.xfail(raises=LivelockError, reason="the level's time is rounded to just before it")
 @pytest.mark.parametrize(
     ("quantity", "value"),
     [("executed", 2860.822305113916), ("service", 5721.644610227832)],
