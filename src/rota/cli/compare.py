@@ -1,5 +1,6 @@
 """`rota compare`."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ import click
 
 from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
 from rota.cli.progress import Bar
-from rota.cli.show import table
+from rota.cli.show import table, warn_about
 from rota.core.registry import POLICIES
+
+SPARE = ("completed", "knows", "p99", "makespan", "preemptions", "p50", "mean wait")
 
 
 @click.command(
@@ -65,5 +68,14 @@ def compare(
             command=["rota", *sys.argv[1:]],
             told=lambda label, number, total: bar.retitle(f"{number + 1}/{total} {label}"),
         )
-    table(HEADINGS, [cells(row) for row in rows], numbers=True)
+    warn_about(_warnings(output))
+    gone = table(HEADINGS, [cells(row) for row in rows], numbers=True, spare=SPARE)
+    if gone:
+        click.echo(f"(too narrow for: {', '.join(gone)}; they are in the report)", err=True)
     click.echo(f"report: {output / 'report.html'}", err=True)
+
+
+def _warnings(output: Path) -> list[str]:
+    """What the runs had to say, with the policy that it is about."""
+    data = json.loads((output / "compare.json").read_text(encoding="utf-8"))
+    return [f"{run['policy']}: {text}" for run in data["runs"] for text in run["warnings"]]

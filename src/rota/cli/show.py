@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -33,22 +33,65 @@ def listing(rows: Sequence[Mapping[str, Any]], style: str) -> None:
     table([*rows[0]] if rows else [], [[str(cell) for cell in row.values()] for row in rows])
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = False) -> None:
-    """A table for people; `numbers`: every column but the first is aligned to the right."""
+def table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: bool = False,
+    spare: Sequence[str] = (),
+) -> list[str]:
+    """A table for people; returns the headings that had to go.
+
+    `numbers`: every column but the first is aligned to the right, and nothing is folded; columns of
+    `spare` are left out, in this order, while the terminal is too narrow.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, heading in enumerate(headings):
-        right = numbers and number > 0
-        made.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*row)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
-    Console(width=width, highlight=False, markup=False, emoji=False).print(made)
+    gone: list[str] = []
+    if numbers:
+        gone = _too_wide(headings, rows, width, spare)
+    shown = [i for i, heading in enumerate(headings) if heading not in gone]
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i in shown:
+        right = numbers and i > 0
+        made.add_column(
+            headings[i],
+            justify="right" if right else "left",
+            overflow="fold",
+            no_wrap=numbers,
+        )
+    for row in rows:
+        made.add_row(*(row[i] for i in shown))
+    console = Console(width=WIDE if numbers else width, highlight=False, markup=False, emoji=False)
+    console.print(made)
+    return gone
+
+
+def _too_wide(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]
+) -> list[str]:
+    """Columns to leave out so that the rest fits."""
+    need = {
+        heading: max(len(heading), *(len(row[i]) for row in rows)) + 3
+        for i, heading in enumerate(headings)
+    }
+    gone: list[str] = []
+    for heading in spare:
+        if sum(size for name, size in need.items() if name not in gone) <= width:
+            break
+        gone.append(heading)
+    return gone
 
 
 def warn(message: str) -> None:
     """Something that the user should know, on stderr."""
     click.echo(f"warning: {message}", err=True)
+
+
+def warn_about(messages: Iterable[str]) -> None:
+    """Each once, in their order."""
+    for message in dict.fromkeys(messages):
+        warn(message)

@@ -1,6 +1,7 @@
 """`rota simulate`."""
 
 import sys
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,13 +9,30 @@ import click
 
 from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
 from rota.cli.progress import Bar
-from rota.cli.show import emit, table, warn
+from rota.cli.show import emit, table, warn_about
 from rota.core.errors import OptionError
 from rota.core.registry import POLICIES
 
+
+class Time(click.FloatRange):
+    """Seconds: a finite number, not negative."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Refuse nan and inf, which every comparison lets pass."""
+        seconds = float(super().convert(value, param, ctx))
+        if not isfinite(seconds):
+            self.fail(f"{value} is not a time: give a number of seconds", param, ctx)
+        return seconds
+
+
+TIME = Time(min=0)
+
 if TYPE_CHECKING:
     from rota.experiments.config import RunConfig
-    from rota.experiments.run import RunResult
 
 SNAPSHOT = "snapshot.rota"
 NEEDED = {
@@ -36,7 +54,7 @@ SHOWN = {
 @click.argument("trace", required=False)
 @click.option("--policy", metavar="P", help=POLICY_HELP, shell_complete=names_of(POLICIES))
 @run_options
-@click.option("--snapshot-at", metavar="T", type=float, help="Write a snapshot at T seconds.")
+@click.option("--snapshot-at", metavar="T", type=TIME, help="Write a snapshot at T seconds.")
 @click.option(
     "--snapshot", metavar="FILE", type=click.Path(path_type=Path),
     help=f"Where the snapshot goes; by default DIR/{SNAPSHOT}.",
@@ -77,7 +95,7 @@ def simulate(output: Path, *, force: bool, **values: Any) -> None:
         with Bar(config.policy) as bar:
             result = run(config, bar, freeze=freeze, resume=resume)
         summary = write_run(result, folder.path, ["rota", *sys.argv[1:]])
-    _warn(result)
+    warn_about(result.warnings)
     if as_json:
         emit(summary, "json")
     else:
@@ -114,26 +132,3 @@ def _cell(key: str, summary: dict[str, Any]) -> str:
     if key.endswith("_s") and key != "jobs_per_cpu_s":
         return f"{value:,.1f} s ({value / 3600:,.2f} h)"
     return f"{value:,.2f}" if key == "avg_bounded_slowdown" else f"{value:,.0f}"
-
-
-def _warn(result: "RunResult") -> None:
-    """What a careful reader of the result must know."""
-    import polars as pl
-
-    for what, counts in (
-        ("left out", result.quality.dropped),
-        ("repaired", result.quality.repaired),
-    ):
-        for why, count in counts.items():
-            warn(f"{count:,} jobs of the trace {what}: {why}")
-    for kind in result.assumptions["ignored"]:
-        warn(f"jobs ask for {kind}, but the cluster does not say how much it has: ignored")
-    rejected = result.log.filter(pl.col("event") == "rejected")
-    if rejected.height:
-        number = rejected["job"][0]
-        name = result.jobs["job_id"][number] if number < result.jobs.height else f"number {number}"
-        more = f" (and {rejected.height - 1:,} more)" if rejected.height > 1 else ""
-        warn(f"job {name} was rejected{more}: {rejected['text'][0]}")
-    unfinished = result.summary["states"]["unfinished"]
-    if unfinished:
-        warn(f"{unfinished:,} jobs never finished: nothing could happen any more")

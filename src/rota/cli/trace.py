@@ -42,7 +42,7 @@ def generate(
 
     \b
     Examples:
-      rota trace generate philly-like --jobs 2000 --cluster 16x8 --load 0.95 -o jobs.csv
+      rota trace generate philly-like:max_s=86400 --jobs 2000 --cluster 16x8 --load 1.2 -o jobs.csv
       rota trace generate poisson:mean_s=600,sizes=1:70/4:30 --jobs 500 --cluster 4x8 -o jobs.csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.traces.cluster import parse_cluster

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from math import isnan
 from typing import Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -79,10 +80,15 @@ def parse_params(owner: str, params_type: type[msgspec.Struct], options: Mapping
             raise OptionError(f"{owner}: {detail}")
         values[key] = _parts(hints[key], value)
     try:
-        return msgspec.convert(values, params_type, strict=False)
+        params = msgspec.convert(values, params_type, strict=False)
     except msgspec.ValidationError as error:
         given = ", ".join(f"{key}={value}" for key, value in options.items())
         raise OptionError(f"{owner}: cannot use {given}: {error}") from error
+    for key in options:
+        value = getattr(params, key)
+        if isinstance(value, float) and isnan(value):
+            raise OptionError(f"{owner}: {key} is nan: give a number")
+    return params
 
 
 def _parts(hint: Any, value: Any) -> Any:

@@ -5,13 +5,19 @@ from collections.abc import Iterable, Mapping
 from rota.core import machine
 from rota.core.allocation import Allocation
 from rota.core.events import INF, Record
-from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
+from rota.core.jobs import CANCELLED, DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, Job
 from rota.core.ports import Cluster
 from rota.core.reconcile import Commands
 from rota.core.view import View
 from rota.engine.log import Log
 from rota.engine.occupancy import Occupancy
 
+ENDINGS = {
+    DONE: Record.DONE,
+    FAILED: Record.FAILED,
+    REJECTED: Record.REJECTED,
+    CANCELLED: Record.CANCELLED,
+}
 R_START, R_STOP, R_MOVE = int(Record.START), int(Record.STOP), int(Record.MOVE)
 
 

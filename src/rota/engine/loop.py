@@ -9,10 +9,7 @@ from rota.core import machine
 from rota.core.errors import KnowledgeError, LivelockError
 from rota.core.events import INF, Event, Record
 from rota.core.jobs import (
-    CANCELLED,
     DONE,
-    FAILED,
-    REJECTED,
     RUNNING,
     STARTING,
     STOPPING,
@@ -30,19 +27,13 @@ from rota.core.tenants import TenantTree
 from rota.core.topology import Vertex
 from rota.core.view import View
 from rota.engine.arrivals import Arrivals
-from rota.engine.executor import Executor, on_cluster
+from rota.engine.executor import ENDINGS, Executor, on_cluster
 from rota.engine.levels import level_time
 from rota.engine.log import CHUNK, Log
 from rota.engine.outages import jobs_hit
+from rota.engine.rounds import next_boundary, on_boundary
 
 R_SUBMIT, R_DONE, R_REASON = int(Record.SUBMIT), int(Record.DONE), int(Record.REASON)
-ROUND_SLACK = 1e-9  # rounds; multiples of a round are not exact in floating point
-ENDINGS = {
-    DONE: Record.DONE,
-    FAILED: Record.FAILED,
-    REJECTED: Record.REJECTED,
-    CANCELLED: Record.CANCELLED,
-}
 LIVELOCK = 10_000  # batches at one instant
 
 
@@ -174,17 +165,8 @@ class Engine:
         wake = self.wake
         at_s = wake.at_s
         if wake.every_s and self._idle_rounds < LIVELOCK and (self.view.active or self.backlog):
-            at_s = min(at_s, self._boundary_s(self.view.now_s))
+            at_s = min(at_s, next_boundary(self.view.now_s, wake.every_s))
         return at_s
-
-    def _boundary_s(self, now_s: float) -> float:
-        """The next multiple of the round that is later than now."""
-        every_s = self.wake.every_s
-        return (int(now_s / every_s + ROUND_SLACK) + 1) * every_s
-
-    def _on_boundary(self, now_s: float) -> bool:
-        rounds = now_s / self.wake.every_s
-        return abs(rounds - round(rounds)) <= ROUND_SLACK
 
     def _asleep(self, events: list[Event], now_s: float) -> bool:
         """Does nothing in this batch meet the wake condition?"""
@@ -195,7 +177,7 @@ class Engine:
             return False
         if wake.on is None:
             return False
-        if wake.every_s and self._on_boundary(now_s):
+        if wake.every_s and on_boundary(now_s, wake.every_s):
             return False
         levels = self.fixed_wake is None  # imposed rounds are not broken by levels either
         return not any(event[1] in wake.on or (levels and event[1] == ev.LEVEL) for event in events)

@@ -5,6 +5,7 @@ from typing import Any
 
 from rota.core import events as ev
 from rota.core.admission import Admission
+from rota.core.errors import PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job
 from rota.core.plan import ON_EVERY_EVENT, Plan
@@ -79,7 +80,9 @@ class PriorityScheduler:
                     plan = plan or Plan(view.version)
                     if not gate.enter(job, view, plan):
                         continue
-                job.key = self.policy.key(job, now_s)
+                key = job.key = self.policy.key(job, now_s)
+                if key is None or key != key:  # noqa: PLR0124 - nan is not equal to itself
+                    raise self._bad_key(job, now_s)
                 if self._drifts:
                     job.slope = self.policy.slope(job)
                 if self._ages:
@@ -118,8 +121,20 @@ class PriorityScheduler:
 
     # --- events ---------------------------------------------------------------------------------
 
+    def _bad_key(self, job: Job, now_s: float) -> PolicyError:
+        return PolicyError(
+            f"policy {self.name!r}: the key of job {job.id} at {now_s:g} s is {job.key}: `key` "
+            f"must return something that can be compared, e.g. a number"
+        )
+
+    def _key(self, job: Job, now_s: float) -> Any:
+        key = job.key = self.policy.key(job, now_s)
+        if key is None or key != key:  # noqa: PLR0124 - nan is not equal to itself
+            raise self._bad_key(job, now_s)
+        return key
+
     def _queue(self, job: Job, now_s: float) -> list[Any]:
-        job.key = self.policy.key(job, now_s)
+        self._key(job, now_s)
         if self._drifts:
             job.slope = self.policy.slope(job)
         if self._ages:
@@ -145,7 +160,7 @@ class PriorityScheduler:
         index = self.packer.index
         if job.queue == ON_CLUSTER and self._preemptive:
             index.drop_running(job)
-            job.key = self.policy.key(job, now_s)
+            self._key(job, now_s)
             index.push_running(job, now_s)
             dirty.update(job.allocation.vertices)
             self._again.append(job)
@@ -219,7 +234,7 @@ class PriorityScheduler:
         return False
 
     def _rekey_running(self, job: Job, now_s: float) -> None:
-        job.key = self.policy.key(job, now_s)
+        self._key(job, now_s)
         job.slope = self.policy.slope(job) if self._drifts and job.phase == RUNNING else 0.0
         self.packer.index.push_running(job, now_s)
 

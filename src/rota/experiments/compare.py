@@ -61,6 +61,7 @@ class Outcome(msgspec.Struct, frozen=True):
     seed: int
     summary: dict[str, Any]
     jct_quantiles_s: list[float]
+    warnings: list[str]
 
 
 def compare(
@@ -107,7 +108,13 @@ def _write(
         "seeds": sorted({outcome.seed for outcome in outcomes}),
         "rows": msgspec.to_builtins(rows),
         "runs": [
-            {"policy": o.policy, "folder": o.folder, "seed": o.seed, "summary": o.summary}
+            {
+                "policy": o.policy,
+                "folder": o.folder,
+                "seed": o.seed,
+                "warnings": o.warnings,
+                "summary": o.summary,
+            }
             for o in outcomes
         ],
     }
@@ -203,7 +210,7 @@ def _one(
     jct_s = _completed(result)["jct_s"].to_numpy()
     steps = np.linspace(0.0, 1.0, CURVE_POINTS + 1)
     quantiles = np.quantile(jct_s, steps).tolist() if len(jct_s) else []
-    return Outcome(run.policy, folder.name, run.seed, summary, quantiles)
+    return Outcome(run.policy, folder.name, run.seed, summary, quantiles, result.warnings)
 
 
 def _completed(result: RunResult) -> pl.DataFrame:

@@ -75,9 +75,20 @@ def _policy_in(path: Path) -> type[Policy[Any]]:
             f"or begin the names of the others with an underscore"
         )
     kind = leaves[0]
+    if _says_nothing(kind):
+        method = (
+            "key(self, job, now_s)" if issubclass(kind, PriorityPolicy) else "decide(self, view)"
+        )
+        raise OptionError(f"{path}: {kind.__name__} does not say how it decides: define {method}")
     if not kind.name:
         kind.name = path.stem
     return kind
+
+
+def _says_nothing(kind: type[Policy[Any]]) -> bool:
+    if issubclass(kind, PriorityPolicy):
+        return kind.key is PriorityPolicy.key
+    return issubclass(kind, DecidePolicy) and kind.decide is DecidePolicy.decide
 
 
 def _run_file(path: Path) -> ModuleType:

@@ -40,6 +40,40 @@ class RunResult(msgspec.Struct):
         assumptions: dict[str, Any] = self.summary["assumptions"]
         return assumptions
 
+    @property
+    def warnings(self) -> list[str]:
+        """What a careful reader of the result must know."""
+        found = [
+            f"{count:,} jobs of the trace {what}: {why}"
+            for what, counts in (
+                ("left out", self.quality.dropped),
+                ("repaired", self.quality.repaired),
+            )
+            for why, count in counts.items()
+        ]
+        found += [
+            f"jobs ask for {kind}, but the cluster does not say how much it has: ignored"
+            for kind in self.assumptions["ignored"]
+        ]
+        return found + self._unserved()
+
+    def _unserved(self) -> list[str]:
+        """Jobs that did not run to their end."""
+        found = []
+        rejected = self.log.filter(pl.col("event") == "rejected")
+        if rejected.height:
+            job = rejected["job"][0]
+            name = self.jobs["job_id"][job] if job < self.jobs.height else f"number {job}"
+            more = f" (and {rejected.height - 1:,} more)" if rejected.height > 1 else ""
+            found.append(f"job {name} was rejected{more}: {rejected['text'][0]}")
+        unfinished = self.summary["states"]["unfinished"]
+        if unfinished:
+            found.append(
+                f"{unfinished:,} jobs never finished: nothing could happen any more; look at the "
+                f"`wake` of the policy, and at whom it places"
+            )
+        return found
+
 
 def simulate(
     config: RunConfig,

@@ -52,6 +52,7 @@ class SimCluster:
         self._slow: dict[int, tuple[float, float]] = {}  # slow after a start: until when, factor
         self._sharing: dict[int, dict[int, Job]] = {}  # vertex -> jobs, when neighbours matter
         self._changed: set[int] = set()
+        self._paced: dict[int, float] = {}  # rates by which ends were scheduled
 
     # --- clock ----------------------------------------------------------------------------------
 
@@ -119,6 +120,8 @@ class SimCluster:
         if job.index in self._slow and self._slow[job.index][0] <= now_s:
             del self._slow[job.index]
         rate = self.rate(job)
+        if self.rates.neighbours:
+            self._paced[job.index] = rate
         kind, left = self._ending(job)
         until_s = self._slow.get(job.index, (0.0, 1.0))[0]
         if until_s > now_s and left > (until_s - now_s) * rate:
@@ -171,6 +174,7 @@ class SimCluster:
         self._share(job, -1)
         self._slow.pop(job.index, None)
         self._moved_with.pop(job.index, None)
+        self._paced.pop(job.index, None)
 
     def failure(self, job: Job) -> str:
         """The workload says so."""
@@ -211,7 +215,8 @@ class SimCluster:
         changed = []
         for index in sorted(touched):
             job = touched[index]
-            if job.phase == RUNNING and self.rate(job) != job.rate:
+            # not job.rate: neighbours may have changed since its end was scheduled at this instant
+            if job.phase == RUNNING and self.rate(job) != self._paced[job.index]:
                 changed.append((job, self._look_ahead(job, job.epoch + 1)))
         return changed
 
@@ -229,6 +234,7 @@ class SimCluster:
             "slow": list(self._slow.items()),
             "sharing": [(v, sorted(jobs)) for v, jobs in self._sharing.items() if jobs],
             "changed": sorted(self._changed),
+            "paced": list(self._paced.items()),
             "heap": [
                 (time_s, kind, number, isinstance(subject, Job), _name(subject), epoch)
                 for time_s, kind, number, subject, epoch in sorted(self.heap, key=lambda e: e[:3])
@@ -255,6 +261,7 @@ class SimCluster:
         self._slow = {index: tuple(phase) for index, phase in state["slow"]}
         self._sharing = {v: {i: jobs[i] for i in sharers} for v, sharers in state["sharing"]}
         self._changed = set(state["changed"])
+        self._paced = dict(state["paced"])
 
 
 def _name(subject: Job | Vertex) -> int:
