@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Protocol
 
 from rota.core import events as ev
 from rota.core import machine
@@ -27,6 +26,7 @@ from rota.core.tenants import TenantTree
 from rota.core.topology import Vertex
 from rota.core.view import View
 from rota.engine.arrivals import Arrivals
+from rota.engine.checker import Checker
 from rota.engine.executor import ENDINGS, Executor, on_cluster
 from rota.engine.levels import level_time
 from rota.engine.log import CHUNK, Log
@@ -35,14 +35,6 @@ from rota.engine.rounds import next_boundary, on_boundary
 
 R_SUBMIT, R_DONE, R_REASON = int(Record.SUBMIT), int(Record.DONE), int(Record.REASON)
 LIVELOCK = 10_000  # batches at one instant
-
-
-class Checker(Protocol):
-    """Looks at the state after every batch (see `invariants`)."""
-
-    def after(self, engine: "Engine", events: list[Event], plan: Plan | None) -> None:
-        """Raise InvariantError if something does not hold."""
-        ...
 
 
 class Engine:

@@ -215,8 +215,10 @@ class SimCluster:
         changed = []
         for index in sorted(touched):
             job = touched[index]
-            # not job.rate: neighbours may have changed since its end was scheduled at this instant
-            if job.phase == RUNNING and self.rate(job) != self._paced[job.index]:
+            if job.phase != RUNNING:
+                continue
+            rate = self.rate(job)  # at one instant neighbours may come and go several times
+            if rate != job.rate or rate != self._paced[job.index]:
                 changed.append((job, self._look_ahead(job, job.epoch + 1)))
         return changed
 

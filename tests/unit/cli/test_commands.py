@@ -122,6 +122,7 @@ def test_a_policy_of_ones_own_explained(rota, here):
         "from rota.core.policy import Params, PriorityPolicy\n"
         "class Mine(PriorityPolicy[Params]):\n"
         "    '''Serve the largest.'''\n"
+        "    def key(self, job, now_s): return -job.gpus\n"
     )
     _, out, _ = rota("policy", "show", "mine.py")
 
