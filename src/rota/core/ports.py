@@ -138,11 +138,14 @@ class RateModel(Protocol):
 
     @property
     def neighbours(self) -> bool:
-        """The rate depends on who shares the devices."""
+        """The rate depends on who holds slices of the same vertices."""
         ...
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
-        """`sharers` are the other jobs on the same devices (only when `neighbours` is set)."""
+        """`sharers` hold slices of the same vertices (only when `neighbours` is set).
+
+        A slice names a GPU, a node or a pool: with node-level slices all jobs of a node share.
+        """
         ...
 
     def describe(self) -> Mapping[str, Any]:
