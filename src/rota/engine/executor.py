@@ -7,7 +7,7 @@ from rota.core.allocation import Allocation
 from rota.core.events import INF, Record
 from rota.core.jobs import CANCELLED, DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, Job
 from rota.core.ports import Cluster
-from rota.core.reconcile import Commands
+from rota.core.reconcile import Commands, Placed
 from rota.core.view import View
 from rota.engine.log import Log
 from rota.engine.occupancy import Occupancy
@@ -38,9 +38,12 @@ class Executor:
 
     def execute(self, commands: Commands, causes: Mapping[int, Job] | None) -> None:
         """All commands of one plan; `causes`: who displaced whom."""
+        stops, starts, moves = commands
+        if self._frictionless and self.planned is None and not moves:
+            self._execute_at_once(stops, starts, causes)
+            return
         now_s = self.view.now_s
         version = self.view.version
-        stops, starts, moves = commands
         if self.planned is not None:
             self._verify(self.planned, commands)
         for job in stops:
@@ -54,6 +57,35 @@ class Executor:
             self._move(job, allocation, now_s)
         if self.deferred:
             self.launch_deferred(now_s)
+
+    def _execute_at_once(
+        self, stops: list[Job], starts: list[Placed], causes: Mapping[int, Job] | None
+    ) -> None:
+        """The common case, where nothing takes time and nothing is lost: no step in between."""
+        now_s = self.view.now_s
+        version = self.view.version
+        cluster = self.cluster
+        log = self.log
+        rows = log.rows
+        quick = log.quick
+        for job in stops:
+            job.version = version
+            job.preemptions += 1
+            number = quick.get(id(job.allocation))
+            if number is None:
+                number = log.allocation(now_s, job.allocation)
+            other = causes[job.index].index if causes and job.index in causes else -1
+            cluster.stop(job)
+            machine.interrupt(job, now_s)
+            rows += (now_s, R_STOP, job.index, number, other, 0.0)
+        for job, allocation in starts:
+            job.version = version
+            number = quick.get(id(allocation))
+            if number is None:
+                number = log.allocation(now_s, allocation)
+            rows += (now_s, R_START, job.index, number, job.first_start_s != INF, now_s)
+            machine.launch(job, allocation, now_s)
+            cluster.start(job)
 
     def _verify(self, planned: Occupancy, commands: Commands) -> None:
         for job in commands.stops:
@@ -80,12 +112,8 @@ class Executor:
         if job.phase == STOPPING:  # restarted while it still leaves
             self._redirect(job, allocation)
             return
-        if self._frictionless:
-            machine.launch(job, allocation, now_s)
-            since_s = self.cluster.start(job)
-        else:
-            machine.start(job, allocation, now_s)
-            since_s = self._launch(job, now_s)
+        machine.start(job, allocation, now_s)
+        since_s = self._launch(job, now_s)
         log = self.log
         number = log.quick.get(id(allocation))
         if number is None:
@@ -111,11 +139,6 @@ class Executor:
         if number is None:
             number = log.allocation(now_s, job.allocation)
         other = cause.index if cause is not None else -1
-        if self._frictionless:
-            self.cluster.stop(job)
-            machine.interrupt(job, now_s)
-            log.rows += (now_s, R_STOP, job.index, number, other, 0.0)
-            return
         launched = job not in self.deferred
         lost, gone = self._halt(job, None, now_s)
         self.log.rows += (now_s, R_STOP, job.index, number, other, lost)

@@ -15,7 +15,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.plan import Plan
 from rota.core.reasons import Reason
-from rota.engine.index import ON_CLUSTER, Index, WaitEntry
+from rota.engine.index import ON_CLUSTER, Index, RunEntry, WaitEntry
 from rota.placement.base import Placement
 
 UNTOUCHED, DISPLACED, PLACED = 0, 1, 2  # values of job.mark during a scan
@@ -163,6 +163,7 @@ class Packer:
         failed = self._failed
         filters = placement.filters
         pooled = placement.pooled
+        runs = self.index.running
         moved: list[Job] = []
         dead: set[int] = set()
         while heads:
@@ -177,8 +178,10 @@ class Packer:
                 self._start(plan, job, heap, now_s, moved)
                 if heap:
                     heappush(heads, (heap[0][0], heap[0][1], number))
-            elif (not filters or self._may_displace(job, now_s, dirty)) and placement.walk(
-                job.shape, self._lower(job, now_s)
+            elif (not filters or self._may_displace(job, now_s, dirty)) and (
+                self._walk_pool(job, now_s, runs)
+                if pooled and len(runs) == 1
+                else placement.walk(job.shape, self._lower(job, now_s))
             ):
                 failed.pop(number, None)
                 again = self._displace(plan, job, now_s, moved, dirty)
@@ -198,6 +201,23 @@ class Packer:
                     break
         if moved:
             self._net(plan, now_s, moved)
+
+    def _walk_pool(self, job: Job, now_s: float, runs: dict[float, list[RunEntry]]) -> bool:
+        """As `placement.walk` over `_lower`, for a pool and one slope: it is only a sum."""
+        key, number, need = job.key, job.index, job.gpus
+        have = self.placement.free
+        tail: list[Job] = []
+        for slope, entries in runs.items():
+            drift = slope * now_s
+            for vkey, index, other in reversed(entries):
+                rank = vkey + drift if slope else vkey
+                if rank < key or (rank == key and index < number):
+                    return False
+                tail.append(other)
+                have += other.held_gpus or other.gpus
+                if have >= need:
+                    return self.placement.walk(job.shape, tail)
+        return False
 
     def _may_displace(self, job: Job, now_s: float, dirty: set[int]) -> bool:
         """False if it is certain that the head, which failed before, fails again."""
