@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from rota.core.events import INF, Record
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.policy import DecidePolicy, Params
-from rota.core.ports import FREE
 from rota.core.reasons import Reason
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
@@ -19,35 +18,11 @@ from rota.engine.source import WorkloadSource
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
 from rota.policies.admission.accept_all import AcceptAll
+from rota.rates.costs import Zero
+from rota.rates.models import Uniform
 from rota.sim.cluster import SimCluster
 
 PLACEMENTS = {"count": count, "consolidate": consolidate}
-
-
-class NoCosts:
-    name = "none"
-    free = True
-
-    def transition(self, job, new, now_s):
-        return FREE
-
-    def failure_loss(self, job, now_s):
-        return 0.0
-
-    def describe(self):
-        return {}
-
-
-class RateOne:
-    name = "one"
-    unit = True
-    neighbours = False
-
-    def rate(self, job, allocation, sharers):
-        return 1.0
-
-    def describe(self):
-        return {}
 
 
 def job(name, gpus, work, *, at=0.0, estimate=INF, tenant="", cpus=0.0, mem_gib=0.0):
@@ -62,7 +37,7 @@ def engine(policy, jobs, nodes, *, placement=count, tenants=(), outages=()):
     where = PLACEMENTS[placement] if isinstance(placement, str) else placement
     down = [(time_s, kind, topology.nodes[number]) for time_s, kind, number in outages]
     return Engine(
-        SimCluster(topology, NoCosts(), RateOne(), outages=down),
+        SimCluster(topology, Zero(), Uniform(topology), outages=down),
         compose(policy, where(topology), AcceptAll()),
         WorkloadSource(Workload([spec for spec, _ in jobs], [how for _, how in jobs])),
         tenants=TenantTree(tenants),

@@ -5,10 +5,11 @@ import pytest
 from rota.backends.local import LocalCluster
 from rota.core.events import Record
 from rota.core.jobs import Behaviour, JobSpec, Request
-from rota.core.ports import FREE
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.engine.log import WIDTH
+from rota.rates.costs import Zero
+from rota.rates.models import Uniform
 from rota.sim.cluster import SimCluster
 from rota.testing.rehearsal import (
     MARGIN_S,
@@ -20,34 +21,8 @@ from rota.testing.rehearsal import (
 )
 
 
-class NoCosts:
-    name = "none"
-    free = True
-
-    def transition(self, job, new, now_s):
-        return FREE
-
-    def failure_loss(self, job, now_s):
-        return 0.0
-
-    def describe(self):
-        return {}
-
-
-class UnitRates:
-    name = "unit"
-    unit = True
-    neighbours = False
-
-    def rate(self, job, allocation, sharers):
-        return 1.0
-
-    def describe(self):
-        return {}
-
-
 def simulate(workload, places, **options):
-    return rehearse(SimCluster(places, NoCosts(), UnitRates()), workload, **options)
+    return rehearse(SimCluster(places, Zero(), Uniform(places)), workload, **options)
 
 
 def assert_same(live, simulated, tolerance_s):

@@ -8,47 +8,22 @@ import csv
 import pytest
 
 from rota.core.jobs import Phase
-from rota.core.ports import FREE
 from rota.core.topology import NodeSpec, Topology
 from rota.dialects.blox import Blox, BloxParams
 from rota.dialects.tiresias import Tiresias
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
+from rota.rates.costs import Zero
+from rota.rates.models import Uniform
 from rota.sim.cluster import SimCluster
 from rota.traces import plain, tiresias
 from shared_data import shared
 
 
-class NoCosts:
-    name = "zero"
-    free = True
-
-    def transition(self, job, new, now_s):
-        return FREE
-
-    def failure_loss(self, job, now_s):
-        return 0.0
-
-    def describe(self):
-        return {}
-
-
-class UnitRates:
-    name = "unit"
-    unit = True
-    neighbours = False
-
-    def rate(self, job, allocation, sharers):
-        return 1.0
-
-    def describe(self):
-        return {}
-
-
 def simulate(dialect, policy, topology, workload, placement=None):
     """Return the finished jobs by id."""
     scheduler = dialect.build(policy, placement, topology, seed=0)
-    cluster = SimCluster(topology, NoCosts(), UnitRates(), finish_round_s=dialect.finish_round_s)
+    cluster = SimCluster(topology, Zero(), Uniform(topology), finish_round_s=dialect.finish_round_s)
     engine = Engine(cluster, scheduler, WorkloadSource(workload), wake=dialect.wake)
     engine.run()
     jobs = {job.id: job for job in engine.view.finished}

@@ -5,39 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from rota.core.jobs import Behaviour, JobSpec, Phase, Request
-from rota.core.ports import FREE
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
+from rota.rates.costs import Zero
+from rota.rates.models import Uniform
 from rota.sim.cluster import SimCluster
-
-
-class NoCosts:
-    name = "zero"
-    free = True
-
-    def transition(self, job, new, now_s):
-        return FREE
-
-    def failure_loss(self, job, now_s):
-        return 0.0
-
-    def describe(self):
-        return {}
-
-
-class UnitRates:
-    name = "unit"
-    unit = True
-    neighbours = False
-
-    def rate(self, job, allocation, sharers):
-        return 1.0
-
-    def describe(self):
-        return {}
 
 
 def workload(rows):
@@ -58,8 +33,8 @@ def engine_for(
     return Engine(
         SimCluster(
             topology,
-            costs or NoCosts(),
-            UnitRates(),
+            costs or Zero(),
+            Uniform(topology),
             outages=[(t, kind, topology.nodes[node]) for t, kind, node in outages],
             finish_round_s=dialect.finish_round_s,
         ),
