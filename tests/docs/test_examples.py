@@ -8,7 +8,7 @@ import pytest
 from rota.core.jobs import Request, Shape
 from rota.core.policy import Policy
 from rota.core.topology import NodeSpec, Topology
-from rota.experiments.parts import policy_class
+from rota.engine.parts import policy_class
 from rota.placement.room import WHOLE
 from rota.testing import check_policy
 from shared_data import CHECKOUT

@@ -17,7 +17,7 @@ Facts = dict[str, Any]
 def facts(group: str, name: str) -> Facts:
     """Everything that a registered object says about itself."""
     if group == registry.POLICIES:
-        from rota.experiments.parts import policy_class
+        from rota.engine.parts import policy_class
 
         found: Any = policy_class(name)
     else:

@@ -12,7 +12,12 @@ RotaError
 │   └── LivelockError     the policy asks to be woken again and again without changing anything
 ├── TransitionError       a job was driven through an impossible change of phase
 ├── InvariantError        a check of `--check` failed: a bug in the engine or in a cluster
-└── ClusterError          the outside failed; `retryable` says whether trying again can help
+├── ClusterError          the outside failed; `retryable` says whether trying again can help
+└── RequestError          the daemon refuses a request
+    ├── NotFoundError     there is no such job, node, ...
+    ├── ForbiddenError    the role does not allow it
+    ├── ConflictError     not in its present state
+    └── UnavailableError  the daemon cannot accept anything now: try again
 """
 
 
@@ -70,3 +75,23 @@ class ClusterError(RotaError):
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+class RequestError(RotaError):
+    """The daemon refuses a request."""
+
+
+class NotFoundError(RequestError):
+    """There is no such job, node, ..."""
+
+
+class ForbiddenError(RequestError):
+    """The role of whoever asks does not allow it."""
+
+
+class ConflictError(RequestError):
+    """It makes no sense in the present state."""
+
+
+class UnavailableError(RequestError):
+    """The daemon cannot accept anything at the moment; nothing was changed."""

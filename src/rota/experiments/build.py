@@ -15,6 +15,12 @@ from rota.dialects.base import Dialect, create
 from rota.engine.compose import compose
 from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
+from rota.engine.parts import (
+    make_admission,
+    make_costs,
+    make_placement,
+    make_policy,
+)
 from rota.engine.source import WorkloadSource
 from rota.experiments.config import (
     DEFAULT_ADMISSION,
@@ -26,12 +32,6 @@ from rota.experiments.config import (
     RunConfig,
     parse_estimate_error,
     parse_rounds,
-)
-from rota.experiments.parts import (
-    make_admission,
-    make_costs,
-    make_placement,
-    make_policy,
 )
 from rota.experiments.rough import draw_beliefs, draw_outages
 from rota.metrics.window import Window

@@ -3,7 +3,7 @@
 import pytest
 
 from rota.core.errors import OptionError
-from rota.experiments.parts import make_costs, make_params, make_policy
+from rota.engine.parts import make_costs, make_params, make_policy
 from rota.policies.gittins import Gittins
 from rota.policies.tiresias import Tiresias
 

@@ -1,0 +1,149 @@
+"""What a driver is told, and what it tells.
+
+A *run* is one attempt to execute a job; its id never comes back. All calls of a driver are
+idempotent by run, return at once and never raise for what goes wrong outside: that is told later.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
+
+from rota.core.launch import Launch
+from rota.core.topology import NodeSpec
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The share of a run on one node.
+
+    `slices` are (device, amount): `device` is the number of a GPU of the node, or -1 for whichever
+    is free; amounts below 1 share a GPU.
+    """
+
+    node: str
+    slices: tuple[tuple[int, float], ...]
+    node_rank: int
+    first_rank: int  # of the processes on this node
+    processes: int
+    cpus: float = 0.0
+    mem_gib: float = 0.0
+
+    @property
+    def gpus(self) -> float:
+        """GPUs of this part."""
+        return sum(amount for _, amount in self.slices)
+
+
+class RunOrder(msgspec.Struct, frozen=True):
+    """Execute this job there."""
+
+    run: str  # `17.2`: the second run of job 17 (runs are numbered from 0)
+    job: str
+    launch: Launch
+    parts: tuple[Part, ...]
+    world_size: int
+    master_port: int
+    restart: int = 0  # how often the job ran before
+    user: str = ""
+    name: str = ""
+
+
+class RunStatus(msgspec.Struct, frozen=True, tag="run"):
+    """What became of a run.
+
+    `running`: every process was started and `setup` is over. `ended`: nothing of it is left;
+    `code` is 0 or the first other exit code (negative: the signal), `asked` whether it was asked to
+    end before it did. `lost`: nothing of it is left and nobody knows how it ended (its node, agent
+    or shim died): not the job's fault.
+    """
+
+    run: str
+    state: Literal["running", "ended", "lost"]
+    code: int = 0
+    asked: bool = False
+    why: str = ""  # for people: `exit code 3`, `killed by signal 9 (Killed)`, `setup failed: ...`
+
+
+class NodeStatus(msgspec.Struct, frozen=True, tag="node"):
+    """What became of a node.
+
+    `up`: usable; with a `spec` if it may be new or changed. `silent`: not heard of for a while,
+    nothing more is started there, what runs may go on. `lost`: whatever ran there is over.
+    """
+
+    node: str
+    state: Literal["up", "silent", "lost"]
+    spec: NodeSpec | None = None
+    why: str = ""
+
+
+class Measured(msgspec.Struct, frozen=True, tag="measured"):
+    """What a job reported through `rota.job`."""
+
+    run: str
+    values: Mapping[str, float]
+
+
+Message: TypeAlias = RunStatus | NodeStatus | Measured
+Listener: TypeAlias = Callable[[Message], None]
+"""May be called from any thread; returns at once."""
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backend can do. What it cannot is refused when the daemon starts or a job comes."""
+
+    preempt: bool = True  # stop a job and start it again later
+    fractions: bool = True  # several jobs on one GPU
+    devices: bool = True  # exactly these GPUs of a node
+    several_nodes: bool = True
+    per_gpu: bool = True  # one process for each GPU
+    measured: bool = True  # jobs can report through `rota.job`
+    joins: bool = True  # nodes may come at run time
+    logs: bool = True
+
+
+class Driver(Protocol):
+    """Makes real what `LiveCluster` wants: agents on machines, Slurm, Ray, Kubernetes."""
+
+    name: str
+    capabilities: Capabilities
+
+    def open(self, listener: Listener) -> None:
+        """Begin to listen to the outside; called once, before everything else."""
+        ...
+
+    def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
+        """After a start of the daemon: these runs shall exist (`halting`: and end gracefully).
+
+        A run that was never launched is launched now, one that runs is watched again, one that
+        ended meanwhile is told. Whatever else of this daemon runs out there is killed.
+        """
+        ...
+
+    def launch(self, order: RunOrder) -> None:
+        """Execute it as soon as those who leave its devices have left."""
+        ...
+
+    def halt(self, run: str) -> None:
+        """SIGTERM, its `grace_s`, SIGKILL; `ended` follows (also if it was never launched)."""
+        ...
+
+    def kill(self, run: str) -> None:
+        """SIGKILL at once; `ended` follows."""
+        ...
+
+    def forget(self, run: str) -> None:
+        """Its end was understood: no more news of it, its traces may go (its logs stay)."""
+        ...
+
+    def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:
+        """A piece of the output (`out` or `err`) of a job on one of its nodes.
+
+        The output of all its runs is one stream; offsets count from its beginning even where the
+        oldest part was rotated away. Empty at the end. May block; raises `ClusterError`.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop listening. What runs goes on and is adopted by the next daemon."""
+        ...

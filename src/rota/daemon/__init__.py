@@ -1,0 +1,1 @@
+"""The daemon: store, recovery and live configuration around the engine's loop."""

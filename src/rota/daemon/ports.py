@@ -1,0 +1,136 @@
+"""What the API (and the embedded command line) may ask of a daemon.
+
+Every call is thread-safe and may block for a moment; `RotaError`s are for the caller's eyes:
+`NotFoundError` (no such job or node), `ForbiddenError` (not with this role), `ConflictError`
+(not in this state), `InputError` (the submission is wrong), `UnavailableError` (the store is full
+or locked, or the daemon is stopping: nothing was accepted, try again).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from rota.daemon.info import (
+    Actor,
+    Explanation,
+    Forecast,
+    JobInfo,
+    LogRow,
+    NodeInfo,
+    QueueInfo,
+)
+from rota.jobfile.model import JobFile
+
+
+class Service(Protocol):
+    """The daemon as the API sees it."""
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def submit(self, jobs: Sequence[JobFile], actor: Actor, *, key: str = "") -> list[JobInfo]:
+        """Accept all jobs or none; they are safe in the store when this returns.
+
+        `key`: the same key from the same actor again returns the jobs of the first time.
+        """
+        ...
+
+    def jobs(
+        self,
+        actor: Actor,
+        *,
+        states: Sequence[str] = (),
+        queue: str = "",
+        user: str = "",
+        after: str = "",
+        limit: int = 1000,
+        active: bool = False,
+    ) -> list[JobInfo]:
+        """Jobs that the actor may see, by number; `after` an id, for pages."""
+        ...
+
+    def job(self, job: str, actor: Actor) -> JobInfo:
+        """One job, by id."""
+        ...
+
+    def cancel(self, job: str, actor: Actor) -> JobInfo:
+        """End it for good. Cancelling what is over already changes nothing."""
+        ...
+
+    def hold(self, job: str, actor: Actor) -> JobInfo:
+        """Keep it out of the queue; a running job is stopped first."""
+        ...
+
+    def release(self, job: str, actor: Actor) -> JobInfo:
+        """Let a held job into the queue."""
+        ...
+
+    def explain(self, job: str, actor: Actor) -> Explanation:
+        """Why it waits or waited."""
+        ...
+
+    def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
+        """When it will start."""
+        ...
+
+    def logs(
+        self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
+    ) -> bytes:
+        """A piece of its output; empty at the end."""
+        ...
+
+    # --- cluster ---------------------------------------------------------------------------------
+
+    def nodes(self) -> list[NodeInfo]:
+        """All nodes."""
+        ...
+
+    def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there."""
+        ...
+
+    def undrain(self, node: str, actor: Actor) -> NodeInfo:
+        """Use it again."""
+        ...
+
+    def queues(self) -> list[QueueInfo]:
+        """All queues that are declared or in use."""
+        ...
+
+    def status(self) -> dict[str, Any]:
+        """Version, policy, times, counts by state, GPUs, latencies: for `top` and /metrics."""
+        ...
+
+    def ready(self) -> tuple[bool, str]:
+        """Can work be accepted? And if not, why."""
+        ...
+
+    def reload(self, actor: Actor) -> list[str]:
+        """Read the configuration file again; what changed."""
+        ...
+
+    # --- log -------------------------------------------------------------------------------------
+
+    def events(self, after: int, limit: int = 1000) -> list[LogRow]:
+        """Rows of the event log after this number."""
+        ...
+
+    def wait_events(self, after: int, timeout_s: float) -> bool:
+        """Block until there are rows after this number; False if the time is over."""
+        ...
+
+    # --- tokens ----------------------------------------------------------------------------------
+
+    def authenticate(self, token: str) -> Actor | None:
+        """Whose token is it?"""
+        ...
+
+    def create_token(self, name: str, role: str, actor: Actor) -> str:
+        """A new token; only its hash is kept."""
+        ...
+
+    def tokens(self, actor: Actor) -> list[Actor]:
+        """Names and roles."""
+        ...
+
+    def revoke_token(self, name: str, actor: Actor) -> None:
+        """It is worth nothing from now on."""
+        ...

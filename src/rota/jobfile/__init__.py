@@ -1,0 +1,1 @@
+"""Job files: our YAML and what others call a job (Slurm scripts, OpenPAI, Blox)."""
