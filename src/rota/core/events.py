@@ -28,6 +28,11 @@ class EventKind(IntEnum):
     REPORT = 9  # a live measurement
     LEVEL = 10  # a watched quantity of a job reached its level
     TIMER = 11  # the policy asked to be woken
+    JOB_HELD = 12  # kept out of the queue on request
+    JOB_RELEASED = 13  # let into the queue again on request
+    NODE_CLOSED = 14  # nothing more is to be started there
+    NODE_OPENED = 15
+    NODE_CLEARED = 16  # moreover, what runs there shall stop
 
 
 # Plain ints for hot comparisons: reading an IntEnum member costs an attribute look-up each time.
@@ -43,6 +48,11 @@ JOB_SUBMIT = int(EventKind.JOB_SUBMIT)
 REPORT = int(EventKind.REPORT)
 LEVEL = int(EventKind.LEVEL)
 TIMER = int(EventKind.TIMER)
+JOB_HELD = int(EventKind.JOB_HELD)
+JOB_RELEASED = int(EventKind.JOB_RELEASED)
+NODE_CLOSED = int(EventKind.NODE_CLOSED)
+NODE_OPENED = int(EventKind.NODE_OPENED)
+NODE_CLEARED = int(EventKind.NODE_CLEARED)
 
 
 class Record(IntEnum):
@@ -50,6 +60,7 @@ class Record(IntEnum):
 
     SUBMIT = 0  # ref shape, other tenant, value GPUs asked, text job id
     START = 1  # ref allocation, other 1 if it had run before, value time at which progress begins
+    #            (inf: others have to leave first; -1: a RUN row will tell)
     RUN = 2  # progress begins (only after a start that took time), value rate
     STOP = 3  # preempted; ref allocation, other job that displaced it, value work lost
     STOPPED = 4  # resources free again (only after a stop that took time)
@@ -57,7 +68,7 @@ class Record(IntEnum):
     FAILED = 6  # text says why
     REJECTED = 7  # text says why
     CANCELLED = 8  # other: the job that caused it
-    EVICTED = 9  # its node failed; ref node, value work lost
+    EVICTED = 9  # its node failed (ref) or its run was lost (-1, text says why); value work lost
     MOVE = 10  # ref new allocation, value time at which progress begins
     NODE_DOWN = 11  # ref node
     NODE_UP = 12  # ref node
@@ -73,3 +84,5 @@ class Record(IntEnum):
     END = 22  # ref events processed, other decisions taken
     TASK = 23  # a task of a non-gang job enters; ref shape, other parent job, value GPUs
     LOST = 24  # a move that follows loses work; value work to be done again
+    NODE_CLOSED = 25  # ref node: nothing more is started there
+    NODE_OPENED = 26  # ref node

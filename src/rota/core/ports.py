@@ -58,6 +58,10 @@ class Cluster(Protocol):
         """Why a job failed, for its owner."""
         ...
 
+    def measured(self, job: Job) -> Mapping[str, float]:
+        """What the job reported last (after REPORT)."""
+        ...
+
     def rerated(self) -> Sequence[tuple[Job, float]]:
         """Jobs whose rate changed because their neighbours changed, with the new rate."""
         ...
@@ -176,4 +180,15 @@ class Scheduler(Protocol):
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Take the state of `snapshot` up again, with the jobs of the view."""
+        ...
+
+
+class Successor(Scheduler, Protocol):
+    """A scheduler that can take over on a living cluster (composed ones can)."""
+
+    def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:
+        """Take over from another scheduler: these jobs have places, or are on their way out.
+
+        Those that wait are announced with JOB_SUBMIT like new ones.
+        """
         ...

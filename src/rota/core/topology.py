@@ -26,8 +26,8 @@ class Vertex:
     """A place in the tree; `gpus` counts everything at or below it."""
 
     __slots__ = (
-        "cpus", "epoch", "gpu_type", "gpus", "id", "labels", "level", "mem_gib", "name", "node",
-        "parent", "up",
+        "closed", "cpus", "epoch", "gpu_type", "gpus", "id", "labels", "level", "mem_gib", "name",
+        "node", "parent", "up",
     )  # fmt: skip
 
     def __init__(self, vertex_id: int, level: str, name: str, parent: int) -> None:
@@ -42,7 +42,13 @@ class Vertex:
         self.labels: tuple[str, ...] = ()
         self.node = -1  # the node that a device or node vertex belongs to
         self.up = True
+        self.closed = False  # up, but nothing more is to be started there (drained, not heard of)
         self.epoch = 0  # events about a vertex never go stale
+
+    @property
+    def open(self) -> bool:
+        """Jobs may be started there."""
+        return self.up and not self.closed
 
     def __repr__(self) -> str:
         return f"Vertex({self.id}, {self.level}:{self.name}, gpus={self.gpus})"
@@ -56,24 +62,32 @@ class Topology:
     that "GPUs are one pool" placements can still name what they took.
     """
 
-    def __init__(self, nodes: Sequence[NodeSpec], levels: Sequence[str] = ()) -> None:
-        if not nodes:
+    def __init__(
+        self, nodes: Sequence[NodeSpec], levels: Sequence[str] = (), *, growing: bool = False
+    ) -> None:
+        if not nodes and not growing:
             raise ClusterSpecError("the cluster has no nodes: give at least one, e.g. 4x8")
         self.levels = tuple(levels)
         self.vertices: list[Vertex] = [Vertex(0, "cluster", "cluster", -1)]
         self.nodes: list[Vertex] = []
         self._inner: dict[tuple[str, ...], int] = {(): 0}
         self._devices: dict[int, list[int]] = {}
-        seen: set[str] = set()
+        self._seen: set[str] = set()
+        self.pools: tuple[Vertex, ...] = ()
+        self.specs: tuple[NodeSpec, ...] = ()
+        self.extend(nodes)
+
+    def extend(self, nodes: Sequence[NodeSpec]) -> None:
+        """Add nodes to a living cluster: no vertex changes its number."""
         for spec in nodes:
-            if spec.name in seen:
+            if spec.name in self._seen:
                 raise ClusterSpecError(f"node name {spec.name!r} occurs twice: names must differ")
-            seen.add(spec.name)
+            self._seen.add(spec.name)
             self._add_node(spec)
         self.gpus = sum(node.gpus for node in self.nodes)
         self.types = tuple(dict.fromkeys(node.gpu_type for node in self.nodes if node.gpus))
         self.pools = self._make_pools()
-        self.specs = tuple(nodes)
+        self.specs += tuple(nodes)
 
     @classmethod
     def uniform(cls, nodes: int, gpus: int, gpu_type: str = "", prefix: str = "n") -> "Topology":
@@ -113,8 +127,9 @@ class Topology:
         if len(self.types) <= 1:
             return (self.vertices[0],)
         pools = []
+        present = {pool.gpu_type: pool for pool in self.pools if pool.level == "pool"}
         for gpu_type in self.types:
-            pool = self._add("pool", gpu_type or "untyped", 0)
+            pool = present.get(gpu_type) or self._add("pool", gpu_type or "untyped", 0)
             pool.gpus = sum(node.gpus for node in self.nodes if node.gpu_type == gpu_type)
             pool.gpu_type = gpu_type
             pools.append(pool)
@@ -142,6 +157,8 @@ class Topology:
     @property
     def is_uniform(self) -> bool:
         """All nodes alike and nothing but GPUs declared: fast paths may count instead of search."""
+        if not self.nodes:
+            return False
         first = self.nodes[0]
         return all(
             (n.gpus, n.gpu_type, n.cpus, n.mem_gib, n.labels)

@@ -20,7 +20,7 @@ class Arrivals:
         linked: bool = True,
         refine: Callable[[JobSpec], Request] | None = None,
     ) -> None:
-        self._refine = refine  # a placement may tell more jobs apart than requests do
+        self.refine = refine  # a placement may tell more jobs apart than requests do
         self.linked = linked  # jobs may depend on each other: remember them by name
         self.knowledge = int(knowledge)
         self.shapes: list[Shape] = []
@@ -48,7 +48,7 @@ class Arrivals:
     def simple(self, index: int, spec: JobSpec, behaviour: Behaviour) -> Job | None:
         """The common case in one step: a gang without group or dependencies; None otherwise."""
         request = spec.request
-        if self.linked or self._refine is not None or spec.group or not request.gang:
+        if self.linked or self.refine is not None or spec.group or not request.gang:
             return None
         shape = self._shape_of.get(id(request)) or self.shape(request)
         job = Job(spec, behaviour, index, shape)
@@ -59,7 +59,7 @@ class Arrivals:
 
     def make(self, index: int, spec: JobSpec, behaviour: Behaviour) -> list[Job]:
         """The job, or for a non-gang job the whole first and then its tasks."""
-        request = spec.request if self._refine is None else self._refine(spec)
+        request = spec.request if self.refine is None else self.refine(spec)
         job = Job(spec, behaviour, index, self.shape(request))
         job.known = self.knowledge
         if self._belief is not None:

@@ -5,23 +5,35 @@ from typing import Any
 from rota.core.admission import Admission
 from rota.core.errors import OptionError
 from rota.core.policy import DecidePolicy, Policy, PriorityPolicy
-from rota.core.ports import Scheduler
+from rota.core.ports import Successor
 from rota.engine.general import GeneralScheduler
 from rota.engine.priority import PriorityScheduler
 from rota.placement.base import Placement
 
 
 def compose(
-    policy: Policy[Any], placement: Placement, admission: Admission, *, frictionless: bool = False
-) -> Scheduler:
+    policy: Policy[Any],
+    placement: Placement,
+    admission: Admission,
+    *,
+    frictionless: bool = False,
+    patient: bool = False,
+) -> Successor:
     """Who may enter, who and how much, and where: one scheduler.
 
-    `frictionless`: transitions on the cluster cost nothing (lets the fast door skip work).
+    Args:
+        policy: Who, and how much.
+        placement: Where.
+        admission: Who may enter.
+        frictionless: Transitions on the cluster cost nothing (lets the fast door skip work).
+        patient: What can never fit waits instead of being rejected: nodes may still come.
     """
     if isinstance(policy, PriorityPolicy):
-        return PriorityScheduler(policy, placement, admission, frictionless=frictionless)
+        return PriorityScheduler(
+            policy, placement, admission, frictionless=frictionless, patient=patient
+        )
     if isinstance(policy, DecidePolicy):
-        return GeneralScheduler(policy, placement, admission)
+        return GeneralScheduler(policy, placement, admission, patient=patient)
     raise OptionError(
         f"policy {policy.name!r} is neither a PriorityPolicy nor a DecidePolicy: derive from one"
     )

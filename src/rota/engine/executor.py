@@ -9,7 +9,7 @@ from rota.core.jobs import CANCELLED, DONE, FAILED, REJECTED, RUNNING, STARTING,
 from rota.core.ports import Cluster
 from rota.core.reconcile import Commands, Placed
 from rota.core.view import View
-from rota.engine.log import Log
+from rota.engine.log import TOLD, Log
 from rota.engine.occupancy import Occupancy
 
 ENDINGS = {
@@ -96,6 +96,12 @@ class Executor:
             planned.check(job, allocation)
             planned.change(allocation, +1)
 
+    def renew(self, jobs: Iterable[Job], *, trusted: bool) -> None:
+        """Make the books anew: another scheduler plans, or the cluster has grown."""
+        self.planned = None if trusted else Occupancy(self.cluster.topology)
+        self.physical = None if self.cluster.instant_stop else Occupancy(self.cluster.topology)
+        self.rebuild(jobs)
+
     def rebuild(self, jobs: Iterable[Job]) -> None:
         """Fill the books from the jobs' state (after a restart)."""
         for job in jobs:
@@ -121,7 +127,7 @@ class Executor:
         log.rows += (now_s, R_START, job.index, number, again, since_s)
 
     def _launch(self, job: Job, now_s: float) -> float:
-        """Tell the cluster; when progress begins (inf: not known yet)."""
+        """Tell the cluster; when progress begins (inf: not launched yet; TOLD: RUN will tell)."""
         if self.physical is not None:
             if not self.physical.fits(job.allocation):
                 self.deferred.append(job)
@@ -130,7 +136,7 @@ class Executor:
         since_s = self.cluster.start(job)
         if since_s <= now_s:
             machine.run(job, now_s, self.cluster.rate(job))
-        return since_s
+        return since_s if since_s < INF else TOLD
 
     def _stop(self, job: Job, cause: Job | None, now_s: float) -> None:
         job.preemptions += 1
@@ -218,6 +224,12 @@ class Executor:
             self.planned.change(job.allocation, -1)
         self.cluster.release(job)
 
+    def expelled(self, job: Job, now_s: float) -> None:
+        """It has to leave in good order, although its planner did not say so."""
+        if self.planned is not None:
+            self.planned.change(job.allocation, -1)
+        self._stop(job, None, now_s)
+
     def evicted(self, job: Job, node: int, now_s: float) -> None:
         """Its node died under it (or the node that it was about to move to)."""
         self.log.row(now_s, Record.EVICTED, job.index, node)
@@ -243,7 +255,7 @@ class Executor:
             waiting, self.deferred = self.deferred, []
             for job in waiting:
                 since_s = self._launch(job, now_s)
-                if since_s <= now_s:
+                if job.phase == RUNNING:
                     self._begins(job, now_s)
                 elif job not in self.deferred:
                     number = self.log.allocation(now_s, job.allocation)

@@ -19,14 +19,19 @@ from rota.placement.base import Placement
 ORDER = int(Reason.ORDER)
 CAPACITY = int(Reason.CAPACITY)
 FRAGMENTATION = int(Reason.FRAGMENTATION)
-ENDS = (ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_CANCELLED, ev.JOB_EVICTED)
+ENDS = (ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_CANCELLED, ev.JOB_EVICTED, ev.JOB_HELD)
 
 
 class GeneralScheduler:
     """Keeps the placement's books between decisions and turns drafts into plans."""
 
     def __init__(
-        self, policy: DecidePolicy[Any], placement: Placement, admission: Admission
+        self,
+        policy: DecidePolicy[Any],
+        placement: Placement,
+        admission: Admission,
+        *,
+        patient: bool = False,
     ) -> None:
         self.name = policy.name
         self.trusted = not policy.explicit
@@ -35,7 +40,7 @@ class GeneralScheduler:
         self.knowledge = policy.knowledge
         self.wake = policy.wake
         self.refine = refinement(placement)
-        self.gate = Gate(admission, placement)
+        self.gate = Gate(admission, placement, patient=patient)
         self.running: dict[int, Job] = {}
         self._stopping: dict[int, Job] = {}
         self._queue: dict[int, Job] = {}  # who waits, in order of arrival once `_sorted`
@@ -105,7 +110,7 @@ class GeneralScheduler:
         elif job.phase == WAITING:
             if job.index not in self._queue:
                 self._waits(job, +1)
-        else:  # it was about to move and comes back with JOB_STOPPED
+        elif job.phase == STOPPING:  # it comes back with JOB_STOPPED
             self._stopping[job.index] = job
 
     def _decide(self, view: View, gate_plan: Plan) -> Plan:
@@ -184,6 +189,18 @@ class GeneralScheduler:
                 self._waits(job, -1)
         return ()
 
+    def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:  # noqa: ARG002
+        """Take over from another scheduler."""
+        for job in placed:
+            self.running[job.index] = job
+            self.gate.assume(job)
+            if self.trusted:
+                self.placement.hold(job, job.allocation)
+        for job in stopping:
+            self._stopping[job.index] = job
+            self.gate.assume(job)
+        mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
+
     def snapshot(self) -> Mapping[str, Any]:
         """Everything that the jobs themselves do not carry."""
         return {
@@ -202,7 +219,6 @@ class GeneralScheduler:
         self.gate.restore(view, state["gate"])
         self._blame = dict(state["blame"])
         self._waiting = dict.fromkeys(state["shapes"], 0)
-        mark_down(self.placement)
         # not from the jobs' phases: there may be events that it has not been told yet
         for index in state["queued"]:
             self._waits(view.everyone[index], +1)
@@ -211,3 +227,4 @@ class GeneralScheduler:
             if self.trusted:
                 self.placement.hold(job, job.allocation)
         self._stopping = {index: view.everyone[index] for index in state["stopping"]}
+        mark_down(self.placement)  # after the holds: jobs go on where nothing more may start

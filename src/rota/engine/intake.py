@@ -13,7 +13,10 @@ from rota.placement.base import Placement
 class Gate:
     """Refuses what can never fit and holds what admission does not want yet."""
 
-    def __init__(self, admission: Admission, placement: Placement) -> None:
+    def __init__(
+        self, admission: Admission, placement: Placement, *, patient: bool = False
+    ) -> None:
+        self.patient = patient  # nodes may come: what does not fit now may fit later
         self.admission = admission
         self.placement = placement
         self.open = admission.trivial
@@ -26,7 +29,7 @@ class Gate:
         """Message for a request that can never fit; None if it can."""
         number = job.shape.number
         if number not in self._never:
-            self._never[number] = self.placement.never(job.shape)
+            self._never[number] = None if self.patient else self.placement.never(job.shape)
             if self._never[number] is None and self.open:
                 self.fine.add(number)
         return self._never[number]
@@ -52,6 +55,11 @@ class Gate:
     def _enter(self, job: Job) -> None:
         self._inside.add(job.index)
         self.admission.entered(job)
+
+    def assume(self, job: Job) -> None:
+        """It was let in by another scheduler."""
+        if not self.open:
+            self._enter(job)
 
     def leave(self, job: Job) -> None:
         """A job is over; it counts if it had entered."""
@@ -99,7 +107,7 @@ def refinement(placement: Placement) -> Callable[[JobSpec], Request] | None:
 
 
 def mark_down(placement: Placement) -> None:
-    """Tell a fresh placement which nodes are down (after a restart)."""
+    """Tell a fresh placement which nodes cannot be used (after a restart)."""
     for node in placement.topology.nodes:
-        if not node.up:
+        if not node.open:
             placement.set_node(node, up=False)

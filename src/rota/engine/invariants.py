@@ -299,13 +299,22 @@ def check_books(engine: Engine, now_s: float) -> None:
 
 
 def _check_free(engine: Engine, free: float, now_s: float) -> None:
-    given = sum(job.allocation.gpus for job in engine.view.active.values() if job.running)
-    up = sum(node.gpus for node in engine.cluster.topology.nodes if node.up)
-    if abs(up - given - free) > TOLERANCE:
+    topology = engine.cluster.topology
+    closed = {node.id for node in topology.nodes if not node.open}
+    given = sum(
+        amount
+        for job in engine.view.active.values()
+        if job.running
+        for vertex, amount in job.allocation.slices
+        if topology.vertices[vertex].node not in closed
+    )
+    there = sum(node.gpus for node in topology.nodes if node.open)
+    if abs(there - given - free) > TOLERANCE:
         raise InvariantError(
-            f"at {now_s:g} s the placement believes that {free:g} GPUs are free: {up:g} are up, "
-            f"{given:g} are given away"
+            f"at {now_s:g} s the placement believes that {free:g} GPUs are free: {there:g} may be "
+            f"used, {given:g} are given away"
         )
+    up = sum(node.gpus for node in topology.nodes if node.up)
     if abs(up - engine.view.up_gpus) > TOLERANCE:
         raise InvariantError(
             f"at {now_s:g} s {up:g} GPUs are up, and the view says {engine.view.up_gpus:g}"
@@ -342,8 +351,8 @@ def _check_seen(
         want = "cluster" if job.moving else PLACES.get(job.phase)
         if want == "cluster" and not scheduler.policy.preemptive:
             want = None  # nobody needs their order
-        if want == "gate" and number in blocked:
-            want = None  # not announced yet
+        if want == "gate" and (number in blocked or number in engine.detained):
+            want = None  # not announced
         if seen.pop(number, None) != want:
             raise InvariantError(f"{job} at {now_s:g} s is not in its place: {want or 'nowhere'}")
     if seen:

@@ -14,9 +14,11 @@ from rota.core.jobs import Shape
 from rota.core.topology import Topology
 
 if TYPE_CHECKING:
+    import numpy as np
     import polars as pl
 
 SCHEMA_VERSION = 1
+TOLD = -1.0  # in place of a time in START and MOVE: progress begins when a RUN row says so
 WIDTH = 6  # time_s, event, job, ref, other, value
 CHUNK = WIDTH * 200_000
 
@@ -26,15 +28,18 @@ class Log:
 
     def __init__(self) -> None:
         self.rows: list[float] = []
+        self._taken = 0  # rows that `take` has handed over
+        self.kept: array[float] | None = None  # what was taken lately, for who checks the log
         self._packed = array("d")
         self.texts: dict[int, str] = {}
         self.names: list[str] = []  # texts of SUBMIT rows, in their order
         self._allocations: dict[Allocation, int] = {}
         self.quick: dict[int, int] = {}  # by identity: most allocations are used again and again
         self.tenants: dict[str, int] = {}
+        self._vertices = 0
 
     def __len__(self) -> int:
-        return (len(self._packed) + len(self.rows)) // WIDTH
+        return self._taken + (len(self._packed) + len(self.rows)) // WIDTH
 
     def row(
         self, time_s: float, event: int, job: int = -1, ref: int = -1, other: int = -1,
@@ -52,14 +57,39 @@ class Log:
         self._packed.fromlist(self.rows)
         self.rows.clear()
 
+    def take(self) -> list[tuple[float, int, int, int, int, float, str | None]]:
+        """Hand over the rows so far: somebody else keeps them (a daemon's store)."""
+        self.pack()
+        table = self._packed
+        names = iter(self.names)
+        out = []
+        for number, at in enumerate(range(0, len(table), WIDTH), self._taken):
+            time_s, event, job, ref, other, value = table[at : at + WIDTH]
+            text = next(names) if event == Record.SUBMIT else self.texts.get(number)
+            out.append((time_s, int(event), int(job), int(ref), int(other), value, text))
+        self._taken += len(out)
+        if self.kept is not None:
+            self.kept += table
+        self._packed = array("d")
+        self.names.clear()
+        self.texts.clear()
+        return out
+
+    def for_checks(self) -> tuple["array[float]", "array[float]", int]:
+        """Numbers that were taken since the last call, packed ones, and how many came before."""
+        kept = self.kept if self.kept is not None else array("d")
+        self.kept = array("d")
+        return kept, self._packed, self._taken * WIDTH - len(kept)
+
     # --- definitions: numbers that later rows refer to ------------------------------------------
 
-    def topology(self, topology: Topology) -> None:
-        """Define every vertex above the devices."""
-        for vertex in topology.vertices:
+    def topology(self, topology: Topology, time_s: float = 0.0) -> None:
+        """Define every vertex above the devices that is not defined yet."""
+        for vertex in topology.vertices[self._vertices :]:
             if vertex.level != "gpu":
-                self.row(0.0, Record.VERTEX, -1, vertex.id, vertex.parent, vertex.gpus)
+                self.row(time_s, Record.VERTEX, -1, vertex.id, vertex.parent, vertex.gpus)
                 self.text(f"{vertex.level}:{vertex.name}")
+        self._vertices = len(topology.vertices)
 
     def shape(self, time_s: float, shape: Shape) -> None:
         """Define a request shape."""
@@ -94,36 +124,21 @@ class Log:
     # --- the finished table ---------------------------------------------------------------------
 
     def frame(self) -> "pl.DataFrame":
-        """The log as a table."""
+        """The rows that were not taken, as a table."""
         import numpy as np
-        import polars as pl
 
         self.pack()
         table = np.frombuffer(self._packed, dtype=np.float64).reshape(-1, WIDTH)
         texts = np.full(len(table), None, dtype=object)
         if self.texts:
-            texts[list(self.texts)] = list(self.texts.values())
+            texts[np.array(list(self.texts)) - self._taken] = list(self.texts.values())
         texts[np.flatnonzero(table[:, 1] == Record.SUBMIT)] = self.names
-        labels = [record.name.lower() for record in Record]
-        kinds = pl.Series(labels, dtype=pl.Enum(labels))
-        return pl.DataFrame(
-            {
-                "time_s": table[:, 0].copy(),
-                "event": kinds.gather(table[:, 1].astype(np.uint32)),
-                "job": table[:, 2].astype(np.int32),
-                "ref": table[:, 3].astype(np.int32),
-                "other": table[:, 4].astype(np.int32),
-                "value": table[:, 5].copy(),
-                "text": pl.Series(texts, dtype=pl.String),
-            }
-        )
+        return as_frame(table, texts)
 
     def write(self, path: Path) -> "pl.DataFrame":
-        """Write the log as Parquet (to a temporary file first) and return the table."""
+        """Write the log as Parquet and return the table."""
         frame = self.frame()
-        part = path.with_name(path.name + ".part")
-        frame.write_parquet(part, compression="zstd", metadata={"rota_schema": str(SCHEMA_VERSION)})
-        part.replace(path)
+        write_frame(frame, path)
         return frame
 
     # --- snapshots ------------------------------------------------------------------------------
@@ -132,6 +147,8 @@ class Log:
         """All rows and definitions as plain data."""
         self.pack()
         return {
+            "taken": self._taken,
+            "vertices": self._vertices,
             "rows": self._packed.tobytes(),
             "texts": list(self.texts.items()),
             "names": self.names,
@@ -145,6 +162,8 @@ class Log:
     def restore(self, state: dict[str, Any]) -> None:
         """Take the state of `snapshot` up again."""
         self.rows.clear()
+        self._taken = state["taken"]
+        self._vertices = state["vertices"]
         self._packed = array("d")
         self._packed.frombytes(state["rows"])
         self.texts = dict(state["texts"])
@@ -160,3 +179,30 @@ class Log:
     def known_allocations(self) -> list[Allocation]:
         """Every allocation that was logged, by its number."""
         return list(self._allocations)
+
+
+def as_frame(table: "np.ndarray[Any, np.dtype[np.float64]]", texts: Any) -> "pl.DataFrame":
+    """Rows of numbers and their texts, with the types of the schema."""
+    import numpy as np
+    import polars as pl
+
+    labels = [record.name.lower() for record in Record]
+    kinds = pl.Series(labels, dtype=pl.Enum(labels))
+    return pl.DataFrame(
+        {
+            "time_s": table[:, 0].copy(),
+            "event": kinds.gather(table[:, 1].astype(np.uint32)),
+            "job": table[:, 2].astype(np.int32),
+            "ref": table[:, 3].astype(np.int32),
+            "other": table[:, 4].astype(np.int32),
+            "value": table[:, 5].copy(),
+            "text": pl.Series(texts, dtype=pl.String),
+        }
+    )
+
+
+def write_frame(frame: "pl.DataFrame", path: Path) -> None:
+    """Write a log as Parquet (to a temporary file first)."""
+    part = path.with_name(path.name + ".part")
+    frame.write_parquet(part, compression="zstd", metadata={"rota_schema": str(SCHEMA_VERSION)})
+    part.replace(path)

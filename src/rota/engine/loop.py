@@ -9,7 +9,6 @@ from rota.core.errors import KnowledgeError, LivelockError
 from rota.core.events import INF, Event, Record
 from rota.core.jobs import (
     DONE,
-    RUNNING,
     STARTING,
     STOPPING,
     WAITING,
@@ -25,9 +24,10 @@ from rota.core.reconcile import reconcile
 from rota.core.tenants import TenantTree
 from rota.core.topology import Vertex
 from rota.core.view import View
+from rota.engine import requests
 from rota.engine.arrivals import Arrivals
 from rota.engine.checker import Checker
-from rota.engine.executor import ENDINGS, Executor, on_cluster
+from rota.engine.executor import ENDINGS, Executor
 from rota.engine.levels import level_time
 from rota.engine.log import CHUNK, Log
 from rota.engine.outages import jobs_hit
@@ -66,12 +66,13 @@ class Engine:
         )  # fmt: skip
         self.executor = Executor(cluster, self.view, self.log, trusted=scheduler.trusted)
         self.checker = checker
-        self._settles = getattr(scheduler, "settles", True)
+        self.settles = getattr(scheduler, "settles", True)
         self.fixed_wake = wake  # rounds imposed from outside win over the scheduler's wishes
         self.wake = wake or scheduler.wake
         self.events = 0
         self.decisions = 0
         self.levels: dict[int, list[Level]] = {}  # of jobs that are being started
+        self.detained: set[int] = set()  # jobs that somebody wants kept out of the queue
         self.backlog: list[Event] = []
         self.timers: list[tuple[float, int, Job, int]] = []
         self.sequence = 0
@@ -94,17 +95,17 @@ class Engine:
         timers = self.timers
         while timers and timers[0][3] != timers[0][2].epoch:
             heappop(timers)
-        arrival_s = self.source.next_s
         wake = self.wake
         horizon_s = self._wake_s() if wake.every_s else wake.at_s
-        horizon_s = min(horizon_s, arrival_s)
+        horizon_s = min(horizon_s, self.source.next_s)
         if timers and timers[0][0] < horizon_s:
             horizon_s = timers[0][0]
         if self.ask_now:
             horizon_s = self.cluster.now_s
         events = self.cluster.poll(min(until_s, horizon_s))
         now_s = self.cluster.now_s
-        if not events and (horizon_s > until_s or horizon_s == INF):
+        arrival_s = self.source.next_s  # on a living cluster jobs come while we wait
+        if not events and now_s < horizon_s and arrival_s > now_s:
             return False
         view = self.view
         if now_s == view.now_s and not events and arrival_s > now_s:
@@ -184,7 +185,7 @@ class Engine:
 
     # --- what happened --------------------------------------------------------------------------
 
-    def _happened(  # noqa: C901 - one branch per kind
+    def _happened(  # noqa: C901, PLR0912 - one branch per kind
         self, events: list[Event], now_s: float
     ) -> list[Event]:
         """Drive the jobs' state machine; returns what the scheduler has to know."""
@@ -196,7 +197,7 @@ class Engine:
                 planned = subject.phase != STOPPING or subject.index in self.executor.moving
                 machine.finish(subject, now_s)
                 self.log.rows += (now_s, R_DONE, subject.index, -1, -1, 0.0)
-                self._over(subject, passed, held=True, planned=planned)
+                self.over(subject, passed, held=True, planned=planned)
                 passed.append(event)
             elif kind == ev.JOB_RUNNING:
                 self.executor.running(subject, now_s)
@@ -206,19 +207,22 @@ class Engine:
             elif kind == ev.JOB_STOPPED:
                 if self.executor.stopped(subject, now_s):
                     passed.append(event)
+                    if subject.index in self.detained:
+                        requests.detain(self, subject, passed)
             elif kind == ev.JOB_FAILED:
                 planned = subject.phase != STOPPING or subject.index in self.executor.moving
                 machine.fail(subject, now_s)
                 self.log.row(now_s, Record.FAILED, subject.index)
                 self.log.text(self.cluster.failure(subject))
-                self._over(subject, passed, held=True, planned=planned)
+                self.over(subject, passed, held=True, planned=planned)
                 passed.append(event)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 if subject.up != (kind == ev.NODE_UP):  # outages may overlap
-                    passed.append(event)
+                    if not subject.closed:  # else its scheduler does not use it anyway
+                        passed.append(event)
                     self._node_changed(subject, passed, now_s, up=kind == ev.NODE_UP)
             else:
-                passed.append(event)
+                requests.answer(self, event, passed)
         if self.executor.deferred:
             self.executor.launch_deferred(now_s)
         if self.executor.begun:
@@ -227,9 +231,9 @@ class Engine:
 
     def _begun(self) -> list[Event]:
         begun, self.executor.begun = self.executor.begun, []
-        return [self._event(ev.JOB_RUNNING, job) for job in begun]
+        return [self.event(ev.JOB_RUNNING, job) for job in begun]
 
-    def _over(self, job: Job, passed: list[Event], *, held: bool, planned: bool) -> None:
+    def over(self, job: Job, passed: list[Event], *, held: bool, planned: bool) -> None:
         """Book-keeping for a job that will never run again."""
         job.version = self.view.version
         self.view.active.pop(job.index, None)
@@ -259,12 +263,13 @@ class Engine:
                 continue
             if job.phase != DONE:
                 self._reject(dependant, f"depends on job {job.id}, which did not finish")
-            elif not self.arrivals.blockers(dependant):
+            elif not self.arrivals.blockers(dependant) and dependant.index not in self.detained:
                 machine.admit(dependant)
                 self.log.row(now_s, Record.ADMITTED, dependant.index)
-                passed.append(self._event(ev.JOB_SUBMIT, dependant))
+                passed.append(self.event(ev.JOB_SUBMIT, dependant))
 
-    def _event(self, kind: int, subject: Job) -> Event:
+    def event(self, kind: int, subject: Job | Vertex) -> Event:
+        """An event that is made here, now."""
         self.sequence += 1
         return (self.view.now_s, kind, self.sequence, subject, subject.epoch)
 
@@ -276,7 +281,7 @@ class Engine:
             for job in jobs_hit(node, self.view, self.executor.moving):
                 job.version = self.view.version
                 self.executor.evicted(job, node.id, now_s)
-                passed.append(self._event(ev.JOB_EVICTED, job))
+                passed.append(self.event(ev.JOB_EVICTED, job))
 
     def _arrive(self, events: list[Event], now_s: float) -> None:
         log = self.log
@@ -335,12 +340,13 @@ class Engine:
             failed = self.arrivals.hopeless(job) if blockers else ""
             if failed:
                 self._reject(job, f"depends on job {failed}, which did not finish")
-            elif blockers:
+            elif blockers or job.index in self.detained:
                 machine.hold(job)
                 self.arrivals.await_all(job, blockers)
-                log.row(now_s, Record.HELD, job.index, -1, -1, Reason.DEPENDENCY)
+                reason = Reason.DEPENDENCY if blockers else Reason.ADMISSION
+                log.row(now_s, Record.HELD, job.index, -1, -1, reason)
             else:
-                events.append(self._event(ev.JOB_SUBMIT, job))
+                events.append(self.event(ev.JOB_SUBMIT, job))
 
     # --- what to do -----------------------------------------------------------------------------
 
@@ -348,7 +354,7 @@ class Engine:
         if plan.unusual:
             self._turn_away(plan, now_s)
         if plan.version != self.view.version:
-            self._ask_again()  # parts of it may be void
+            self.ask_again()  # parts of it may be void
         if plan.starts or plan.stops:
             self.executor.execute(reconcile(plan, self.view.version), plan.causes)
         if plan.wake is not None and self.fixed_wake is None:
@@ -362,7 +368,7 @@ class Engine:
                 self._watch(level, now_s)
         if not self.cluster.frictionless:
             self._rerate(now_s)
-        if self._settles:
+        if self.settles:
             for at_s, job in self.scheduler.settle(self.view, plan):
                 self.sequence += 1
                 heappush(self.timers, (at_s, self.sequence, job, job.epoch))
@@ -374,9 +380,9 @@ class Engine:
             self.executor.begun.append(job)
         if self.executor.begun:
             self.backlog += self._begun()
-            self._ask_again()
+            self.ask_again()
 
-    def _ask_again(self) -> None:
+    def ask_again(self) -> None:
         """The scheduler must learn of something at this instant (unless rounds are imposed)."""
         if self.fixed_wake is None:
             self.ask_now = True
@@ -395,7 +401,7 @@ class Engine:
         machine.reject(job, self.view.now_s)
         self.log.row(self.view.now_s, Record.REJECTED, job.index)
         self.log.text(message)
-        self._over(job, self.backlog, held=False, planned=False)
+        self.over(job, self.backlog, held=False, planned=False)
 
     def _cancel(self, plan: Plan, now_s: float) -> None:
         for job, cause in plan.cancels:
@@ -406,17 +412,8 @@ class Engine:
         """End a job for good; the scheduler learns of it with the next events."""
         now_s = max(now_s, self.cluster.now_s)  # a request from outside comes between batches
         self.view.now_s = now_s
-        if job.family is not None and job.parent is None:  # the whole ends with its tasks
-            for task in job.family.siblings(job):
-                self.cancel(task, cause, now_s)
-            return
-        held = job.phase in (STARTING, RUNNING, STOPPING)
-        planned = on_cluster(job) or job.index in self.executor.moving
-        machine.cancel(job, now_s)
-        self.log.row(now_s, Record.CANCELLED, job.index, -1, cause.index if cause else -1)
-        self._over(job, self.backlog, held=held, planned=planned)
-        self.backlog.append(self._event(ev.JOB_CANCELLED, job))
-        self._ask_again()
+        requests.cancel(self, job, cause, self.backlog)
+        self.ask_again()
         self.executor.launch_deferred(now_s)  # it may have been what others waited for
 
     def _blame(self, plan: Plan, now_s: float) -> None:

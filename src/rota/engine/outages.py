@@ -14,14 +14,24 @@ def jobs_hit(node: Vertex, view: View, moving: AbstractSet[int]) -> list[Job]:
 
     A pool has no nodes: there the latest starters go until the rest fits what is still up.
     """
-    vertices = view.topology.vertices
     running = [job for job in view.active.values() if on_cluster(job) or job.index in moving]
-    hit = [job for job in running if any(vertices[v].node == node.id for v in _places(job))]
+    hit = jobs_on(node, view, moving)
     for pool in view.topology.pools:
         users = [job for job in running if pool.id in _places(job)]
         if users and (not pool.gpu_type or pool.gpu_type == node.gpu_type):
             hit += _over_the_pool(users, pool, view)
     return hit
+
+
+def jobs_on(node: Vertex, view: View, moving: AbstractSet[int]) -> list[Job]:
+    """Jobs that hold anything of a node (or are on their way to it)."""
+    vertices = view.topology.vertices
+    return [
+        job
+        for job in view.active.values()
+        if (on_cluster(job) or job.index in moving)
+        and any(vertices[v].node == node.id for v in _places(job))
+    ]
 
 
 def _places(job: Job) -> set[int]:

@@ -29,6 +29,7 @@ class PriorityScheduler:
         admission: Admission,
         *,
         frictionless: bool = False,
+        patient: bool = False,
     ) -> None:
         kind = type(policy)
         self.name = policy.name
@@ -38,7 +39,7 @@ class PriorityScheduler:
         self.knowledge = policy.knowledge
         self.wake = ON_EVERY_EVENT
         self.refine = refinement(placement)
-        self.gate = Gate(admission, placement)
+        self.gate = Gate(admission, placement, patient=patient)
         self._keyed_later = policy.preemptive and (policy.state_key or not frictionless)
         self.packer = Packer(
             placement,
@@ -183,16 +184,14 @@ class PriorityScheduler:
             return True
         if kind == ev.JOB_EVICTED:
             self._release(subject)
-            if (
-                subject.phase == WAITING
-            ):  # else it was about to move and comes back with JOB_STOPPED
+            if subject.phase == WAITING:  # else it comes back with JOB_STOPPED
                 self._queue(subject, now_s)
             return True
         if kind in (ev.NODE_DOWN, ev.NODE_UP):
             self.placement.set_node(subject, up=kind == ev.NODE_UP)
             self.packer.forget_failures()
             return True
-        if kind in (ev.JOB_FAILED, ev.JOB_CANCELLED):
+        if kind in (ev.JOB_FAILED, ev.JOB_CANCELLED, ev.JOB_HELD):
             dirty.update(subject.allocation.vertices)
             self._over(subject)
             return True
@@ -310,6 +309,22 @@ class PriorityScheduler:
 
     # --- state ----------------------------------------------------------------------------------
 
+    def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:
+        """Take over from another scheduler: its jobs get keys of this policy."""
+        self._view = view
+        for job in placed:
+            self.placement.hold(job, job.allocation)
+            job.queue = NOWHERE
+            if self._preemptive:
+                self._rekey_running(job, view.now_s)
+            job.queue = ON_CLUSTER
+            self._again.append(job)
+        for job in stopping:
+            job.queue = NOWHERE
+        for job in (*placed, *stopping):
+            self.gate.assume(job)
+        mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
+
     def snapshot(self) -> Mapping[str, Any]:
         """Everything that the jobs themselves do not carry."""
         everyone = self._view.everyone.values() if self._view is not None else ()
@@ -333,7 +348,6 @@ class PriorityScheduler:
         self.packer.stuck = _rank(state["stuck"])
         index = self.packer.index
         index.waiting.update((number, []) for number in state["shapes"])
-        mark_down(self.placement)
         # not from the jobs' phases: there may be events that it has not been told yet
         for number in state["queued"]:
             index.push_waiting(view.everyone[number])
@@ -343,6 +357,7 @@ class PriorityScheduler:
             if self._preemptive:
                 index.insert_running(job)
             job.queue = ON_CLUSTER
+        mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
 
 
 def _rank(saved: Sequence[Any] | None) -> tuple[Any, int] | None:

@@ -19,7 +19,7 @@ from rota.core.jobs import (
     Job,
     Phase,
 )
-from rota.engine.log import WIDTH, Log
+from rota.engine.log import TOLD, WIDTH, Log
 
 ROUNDING = 2.0**-48  # some units in the last place of the times that durations are taken from
 TOLERANCE = 1e-6
@@ -40,7 +40,7 @@ FROM: dict[int, tuple[int, ...]] = {
     Record.MOVE: (STARTING, RUNNING, STOPPING),
     Record.EVICTED: (STARTING, RUNNING, STOPPING),
     Record.LOST: (STARTING, RUNNING),
-    Record.HELD: (WAITING,),
+    Record.HELD: (WAITING, HELD),  # for another reason
     Record.ADMITTED: (HELD,),
     Record.DONE: (RUNNING, STOPPING),  # it may be quicker than the stop
     Record.FAILED: (STARTING, RUNNING, STOPPING),
@@ -58,8 +58,11 @@ def close(a: float, b: float, now_s: float) -> bool:
 
 
 def rows_from(log: Log, start: int) -> list[float]:
-    """The numbers of a log from a position on, packed or not."""
-    packed = log._packed  # noqa: SLF001 - the checker reads what was written, as it was written
+    """The numbers of a log from a position on: taken by others, packed or not."""
+    taken, packed, first = log.for_checks()
+    start = max(0, start - first)  # nobody checked the log before it was first taken
+    if taken:
+        return [*taken[start:], *packed, *log.rows]
     if start >= len(packed):
         return log.rows[start - len(packed) :]
     return [*packed[start:], *log.rows]
@@ -129,7 +132,7 @@ class Ledger:
         self._past = not self._read
         self.touched.clear()
         rows = rows_from(log, self._read)
-        self._read += len(rows)
+        self._read = len(log) * WIDTH
         for i in range(0, len(rows), WIDTH):
             time_s, kind, job, ref, other, value = rows[i : i + WIDTH]
             if time_s < self._time_s or time_s > now_s:
@@ -164,7 +167,9 @@ class Ledger:
             )
         moment_s = shadow.at_s
         shadow.advance(time_s)
-        if kind == Record.START and (
+        if kind == Record.HELD and shadow.instant:
+            shadow.phase, shadow.gpus = WAITING, 0.0  # it was stopped before it was launched
+        elif kind == Record.START and (
             (shadow.late and shadow.ref == ref and shadow.phase == STARTING)
             or (shadow.instant and (moment_s == time_s or self._past))
         ):
@@ -195,7 +200,7 @@ class Ledger:
     def _placed(
         self, shadow: Shadow, time_s: float, ref: int, since_s: float, *, moves: bool
     ) -> None:
-        if since_s < time_s:
+        if TOLD != since_s < time_s:
             raise InvariantError(
                 f"log: a start at {time_s:g} s makes progress from {since_s:g} s on"
             )

@@ -20,7 +20,7 @@ from rota.core.topology import Vertex
 from rota.engine.loop import Engine
 
 FORMAT = "rota-snapshot"
-VERSION = 1
+VERSION = 2
 
 FIELDS = (
     "phase", "epoch", "version", "first_start_s", "start_s", "end_s", "preemptions", "migrations",
@@ -86,6 +86,8 @@ def freeze(engine: Engine) -> dict[str, Any]:
         "version": view.version,
         "up_gpus": view.up_gpus,
         "down": [node.id for node in view.topology.nodes if not node.up],
+        "closed": [node.id for node in view.topology.nodes if node.closed],
+        "detained": sorted(engine.detained),
         "events": engine.events,
         "decisions": engine.decisions,
         "sequence": engine.sequence,
@@ -137,6 +139,9 @@ def restore(engine: Engine, state: dict[str, Any]) -> None:
     view.now_s, view.version, view.up_gpus = state["now_s"], state["version"], state["up_gpus"]
     for vertex in state["down"]:
         view.topology.vertices[vertex].up = False
+    for vertex in state["closed"]:
+        view.topology.vertices[vertex].closed = True
+    engine.detained = set(state["detained"])
     engine.log.restore(state["log"])
     _restore_jobs(engine, state)
     jobs = engine.jobs

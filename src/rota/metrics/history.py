@@ -8,7 +8,7 @@ The rows of an actor cut its life into spans; the row at which a span begins say
 | SUBMIT, TASK, ADMITTED, STOPPED | waits |
 | HELD | waits outside the queue, by the reason in the row |
 | REASON with ref -1 | waits by the reason in the row, until it starts |
-| START, MOVE | makes progress if `value` is not later than the row, else it is being started |
+| START, MOVE | makes progress if `value` is a time up to the row, else it is being started |
 | RUN | makes progress |
 | STOP | is being stopped if STOPPED follows (*), else it waits |
 | EVICTED | is being stopped if STOPPED follows (*), else it waits for its node, then just waits |
@@ -146,8 +146,9 @@ class History:
         stopping = ((kind == Record.STOP) | (kind == Record.EVICTED)) & leads
         leaving = (kind == Record.MOVE) & (value == np.inf) & leads
         state = np.full(len(kind), WAITS, dtype=np.int8)
-        state[(kind == Record.RUN) | (placed & (value <= self.from_s))] = RUNS
-        state[(placed & (value > self.from_s)) | stopping] = OVERHEAD
+        begins = placed & (value >= 0) & (value <= self.from_s)
+        state[(kind == Record.RUN) | begins] = RUNS
+        state[(placed & ~begins) | stopping] = OVERHEAD
         state[_IS_TERMINAL[kind]] = OVER
         self.state = state
         reason = np.zeros(len(kind), dtype=np.int64)

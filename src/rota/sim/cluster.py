@@ -1,6 +1,6 @@
 """A cluster that exists only in events: jobs progress at constant rates between them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import ceil
 from typing import Any
@@ -9,7 +9,7 @@ import msgspec
 
 from rota.core.allocation import Allocation
 from rota.core.events import INF, JOB_DONE, JOB_FAILED, JOB_RUNNING, JOB_STOPPED, Event
-from rota.core.jobs import RUNNING, Job
+from rota.core.jobs import RUNNING, STARTING, Job
 from rota.core.ports import Costs, RateModel, TransitionCost
 from rota.core.topology import Topology, Vertex
 
@@ -107,6 +107,15 @@ class SimCluster:
             self._begin(job)
         return since_s
 
+    def resume(self, job: Job) -> None:
+        """Take over a job that is on the cluster already, as it is."""
+        self._share(job, +1)
+        if job.phase == RUNNING:
+            self._look_ahead(job, job.epoch)
+        else:
+            kind = JOB_RUNNING if job.phase == STARTING else JOB_STOPPED
+            self._push(self.now_s, kind, job, job.epoch)
+
     def _begin(self, job: Job) -> None:
         """Progress begins now, or goes on at another rate: its end can be told."""
         now_s = self.now_s
@@ -179,6 +188,10 @@ class SimCluster:
     def failure(self, job: Job) -> str:
         """The workload says so."""
         return f"fails after {job.behaviour.fails_at:g} s of work"
+
+    def measured(self, job: Job) -> Mapping[str, float]:  # noqa: ARG002 - part of the port
+        """Simulated jobs report nothing."""
+        return {}
 
     def close(self) -> None:
         """Nothing to end."""

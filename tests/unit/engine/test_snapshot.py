@@ -15,7 +15,7 @@ from rota.policies.las import Las
 
 
 def packed(**fields):
-    parts = {"format": "rota-snapshot", "version": 1, "config": {}, "state": {}} | fields
+    parts = {"format": "rota-snapshot", "version": snapshot.VERSION, "config": {}, "state": {}} | fields
     return zlib.compress(msgspec.msgpack.encode(parts))
 
 
@@ -25,7 +25,7 @@ def test_what_was_saved_is_loaded(tmp_path):
     made.run(until_s=5.0)
     snapshot.save(made, path, {"seed": 3})
     loaded = snapshot.load(path)
-    assert (loaded.format, loaded.version, loaded.config) == ("rota-snapshot", 1, {"seed": 3})
+    assert (loaded.format, loaded.version, loaded.config) == ("rota-snapshot", snapshot.VERSION, {"seed": 3})
     assert loaded.state["active"] == [0]
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
 
@@ -39,7 +39,7 @@ def test_what_was_saved_is_loaded(tmp_path):
         (zlib.compress(msgspec.msgpack.encode([1, 2])), "not a snapshot of Rota"),
         (packed(state=7), "not a snapshot of Rota"),
         (packed()[:-9], "not a snapshot of Rota"),
-        (packed(version=99), "snapshot version 99, this Rota reads 1: make it again"),
+        (packed(version=99), "snapshot version 99, this Rota reads 2: make it again"),
         (packed(format="other", version=2), "not a snapshot of Rota: make one with"),
     ],
 )

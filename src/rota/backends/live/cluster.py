@@ -1,0 +1,439 @@
+"""The port around a driver: a living cluster whose every step can be repeated from a journal."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import InvalidStateError
+from time import perf_counter, sleep
+from typing import Any
+
+from rota.backends.live.clock import Clock
+from rota.backends.live.inputs import (
+    Batch,
+    Input,
+    JobWish,
+    NodeWish,
+    Reconfigured,
+    Submitted,
+)
+from rota.backends.live.machines import Machines
+from rota.backends.live.mailbox import Ask, Mailbox
+from rota.backends.live.orders import Driver, Measured, NodeStatus, RunStatus
+from rota.backends.live.runs import Run, Runs
+from rota.backends.live.source import LiveSource, Submission
+from rota.core import events as ev
+from rota.core.allocation import Allocation
+from rota.core.errors import ClusterError, RotaError
+from rota.core.events import INF, Event
+from rota.core.jobs import STARTING, Job
+from rota.core.launch import Launch
+from rota.core.topology import NodeSpec, Topology
+
+NAP_S = 3600.0  # the longest single wait: some systems refuse longer ones
+RETRY_S = 0.25  # after a failure to write the journal
+WISHES = {"cancel": ev.JOB_CANCELLED, "hold": ev.JOB_HELD, "release": ev.JOB_RELEASED}
+
+
+class Journal:
+    """Where inputs are kept before they happen. This one keeps nothing."""
+
+    def write(self, batch: Batch) -> None:
+        """Keep it; raises if it cannot be kept."""
+
+    def idle(self) -> None:
+        """There is nothing to do at the moment: a good time to flush."""
+
+    def submissions(self, first: int, count: int) -> Sequence[Submission]:  # noqa: ARG002
+        """The jobs of a `Submitted`."""
+        return ()
+
+
+class LiveCluster:
+    """Implements the `Cluster` port for any `Driver`.
+
+    All state changes are made by *inputs* (statuses of the driver, wishes of people), which are
+    journaled in batches before the engine sees them, like the instants at which time alone made it
+    act. `replay` feeds a journal back: commands then only change the books, until `go_live` tells
+    the driver what shall exist.
+
+    *Clock*: it stands still between polls and never passes the `until_s` of a poll: what is found
+    late counts as found in time, so that timers and rounds have the same times as in the simulator.
+
+    *Stop* is always told later (JOB_STOPPED). A job that ended by itself before it was asked to
+    stays done or failed; once it was asked, every end counts as a stop.
+    """
+
+    instant_stop = False
+    frictionless = False
+
+    def __init__(
+        self,
+        topology: Topology,
+        driver: Driver,
+        launches: Callable[[Job], Launch],
+        clock: Clock,
+        *,
+        journal: Journal | None = None,
+        ends: bool = False,
+    ) -> None:
+        self.topology = topology
+        self.driver = driver
+        self.now_s = 0.0
+        self.mailbox = Mailbox()
+        self.source = LiveSource()
+        self.runs = Runs(topology, launches)
+        self.machines = Machines(topology)
+        self.joining: dict[str, NodeSpec] = {}  # nodes that the topology does not have yet
+        self.change: Reconfigured | None = None  # to be made before the next batch
+        self.interrupted = False
+        self.observe: Callable[[float], None] = lambda _: None  # told how long each batch took
+        self.version: Callable[[], int] = lambda: 0
+        self.jobs: Mapping[int, Job] = {}
+        self._clock = clock
+        self._journal = journal or Journal()
+        self._ends = ends  # a poll for ever returns when nothing runs
+        self._script: Iterator[Batch] | None = None
+        self._coming: Batch | None = None
+        self._live = False
+        self._why: dict[int, str] = {}
+        self._measured: dict[int, Mapping[str, float]] = {}
+        self._sequence = 0
+        self._answers: list[tuple[Ask[Any], Callable[[], Any]]] = []
+        self._began = 0.0
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def replay(self, batches: Iterator[Batch]) -> None:
+        """Take the inputs of coming polls from a journal."""
+        self._script = batches
+        self._coming = next(batches, None)
+
+    @property
+    def replaying(self) -> bool:
+        """Is there more in the journal?"""
+        return self._coming is not None
+
+    def go_live(self) -> None:
+        """From now on it is for real: tell the driver what shall exist."""
+        self._live = True
+        self.driver.open(self.mailbox.post)
+        runs = [run for run in self.runs.by_id.values() if not run.waits]
+        self.driver.adopt(
+            [run.order for run in runs], frozenset(run.order.run for run in runs if run.halting)
+        )
+        for run in self.runs.by_id.values():
+            if run.waits and run.halting:
+                self.mailbox.post(RunStatus(run.order.run, "ended", asked=True))
+
+    def interrupt(self) -> None:
+        """Let a poll come back; from any thread."""
+        self.interrupted = True
+        self.mailbox.rouse()
+
+    def close(self) -> None:
+        """Stop listening; what runs goes on."""
+        self.mailbox.close()
+        self._settle_answers()
+        if self._live:
+            self._live = False
+            self.driver.close()
+
+    # --- clock ------------------------------------------------------------------------------------
+
+    def poll(self, until_s: float) -> list[Event]:
+        """Wait for inputs until `until_s`; an interrupted poll comes back with nothing."""
+        self._settle_answers()
+        if until_s <= self.now_s:  # no time passes: so that it need not be journaled
+            return []
+        if self._coming is not None:
+            return self._replayed(until_s)
+        while not self.interrupted:
+            self.now_s = max(self.now_s, min(self._clock.now_s(), until_s))
+            inputs = self._gather()
+            if inputs or self.now_s >= until_s:
+                self._began = perf_counter()
+                return self._enact(inputs)
+            if self._ends and until_s == INF and not self.runs.by_id:
+                return []
+            if self.change is None and not self.joining:
+                self._journal.idle()
+                self.mailbox.wait(min(self._clock.wait_s(until_s), NAP_S))
+            else:
+                self.interrupted = True
+        self.interrupted = False
+        return []
+
+    def _enact(self, inputs: list[Input]) -> list[Event]:
+        batch = Batch(self.version() + 1, self.now_s, tuple(inputs))
+        try:
+            self._journal.write(batch)
+        except RotaError as error:
+            self._refuse(inputs, error)
+            return []
+        return self._events(batch.inputs)
+
+    def _refuse(self, inputs: list[Input], error: RotaError) -> None:
+        """It could not be kept, so it did not happen: people are told, the rest comes again."""
+        for ask, _ in self._answers:
+            ask.future.set_exception(error)
+        self._answers = []
+        sleep(RETRY_S)
+        self.mailbox.put_back(
+            [i for i in inputs if isinstance(i, (RunStatus, NodeStatus, Measured))]
+        )
+
+    def _replayed(self, until_s: float) -> list[Event]:
+        batch = self._coming
+        if batch is None or self._script is None:  # pragma: no cover - see poll
+            return []
+        if batch.version != self.version() + 1 or batch.time_s > until_s:
+            raise ClusterError(
+                f"the journal does not fit the state: batch {batch.version} at {batch.time_s:g} s "
+                f"cannot follow {self.version()}, which waits until {until_s:g} s"
+            )
+        self.now_s = batch.time_s
+        self._coming = next(self._script, None)
+        return self._events(batch.inputs)
+
+    # --- inputs -----------------------------------------------------------------------------------
+
+    def _gather(self) -> list[Input]:
+        """What has come in; at most one thing per job, and nodes by themselves."""
+        messages, asks = self.mailbox.take()
+        inputs: list[Input] = []
+        busy: set[int] = set()
+        later: list[Input] = []
+        for ask in asks:
+            self._consider(ask, inputs, busy)
+        nodes = any(isinstance(item, (NodeWish, Reconfigured)) for item in inputs)
+        for message in messages:
+            if isinstance(message, NodeStatus):
+                if later or (inputs and not nodes):
+                    later.append(message)
+                elif self._node_news(message):
+                    nodes = True
+                    inputs.append(message)
+            elif isinstance(message, (RunStatus, Measured)):
+                self._run_news(message, inputs, busy, later, held=nodes)
+        if later:
+            self.mailbox.put_back(later)
+        return inputs
+
+    def _node_news(self, status: NodeStatus) -> bool:
+        if self.machines.knows(status.node):
+            return self.machines.news(status)
+        if status.spec is not None and status.state == "up":
+            self.joining[status.node] = status.spec
+        return False
+
+    def _run_news(
+        self,
+        message: RunStatus | Measured,
+        inputs: list[Input],
+        busy: set[int],
+        later: list[Input],
+        *,
+        held: bool,
+    ) -> None:
+        """Sort news about a run: for this batch, for the next, or about nothing we know."""
+        run = self.runs.by_id.get(message.run)
+        if run is None:
+            return
+        index = _root(run.job)
+        if held or index in busy:
+            later.append(message)
+            return
+        if isinstance(message, RunStatus):
+            if message.state == "running" and (run.over or run.job.phase != STARTING):
+                return
+            ends_well = message.state == "ended" and message.code == 0 and not message.asked
+            if ends_well and not run.over and run.job.phase == STARTING:
+                later.append(message)  # it was quick: it began before it ended
+                message = RunStatus(message.run, "running")
+        elif run.over:
+            return
+        busy.add(index)
+        inputs.append(message)
+
+    def _consider(self, ask: Ask[Any], inputs: list[Input], busy: set[int]) -> None:
+        """Do what was asked: at once if it changes nothing, else with this batch."""
+        try:
+            wanted, answer = ask.act()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+            ask.future.set_exception(error)
+            return
+        if not wanted:
+            _answer(ask, answer)
+            return
+        touched = {_root(self.jobs[w.job]) for w in wanted if isinstance(w, JobWish)}
+        about_nodes = any(isinstance(w, (NodeWish, Reconfigured)) for w in (*wanted, *inputs))
+        if touched & busy or (about_nodes and inputs):
+            self.mailbox.ask_again(ask)  # it has to wait for the next batch
+            return
+        busy |= touched
+        inputs += wanted
+        self._answers.append((ask, answer))
+
+    def _settle_answers(self) -> None:
+        """The batch has happened: tell those who asked for it."""
+        if self._began:
+            self.observe(perf_counter() - self._began)
+            self._began = 0.0
+        answers, self._answers = self._answers, []
+        for ask, answer in answers:
+            _answer(ask, answer)
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def _events(self, inputs: Sequence[Input]) -> list[Event]:
+        events: list[Event] = []
+        for item in inputs:
+            if isinstance(item, RunStatus):
+                events += self._run_changed(item)
+            elif isinstance(item, Measured):
+                job = self.runs.by_id[item.run].job
+                self._measured[job.index] = item.values
+                events.append(self._event(ev.REPORT, job))
+            elif isinstance(item, JobWish):
+                events.append(self._event(WISHES[item.what], self.jobs[item.job]))
+            elif isinstance(item, (NodeStatus, NodeWish)):
+                heard = isinstance(item, NodeStatus)
+                kinds = self.machines.heard(item) if heard else self.machines.wished(item)  # type: ignore[arg-type]
+                vertex = self.machines.vertex(item.node)
+                events += [self._event(kind, vertex) for kind in kinds]
+            elif isinstance(item, Submitted):
+                self.source.announce(self._journal.submissions(item.first, item.count))
+            else:
+                self.change = item
+        events.sort(key=_rank)  # not by when we heard of it: that depends on who told us
+        return events
+
+    def _event(self, kind: int, subject: Any) -> Event:
+        self._sequence += 1
+        return (self.now_s, kind, self._sequence, subject, subject.epoch)
+
+    def _run_changed(self, status: RunStatus) -> list[Event]:
+        run = self.runs.by_id[status.run]
+        job = run.job
+        if status.state == "running":
+            return [self._event(ev.JOB_RUNNING, job)]
+        self._forget(run)
+        if run.over:
+            return []
+        self._why[job.index] = status.why
+        if status.state == "lost":
+            kind = ev.JOB_STOPPED if run.halting else ev.JOB_EVICTED
+        elif run.halting and status.asked:
+            kind = ev.JOB_STOPPED
+        elif status.code == 0:
+            kind = ev.JOB_DONE
+        elif self.runs.may_fail_again(run):
+            kind = ev.JOB_STOPPED if run.halting else ev.JOB_EVICTED
+        else:
+            kind = ev.JOB_FAILED
+        return [self._event(kind, job)]
+
+    def _forget(self, run: Run) -> None:
+        following = self.runs.remove(run)
+        if self._live:
+            self.driver.forget(run.order.run)
+            if following is not None:
+                self.driver.launch(following.order)
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def start(self, job: Job) -> float:
+        """Order a run; JOB_RUNNING tells when it makes progress."""
+        run = self.runs.make(job)
+        if self._live and not run.waits:
+            self.driver.launch(run.order)
+        return INF
+
+    def rate(self, job: Job) -> float:  # noqa: ARG002 - part of the port
+        """Unknown; by definition 1."""
+        return 1.0
+
+    def stop(self, job: Job, *, to: Allocation | None = None) -> tuple[float, bool]:  # noqa: ARG002
+        """Ask it to end. What it had not saved is lost, but nobody knows how much that is."""
+        run = self.runs.current[job.index]
+        run.halting = True
+        if self._live and run.waits:  # it never began
+            self.mailbox.post(RunStatus(run.order.run, "ended", asked=True))
+        elif self._live:
+            self.driver.halt(run.order.run)
+        return 0.0, False
+
+    def evict(self, job: Job) -> float:
+        """Kill whatever is left of its run."""
+        run = self.runs.give_up(job)
+        if run is not None and self._live:
+            self.driver.kill(run.order.run)
+        return 0.0
+
+    def release(self, job: Job) -> None:
+        """The job is over; if it still runs it is asked to end."""
+        run = self.runs.give_up(job)
+        if run is not None:
+            run.halting = True
+            if self._live:
+                self.driver.halt(run.order.run)
+        self._measured.pop(job.index, None)
+
+    def failure(self, job: Job) -> str:
+        """Why it failed, or why its last run was lost."""
+        return self._why.get(job.index, "")
+
+    def measured(self, job: Job) -> Mapping[str, float]:
+        """What it reported last."""
+        return self._measured.get(job.index, {})
+
+    def rerated(self) -> Sequence[tuple[Job, float]]:
+        """Never."""
+        return ()
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def grown(self) -> None:
+        """The topology has more nodes."""
+        self.machines.refresh()
+        self.joining = {n: s for n, s in self.joining.items() if not self.machines.knows(n)}
+
+    def snapshot(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "now_s": self.now_s,
+            "sequence": self._sequence,
+            "runs": self.runs.snapshot(),
+            "machines": self.machines.snapshot(),
+            "why": list(self._why.items()),
+            "measured": [(index, dict(values)) for index, values in self._measured.items()],
+        }
+
+    def restore(self, state: dict[str, Any], jobs: dict[int, Job]) -> None:
+        """Take the state of `snapshot` up again."""
+        self.now_s = state["now_s"]
+        self._sequence = state["sequence"]
+        self.runs.restore(state["runs"], jobs)
+        self.machines.restore(state["machines"])
+        self._why = dict(state["why"])
+        self._measured = dict(state["measured"])
+
+
+def _rank(event: Event) -> tuple[int, int]:
+    subject = event[3]
+    return event[1], subject.index if isinstance(subject, Job) else subject.id
+
+
+def _root(job: Job) -> int:
+    """Tasks of a non-gang job are one thing for people."""
+    return job.index if job.parent is None else job.parent.index
+
+
+def _answer(ask: Ask[Any], answer: Callable[[], Any]) -> None:
+    try:
+        result = answer()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+        ask.future.set_exception(error)
+        return
+    try:
+        ask.future.set_result(result)
+    except InvalidStateError:  # whoever asked has given up
+        return

@@ -1,0 +1,82 @@
+"""What is known of the nodes of a living cluster, apart from what runs on them."""
+
+from typing import Any
+
+import msgspec
+
+from rota.backends.live.inputs import NodeWish
+from rota.backends.live.orders import NodeStatus
+from rota.core import events as ev
+from rota.core.topology import Topology, Vertex
+
+
+class Machine(msgspec.Struct):
+    """One node: lost, silent (not heard of), drained (by somebody)."""
+
+    lost: bool = False
+    silent: bool = False
+    drained: bool = False
+    why: str = ""
+
+
+class Machines:
+    """Turns news about nodes into kinds of events; the engine only knows up and open."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self.by_name: dict[str, Machine] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """The topology has grown."""
+        self._vertices: dict[str, Vertex] = {node.name: node for node in self._topology.nodes}
+        for name in self._vertices:
+            self.by_name.setdefault(name, Machine())
+
+    def knows(self, name: str) -> bool:
+        """Is it a node of this cluster?"""
+        return name in self._vertices
+
+    def vertex(self, name: str) -> Vertex:
+        """Its place in the topology."""
+        return self._vertices[name]
+
+    def news(self, status: NodeStatus) -> bool:
+        """Does it change anything?"""
+        machine = self.by_name[status.node]
+        if status.state == "up":
+            return machine.lost or machine.silent
+        return not machine.lost and (status.state == "lost" or not machine.silent)
+
+    def heard(self, status: NodeStatus) -> list[int]:
+        """What follows from it: kinds of events about the node."""
+        machine = self.by_name[status.node]
+        machine.why = status.why
+        if status.state == "silent":
+            machine.silent = True
+            return [ev.NODE_CLOSED]
+        if status.state == "lost":
+            machine.lost = True
+            return [ev.NODE_DOWN]
+        kinds = [ev.NODE_UP] if machine.lost else []
+        machine.lost = machine.silent = False
+        if self._vertices[status.node].closed and not machine.drained:
+            kinds.append(ev.NODE_OPENED)
+        return kinds
+
+    def wished(self, wish: NodeWish) -> list[int]:
+        """What follows from somebody's wish."""
+        machine = self.by_name[wish.node]
+        machine.drained = wish.what != "undrain"
+        machine.why = f"drained by {wish.by}" if machine.drained else ""
+        if machine.drained:
+            return [ev.NODE_CLEARED if wish.what == "clear" else ev.NODE_CLOSED]
+        return [] if machine.silent else [ev.NODE_OPENED]
+
+    def snapshot(self) -> list[Any]:
+        """As plain data."""
+        return [(name, msgspec.structs.astuple(m)) for name, m in self.by_name.items()]
+
+    def restore(self, state: list[Any]) -> None:
+        """Take the state of `snapshot` up again."""
+        self.by_name.update((name, Machine(*fields)) for name, fields in state)

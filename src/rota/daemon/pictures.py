@@ -1,0 +1,150 @@
+"""From live jobs, nodes and queues to what people are told of them."""
+
+from collections import Counter
+
+from rota.backends.live.machines import Machine
+from rota.core.events import INF
+from rota.core.jobs import HELD, WAITING, Job, Phase
+from rota.core.reasons import Reason
+from rota.core.topology import Topology, Vertex
+from rota.core.view import View
+from rota.daemon.info import JobInfo, NodeInfo, QueueInfo
+from rota.daemon.projection import Projection
+from rota.engine.executor import on_cluster
+
+STATES = {
+    Phase.HELD: "HELD",
+    Phase.WAITING: "PENDING",
+    Phase.STARTING: "STARTING",
+    Phase.RUNNING: "RUNNING",
+    Phase.STOPPING: "STOPPING",
+    Phase.DONE: "SUCCEEDED",
+    Phase.FAILED: "FAILED",
+    Phase.REJECTED: "REJECTED",
+    Phase.CANCELLED: "CANCELLED",
+}
+NAMES = {int(phase): name for phase, name in STATES.items()}
+
+
+def state_of(job: Job) -> str:
+    """What people call its phase."""
+    return NAMES[job.phase]
+
+
+def reason_of(job: Job, projection: Projection) -> str:
+    """Why it waits; empty if it does not."""
+    if job.phase == HELD:
+        return projection.held_for(job.index).label
+    if job.phase != WAITING:
+        return ""
+    if job.reason:
+        return Reason(job.reason).label
+    return projection.waits_for(job.index, job.shape.number).label
+
+
+def picture_job(job: Job, view: View, projection: Projection, epoch_unix: float) -> JobInfo:
+    """Everything about one job."""
+    spec = job.spec
+    now_s = view.now_s
+    return JobInfo(
+        id=job.id,
+        name=spec.name,
+        user=spec.user,
+        queue=spec.tenant,
+        state=state_of(job),
+        reason=reason_of(job, projection),
+        message=projection.messages.get(job.index, ""),
+        gpus=job.gpus,
+        gpu_type="|".join(spec.request.gpu_types),
+        nodes=places(job, view.topology) if on_cluster(job) else {},
+        priority=spec.priority,
+        group=spec.group,
+        submitted_at=epoch_unix + job.submit_s,
+        started_at=_at(job.first_start_s, epoch_unix),
+        ended_at=_at(job.end_s, epoch_unix),
+        deadline_at=_at(spec.deadline_s, epoch_unix),
+        estimate_s=spec.estimate_s if spec.estimate_s < INF else None,
+        run_s=job.executed_s(now_s),
+        gpu_s=job.attained_gpu_s(now_s),
+        starts=projection.runs.get(job.index, 0),
+        preemptions=job.preemptions,
+        metrics=dict(job.metrics or {}),
+    )
+
+
+def _at(time_s: float, epoch_unix: float) -> float | None:
+    return epoch_unix + time_s if time_s < INF else None
+
+
+def places(job: Job, topology: Topology) -> dict[str, float]:
+    """GPUs by name of node."""
+    held: dict[str, float] = {}
+    for vertex, amount in job.allocation.slices:
+        node = topology.vertices[vertex].node
+        name = topology.vertices[node].name if node >= 0 else "cluster"
+        held[name] = held.get(name, 0) + amount
+    for vertex, _, _ in job.allocation.extra:
+        held.setdefault(topology.vertices[topology.vertices[vertex].node].name, 0)
+    return held
+
+
+def picture_nodes(view: View, machines: dict[str, Machine]) -> list[NodeInfo]:
+    """All nodes, with who is on them."""
+    used: Counter[str] = Counter()
+    jobs: dict[str, list[str]] = {}
+    for job in view.active.values():
+        if on_cluster(job):
+            for name, gpus in places(job, view.topology).items():
+                used[name] += gpus  # type: ignore[assignment]  # parts of GPUs count too
+                jobs.setdefault(name, []).append(job.id)
+    return [
+        NodeInfo(
+            name=node.name,
+            state=_node_state(node, machines[node.name], busy=node.name in jobs),
+            gpus=node.gpus,
+            free_gpus=max(0.0, node.gpus - used[node.name]) if node.up else 0.0,
+            gpu_type=node.gpu_type,
+            cpus=node.cpus,
+            mem_gib=node.mem_gib,
+            jobs=jobs.get(node.name, []),
+            why=machines[node.name].why,
+        )
+        for node in view.topology.nodes
+    ]
+
+
+def _node_state(node: Vertex, machine: Machine, *, busy: bool) -> str:
+    if not node.up:
+        return "down"
+    if machine.silent:
+        return "silent"
+    if machine.drained:
+        return "draining" if busy else "drained"
+    return "up"
+
+
+def picture_queues(view: View) -> list[QueueInfo]:
+    """Declared queues, and others that jobs name."""
+    queues = {
+        tenant.name: QueueInfo(
+            name=tenant.name,
+            parent=tenant.parent,
+            quota=tenant.quota,
+            limit=tenant.limit if tenant.limit < INF else None,
+            weight=tenant.weight,
+        )
+        for tenant in view.tenants
+    }
+    for job in view.active.values():
+        queue = queues.get(job.tenant)
+        if queue is None:
+            queue = queues[job.tenant] = QueueInfo(name=job.tenant)
+        if job.phase == HELD:
+            queue.held += 1
+        elif job.phase == WAITING:
+            queue.pending += 1
+            queue.asked_gpus += job.gpus
+        else:
+            queue.running += 1
+            queue.gpus += job.held_gpus
+    return list(queues.values())

@@ -1,0 +1,68 @@
+"""What the log tells about each job beyond its present state; folded row by row."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rota.core.events import Record
+from rota.core.reasons import Reason
+
+MOST_CAUSES = 20  # who preempted a job: the last few are enough
+
+
+class Projection:
+    """Cheap to keep up to date, and the same whether it saw the rows live or from the store."""
+
+    def __init__(self) -> None:
+        self.messages: dict[int, str] = {}
+        self.runs: dict[int, int] = {}
+        self.preempted_by: dict[int, list[int]] = {}
+        self._held: dict[int, int] = {}
+        self._shapes: dict[int, tuple[int, int]] = {}  # reason and head by shape
+        self.preemptions = 0
+        self.restarts = 0
+        self.observe: Callable[[float], None] = lambda _: None  # told how long each start took
+        self._started: dict[int, float] = {}
+
+    def fold(  # noqa: C901 - one branch per kind
+        self, rows: Iterable[tuple[Any, ...]]
+    ) -> None:
+        """Rows of (time_s, event, job, ref, other, value, text)."""
+        for time_s, event, job, ref, other, value, text in rows:
+            if event == Record.REASON:
+                if ref >= 0:
+                    self._shapes[ref] = (int(value), job)
+            elif event == Record.START:
+                self._started[job] = time_s
+                self.restarts += other == 1
+            elif event == Record.RUN:
+                self.runs[job] = self.runs.get(job, 0) + 1
+                self.observe(time_s - self._started.pop(job, time_s))
+            elif event == Record.STOP:
+                self._preempted(job, other)
+            elif event == Record.HELD:
+                self._held[job] = int(value)
+                if text:
+                    self.messages[job] = text
+            elif event == Record.ADMITTED:
+                self._held.pop(job, None)
+                self.messages.pop(job, None)
+            elif text and event in (Record.FAILED, Record.REJECTED, Record.EVICTED):
+                self.messages[job] = text
+
+    def _preempted(self, job: int, by: int) -> None:
+        self.preemptions += 1
+        if by >= 0:
+            causes = self.preempted_by.setdefault(job, [])
+            causes.append(by)
+            del causes[:-MOST_CAUSES]
+
+    def held_for(self, job: int) -> Reason:
+        """Why a held job is held."""
+        return Reason(self._held.get(job, int(Reason.ADMISSION)))
+
+    def waits_for(self, job: int, shape: int) -> Reason:
+        """Why a job in the queue waits, as far as its shape tells."""
+        reason, head = self._shapes.get(shape, (0, -1))
+        if not reason or head not in (-1, job):
+            return Reason.ORDER
+        return Reason(reason)

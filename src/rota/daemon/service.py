@@ -1,0 +1,440 @@
+"""The daemon as the API sees it: every question is answered by the engine's thread."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import time
+from typing import Any, TypeVar
+
+from rota import __version__
+from rota.backends.live.inputs import Input, JobWish, NodeWish, Reconfigured, Submitted
+from rota.backends.live.mailbox import Ask
+from rota.core.errors import (
+    ConflictError,
+    ForbiddenError,
+    InputError,
+    NotFoundError,
+)
+from rota.core.events import Record
+from rota.core.jobs import Job, Phase
+from rota.daemon.core import Core
+from rota.daemon.explain import explain
+from rota.daemon.forecast import forecast
+from rota.daemon.info import (
+    Actor,
+    Explanation,
+    Forecast,
+    JobInfo,
+    LogRow,
+    NodeInfo,
+    QueueInfo,
+)
+from rota.daemon.measures import Histogram
+from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
+from rota.daemon.settings import read_settings
+from rota.daemon.store import StoredJob
+from rota.daemon.tokens import ADMIN, OPERATOR, RANKS, USER, Tokens, require
+from rota.jobfile.convert import to_request
+from rota.jobfile.model import JobFile
+
+T = TypeVar("T")
+LABELS = {int(record): record.name.lower() for record in Record}
+MOST_JOBS = 10_000  # in one submission
+
+
+class Daemon:
+    """Implements `Service` around a `Core`; `run` is the engine's thread."""
+
+    def __init__(
+        self, core: Core, tokens: Tokens, *, config: Path | None = None, said: Any = None
+    ) -> None:
+        self.core = core
+        self.access = tokens
+        self.started_unix = time()
+        self.decision_s = Histogram()
+        self.start_s = Histogram()
+        self.commit_s = Histogram()
+        core.cluster.observe = self.decision_s.observe
+        core.projection.observe = self.start_s.observe
+        core.store.observe = self.commit_s.observe
+        self._config = config
+        self._said = said or {}
+        self._news = threading.Condition()
+        self._stopping = threading.Event()
+        self._running = False
+        self._submissions = 0
+        self.failure = ""
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Go live and work until `stop`; saves everything at the end."""
+        core = self.core
+        core.go_live()
+        self._running = True
+        try:
+            while not self._stopping.is_set():
+                before = core.store.log_number
+                core.step()
+                if core.store.log_number != before:
+                    self._tell_news()
+        except BaseException as error:
+            self.failure = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._running = False
+            core.cluster.close()
+            self._tell_news()
+        core.close()
+
+    def stop(self) -> None:
+        """Let `run` come to its end; from any thread."""
+        self._stopping.set()
+        self.core.cluster.interrupt()
+
+    def _tell_news(self) -> None:
+        with self._news:
+            self._news.notify_all()
+
+    def _ask(self, read: Callable[[], T]) -> T:
+        """Something that changes nothing."""
+        return self.core.cluster.mailbox.ask(Ask(lambda: ([], read)))
+
+    def _do(self, act: Callable[[], tuple[list[Input], Callable[[], T]]]) -> T:
+        return self.core.cluster.mailbox.ask(Ask(act))
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def submit(self, jobs: Sequence[JobFile], actor: Actor, *, key: str = "") -> list[JobInfo]:
+        """Accept all jobs or none; they are safe in the store when this returns."""
+        require(actor, USER, "submit jobs")
+        if not 0 < len(jobs) <= MOST_JOBS:
+            raise InputError(f"{len(jobs)} jobs in one submission: send 1 to {MOST_JOBS:,}")
+        for number, job in enumerate(jobs):
+            to_request(job, f"job {number + 1} of {len(jobs)}" if len(jobs) > 1 else "job")
+        return self._do(lambda: self._submit(jobs, actor, key))
+
+    def _submit(
+        self, jobs: Sequence[JobFile], actor: Actor, key: str
+    ) -> tuple[list[Input], Callable[[], list[JobInfo]]]:
+        core = self.core
+        if key:
+            known = core.store.known_key(actor.name, key)
+            if known is not None:
+                numbers = range(known[0], known[0] + known[1])
+                return [], lambda: [self._picture(core.engine.jobs[n]) for n in numbers]
+        first = core.next_number()
+        self._refuse_impossible(jobs)
+        stored = [
+            StoredJob(first + i, actor.name, core.cluster.now_s, job)
+            for i, job in enumerate(self._with_ids(jobs, first, actor))
+        ]
+        core.accept(stored, (actor.name, key) if key else None)
+        self._submissions += len(jobs)
+        return [Submitted(first, len(jobs))], lambda: [
+            self._picture(core.engine.jobs[job.number]) for job in stored
+        ]
+
+    def _refuse_impossible(self, jobs: Sequence[JobFile]) -> None:
+        able = self.core.driver.capabilities
+        for job in jobs:
+            gpus = job.resources.gpus
+            if not able.fractions and isinstance(gpus, float) and gpus != int(gpus):
+                raise InputError(
+                    f"gpus {gpus:g}: the backend {self.core.driver.name!r} gives whole GPUs only"
+                )
+            if not able.several_nodes and job.nodes > 1:
+                raise InputError(
+                    f"nodes {job.nodes}: the backend {self.core.driver.name!r} runs jobs on one"
+                )
+
+    def _with_ids(self, jobs: Sequence[JobFile], first: int, actor: Actor) -> list[JobFile]:
+        """`depends_on` by number: names mean the newest job of that name of the same owner."""
+        import msgspec
+
+        names: dict[str, str] | None = None
+        out = []
+        for offset, job in enumerate(jobs):
+            if job.depends_on:
+                if names is None:
+                    names = {
+                        j.spec.name: j.id
+                        for j in self.core.engine.jobs.values()
+                        if j.spec.name and j.spec.user == actor.name
+                    }
+                    names.update((j.name, str(first + i)) for i, j in enumerate(jobs) if j.name)
+                needs = tuple(self._resolve(name, names, first + offset) for name in job.depends_on)
+                job = msgspec.structs.replace(job, depends_on=needs)  # noqa: PLW2901
+            out.append(job)
+        return out
+
+    def _resolve(self, name: str, names: dict[str, str], number: int) -> str:
+        found = names.get(name)
+        if found is None and name.isdigit() and 0 < int(name) < number:
+            found = name
+        if found is None or found == str(number):
+            raise InputError(
+                f"depends_on {name!r}: you have no such job: give the id or the name of an "
+                f"earlier one"
+            )
+        return found
+
+    def jobs(
+        self,
+        actor: Actor,
+        *,
+        states: Sequence[str] = (),
+        queue: str = "",
+        user: str = "",
+        after: str = "",
+        limit: int = 1000,
+        active: bool = False,
+    ) -> list[JobInfo]:
+        """Jobs that the actor may see, by number."""
+        least = int(after) if after.isdigit() else 0
+
+        def read() -> list[JobInfo]:
+            engine = self.core.engine
+            found = engine.view.active if active else engine.jobs
+            out = []
+            for job in found.values():
+                if job.index <= least or job.parent is not None or not _may_see(actor, job):
+                    continue
+                if states and state_of(job) not in states:
+                    continue
+                if (queue and job.tenant != queue) or (user and job.spec.user != user):
+                    continue
+                out.append(self._picture(job))
+                if len(out) >= limit:
+                    break
+            return out
+
+        return self._ask(read)
+
+    def job(self, job: str, actor: Actor) -> JobInfo:
+        """One job, by id."""
+        return self._ask(lambda: self._picture(self._find(job, actor)))
+
+    def cancel(self, job: str, actor: Actor) -> JobInfo:
+        """End it for good. Cancelling what is over already changes nothing."""
+        return self._wish("cancel", job, actor)
+
+    def hold(self, job: str, actor: Actor) -> JobInfo:
+        """Keep it out of the queue; a running job is stopped first."""
+        return self._wish("hold", job, actor)
+
+    def release(self, job: str, actor: Actor) -> JobInfo:
+        """Let a held job into the queue."""
+        return self._wish("release", job, actor)
+
+    def _wish(self, what: Any, name: str, actor: Actor) -> JobInfo:
+        require(actor, USER, f"{what} jobs")
+
+        def act() -> tuple[list[Input], Callable[[], JobInfo]]:
+            job = self._find(name, actor)
+            if job.spec.user != actor.name and RANKS.get(actor.role, 0) < RANKS[OPERATOR]:
+                raise ForbiddenError(f"job {name} belongs to {job.spec.user!r}")
+            wanted: list[Input] = [JobWish(what, job.index, actor.name)]
+            if not self._makes_sense(what, job):
+                wanted = []
+            return wanted, lambda: self._picture(job)
+
+        return self._do(act)
+
+    def _makes_sense(self, what: str, job: Job) -> bool:
+        """False if it is so already; raises if it cannot be."""
+        if job.terminal:
+            if what == "cancel":
+                return False
+            raise ConflictError(f"job {job.id} is over ({state_of(job)}): it cannot be {what}ed")
+        held = job.index in self.core.engine.detained
+        if what == "hold":
+            return not held
+        if what == "release" and not held:
+            if job.phase == Phase.HELD:
+                reason = self.core.projection.held_for(job.index).label
+                raise ConflictError(f"job {job.id} is held for {reason}, not on request")
+            return False
+        return True
+
+    def _find(self, name: str, actor: Actor) -> Job:
+        job = self.core.engine.jobs.get(int(name)) if name.isascii() and name.isdigit() else None
+        if job is None or not _may_see(actor, job):
+            raise NotFoundError(f"there is no job {name!r}: see `rota ls --all`")
+        return job
+
+    def _picture(self, job: Job) -> JobInfo:
+        core = self.core
+        return picture_job(job, core.engine.view, core.projection, core.store.epoch_unix)
+
+    def explain(self, job: str, actor: Actor) -> Explanation:
+        """Why it waits or waited."""
+        self._ask(self.core.idle)  # what was logged must be in the store
+        return explain(self.core, self._ask, lambda: self._find(job, actor))
+
+    def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
+        """When it will start."""
+        return forecast(self.core, self._ask, lambda: self._find(job, actor), runs)
+
+    def logs(
+        self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
+    ) -> bytes:
+        """A piece of its output; empty at the end."""
+        found = self._ask(lambda: self._find(job, actor))
+        if found.spec.user != actor.name and RANKS.get(actor.role, 0) < RANKS[OPERATOR]:
+            raise ForbiddenError(f"job {job} belongs to {found.spec.user!r}: its output is private")
+        if not self.core.driver.capabilities.logs:
+            raise ConflictError(f"the backend {self.core.driver.name!r} does not keep output")
+        return self.core.driver.read_log(found.id, stream, node_rank, offset, limit)
+
+    # --- cluster ----------------------------------------------------------------------------------
+
+    def nodes(self) -> list[NodeInfo]:
+        """All nodes."""
+        cluster = self.core.cluster
+        return self._ask(lambda: picture_nodes(self.core.engine.view, cluster.machines.by_name))
+
+    def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there."""
+        return self._wish_node("clear" if stop else "drain", node, actor)
+
+    def undrain(self, node: str, actor: Actor) -> NodeInfo:
+        """Use it again."""
+        return self._wish_node("undrain", node, actor)
+
+    def _wish_node(self, what: Any, name: str, actor: Actor) -> NodeInfo:
+        require(actor, OPERATOR, f"{'un' if what == 'undrain' else ''}drain nodes")
+        machines = self.core.cluster.machines
+
+        def act() -> tuple[list[Input], Callable[[], NodeInfo]]:
+            if not machines.knows(name):
+                raise NotFoundError(f"there is no node {name!r}: see `rota nodes`")
+            drained = machines.by_name[name].drained
+            changes = drained if what == "undrain" else what == "clear" or not drained
+            wanted: list[Input] = [NodeWish(what, name, actor.name)] if changes else []
+            return wanted, lambda: next(
+                info
+                for info in picture_nodes(self.core.engine.view, machines.by_name)
+                if info.name == name
+            )
+
+        return self._do(act)
+
+    def queues(self) -> list[QueueInfo]:
+        """All queues that are declared or in use."""
+        return self._ask(lambda: picture_queues(self.core.engine.view))
+
+    def status(self) -> dict[str, Any]:
+        """Version, policy, times, counts by state, GPUs, latencies."""
+        return self._ask(self._status)
+
+    def _status(self) -> dict[str, Any]:
+        core = self.core
+        engine = core.engine
+        nodes = picture_nodes(engine.view, core.cluster.machines.by_name)
+        up = [node for node in nodes if node.state != "down"]
+        free = sum(node.free_gpus for node in nodes)
+        total = sum(node.gpus for node in up)
+        return {
+            "version": __version__,
+            "policy": core.scheduling.policy,
+            "placement": core.scheduling.placement,
+            "admission": core.scheduling.admission,
+            "backend": core.driver.name,
+            "now": core.store.epoch_unix + core.cluster.now_s,
+            "started_at": self.started_unix,
+            "epoch_unix": core.store.epoch_unix,
+            "last_event": core.store.log_number,
+            "jobs": dict(Counter(state_of(j) for j in engine.jobs.values() if j.parent is None)),
+            "gpus": {
+                "total": total, "free": free, "used": total - free,
+                "down": sum(node.gpus for node in nodes if node.state == "down"),
+            },
+            "nodes": dict(Counter(node.state for node in nodes)),
+            "queues": {queue.name: queue.gpus for queue in picture_queues(engine.view)},
+            "submissions": self._submissions,
+            "decisions": engine.decisions,
+            "preemptions": core.projection.preemptions,
+            "restarts": core.projection.restarts,
+            "decision_s": self.decision_s.as_dict(),
+            "start_s": self.start_s.as_dict(),
+            "commit_s": self.commit_s.as_dict(),
+            "journal_lag_s": 0.0,
+        }  # fmt: skip
+
+    def ready(self) -> tuple[bool, str]:
+        """Can work be accepted? And if not, why."""
+        if self.failure:
+            return False, f"the daemon has failed: {self.failure}"
+        if self._stopping.is_set() or not self._running:
+            return False, "the daemon is starting or stopping"
+        return (False, self.core.trouble) if self.core.trouble else (True, "")
+
+    def reload(self, actor: Actor) -> list[str]:
+        """Read the configuration file again; what changed."""
+        require(actor, ADMIN, "reload the configuration")
+        settings = read_settings(self._config, self._said)
+        wanted = settings.scheduling
+
+        def act() -> tuple[list[Input], Callable[[], list[str]]]:
+            present = self.core.scheduling
+            changed = [
+                f"{key}: {getattr(present, key)} -> {getattr(wanted, key)}"
+                for key in wanted.__struct_fields__
+                if getattr(present, key) != getattr(wanted, key)
+            ]
+            if not changed:
+                return [], lambda: changed
+            change = Reconfigured(wanted.as_dict(), by=actor.name)
+            self.core.compose_for(change)
+            return [change], lambda: changed
+
+        return self._do(act)
+
+    # --- log --------------------------------------------------------------------------------------
+
+    def events(self, after: int, limit: int = 1000) -> list[LogRow]:
+        """Rows of the event log after this number."""
+        return [
+            LogRow(number, time_s, LABELS[event], *rest)
+            for number, time_s, event, *rest in self.core.store.rows(after, limit)
+        ]
+
+    def wait_events(self, after: int, timeout_s: float) -> bool:
+        """Block until there are rows after this number; False if the time is over."""
+        with self._news:
+            return (
+                self._news.wait_for(
+                    lambda: self.core.store.log_number > after or self._stopping.is_set(), timeout_s
+                )
+                and not self._stopping.is_set()
+            )
+
+    # --- tokens -----------------------------------------------------------------------------------
+
+    def authenticate(self, token: str) -> Actor | None:
+        """Whose token is it?"""
+        return self.access.authenticate(token)
+
+    def create_token(self, name: str, role: str, actor: Actor) -> str:
+        """A new token; only its digest is kept."""
+        require(actor, ADMIN, "create tokens")
+        return self.access.create(name, role)
+
+    def tokens(self, actor: Actor) -> list[Actor]:
+        """Names and roles."""
+        require(actor, ADMIN, "list tokens")
+        return self.access.all()
+
+    def revoke_token(self, name: str, actor: Actor) -> None:
+        """It is worth nothing from now on."""
+        require(actor, ADMIN, "revoke tokens")
+        if name == actor.name:
+            raise ConflictError(f"token {name!r} is the one that you use: use another to revoke it")
+        self.access.revoke(name)
+
+
+def _may_see(actor: Actor, job: Job) -> bool:
+    """Users see their own jobs; viewers (dashboards) and operators see all."""
+    return actor.role != USER or job.spec.user == actor.name

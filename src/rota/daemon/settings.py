@@ -1,0 +1,156 @@
+"""The configuration of a daemon: `rota.yaml`, and what the command line says on top of it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from rota.core.errors import InputError
+from rota.core.events import INF
+from rota.core.tenants import Tenant, TenantTree
+
+
+class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A queue: a tenant that jobs name in `queue`."""
+
+    name: str
+    parent: str = ""
+    quota: float = 0.0
+    limit: float | None = None
+    weight: float = 1.0
+
+
+class Scheduling(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
+):
+    """Who decides, and how. It can be changed while the daemon runs."""
+
+    policy: str = "fifo-skip"
+    placement: str = "consolidate"
+    admission: str = "accept-all"
+    seed: int = 0
+    queues: tuple[Queue, ...] = ()
+
+    def tenants(self) -> TenantTree:
+        """The queues as the engine knows them."""
+        return TenantTree(
+            Tenant(q.name, q.parent, q.quota, INF if q.limit is None else q.limit, q.weight)
+            for q in self.queues
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The backend `local`."""
+
+    silent_s: float = 15.0  # an agent not heard of for so long gets nothing more to start
+    lost_s: float = 120.0  # after so long its jobs are started elsewhere
+    log_mib: float = 64.0  # a job's output is rotated at this size ...
+    log_keep: int = 3  # ... and so many old pieces are kept
+
+
+class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The backend `slurm`."""
+
+    conf: str = ""  # SLURM_CONF; empty: as the environment says
+    partition: str = ""  # empty: the default partition
+    poll_s: float = 1.0
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything in `rota.yaml`."""
+
+    policy: str = "fifo-skip"
+    placement: str = "consolidate"
+    admission: str = "accept-all"
+    seed: int = 0
+    queues: tuple[Queue, ...] = ()
+    backend: str = "local"
+    cluster: str = ""  # as for `rota simulate`; empty: the nodes that join
+    listen: str = "127.0.0.1:7842"
+    public_metrics: bool = False
+    durable: bool = True  # every commit reaches the disk
+    check: bool = False  # verify every invariant at every event
+    log_level: str = "info"
+    log_json: bool = False
+    requests_per_s: float = 500.0  # per token
+    local: LocalSettings = LocalSettings()
+    slurm: SlurmSettings = SlurmSettings()
+
+    @property
+    def scheduling(self) -> Scheduling:
+        """The part that can be changed while the daemon runs."""
+        return Scheduling(
+            policy=self.policy,
+            placement=self.placement,
+            admission=self.admission,
+            seed=self.seed,
+            queues=self.queues,
+        )
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of `listen`."""
+        host, _, port = self.listen.rpartition(":")
+        if not host or not port.isdigit():
+            raise InputError(f"listen {self.listen!r}: write HOST:PORT, e.g. 127.0.0.1:7842")
+        return host.strip("[]"), int(port)
+
+
+def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
+    """The file (if any), and what was said on the command line, which wins."""
+    content: Any = {}
+    where = "the command line"
+    if path is not None:
+        where = str(path)
+        try:
+            content = yaml.safe_load(path.read_text("utf-8"))
+        except OSError as error:
+            raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: not valid YAML: {error}") from error
+        if content is None:
+            content = {}
+        if not isinstance(content, dict):
+            raise InputError(f"{path}: write `key: value` lines, e.g. policy: tiresias")
+    _rename_queues(content)
+    try:
+        settings = msgspec.convert(
+            {**content, **{key: value for key, value in said.items() if value is not None}},
+            Settings,
+        )
+    except msgspec.ValidationError as error:
+        keys = ", ".join(Settings.__struct_fields__)
+        raise InputError(f"{where}: {error}: the keys are {keys}") from error
+    _check(settings, where)
+    return settings
+
+
+def _rename_queues(content: dict[Any, Any]) -> None:
+    """`queues` may be a mapping by name."""
+    queues = content.get("queues")
+    if isinstance(queues, dict):
+        content["queues"] = [
+            {"name": name, **(options or {})}
+            for name, options in queues.items()
+            if options is None or isinstance(options, dict)
+        ]
+
+
+def _check(settings: Settings, where: str) -> None:
+    local = settings.local
+    if not 0 < local.silent_s < local.lost_s:
+        raise InputError(
+            f"{where}: local: silent_s={local.silent_s:g}, lost_s={local.lost_s:g}: "
+            f"0 < silent_s < lost_s must hold"
+        )
+    if settings.backend not in ("local", "slurm"):
+        raise InputError(f"{where}: backend {settings.backend!r}: write local or slurm")
+    _ = settings.address
+    settings.scheduling.tenants()

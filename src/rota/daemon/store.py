@@ -1,0 +1,315 @@
+"""Everything that must survive: one SQLite file (WAL), through SQLAlchemy Core.
+
+One thread writes (the engine's); others read, and write only tokens. Nothing is acknowledged before
+it is committed.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter, time
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from rota.backends.live.inputs import DECODER, ENCODER, Batch
+from rota.core.errors import InputError, UnavailableError
+from rota.daemon import tables
+from rota.jobfile.model import JobFile
+
+BUSY_MS = 5_000  # how long a write waits for somebody else's lock
+KEEP_SNAPSHOTS = 2
+Row = tuple[float, int, int, int, int, float, str | None]
+
+
+class StoredJob(msgspec.Struct, frozen=True):
+    """A submission."""
+
+    number: int
+    user: str
+    submit_s: float
+    file: JobFile
+
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+_DECODE = msgspec.msgpack.Decoder(JobFile).decode
+
+
+class Store:
+    """The daemon's memory."""
+
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
+        """Open it, or make it.
+
+        Args:
+            path: The file.
+            durable: Survive a loss of power too, not only of the process (a write takes longer).
+        """
+        self.path = path
+        self.observe: Callable[[float], None] = lambda _: None  # told how long each commit took
+        self._engine = sa.create_engine(f"sqlite:///{path}")
+        sa.event.listen(self._engine, "connect", _prepare(durable=durable))
+        try:
+            self._migrate()
+        except DBAPIError as error:
+            raise InputError(f"{path}: not a store of Rota: {error.orig}") from error
+        with self.reading() as connection:
+            self.journal_number = _largest(connection, tables.journal.c.number)
+            snapshot = _largest(connection, tables.snapshots.c.journal_number)
+            self.journal_number = max(self.journal_number, snapshot)
+            self.log_number = _largest(connection, tables.log.c.number)
+            self.job_number = _largest(connection, tables.jobs.c.number)
+        self.epoch_unix = float(self.fact("epoch_unix", repr(time())))
+        self.id = self.fact("id", f"{int(self.epoch_unix * 1000):x}")
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._engine.dispose()
+
+    # --- plumbing ---------------------------------------------------------------------------------
+
+    def _migrate(self) -> None:
+        with self._engine.connect() as connection:
+            found = sa.inspect(connection).has_table("alembic_version")
+            version = (
+                connection.execute(sa.text("select version_num from alembic_version")).scalar()
+                if found
+                else None
+            )
+        if version == tables.HEAD:
+            return
+        from alembic import command
+        from alembic.config import Config
+        from alembic.util import CommandError
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+        try:
+            with self._engine.begin() as connection:
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+        except CommandError as error:
+            raise InputError(
+                f"{self.path}: made by a newer Rota (version {version}): use that one"
+            ) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection for questions."""
+        with _translated(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction: all of it or nothing."""
+        began = perf_counter()
+        with _translated(), self._engine.begin() as connection:
+            yield connection
+        self.observe(perf_counter() - began)
+
+    # --- facts ------------------------------------------------------------------------------------
+
+    def fact(self, name: str, first: str) -> str:
+        """A fact that is decided once."""
+        with self.reading() as connection:
+            value = connection.execute(
+                sa.select(tables.facts.c.value).where(tables.facts.c.name == name)
+            ).scalar()
+        if value is None:
+            with self.writing() as connection:
+                connection.execute(tables.facts.insert().values(name=name, value=first))
+            return first
+        return str(value)
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def jobs(self, first: int, count: int) -> list[StoredJob]:
+        """Submissions by number."""
+        columns = tables.jobs.c
+        query = (
+            sa.select(columns.number, columns.user, columns.submit_s, columns.body)
+            .where(columns.number >= first, columns.number < first + count)
+            .order_by(columns.number)
+        )
+        with self.reading() as connection:
+            return [StoredJob(n, u, s, _DECODE(b)) for n, u, s, b in connection.execute(query)]
+
+    def known_key(self, actor: str, key: str) -> tuple[int, int] | None:
+        """The jobs that were submitted under this key."""
+        columns = tables.keys.c
+        query = sa.select(columns.first, columns.count).where(
+            columns.actor == actor, columns.key == key
+        )
+        with self.reading() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else (int(row[0]), int(row[1]))
+
+    # --- journal ----------------------------------------------------------------------------------
+
+    def append(
+        self,
+        batch: Batch | None,
+        rows: Sequence[Row] = (),
+        jobs: Sequence[StoredJob] = (),
+        keys: Sequence[tuple[str, str, int, int]] = (),
+    ) -> None:
+        """A batch of inputs with the jobs in it, and the log of what happened before."""
+        with self.writing() as connection:
+            _insert_rows(connection, self.log_number, rows)
+            if jobs:
+                connection.execute(
+                    tables.jobs.insert(),
+                    [
+                        {"number": j.number, "user": j.user, "submit_s": j.submit_s,
+                         "body": _ENCODE(j.file)}
+                        for j in jobs
+                    ],
+                )  # fmt: skip
+            for actor, key, first, count in keys:
+                connection.execute(
+                    tables.keys.insert().values(actor=actor, key=key, first=first, count=count)
+                )
+            if batch is not None:
+                connection.execute(
+                    tables.journal.insert().values(
+                        number=self.journal_number + 1, time_s=batch.time_s,
+                        batch=ENCODER.encode(batch),
+                    )
+                )  # fmt: skip
+        self.log_number += len(rows)
+        if batch is not None:
+            self.journal_number += 1
+        if jobs:
+            self.job_number = jobs[-1].number
+
+    def last_time_s(self) -> float:
+        """When the last batch was taken in."""
+        with self.reading() as connection:
+            return float(
+                connection.execute(sa.select(sa.func.max(tables.journal.c.time_s))).scalar() or 0.0
+            )
+
+    def batches(self, after: int) -> Iterator[Batch]:
+        """The journal from there on, in pieces."""
+        while True:
+            query = (
+                sa.select(tables.journal.c.number, tables.journal.c.batch)
+                .where(tables.journal.c.number > after)
+                .order_by(tables.journal.c.number)
+                .limit(1000)
+            )
+            with self.reading() as connection:
+                found = connection.execute(query).all()
+            if not found:
+                return
+            for number, batch in found:
+                after = number
+                yield DECODER.decode(batch)
+
+    # --- snapshots --------------------------------------------------------------------------------
+
+    def save_snapshot(self, state: bytes) -> None:
+        """Keep it, and only as much of the journal as the one before it needs."""
+        columns = tables.snapshots.c
+        with self.writing() as connection:
+            connection.execute(
+                sa.delete(tables.snapshots).where(columns.journal_number == self.journal_number)
+            )
+            connection.execute(
+                tables.snapshots.insert().values(journal_number=self.journal_number, state=state)
+            )
+            numbers = connection.execute(
+                sa.select(columns.journal_number).order_by(columns.journal_number.desc())
+            ).scalars()
+            kept = list(numbers)[:KEEP_SNAPSHOTS]
+            connection.execute(sa.delete(tables.snapshots).where(columns.journal_number < kept[-1]))
+            if len(kept) == KEEP_SNAPSHOTS:
+                connection.execute(
+                    sa.delete(tables.journal).where(tables.journal.c.number <= kept[-1])
+                )
+
+    def last_snapshot(self) -> tuple[int, bytes] | None:
+        """The newest one, with the number of the last batch that is in it."""
+        columns = tables.snapshots.c
+        query = (
+            sa.select(columns.journal_number, columns.state)
+            .order_by(columns.journal_number.desc())
+            .limit(1)
+        )
+        with self.reading() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else (int(row[0]), bytes(row[1]))
+
+    # --- log --------------------------------------------------------------------------------------
+
+    def rows(self, after: int, limit: int, job: int | None = None) -> list[tuple[Any, ...]]:
+        """Rows of the event log: number, time, event, job, ref, other, value, text."""
+        query = sa.select(tables.log).where(tables.log.c.number > after)
+        if job is not None:
+            query = query.where(tables.log.c.job == job)
+        with self.reading() as connection:
+            found = connection.execute(query.order_by(tables.log.c.number).limit(limit))
+            return [tuple(row) for row in found]
+
+    # --- tokens -----------------------------------------------------------------------------------
+
+    def save_token(self, name: str, role: str, digest: str) -> None:
+        """Keep the digest of a token; a name has one."""
+        with self.writing() as connection:
+            connection.execute(sa.delete(tables.tokens).where(tables.tokens.c.name == name))
+            connection.execute(
+                tables.tokens.insert().values(name=name, role=role, digest=digest, made_unix=time())
+            )
+
+    def tokens(self) -> list[tuple[str, str, str]]:
+        """Names, roles, digests."""
+        columns = tables.tokens.c
+        query = sa.select(columns.name, columns.role, columns.digest).order_by(columns.name)
+        with self.reading() as connection:
+            return [(str(n), str(r), str(d)) for n, r, d in connection.execute(query)]
+
+    def drop_token(self, name: str) -> bool:
+        """Forget it; False if there was none."""
+        with self.writing() as connection:
+            gone = connection.execute(sa.delete(tables.tokens).where(tables.tokens.c.name == name))
+            return bool(gone.rowcount)
+
+
+def _prepare(*, durable: bool) -> Any:
+    def prepare(connection: Any, _record: Any) -> None:
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout={BUSY_MS}")
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+        cursor.close()
+
+    return prepare
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Full disks and locks are not our caller's fault, and pass."""
+    try:
+        yield
+    except OperationalError as error:
+        raise UnavailableError(
+            f"the store cannot be used: {error.orig}: nothing was accepted, try again"
+        ) from error
+
+
+def _largest(connection: sa.Connection, column: Any) -> int:
+    return int(connection.execute(sa.select(sa.func.max(column))).scalar() or 0)
+
+
+def _insert_rows(connection: sa.Connection, after: int, rows: Sequence[Row]) -> None:
+    if rows:
+        connection.execute(
+            tables.log.insert(),
+            [
+                {"number": n, "time_s": t, "event": e, "job": j, "ref": r, "other": o,
+                 "value": v, "text": x}
+                for n, (t, e, j, r, o, v, x) in enumerate(rows, after + 1)
+            ],
+        )  # fmt: skip

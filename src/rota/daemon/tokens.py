@@ -1,0 +1,88 @@
+"""Who may do what: bearer tokens (only their digests are kept) and roles."""
+
+import os
+import re
+import secrets
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+
+from rota.core.errors import ForbiddenError, InputError, NotFoundError
+from rota.daemon.info import Actor
+from rota.daemon.store import Store
+
+VIEWER, USER, OPERATOR, ADMIN, AGENT = "viewer", "user", "operator", "admin", "agent"
+RANKS = {VIEWER: 1, USER: 2, OPERATOR: 3, ADMIN: 4}
+ROLES = (*RANKS, AGENT)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_PREFIX = "rota_"
+
+
+def require(actor: Actor, role: str, what: str) -> None:
+    """Refuse actors below a role."""
+    if RANKS.get(actor.role, 0) < RANKS[role]:
+        raise ForbiddenError(
+            f"{actor.name!r} has the role {actor.role}: to {what} takes {role} or more"
+        )
+
+
+class Tokens:
+    """Tokens are 256 random bits, so a plain digest is as good as a slow one."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._load()
+
+    def _load(self) -> None:
+        self._actors = {digest: Actor(name, role) for name, role, digest in self._store.tokens()}
+
+    def authenticate(self, token: str) -> Actor | None:
+        """Whose token is it?"""
+        return self._actors.get(_digest(token))
+
+    def create(self, name: str, role: str) -> str:
+        """A new token, told once."""
+        if role not in ROLES:
+            raise InputError(f"role {role!r}: there are {', '.join(ROLES)}")
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"token name {name!r}: use up to 64 letters, digits, '.', '_', '@' and '-'"
+            )
+        token = _PREFIX + secrets.token_urlsafe(32)
+        with self._lock:
+            if any(actor.name == name for actor in self._actors.values()):
+                raise InputError(f"token name {name!r} is taken: revoke it first, or use another")
+            self._store.save_token(name, role, _digest(token))
+            self._load()
+        return token
+
+    def all(self) -> list[Actor]:
+        """Names and roles."""
+        return sorted(self._actors.values(), key=lambda actor: actor.name)
+
+    def revoke(self, name: str) -> None:
+        """It is worth nothing from now on."""
+        with self._lock:
+            if not self._store.drop_token(name):
+                raise NotFoundError(f"there is no token {name!r}: see `rota token ls`")
+            self._load()
+
+    def local_file(self, path: Path, name: str, role: str = ADMIN) -> None:
+        """A token in a file that only its owner can read; made anew if it is worth nothing."""
+        if path.exists() and self.authenticate(path.read_text("utf-8").strip()) is not None:
+            return
+        with self._lock:
+            self._store.drop_token(name)
+            self._load()
+        token = self.create(name, role)
+        part = path.with_name(path.name + ".part")
+        part.unlink(missing_ok=True)
+        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(token + "\n")
+        part.replace(path)
+
+
+def _digest(token: str) -> str:
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
