@@ -33,7 +33,7 @@ def test_local(check, tmp_path):
             spec.id: standin.command(how.work, tmp_path / f"{spec.id}.checkpoint")
             for spec, how in workload
         }
-        return LocalCluster(topology, commands, log_dir=tmp_path)
+        return LocalCluster(topology, commands, tmp_path / "agent")
 
     check_cluster(make, unit_s=0.5, margin_s=0.45, only=check)
 

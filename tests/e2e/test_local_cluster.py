@@ -89,7 +89,7 @@ def test_a_job_that_fails_frees_its_gpus(tmp_path):
     names = ["bad", "next"]
     workload = Workload([JobSpec(n, 0.0, Request.of(1)) for n in names], [Behaviour(1.0)] * 2)
     commands = {"bad": ["sh", "-c", "exit 3"], "next": ["true"]}
-    with LocalCluster(Topology.uniform(1, 1), commands, log_dir=tmp_path) as cluster:
+    with LocalCluster(Topology.uniform(1, 1), commands, tmp_path / "agent") as cluster:
         engine = rehearse(cluster, workload)
         assert cluster.failure(engine.jobs[0]) == "exit code 3"
     assert [(d.what, d.job) for d in decisions(engine.log)] == [

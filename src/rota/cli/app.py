@@ -29,6 +29,9 @@ COMMANDS = {
     "costs": ("rota.cli.listing:costs", "List the mechanism costs, or explain one."),
     "dialect": ("rota.cli.listing:dialect", "List the dialects (--like), or explain one."),
     "trace": ("rota.cli.trace:trace", "Generate and convert workloads."),
+    "calibrate": ("rota.cli.calibrate:calibrate", "Fit costs to the log of a run, and check them."),
+    "serve": ("rota.cli.serve:serve", "Run the scheduler on real machines."),
+    "agent": ("rota.cli.agent:agent", "Let this machine work for a daemon."),
     "completion": ("rota.cli.completion:completion", "Completion for your shell."),
 }
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rota.backends.local import LocalCluster, standin
 from rota.core.admission import Admission
-from rota.core.events import Record
+from rota.core.events import INF, Record
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.ports import Cluster
 from rota.core.topology import Topology
@@ -100,22 +100,22 @@ def rehearse_locally(
     workload: Workload, places: Topology, folder: Path, *, limit_gpu_s: float = 2.0
 ) -> Engine:
     """The same with stand-ins as processes; their checkpoints and output are in `folder`."""
-    with LocalCluster(places, stand_ins(workload, folder), log_dir=folder) as cluster:
+    with LocalCluster(places, stand_ins(workload, folder), folder / "agent") as cluster:
         return rehearse(cluster, workload, limit_gpu_s=limit_gpu_s)
 
 
 def decisions(log: Log) -> list[Decision]:
     """Starts, stops, moves and ends in the order of the log.
 
-    Where stopping takes time, a move is followed by the start of its second half: that is no
-    decision of its own.
+    Where stopping takes time, a move is followed by the start of its second half, and a start that
+    has to wait for others to leave by a second row: these are no decisions of their own.
     """
     rows = array("d", log.snapshot()["rows"])
     names = iter(log.names)
     job_names: dict[float, str] = {}
     allocations: dict[float, list[tuple[int, float]]] = {}
     held: dict[float, Slices] = {}
-    moved: set[float] = set()
+    decided: set[float] = set()  # where the next START row says nothing new
     found = []
     for at in range(0, len(rows), WIDTH):
         time_s, event, job, ref, other, value = rows[at : at + WIDTH]
@@ -123,10 +123,11 @@ def decisions(log: Log) -> list[Decision]:
             job_names[job] = next(names)
         elif event == Record.ALLOCATION:
             allocations.setdefault(ref, []).append((int(other), value))
-        elif event in KINDS and not (event == Record.START and job in moved):
+        elif event in KINDS and not (event == Record.START and job in decided):
             if event in (Record.START, Record.MOVE):
                 held[job] = tuple(allocations[ref])
-            (moved.add if event == Record.MOVE else moved.discard)(job)
+            waits = event == Record.MOVE or (event == Record.START and value == INF)
+            (decided.add if waits else decided.discard)(job)
             what = Record(int(event)).name.lower()
             found.append(Decision(time_s, what, job_names[job], held[job]))
     return found

@@ -93,6 +93,7 @@ class LiveCluster:
         self._script: Iterator[Batch] | None = None
         self._coming: Batch | None = None
         self._live = False
+        self.closed = False
         self._why: dict[int, str] = {}
         self._measured: dict[int, Mapping[str, float]] = {}
         self._sequence = 0
@@ -130,6 +131,7 @@ class LiveCluster:
 
     def close(self) -> None:
         """Stop listening; what runs goes on."""
+        self.closed = True
         self.mailbox.close()
         self._settle_answers()
         if self._live:
@@ -208,9 +210,9 @@ class LiveCluster:
             if isinstance(message, NodeStatus):
                 if later or (inputs and not nodes):
                     later.append(message)
-                elif self._node_news(message):
+                elif self._node_news(same := self.machines.recognised(message)):
                     nodes = True
-                    inputs.append(message)
+                    inputs.append(same)
             elif isinstance(message, (RunStatus, Measured)):
                 self._run_news(message, inputs, busy, later, held=nodes)
         if later:
@@ -284,37 +286,37 @@ class LiveCluster:
     # --- events -----------------------------------------------------------------------------------
 
     def _events(self, inputs: Sequence[Input]) -> list[Event]:
-        events: list[Event] = []
+        """In an order that does not depend on who told us first."""
+        found: list[tuple[int, Any]] = []
         for item in inputs:
             if isinstance(item, RunStatus):
-                events += self._run_changed(item)
+                found += self._run_changed(item)
             elif isinstance(item, Measured):
                 job = self.runs.by_id[item.run].job
                 self._measured[job.index] = item.values
-                events.append(self._event(ev.REPORT, job))
+                found.append((ev.REPORT, job))
             elif isinstance(item, JobWish):
-                events.append(self._event(WISHES[item.what], self.jobs[item.job]))
+                found.append((WISHES[item.what], self.jobs[item.job]))
             elif isinstance(item, (NodeStatus, NodeWish)):
                 heard = isinstance(item, NodeStatus)
                 kinds = self.machines.heard(item) if heard else self.machines.wished(item)  # type: ignore[arg-type]
-                vertex = self.machines.vertex(item.node)
-                events += [self._event(kind, vertex) for kind in kinds]
+                found += [(kind, self.machines.vertex(item.node)) for kind in kinds]
             elif isinstance(item, Submitted):
                 self.source.announce(self._journal.submissions(item.first, item.count))
             else:
                 self.change = item
-        events.sort(key=_rank)  # not by when we heard of it: that depends on who told us
+        found.sort(key=_rank)
+        events = []
+        for kind, subject in found:
+            self._sequence += 1
+            events.append((self.now_s, kind, self._sequence, subject, subject.epoch))
         return events
 
-    def _event(self, kind: int, subject: Any) -> Event:
-        self._sequence += 1
-        return (self.now_s, kind, self._sequence, subject, subject.epoch)
-
-    def _run_changed(self, status: RunStatus) -> list[Event]:
+    def _run_changed(self, status: RunStatus) -> list[tuple[int, Job]]:
         run = self.runs.by_id[status.run]
         job = run.job
         if status.state == "running":
-            return [self._event(ev.JOB_RUNNING, job)]
+            return [(ev.JOB_RUNNING, job)]
         self._forget(run)
         if run.over:
             return []
@@ -329,7 +331,7 @@ class LiveCluster:
             kind = ev.JOB_STOPPED if run.halting else ev.JOB_EVICTED
         else:
             kind = ev.JOB_FAILED
-        return [self._event(kind, job)]
+        return [(kind, job)]
 
     def _forget(self, run: Run) -> None:
         following = self.runs.remove(run)
@@ -417,9 +419,9 @@ class LiveCluster:
         self._measured = dict(state["measured"])
 
 
-def _rank(event: Event) -> tuple[int, int]:
-    subject = event[3]
-    return event[1], subject.index if isinstance(subject, Job) else subject.id
+def _rank(found: tuple[int, Any]) -> tuple[int, int]:
+    kind, subject = found
+    return kind, subject.index if isinstance(subject, Job) else subject.id
 
 
 def _root(job: Job) -> int:

@@ -41,6 +41,20 @@ class Machines:
         """Its place in the topology."""
         return self._vertices[name]
 
+    def recognised(self, status: NodeStatus) -> NodeStatus:
+        """A node that comes back with other GPUs is not the one we know: it cannot be used."""
+        if status.spec is None or status.node not in self._vertices:
+            return status
+        vertex = self._vertices[status.node]
+        if (vertex.gpus, vertex.gpu_type) == (status.spec.gpus, status.spec.gpu_type):
+            return status
+        return NodeStatus(
+            status.node,
+            "lost",
+            why=f"had {vertex.gpus} GPUs {vertex.gpu_type}, now has {status.spec.gpus} "
+            f"{status.spec.gpu_type}: give it another name",
+        )
+
     def news(self, status: NodeStatus) -> bool:
         """Does it change anything?"""
         machine = self.by_name[status.node]

@@ -1,0 +1,100 @@
+"""Keeps an agent and its server in contact, over whatever carries the messages."""
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+from rota.backends.local.agent import Agent, boot_time_s
+from rota.backends.local.messages import AgentOrders, AgentReport
+
+log = logging.getLogger("rota.agent")
+
+Transport: TypeAlias = Callable[[AgentReport], AgentOrders]
+"""Carries a report to the server; raises if that fails. Used by two threads at a time."""
+
+WAIT_S = 20.0  # the longest that the server may wait with its answer
+FIRST_S, LONGEST_S = 0.2, 5.0  # between attempts to reach the server
+REFUSED_S = 5.0
+
+
+class Link:
+    """Three threads: one watches the jobs, one listens for orders, one tells news at once."""
+
+    def __init__(self, agent: Agent, transport: Transport) -> None:
+        self.agent = agent
+        self._transport = transport
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=target, args=args, name=f"rota-agent-{name}", daemon=True)
+            for name, target, args in (
+                ("watch", agent.run, (self._stop,)),
+                ("listen", self._listen, ()),
+                ("tell", self._news, ()),
+            )
+        ]
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Let the threads end as soon as they can."""
+        self._stop.set()
+        self.agent.wake()
+        self.agent.news.set()
+
+    def stop(self, timeout_s: float | None = None) -> None:
+        """End contact; what runs goes on. Then nobody but the caller uses the agent."""
+        self.end()
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def leave(self, timeout_s: float) -> bool:
+        """End all jobs, say goodbye and stop; did the server hear it?"""
+        self.agent.leave()
+        waiter = threading.Event()
+        for _ in range(int(timeout_s / FIRST_S)):
+            if self.agent.idle:
+                break
+            waiter.wait(FIRST_S)
+        self._stop.set()
+        try:
+            self._transport(self.agent.report(left=True))
+        except Exception as error:  # noqa: BLE001 - then the server will notice by itself
+            log.warning("server.unreachable", extra={"why": str(error)})
+            return False
+        return True
+
+    def _listen(self) -> None:
+        self._talk(WAIT_S)
+
+    def _news(self) -> None:
+        while not self._stop.is_set():
+            self.agent.news.wait()
+            self._talk(0.0)
+
+    def _talk(self, wait_s: float) -> None:
+        """Report and obey: until stopped, or (without waiting) until it was heard once."""
+        pause_s = FIRST_S
+        while not self._stop.is_set():
+            asked_s = boot_time_s()
+            try:
+                orders = self._transport(self.agent.report(wait_s))
+            except Exception as error:  # noqa: BLE001 - whatever it is, jobs must go on
+                if self._stop.is_set():
+                    return
+                log.warning("server.unreachable", extra={"why": str(error) or repr(error)})
+                self._stop.wait(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - to spread load
+                pause_s = min(2 * pause_s, LONGEST_S)
+                continue
+            pause_s = FIRST_S
+            if orders.error:
+                log.error("server.refuses", extra={"why": orders.error})
+                self._stop.wait(REFUSED_S)
+                continue
+            self.agent.obey(orders, asked_s)
+            if not wait_s:
+                return

@@ -1,0 +1,448 @@
+# ruff: noqa: PTH100,PTH102,PTH104,PTH106,PTH108,PTH110,PTH112,PTH116,PTH120,PTH123,PTH208
+# Why: to import pathlib would take as long as everything else that a shim does to start a job.
+"""The parent of a job on one node: starts it, ends it, and records how it ended.
+
+A script of its own (`python -I -S shim.py FOLDER`), standard library only, so that it starts
+quickly and outlives whoever started it. Everything it needs to know is in its folder:
+
+    order.json     what to run: written before the shim is started
+    lock           held while the shim lives
+    identity.json  boot id, process id and start time of the shim, its cgroup
+    running        there when `setup` is over and every process was started
+    stop           `halt` (SIGTERM, grace, SIGKILL) or `kill`; a second word says on whose account
+    exit.json      how it ended: the last thing that is written
+
+It leaves nobody behind: as the subreaper of its descendants it keeps those that make a session for
+themselves, and it puts all into a cgroup where it may. When the disk is full it waits for space;
+the place for the exit code was reserved before. *Lease*: a file that says until when (seconds since
+boot) the job may run; when it is not renewed, the job is killed. *Output* is appended to the files
+by the job itself. A file that is too long is copied to `<file>.<offset of its first byte in the
+whole stream>` and truncated; the oldest copies go.
+"""
+
+from __future__ import annotations  # nothing is evaluated, so `typing` need not be imported
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+LEFTOVERS_S = 2.0  # for those who outlive the processes that were started
+IDLE_S, WATCH_S, ENDING_S, KILLING_S, RETRY_S = 5.0, 1.0, 0.25, 0.02, 0.5  # between looks
+NOT_STARTED = 127  # the exit code that shells use
+SETUP = -1  # stands for the number of a process
+NEWS, TERMINATED = signal.SIGCONT, signal.SIGTERM  # SIGCONT: harmless to a shim that is not ready
+SIGNALS = {signal.SIGCHLD, NEWS, TERMINATED, signal.SIGINT, signal.SIGHUP}
+RUNNING, ENDING, LAST = range(3)
+FOREVER = float("inf")
+
+
+@contextlib.contextmanager
+def opened(path: str, flags: int) -> Iterator[int]:
+    """Open a file (0600 if it is new) and close it again."""
+    fd = os.open(path, flags, 0o600)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def write_whole(path: str, text: str, *, reserved: str = "") -> None:
+    """Make a file appear as a whole; `reserved`: lasting, and with the space of this file."""
+    part = reserved or path + ".part"
+    with opened(part, os.O_WRONLY | os.O_CREAT) as fd:
+        data = text.encode()
+        os.pwrite(fd, data, 0)
+        os.ftruncate(fd, len(data))
+        if reserved:
+            os.fsync(fd)
+    os.rename(part, path)
+    if reserved:
+        with opened(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY) as fd:
+            os.fsync(fd)
+
+
+def read(path: str) -> str:
+    """Return the text of a file; empty if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def rotated(path: str) -> list[tuple[int, int, str]]:
+    """Return [(offset, size, file)] of the copies of an output file, oldest first."""
+    folder, name = os.path.split(path)
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            head, _, offset = entry.name.rpartition(".")
+            if head == name and offset.isdigit():
+                found.append((int(offset), entry.stat().st_size, entry.path))
+    return sorted(found)
+
+
+def rotate(path: str, keep: int) -> None:
+    """Copy and truncate an output file. What is written in between is lost: microseconds' worth."""
+    copies = rotated(path)
+    base = copies[-1][0] + copies[-1][1] if copies else 0
+    try:
+        with opened(path, os.O_RDWR) as fd:
+            copy(fd, path + ".part")
+            os.rename(path + ".part", f"{path}.{base}")
+            os.ftruncate(fd, 0)
+        surplus = copies[: max(0, len(copies) + 1 - keep)]
+    except OSError:  # no space: make some; the newest copy tells the offset
+        surplus = copies[:-1]
+    for _, _, old in surplus:
+        os.unlink(old)
+
+
+def copy(fd: int, path: str) -> None:
+    """Copy everything that can be read to a new file."""
+    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
+        try:
+            offset = 0
+            while sent := os.sendfile(out, fd, offset, 1 << 24):
+                offset += sent
+        except OSError:
+            os.unlink(path)
+            raise
+
+
+def stat_of(pid: int | str) -> tuple[int, int, int] | None:
+    """Return (parent, group, start time) of a process, None if there is none."""
+    fields = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return (int(fields[1]), int(fields[2]), int(fields[19])) if fields else None
+
+
+def descendants(root: int) -> dict[int, int]:
+    """Return {pid: group} of everybody below a process."""
+    below: dict[int, list[int]] = {}
+    groups = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (stat := stat_of(name)):
+            below.setdefault(stat[0], []).append(int(name))
+            groups[int(name)] = stat[1]
+    found: dict[int, int] = {}
+    todo = [root]
+    while todo:
+        children = below.get(todo.pop(), [])
+        found.update((pid, groups[pid]) for pid in children)
+        todo.extend(children)
+    return found
+
+
+def send(kill: Callable[[int, int], None], target: int, number: int) -> None:
+    """Send a signal to whoever may have gone already."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        kill(target, number)
+
+
+def make_cgroup(key: str) -> str:
+    """Return the folder of a new cgroup beside our own, empty if that is not allowed.
+
+    The unified hierarchy comes first: it can kill a whole group at once.
+    """
+    places: list[str] = []
+    for line in read("/proc/self/cgroup").splitlines():
+        number, kinds, path = line.split(":", 2)
+        if number == "0":
+            mounts = ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")
+            places[:0] = [m + path for m in mounts if os.path.exists(m + "/cgroup.controllers")]
+        elif kinds in ("freezer", "pids"):
+            places.append(f"/sys/fs/cgroup/{kinds}{path}")
+    for place in places:
+        folder = f"{place}/rota-{key}"
+        with contextlib.suppress(OSError):
+            os.mkdir(folder, 0o755)
+            if os.access(f"{folder}/cgroup.procs", os.W_OK):
+                return folder
+            os.rmdir(folder)
+    return ""
+
+
+def kill_cgroup(folder: str) -> None:
+    """Kill everybody in a cgroup; to be repeated until nobody is left."""
+    with contextlib.suppress(OSError), opened(f"{folder}/cgroup.kill", os.O_WRONLY) as fd:
+        os.write(fd, b"1")
+    for pid in read(f"{folder}/cgroup.procs").split():
+        send(os.kill, int(pid), signal.SIGKILL)
+
+
+class Shim:
+    """Carries out the order of one folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.order: dict[str, Any] = json.loads(read(f"{self.folder}/order.json"))
+        self.main: dict[int, int] = {}  # pid -> number of the process (or SETUP)
+        self.groups: set[int] = set()  # every pid that was ever in `main`
+        self.codes: dict[int, int] = {}  # number -> exit code
+        self.phase, self.kill_at, self.lease_s = RUNNING, FOREVER, FOREVER
+        self.asked = False
+        self.outside = ""  # why it ends, if neither the job nor its owner is the reason
+        self.why, self.code = "", 0
+        self.ran = False
+        self.cgroup = ""
+        self.marked = True  # False: it runs, and that is not on disk yet
+        self.sizes: dict[str, int] = {}
+
+    def work(self) -> None:
+        """Run it all; returns when nothing of the job is left and its end is on disk."""
+        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
+        self.cgroup = make_cgroup(self.order["key"])
+        self.insist(self.write_identity)
+        self.tell()
+        self.look()
+        if self.order["setup"] and self.phase == RUNNING:
+            self.start(SETUP, self.order["setup"], {})
+            self.wait()
+        if self.phase == RUNNING and not self.code:
+            for number, env in enumerate(self.order["processes"]):
+                if not self.code:
+                    self.start(number, self.order["run"], env)
+            self.ran = not self.code
+            self.marked = not self.ran
+            self.mark()
+            self.wait()
+        self.insist(self.write_exit)
+        with contextlib.suppress(OSError):
+            os.rmdir(self.cgroup)
+        self.tell()
+
+    def wait(self) -> None:
+        """Until everything that was started is gone, and all that it started."""
+        while True:
+            alive = self.reap()
+            self.look()
+            if not alive:
+                break
+            now = time.monotonic()
+            if not self.main:
+                self.clear()
+            if now >= self.kill_at:
+                self.kill()
+            self.mark()
+            self.sleep(now)
+        if not (self.asked or self.outside):
+            self.phase, self.kill_at = RUNNING, FOREVER  # only leftovers had to be ended
+
+    def reap(self) -> bool:
+        """Take note of those that ended; is anybody left?"""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return bool(self.cgroup and read(f"{self.cgroup}/cgroup.procs").strip())
+            if not pid:
+                return True
+            number = self.main.pop(pid, None)
+            if number is not None:
+                self.ended(number, os.waitstatus_to_exitcode(status))
+
+    def ended(self, number: int, code: int) -> None:
+        """One of the processes ended; if that was a failure the others have to end too."""
+        self.codes[number] = code
+        if not code or self.code:
+            return
+        self.code, self.why = code, f"exit code {code}"
+        if code < 0:
+            self.why = f"killed by signal {-code} ({signal.strsignal(-code)})"
+        if number == SETUP:
+            self.why = f"setup failed: {self.why}"
+        if self.main:
+            self.end(self.order["grace_s"])
+
+    def look(self) -> None:
+        """Does anybody want it to end?"""
+        stop = read(f"{self.folder}/stop").split()
+        if stop:
+            done = len(self.codes.keys() - {SETUP}) == len(self.order["processes"])
+            if len(stop) > 1:
+                self.outside = self.outside or " ".join(stop[1:])
+            elif not (self.code or done):
+                self.asked = True
+            self.end(0.0 if stop[0] == "kill" else self.order["grace_s"])
+        lease = self.order["lease"] and read(self.order["lease"])
+        if lease:
+            self.lease_s = float(lease) - time.clock_gettime(time.CLOCK_BOOTTIME)
+            if self.lease_s <= 0:
+                self.outside = self.outside or "killed: its node was cut off from the server"
+                self.end(0.0)
+
+    def end(self, grace_s: float) -> None:
+        """Ask it to end; those that have not by then are killed."""
+        self.kill_at = min(self.kill_at, time.monotonic() + grace_s)
+        if self.phase == RUNNING:
+            self.phase = ENDING
+            if grace_s:
+                for group in self.groups & set(descendants(os.getpid()).values()):
+                    send(os.killpg, group, signal.SIGTERM)
+                    send(os.killpg, group, signal.SIGCONT)  # one that is suspended cannot react
+
+    def clear(self) -> None:
+        """Nothing that was started is left, but what it started is."""
+        if self.phase == RUNNING:
+            self.end(min(self.order["grace_s"], LEFTOVERS_S))
+        left = descendants(os.getpid())
+        if self.phase == ENDING and not self.groups & set(left.values()):
+            self.phase = LAST  # only those that made sessions of their own
+            for pid in left:
+                send(os.kill, pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End everybody without asking; to be called until nobody is left."""
+        if self.cgroup:
+            kill_cgroup(self.cgroup)
+        for pid in descendants(os.getpid()):
+            send(os.kill, pid, signal.SIGKILL)
+
+    def start(self, number: int, script: str, env: dict[str, str]) -> None:
+        """Start a script; that it cannot be started counts as its failure."""
+        environ = {**os.environ, **self.order["env"], **env}
+        for name in self.order["unset"]:
+            environ.pop(name, None)
+        told, tell = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self.refused(number, str(error))
+            return
+        if not pid:
+            try:
+                self.become(script, environ)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it must not go on
+                os.write(tell, str(error).encode(errors="replace"))
+            finally:
+                os._exit(NOT_STARTED)
+        os.close(tell)
+        self.main[pid] = number
+        self.groups.add(pid)
+        with os.fdopen(told, "rb") as pipe:  # it closes when the script begins
+            problem = pipe.read().decode(errors="replace")
+        if problem:
+            self.refused(number, problem)
+
+    def refused(self, number: int, problem: str) -> None:
+        """Note that a script could not be started; the others have to end too."""
+        self.code = NOT_STARTED
+        self.why = f"{'setup ' if number == SETUP else ''}cannot be started: {problem}"
+        self.end(self.order["grace_s"])
+
+    def become(self, script: str, environ: dict[str, str]) -> None:
+        """In the child: turn into the script."""
+        os.setsid()
+        if self.cgroup:
+            with contextlib.suppress(OSError):
+                os.write(os.open(f"{self.cgroup}/cgroup.procs", os.O_WRONLY), b"0")
+        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for fd, name in ((1, "out"), (2, "err")):
+            os.dup2(self.output(self.order[name]), fd)
+        os.chdir(self.order["workdir"])
+        for shell in ("/bin/bash", "/bin/sh"):
+            if os.access(shell, os.X_OK):
+                os.execve(shell, [shell, f"{self.folder}/{script}"], environ)  # noqa: S606 - its purpose
+        raise FileNotFoundError("there is neither /bin/bash nor /bin/sh")
+
+    def output(self, path: str) -> int:
+        """Open an output file; on a full disk the job runs without."""
+        try:
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            return os.open(os.devnull, os.O_WRONLY)
+
+    def mark(self) -> None:
+        """Say that it runs; tried again when there was no space."""
+        if not self.marked:
+            with contextlib.suppress(OSError):
+                write_whole(f"{self.folder}/running", str(time.time()))
+                self.marked = True
+                self.tell()
+
+    def write_identity(self) -> None:
+        """Say who we are."""
+        boot, stat = read("/proc/sys/kernel/random/boot_id").strip(), stat_of("self")
+        own = {"boot": boot, "pid": os.getpid(), "start": stat and stat[2], "cgroup": self.cgroup}
+        write_whole(f"{self.folder}/identity.json", json.dumps(own))
+
+    def write_exit(self) -> None:
+        """Say how it ended."""
+        codes = [self.codes.get(number) for number in range(len(self.order["processes"]))]
+        end = {"code": self.code, "codes": codes, "asked": self.asked, "why": self.why}
+        end |= {"lost": self.outside, "ran": self.ran, "time": time.time()}
+        write_whole(
+            f"{self.folder}/exit.json", json.dumps(end), reserved=f"{self.folder}/exit.reserved"
+        )
+
+    def insist(self, write: Callable[[], None]) -> None:
+        """Write until it is written, or the folder is gone."""
+        while os.path.isdir(self.folder):
+            try:
+                write()
+            except OSError:
+                time.sleep(RETRY_S)
+            else:
+                return
+
+    def tell(self) -> None:
+        """Wake the agent, if there is one."""
+        flags = os.O_WRONLY | os.O_NONBLOCK
+        with contextlib.suppress(OSError), opened(self.order["wake"], flags) as fd:
+            os.write(fd, b"\n")
+
+    def sleep(self, now: float) -> None:
+        """Until something may have happened."""
+        longest_s = KILLING_S
+        if now < self.kill_at:
+            usual_s = WATCH_S if self.trim() else IDLE_S
+            usual_s = ENDING_S if self.phase != RUNNING or not self.marked else usual_s
+            longest_s = max(0.0, min(usual_s, self.lease_s, self.kill_at - now))
+        got = signal.sigtimedwait(SIGNALS, longest_s)
+        if got is not None and got.si_signo not in (signal.SIGCHLD, NEWS):
+            self.outside = self.outside or f"its shim got signal {got.si_signo} from outside"
+            self.end(self.order["grace_s"])
+
+    def trim(self) -> bool:
+        """Rotate the output where it is too long; did any of it grow?"""
+        grew = False
+        for name in ("out", "err"):
+            path = self.order[name]
+            with contextlib.suppress(OSError):
+                size = os.stat(path).st_size
+                grew |= size != self.sizes.get(name)
+                self.sizes[name] = size
+                if size >= self.order["log_limit"]:
+                    rotate(path, self.order["log_keep"])
+        return grew
+
+
+def main(folder: str) -> None:
+    """Run the order of a folder, once."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    lock = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT, 0o600)
+    with contextlib.suppress(BlockingIOError):  # then somebody else takes care of it
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.exists(f"{folder}/exit.json"):
+            Shim(os.path.abspath(folder)).work()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,68 @@
+"""Carries the messages of an agent over HTTP."""
+
+import os
+from pathlib import Path
+
+import httpx2
+import msgspec
+
+from rota.backends.local.messages import AgentOrders, AgentReport
+from rota.core.errors import ClusterError, InputError
+
+PATH = "/api/v1/agent/sync"
+CONNECT_S, ANSWER_S = 5.0, 10.0
+
+
+class HttpTransport:
+    """Posts reports to a server; the token is read again for each, so it may be replaced."""
+
+    def __init__(self, server: str, token_file: Path) -> None:
+        self._url = server.rstrip("/") + PATH
+        self._token_file = token_file
+        self._token()
+        self._encoder = msgspec.json.Encoder()
+        self._decoder = msgspec.json.Decoder(AgentOrders)
+        try:
+            self._client = httpx2.Client(timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S))
+            self._client.build_request("POST", self._url)
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise InputError(f"--server {server}: {error}") from error
+
+    def __call__(self, report: AgentReport) -> AgentOrders:
+        """Send a report and wait for the orders; ClusterError if that fails."""
+        try:
+            response = self._client.post(
+                self._url,
+                content=self._encoder.encode(report),
+                headers={
+                    "Authorization": f"Bearer {self._token()}",
+                    "Content-Type": "application/json",
+                },
+                timeout=httpx2.Timeout(report.wait_s + ANSWER_S, connect=CONNECT_S),
+            )
+        except httpx2.HTTPError as error:
+            raise ClusterError(f"{type(error).__name__}: {error}", retryable=True) from error
+        if response.status_code != httpx2.codes.OK:
+            raise ClusterError(f"the server says {response.status_code}: {response.text[:200]}")
+        try:
+            return self._decoder.decode(response.content)
+        except msgspec.MsgspecError as error:
+            raise ClusterError(f"the server's answer makes no sense: {error}") from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _token(self) -> str:
+        try:
+            token = self._token_file.read_text().strip()
+            mode = self._token_file.stat().st_mode
+        except OSError as error:
+            raise InputError(f"--token-file {self._token_file}: {error.strerror}") from error
+        if mode & 0o077 and os.geteuid() == self._token_file.stat().st_uid:
+            raise InputError(
+                f"--token-file {self._token_file}: others can read it: chmod 600 {self._token_file}"
+            )
+        if not token.isascii() or not token.isprintable() or not token:
+            raise InputError(f"--token-file {self._token_file}: there is no token in it")
+        return token

@@ -1,0 +1,64 @@
+"""How a run ended: from the records of its nodes, and from what Slurm says."""
+
+import signal
+from collections.abc import Sequence
+
+from rota.backends.live.orders import RunStatus
+from rota.backends.slurm.folders import End
+from rota.backends.slurm.layout import SIGNALLED, SeenJob
+
+NOT_ITS_FAULT = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED")
+BY_SLURM = {
+    "TIMEOUT": "the time limit of its Slurm job is over",
+    "DEADLINE": "the deadline of its Slurm job is over",
+    "OUT_OF_MEMORY": "out of memory (Slurm)",
+    "CANCELLED": "cancelled in Slurm",
+}
+TERMINATED, KILLED = -int(signal.SIGTERM), -int(signal.SIGKILL)
+
+
+def judge(
+    run: str, nodes: int, ends: Sequence[End], job: SeenJob | None, *, ending: bool, signalled: bool
+) -> RunStatus | None:
+    """What to tell of a run that is over.
+
+    Args:
+        run: Its id.
+        nodes: On how many nodes it ran.
+        ends: Records of the nodes, by time.
+        job: The Slurm job; None if Slurm has forgotten it or has put it back into the queue.
+        ending: Somebody wanted it to end.
+        signalled: And a signal for it was sent.
+
+    Returns:
+        None: there is no record although there should be one; perhaps it comes late.
+    """
+    whole = len(ends) == nodes
+    failed = next((end for end in ends if end.code), None)
+    asked = ending and (any(end.asked for end in ends) or (signalled and not whole))
+    if job is not None and job.state in NOT_ITS_FAULT and not whole and not ending:
+        return RunStatus(run, "lost", why=f"{job.state.lower().replace('_', ' ')} (Slurm)")
+    if failed is not None:
+        code = as_signal(failed.code)
+        setup = "setup failed: " if failed.phase == "setup" else ""
+        return RunStatus(run, "ended", code, asked, setup + describe(code))
+    if whole:
+        return RunStatus(run, "ended", 0, asked)
+    if ending:
+        return RunStatus(run, "ended", KILLED, asked=True, why="ended before it could tell how")
+    if job is None or job.state == "COMPLETED":
+        return None
+    code = job.code or TERMINATED
+    return RunStatus(run, "ended", code, why=BY_SLURM.get(job.state, describe(code)))
+
+
+def as_signal(code: int) -> int:
+    """Minus the signal where a shell says 128 + signal."""
+    return SIGNALLED - code if SIGNALLED < code <= SIGNALLED + signal.NSIG else code
+
+
+def describe(code: int) -> str:
+    """For people."""
+    if code >= 0:
+        return f"exit code {code}" if code else ""
+    return f"killed by signal {-code} ({signal.strsignal(-code) or 'unknown'})"

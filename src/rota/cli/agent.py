@@ -1,0 +1,199 @@
+"""`rota agent`: offers this machine to a Rota server."""
+
+import logging
+import signal
+import socket
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rota.cli.options import DEBUG
+from rota.core.errors import OptionError, RotaError
+
+if TYPE_CHECKING:
+    from rota.backends.local.link import Link
+    from rota.backends.local.messages import AgentNode
+
+LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
+
+
+@click.command()
+@click.option(
+    "--server",
+    required=True,
+    metavar="URL",
+    envvar="ROTA_SERVER",
+    help="Where the server is, e.g. http://10.0.0.1:7842.",
+)
+@click.option(
+    "--token-file",
+    required=True,
+    metavar="F",
+    envvar="ROTA_TOKEN_FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file with a token of the role `agent` (read by its owner only).",
+)
+@click.option("--name", metavar="N", help="Of this node; by default the name of this machine.")
+@click.option(
+    "--gpus",
+    metavar="N|auto",
+    default="auto",
+    show_default=True,
+    help="GPUs to offer: a number, or those that nvidia-smi finds.",
+)
+@click.option("--gpu-type", metavar="T", help="Of all GPUs; by default what nvidia-smi says.")
+@click.option(
+    "--cpus", metavar="N", type=click.FloatRange(min=0), help="Processors to offer; by default all."
+)
+@click.option(
+    "--mem",
+    metavar="GIB",
+    type=click.FloatRange(min=0),
+    help="Memory to offer, in GiB; by default all.",
+)
+@click.option(
+    "--address",
+    metavar="A",
+    help="Where the other nodes of a job can reach this one (MASTER_ADDR); by default "
+    "the address from which this machine reaches the server.",
+)
+@click.option(
+    "--root",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder of the agent; by default ~/.local/state/rota-agent.",
+)
+@click.option(
+    "--jobs",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for working folders, checkpoints and output of jobs, by default in the "
+    "agent's folder. On storage that all machines share a job finds its checkpoint "
+    "wherever it runs.",
+)
+@click.option("--label", "labels", metavar="L", multiple=True, help="Of this node; several times.")
+@click.option(
+    "--leave",
+    is_flag=True,
+    help="When stopped: end the jobs here and take the node out of the cluster.",
+)
+@DEBUG
+def agent(**options: Any) -> None:  # fmt: skip
+    """Offer this machine to a Rota server; runs until it is stopped.
+
+    Jobs outlive the agent: SIGTERM or Ctrl-C stops the agent only, and the next one with the same
+    folder takes them over (unless --leave is given). If the server cannot be reached for too long
+    the jobs here are ended, because the server will start them elsewhere. Under systemd use
+    KillMode=process.
+
+    \b
+    Example:
+      rota agent --server http://10.0.0.1:7842 --token-file agent.token --gpus auto
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.backends.local.agent import Agent
+    from rota.backends.local.transport import HttpTransport
+    from rota.backends.local.link import Link
+
+    _log_to_stderr()
+    transport = HttpTransport(options["server"], options["token_file"])
+    root = options["root"] or Path.home() / ".local" / "state" / "rota-agent"
+    node = _node(options)
+    worker = Agent(root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True)
+    link = Link(worker, transport)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    log = logging.getLogger("rota.agent")
+    log.info("agent.started", extra={"node": node.spec.name, "gpus": node.spec.gpus})
+    link.start()
+    while not stopped.wait(3600.0):
+        pass
+    _end(link, leave=options["leave"])
+    transport.close()
+    log.info("agent.stopped", extra={"node": node.spec.name})
+
+
+def _end(link: "Link", *, leave: bool) -> None:
+    """Stop with or without the jobs; a second signal ends the wait at once."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    if leave:
+        link.leave(LEAVE_S)
+    link.stop(timeout_s=1.0)
+
+
+def _node(options: dict[str, Any]) -> "AgentNode":
+    """What this machine offers."""
+    from rota.backends.local import machine
+    from rota.backends.local.messages import AgentNode
+    from rota.core.topology import NodeSpec
+
+    devices, gpu_type = _gpus(options["gpus"])
+    spec = NodeSpec(
+        name=options["name"] or socket.gethostname(),
+        gpus=len(devices),
+        gpu_type=gpu_type if options["gpu_type"] is None else options["gpu_type"],
+        cpus=machine.cpus() if options["cpus"] is None else options["cpus"],
+        mem_gib=machine.mem_gib() if options["mem"] is None else options["mem"],
+        labels=tuple(options["labels"]),
+    )
+    address = options["address"] or _own_address(options["server"])
+    return AgentNode(spec, address, tuple(devices))
+
+
+def _gpus(text: str) -> tuple[list[str], str]:
+    """Names for CUDA_VISIBLE_DEVICES, and the type."""
+    from rota.backends.local import machine
+
+    if text == "auto":
+        found = machine.find_gpus()
+        return [gpu.index for gpu in found], machine.gpu_type(found)
+    if not text.isdecimal():
+        raise OptionError(f"--gpus {text!r}: give a number or auto")
+    return [str(number) for number in range(int(text))], ""
+
+
+def _own_address(server: str) -> str:
+    """The address from which this machine reaches the server; nothing is sent."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(server)
+        host, port = parts.hostname or "", parts.port or 80
+        kind, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"--server {server}: cannot tell how to reach it ({error}): give --address"
+        ) from error
+
+
+def _log_to_stderr() -> None:
+    """One JSON object for each line."""
+    try:
+        import structlog
+    except ImportError as error:
+        raise RotaError("the agent needs more packages: install rota[server]") from error
+
+    formatter = structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.stdlib.ExtraAdder(),
+            structlog.processors.TimeStamper(fmt="iso"),
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logger = logging.getLogger("rota")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.INFO)

@@ -1,0 +1,187 @@
+"""Puts a daemon together: store, backend, engine, API. `rota serve` runs it."""
+
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+
+from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
+from rota.backends.live.orders import Driver
+from rota.backends.local.driver import AgentDriver
+from rota.backends.local.embedded import EmbeddedAgent
+from rota.backends.local.machine import find_gpus, gpu_type
+from rota.backends.local.messages import AgentReport
+from rota.core.events import INF
+from rota.core.topology import NodeSpec, Topology
+from rota.daemon.core import Core
+from rota.daemon.explain import stored_log
+from rota.daemon.folder import StateFolder
+from rota.daemon.info import Actor
+from rota.daemon.service import Daemon
+from rota.daemon.settings import Queue, Scheduling, Settings
+from rota.daemon.store import Store
+from rota.daemon.tokens import ADMIN, AGENT, Tokens
+from rota.engine.invariants import Invariants
+from rota.traces.cluster import parse_cluster
+
+OWNER = "local"
+PIECE = 1 << 20
+log = structlog.get_logger("rota")
+
+
+class Assembly:
+    """Everything that a daemon consists of, in the order in which it has to be closed."""
+
+    def __init__(
+        self,
+        state: Path,
+        settings: Settings,
+        *,
+        config: Path | None = None,
+        said: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.settings = settings
+        with ExitStack() as opened:
+            self.folder = opened.enter_context(StateFolder(state))
+            store = self.store = Store(self.folder.store, durable=settings.durable)
+            opened.callback(store.close)
+            topology, scheduling = self._cluster()
+            self.driver, topology = self._driver(topology)
+            checker = Invariants if settings.check else None
+            self.core = Core(
+                store, self.driver, scheduling, topology, checker=checker,
+                patient=not topology.nodes,
+            )  # fmt: skip
+            tokens = Tokens(store)
+            tokens.local_file(self.folder.token, OWNER, ADMIN)
+            self.daemon = Daemon(self.core, tokens, config=config, said=said)
+            self.embedded = self._embed(topology)
+            opened.callback(self._close_embedded)
+            self.server = self._listen()
+            opened.callback(self.server.stop)
+            self.folder.announce(self.server.url)
+            self._opened = opened.pop_all()
+
+    def _cluster(self) -> tuple[Topology, Scheduling]:
+        """The nodes that are declared, and their queues."""
+        settings = self.settings
+        scheduling = settings.scheduling
+        if not settings.cluster:
+            return Topology((), growing=True), scheduling
+        topology, tenants = parse_cluster(settings.cluster)
+        if not scheduling.queues and len(tenants):
+            queues = tuple(
+                Queue(t.name, t.parent, t.quota, None if t.limit == INF else t.limit, t.weight)
+                for t in tenants
+            )
+            scheduling = msgspec.structs.replace(scheduling, queues=queues)
+        return topology, scheduling
+
+    def _driver(self, topology: Topology) -> tuple[Driver, Topology]:
+        settings = self.settings
+        if settings.backend == "slurm":
+            from rota.backends.slurm.driver import SlurmDriver
+            from rota.backends.slurm.options import SlurmOptions
+
+            options = SlurmOptions(**msgspec.structs.asdict(settings.slurm))
+            slurm = SlurmDriver(self.store.id, self.folder.path / "slurm", options)
+            for note in slurm.preflight():
+                log.warning("slurm", note=note)
+            return slurm, topology if topology.nodes else Topology(slurm.nodes())
+        agents = AgentDriver(silent_s=settings.local.silent_s, lost_s=settings.local.lost_s)
+        if not topology.nodes:
+            gpus = find_gpus()
+            if gpus:
+                spec = NodeSpec(socket.gethostname(), len(gpus), gpu_type(gpus))
+                topology = Topology([spec])
+        return agents, topology
+
+    def _embed(self, topology: Topology) -> EmbeddedAgent | None:
+        if not isinstance(self.driver, AgentDriver):
+            return None
+        self.driver.expect(node.name for node in self.core.cluster.topology.nodes)
+        if not topology.nodes:
+            return None
+        return EmbeddedAgent(self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs)
+
+    def _close_embedded(self) -> None:
+        if self.embedded is not None:
+            self.embedded.close()
+
+    def _listen(self) -> Server:
+        settings = self.settings
+        host, port = settings.address
+        app = create_app(
+            self.daemon,
+            settings=ApiSettings(
+                hosts=allowed_hosts(host),
+                open_metrics=settings.public_metrics,
+                requests_per_s=settings.requests_per_s,
+                burst=max(1, int(2 * settings.requests_per_s)),
+            ),
+            agent_sync=self._sync if isinstance(self.driver, AgentDriver) else None,
+            export_log=self._export,
+        )
+        return serve(app, host, port)
+
+    def _sync(self, body: bytes, actor: Actor) -> bytes:
+        if actor.role not in (AGENT, ADMIN) or not isinstance(self.driver, AgentDriver):
+            return b"{}"
+        report = msgspec.json.decode(body, type=AgentReport)
+        return msgspec.json.encode(self.driver.sync(report, report.wait_s))
+
+    def _export(self, actor: Actor) -> Iterator[bytes]:  # noqa: ARG002 - the API checks the role
+        """The whole event log as Parquet, in pieces."""
+        import io
+
+        buffer = io.BytesIO()
+        stored_log(self.core, self.core.cluster.now_s).write_parquet(buffer, compression="zstd")
+        data = buffer.getvalue()
+        for at in range(0, len(data), PIECE):
+            yield data[at : at + PIECE]
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Work until a signal says stop."""
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+        signal.signal(signal.SIGHUP, self._reload)
+        if self.embedded is not None:
+            self.embedded.start()
+        core = self.core
+        log.info(
+            "ready", url=self.server.url, state=str(self.folder.path), backend=self.driver.name,
+            policy=core.scheduling.policy, nodes=len(core.cluster.topology.nodes),
+            gpus=core.cluster.topology.gpus, jobs=len(core.engine.view.active),
+        )  # fmt: skip
+        try:
+            self.daemon.run()
+        finally:
+            self.close()
+        log.info("stopped", state=str(self.folder.path))
+
+    def close(self) -> None:
+        """Let everything go; jobs run on."""
+        self._opened.close()
+
+    def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002 - the signal's interface
+        log.info("stopping", signal=signal.Signals(number).name)
+        self.daemon.stop()
+
+    def _reload(self, number: int, frame: object) -> None:  # noqa: ARG002 - the signal's interface
+        def reload() -> None:
+            try:
+                changed = self.daemon.reload(Actor(OWNER, ADMIN))
+            except Exception as error:  # noqa: BLE001 - a bad file must not end the daemon
+                log.warning("reload failed", error=str(error))
+            else:
+                log.info("reloaded", changed=changed)
+
+        threading.Thread(target=reload, name="rota-reload", daemon=True).start()

@@ -1,0 +1,113 @@
+"""`rota calibrate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rota.cli.options import DEBUG, FORCE, POLICY_HELP, names_of
+from rota.cli.show import emit, table, warn_about
+from rota.core.errors import OptionError
+from rota.core.registry import POLICIES
+
+if TYPE_CHECKING:
+    from rota.experiments.calibrate import Calibration, Foresight
+
+
+@click.command(
+    epilog="Results: costs.yaml (for --costs), workload.csv (the jobs with their observed "
+    "durations), report.md and calibration.json."
+)
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--run-policy", metavar="P", shell_complete=names_of(POLICIES),
+    help="The policy of RUN, if its manifest does not say.",
+)  # fmt: skip
+@click.option(
+    "--cluster", metavar="SPEC", help="The machines of RUN, if its manifest does not say."
+)
+@click.option(
+    "--workload", metavar="FILE",
+    help="The jobs as they were submitted, with declared durations; RUN/workload.csv by default.",
+)  # fmt: skip
+@click.option("--predict", metavar="TRACE", help="Simulate these jobs with the fitted costs.")
+@click.option(
+    "--policy", metavar="P", shell_complete=names_of(POLICIES),
+    help=f"For --predict; that of RUN by default. {POLICY_HELP}",
+)  # fmt: skip
+@click.option(
+    "--runs", metavar="N", type=click.IntRange(min=1), default=40, show_default=True,
+    help="Simulations for the intervals.",
+)  # fmt: skip
+@click.option(
+    "--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
+    help="Of all resampling.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", metavar="DIR", type=click.Path(path_type=Path),
+    help="Folder for the results; created. Without it nothing is written.",
+)  # fmt: skip
+@FORCE
+@click.option("--json", "as_json", is_flag=True, help="Print the fit and the errors as JSON.")
+@DEBUG
+def calibrate(
+    run: Path, output: Path | None, predict: str | None, policy: str | None, **values: Any
+) -> None:
+    """Fit start, stop and restart costs to the event log in RUN, and check them.
+
+    The same jobs are simulated with the fitted costs under the same policy, and the error of every
+    metric is told. RUN is a folder with an event log: of a daemon, or of `rota simulate`.
+
+    \b
+    Examples:
+      rota calibrate live -o calibrated
+      rota simulate jobs.csv --cluster 4x4 --policy srtf --costs calibrated/costs.yaml -o out
+      rota calibrate live --predict jobs.csv --policy srtf
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.experiments.calibrate import FILES, foresee, write
+    from rota.experiments.calibrate import calibrate as fit
+    from rota.experiments.folder import OutputFolder
+
+    if policy is not None and predict is None:
+        raise OptionError("--policy is for --predict TRACE; that of RUN is --run-policy")
+    wanted = {
+        "policy": values["run_policy"],
+        "cluster": values["cluster"],
+        "trace": values["workload"],
+        "seed": values["seed"],
+        "runs": values["runs"],
+    }
+
+    def work() -> "tuple[Calibration, Foresight | None]":
+        found = fit(run, **wanted)
+        return found, foresee(
+            found, predict, policy=policy, runs=values["runs"]
+        ) if predict else None
+
+    if output is None:
+        found, seen = work()
+    else:
+        with OutputFolder(output, force=values["force"], own=FILES) as folder:
+            found, seen = work()
+            write(found, seen, folder.path)
+    _show(found, seen, as_json=values["as_json"])
+
+
+def _show(found: "Calibration", seen: "Foresight | None", *, as_json: bool) -> None:
+    import msgspec
+
+    from rota.experiments.calibration import pages
+
+    if as_json:
+        fitted = {name: msgspec.to_builtins(e) for name, e in found.fit.named.items()}
+        data = {"fit": fitted, "errors": msgspec.to_builtins(found.errors)}
+        if seen is not None:
+            data["prediction"] = msgspec.to_builtins(seen.metrics)
+        emit(data, "json")
+        return
+    table(pages.FIT_HEADINGS, pages.fit_rows(found.fit), numbers=True)
+    table(pages.ERROR_HEADINGS, pages.error_rows(found.errors), numbers=True)
+    if seen is not None:
+        click.echo(f"{seen.trace} under {seen.policy}:")
+        table(pages.PREDICTION_HEADINGS, pages.prediction_rows(seen.metrics), numbers=True)
+    warn_about([*pages.caveats(found.fit), *found.notes])

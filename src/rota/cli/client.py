@@ -1,0 +1,203 @@
+"""What the commands share that speak to a daemon."""
+
+import functools
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from rota.cli.options import DEBUG
+from rota.core.errors import NotFoundError, RotaError
+
+if TYPE_CHECKING:
+    from rota.sdk import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STATES = (
+    "HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "REJECTED",
+    "CANCELLED",
+)  # fmt: skip
+ENDED = STATES[5:]
+INTERRUPTED = 130
+PATIENCE_S = 1.0  # a person waits; a daemon that is just being restarted is back by then
+LONG_PATIENCE_S = 60.0  # of commands that go on for long
+MOST_COMPLETIONS = 200
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+_SERVER = click.option(
+    "--server", metavar="URL",
+    help="The daemon; else ROTA_SERVER, else the one of this machine.",
+)  # fmt: skip
+_TOKEN_FILE = click.option(
+    "--token-file", metavar="F",
+    help="File with your token; else ROTA_TOKEN, ROTA_TOKEN_FILE, else the local one.",
+)  # fmt: skip
+WATCH = click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+INTERVAL = click.option(
+    "--interval", metavar="S", type=click.FloatRange(min=0.1), default=2.0, show_default=True,
+    help="Seconds between two looks.",
+)  # fmt: skip
+
+
+def server_options(command: F) -> F:
+    """How to find the daemon."""
+    for option in (DEBUG, _TOKEN_FILE, _SERVER):
+        command = option(command)
+    return command
+
+
+def on_daemon(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of the daemon; the command gets a client as its first argument."""
+
+    @functools.wraps(command)
+    def connected(*, server: str | None, token_file: str | None, **values: Any) -> Any:
+        with connect(server, token_file) as rota:
+            return command(rota, **values)
+
+    return server_options(connected)
+
+
+@contextmanager
+def connect(
+    server: str | None = None, token_file: str | None = None, *, patience_s: float = PATIENCE_S
+) -> "Iterator[Client]":
+    """A client for the daemon that the user means."""
+    try:
+        from rota.sdk import Client
+    except ImportError as error:
+        raise RotaError(
+            f"{error.name} is missing: commands that speak to a daemon need "
+            f"`pip install 'rota[server]'`"
+        ) from error
+    with Client(server, token_file=token_file, patience_s=patience_s) as rota:
+        yield rota
+
+
+# --- jobs by name --------------------------------------------------------------------------------
+
+
+def job_id(rota: "Client", text: str) -> str:
+    """The id of a job that was given by id or by name."""
+    if text.isascii() and text.isdecimal():
+        return text
+    named = [job for job in rota.jobs() if job.name == text]
+    found = [job for job in named if job.state not in ENDED] or named[-1:]
+    if len(found) == 1:
+        return found[0].id
+    if not found:
+        raise NotFoundError(f"there is no job {text!r}: see `rota ls --all`")
+    ids = ", ".join(job.id for job in found[:10])
+    raise NotFoundError(f"{len(found)} jobs are called {text!r}: give one of the ids {ids}")
+
+
+def _complete(
+    ctx: click.Context, find: "Callable[[Client], Iterator[CompletionItem]]", incomplete: str
+) -> list[CompletionItem]:
+    """Names that the daemon knows. Nothing at all if it cannot be asked: this is only a help."""
+    with (
+        suppress(Exception),
+        connect(ctx.params.get("server"), ctx.params.get("token_file"), patience_s=0) as rota,
+    ):
+        items = (item for item in find(rota) if str(item.value).startswith(incomplete))
+        return [item for item, _ in zip(items, range(MOST_COMPLETIONS), strict=False)]
+    return []
+
+
+def complete_jobs(
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001 - click's interface
+    incomplete: str,
+) -> list[CompletionItem]:
+    """Ids of jobs that are not over."""
+
+    def find(rota: "Client") -> Iterator[CompletionItem]:
+        for job in rota.jobs(active=True):
+            yield CompletionItem(job.id, help=clean(f"{job.name} {job.state}".strip()))
+
+    return _complete(ctx, find, incomplete)
+
+
+def complete_nodes(
+    ctx: click.Context,
+    param: click.Parameter,  # noqa: ARG001 - click's interface
+    incomplete: str,
+) -> list[CompletionItem]:
+    """Names of nodes."""
+
+    def find(rota: "Client") -> Iterator[CompletionItem]:
+        for node in rota.nodes():
+            yield CompletionItem(node.name, help=node.state)
+
+    return _complete(ctx, find, incomplete)
+
+
+JOB = click.argument("job", metavar="JOB", shell_complete=complete_jobs)
+JOBS = click.argument(
+    "job", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_jobs
+)
+
+
+# --- again and again -----------------------------------------------------------------------------
+
+
+def repeat(show: Callable[[], None], *, watch: bool, interval: float) -> None:
+    """Show once, or until Ctrl-C."""
+    if not watch:
+        show()
+        return
+    with suppress(KeyboardInterrupt):
+        while True:
+            click.clear()  # does nothing unless it is a terminal
+            show()
+            time.sleep(interval)
+
+
+# --- for people ----------------------------------------------------------------------------------
+
+
+def clean(text: str) -> str:
+    """A text of somebody else for a terminal: no control characters."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def amount(value: float | None) -> str:
+    """A number without needless digits."""
+    return "-" if value is None else f"{value:g}"
+
+
+def span(seconds: float | None) -> str:
+    """`45s`, `12m05s`, `3h20m`, `2d04h`."""
+    if seconds is None:
+        return "-"
+    whole = max(0, round(seconds))
+    if whole < 60:  # noqa: PLR2004 - a minute
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:  # noqa: PLR2004 - an hour
+        return f"{minutes}m{rest:02}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:  # noqa: PLR2004 - a day
+        return f"{hours}h{minutes:02}m"
+    days, hours = divmod(hours, 24)
+    return f"{days}d{hours:02}h"
+
+
+def moment(unix_s: float | None) -> str:
+    """A point in time on the clock of this machine."""
+    if unix_s is None:
+        return "-"
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
+    except (OverflowError, ValueError, OSError):
+        return amount(unix_s)
+
+
+def shortened(items: Sequence[str], most: int = 6) -> str:
+    """The first few of a list."""
+    more = f", ... {len(items) - most} more" if len(items) > most else ""
+    return clean(", ".join(items[:most])) + more or "-"

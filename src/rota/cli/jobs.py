@@ -1,0 +1,208 @@
+"""`rota ls|show|cancel|hold|release`."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rota.cli.client import (
+    INTERVAL,
+    JOB,
+    JOBS,
+    STATES,
+    WATCH,
+    amount,
+    clean,
+    job_id,
+    moment,
+    on_daemon,
+    repeat,
+    shortened,
+    span,
+)
+from rota.cli.show import FORMAT, emit, listing
+from rota.core.errors import RotaError
+
+if TYPE_CHECKING:
+    from rota.daemon.info import JobInfo
+    from rota.sdk import Client
+
+
+@click.command()
+@click.option("--all", is_flag=True, help="Also those that are over.")
+@click.option(
+    "--state", metavar="S", multiple=True, type=click.Choice(STATES, case_sensitive=False),
+    help=f"Only in this state; may be repeated: {', '.join(STATES).lower()}.",
+)  # fmt: skip
+@click.option("--queue", metavar="Q", default="", help="Only of this queue.")
+@click.option("--user", metavar="U", default="", help="Only of this user.")
+@WATCH
+@INTERVAL
+@FORMAT
+@on_daemon
+def ls(rota: "Client", *, watch: bool, interval: float, output: str, **values: Any) -> None:
+    """List the jobs that are not over.
+
+    \b
+    Examples:
+      rota ls
+      rota ls --all --user ann
+      rota ls --state running --queue research -o json
+      rota ls --watch
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+
+    def show() -> None:
+        states = values["state"]
+        found = rota.jobs(
+            states=states,
+            queue=values["queue"],
+            user=values["user"],
+            active=not values["all"] and not states,
+        )
+        print_jobs(list(found), output)
+
+    repeat(show, watch=watch, interval=interval)
+
+
+def print_jobs(jobs: "list[JobInfo]", output: str) -> None:
+    """A table for people, everything for programs."""
+    import msgspec
+
+    if output != "table":
+        emit([msgspec.to_builtins(job) for job in jobs], output)
+    elif jobs:
+        now = time.time()
+        listing([row(job, now) for job in jobs], "table")
+    else:
+        click.echo("no jobs", err=True)
+
+
+def row(job: "JobInfo", now: float) -> dict[str, str]:
+    """A job as a line of a table."""
+    return {
+        "job": job.id,
+        "name": clean(job.name) or "-",
+        "user": clean(job.user) or "-",
+        "queue": clean(job.queue) or "-",
+        "state": job.state,
+        "why": clean(job.reason) or "-",
+        "gpus": amount(job.gpus),
+        "nodes": shortened(list(job.nodes), 3),
+        "age": span(now - job.submitted_at),
+        "ran": span(job.run_s) if job.starts else "-",
+        "starts": str(job.starts),
+    }
+
+
+@click.command()
+@JOB
+@FORMAT
+@on_daemon
+def show(rota: "Client", *, job: str, output: str) -> None:
+    """Show everything about a JOB (its id or name).
+
+    \b
+    Examples:
+      rota show 17
+      rota show resnet-50 -o yaml
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    import msgspec
+
+    found = rota.job(job_id(rota, job))
+    if output != "table":
+        emit(msgspec.to_builtins(found), output)
+        return
+    for key, value in facts(found).items():
+        click.echo(f"{key + ':':<13}{value}")
+
+
+def facts(job: "JobInfo") -> dict[str, str]:
+    """A job in words; what is not known is left out."""
+    places = [f"{name} ({amount(gpus)})" for name, gpus in job.nodes.items()]
+    told = {
+        "job": job.id,
+        "name": clean(job.name),
+        "user": clean(job.user),
+        "queue": clean(job.queue),
+        "group": clean(job.group),
+        "state": job.state + (f" ({clean(job.reason)})" if job.reason else ""),
+        "message": clean(job.message),
+        "gpus": amount(job.gpus) + (f" of type {clean(job.gpu_type)}" if job.gpu_type else ""),
+        "nodes": shortened(places, 20) if places else "",
+        "priority": str(job.priority) if job.priority else "",
+        "submitted": moment(job.submitted_at),
+        "started": moment(job.started_at) if job.started_at is not None else "",
+        "ended": moment(job.ended_at) if job.ended_at is not None else "",
+        "deadline": moment(job.deadline_at) if job.deadline_at is not None else "",
+        "estimate": span(job.estimate_s) if job.estimate_s is not None else "",
+        "ran": f"{span(job.run_s)}, {amount(round(job.gpu_s, 1))} GPU-seconds",
+        "starts": f"{job.starts}, {job.preemptions} preemptions",
+        "metrics": shortened([f"{key}={amount(v)}" for key, v in job.metrics.items()], 20)
+        if job.metrics
+        else "",
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+
+def _change(rota: "Client", verb: str, jobs: tuple[str, ...], output: str) -> int:
+    """Each of the jobs, even if one of them is refused; the exit code."""
+    done: list[JobInfo] = []
+    for name in jobs:
+        try:
+            done.append(getattr(rota, verb)(job_id(rota, name)))
+        except RotaError as error:
+            if len(jobs) == 1:
+                raise
+            click.echo(f"error: {error}", err=True)
+    if output == "table":
+        for job in done:
+            click.echo(f"job {job.id}: {job.state.lower()}", err=True)
+    else:
+        print_jobs(done, output)
+    return 0 if len(done) == len(jobs) else 1
+
+
+@click.command()
+@JOBS
+@FORMAT
+@on_daemon
+def cancel(rota: "Client", *, job: tuple[str, ...], output: str) -> int:
+    """End jobs for good. What is over already stays as it is.
+
+    \b
+    Examples:
+      rota cancel 17
+      rota cancel 18 19 resnet-50
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    return _change(rota, "cancel", job, output)
+
+
+@click.command()
+@JOBS
+@FORMAT
+@on_daemon
+def hold(rota: "Client", *, job: tuple[str, ...], output: str) -> int:
+    """Keep jobs out of the queue; what runs is stopped first and can go on later.
+
+    \b
+    Example:
+      rota hold 17
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    return _change(rota, "hold", job, output)
+
+
+@click.command()
+@JOBS
+@FORMAT
+@on_daemon
+def release(rota: "Client", *, job: tuple[str, ...], output: str) -> int:
+    """Let held jobs into the queue.
+
+    \b
+    Example:
+      rota release 17
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    return _change(rota, "release", job, output)

@@ -1,0 +1,164 @@
+"""`rota nodes|drain|undrain`, `rota queues` and `rota reload`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.client import (
+    INTERVAL,
+    WATCH,
+    amount,
+    clean,
+    complete_nodes,
+    on_daemon,
+    repeat,
+    shortened,
+)
+from rota.cli.show import FORMAT, emit, listing
+
+if TYPE_CHECKING:
+    from rota.daemon.info import NodeInfo, QueueInfo
+    from rota.sdk import Client
+
+_NODE = click.argument("node", metavar="NODE", shell_complete=complete_nodes)
+
+
+@click.command()
+@WATCH
+@INTERVAL
+@FORMAT
+@on_daemon
+def nodes(rota: "Client", *, watch: bool, interval: float, output: str) -> None:
+    """List the nodes and what is free on them.
+
+    \b
+    Examples:
+      rota nodes
+      rota nodes --watch
+      rota nodes -o json
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    import msgspec
+
+    def show() -> None:
+        found = rota.nodes()
+        if output != "table":
+            emit([msgspec.to_builtins(node) for node in found], output)
+        elif found:
+            listing([node_row(node) for node in found], "table")
+        else:
+            click.echo("no nodes yet: start an agent with `rota agent`", err=True)
+
+    repeat(show, watch=watch, interval=interval)
+
+
+def node_row(node: "NodeInfo") -> dict[str, str]:
+    """A node as a line of a table."""
+    return {
+        "node": clean(node.name),
+        "state": node.state,
+        "gpus": amount(node.gpus),
+        "free": amount(node.free_gpus),
+        "type": clean(node.gpu_type) or "-",
+        "cpus": amount(node.cpus) if node.cpus else "-",
+        "mem_gib": amount(round(node.mem_gib, 1)) if node.mem_gib else "-",
+        "jobs": shortened(node.jobs),
+        "why": clean(node.why) or "-",
+    }
+
+
+def _told(node: "NodeInfo", output: str) -> None:
+    import msgspec
+
+    if output == "table":
+        click.echo(f"node {clean(node.name)}: {node.state}", err=True)
+    else:
+        emit(msgspec.to_builtins(node), output)
+
+
+@click.command()
+@_NODE
+@click.option("--stop", is_flag=True, help="Preempt what runs there; it goes on elsewhere.")
+@FORMAT
+@on_daemon
+def drain(rota: "Client", *, node: str, stop: bool, output: str) -> None:
+    """Start nothing more on a NODE; what runs there may end.
+
+    \b
+    Examples:
+      rota drain n3
+      rota drain n3 --stop
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    _told(rota.drain(node, stop=stop), output)
+
+
+@click.command()
+@_NODE
+@FORMAT
+@on_daemon
+def undrain(rota: "Client", *, node: str, output: str) -> None:
+    """Use a drained NODE again.
+
+    \b
+    Example:
+      rota undrain n3
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    _told(rota.undrain(node), output)
+
+
+@click.command()
+@WATCH
+@INTERVAL
+@FORMAT
+@on_daemon
+def queues(rota: "Client", *, watch: bool, interval: float, output: str) -> None:
+    """List the queues, what they use and what they ask for.
+
+    \b
+    Examples:
+      rota queues
+      rota queues -o json
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    import msgspec
+
+    def show() -> None:
+        found = rota.queues()
+        if output != "table":
+            emit([msgspec.to_builtins(queue) for queue in found], output)
+        elif found:
+            listing([queue_row(queue) for queue in found], "table")
+        else:
+            click.echo("no queues yet: a queue appears with its first job", err=True)
+
+    repeat(show, watch=watch, interval=interval)
+
+
+def queue_row(queue: "QueueInfo") -> dict[str, str]:
+    """A queue as a line of a table."""
+    return {
+        "queue": clean(queue.name) or "(none)",
+        "parent": clean(queue.parent) or "-",
+        "quota": amount(queue.quota),
+        "limit": amount(queue.limit),
+        "weight": amount(queue.weight),
+        "running": str(queue.running),
+        "pending": str(queue.pending),
+        "held": str(queue.held),
+        "gpus": amount(queue.gpus),
+        "asked": amount(queue.asked_gpus),
+    }
+
+
+@click.command()
+@on_daemon
+def reload(rota: "Client") -> None:
+    """Let the daemon read its configuration file again; prints what changed.
+
+    \b
+    Example:
+      rota reload --server http://127.0.0.1:7842
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    changes = rota.reload()
+    for change in changes:
+        click.echo(clean(change))
+    if not changes:
+        click.echo("nothing changed", err=True)

@@ -1,0 +1,102 @@
+"""`rota serve`: the daemon."""
+
+from pathlib import Path
+
+import click
+
+from rota.cli.options import DEBUG, names_of
+from rota.core import registry
+from rota.core.errors import RotaError
+
+
+@click.command()
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="rota.yaml: every setting below, and more; read again on SIGHUP.",
+)
+@click.option(
+    "--nodes",
+    "cluster",
+    metavar="SPEC",
+    help="Nodes on this machine: 4x4 (nodes x GPUs), 2x8:a100, or a cluster YAML.",
+)
+@click.option(
+    "--gpus",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="One node with so many GPUs: short for --nodes 1xN.",
+)
+@click.option(
+    "--policy",
+    metavar="P",
+    shell_complete=names_of(registry.POLICIES),
+    help="As for `rota simulate`; default fifo-skip.",
+)
+@click.option(
+    "--placement",
+    metavar="PL",
+    shell_complete=names_of(registry.PLACEMENTS),
+    help="As for `rota simulate`; default consolidate.",
+)
+@click.option(
+    "--admission",
+    metavar="A",
+    shell_complete=names_of(registry.ADMISSIONS),
+    help="As for `rota simulate`; default accept-all.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["local", "slurm"]),
+    help="Who runs the jobs; default local (agents).",
+)
+@click.option("--listen", metavar="HOST:PORT", help="Default 127.0.0.1:7842; port 0 is a free one.")
+@click.option(
+    "--state",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    envvar="ROTA_STATE",
+    help="The daemon's memory; default ~/.local/state/rota.",
+)
+@click.option(
+    "--check/--no-check", default=None, help="Verify every invariant at every event (slower)."
+)
+@click.option("--log-json/--no-log-json", default=None, help="Log lines as JSON.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default info."
+)
+@DEBUG
+def serve(config: Path | None, gpus: int | None, state: Path | None, **said: object) -> None:
+    """Run the scheduler on real machines, until SIGTERM.
+
+    Jobs outlive the daemon: stop it, upgrade, start it again; nothing is lost and nothing is
+    started twice. SIGHUP (or `rota reload`) reads the configuration again.
+
+    \b
+    Examples:
+      rota serve --nodes 4x4 --policy tiresias       a cluster on your laptop: 4 nodes, 4 GPUs each
+      rota serve                                     this machine's GPUs, and agents that join
+      rota serve --config rota.yaml --listen 0.0.0.0:7842
+      rota serve --backend slurm --policy srtf       Rota decides, Slurm executes
+    Then, in another terminal:
+      rota submit --gpus 2 -- python train.py
+      rota ls
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    if gpus is not None:
+        if said["cluster"] is not None:
+            raise click.UsageError("--gpus and --nodes say the same: give one of them")
+        said["cluster"] = f"1x{gpus}"
+    try:
+        from rota.api.logs import configure
+        from rota.cli.assembly import Assembly
+    except ImportError as error:
+        raise RotaError(
+            f"{error.name} is missing: the daemon needs `pip install 'rota[server]'`"
+        ) from error
+    from rota.daemon.settings import read_settings
+    from rota.sdk.place import state_folder
+
+    settings = read_settings(config, said)
+    configure(settings.log_level, json=settings.log_json)
+    Assembly(state or state_folder(), settings, config=config, said=said).run()

@@ -1,0 +1,176 @@
+"""`rota submit`."""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rota.cli.client import INTERRUPTED, LONG_PATIENCE_S, connect, server_options
+from rota.cli.jobs import print_jobs
+from rota.cli.show import FORMAT, emit, warn_about
+from rota.core.errors import InputError
+
+if TYPE_CHECKING:
+    from rota.daemon.info import JobInfo
+    from rota.jobfile.model import JobFile
+    from rota.sdk import Client
+
+_COMMAND = "rota.submit.command"
+_RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.)([0-9]+)")
+
+
+class _WithCommand(click.Command):
+    """What follows `--` is a command, not a file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the command aside."""
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[_COMMAND] = args[place + 1 :]
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_WithCommand, options_metavar="[OPTIONS]")
+@click.argument("files", metavar="[FILE...] [-- COMMAND...]", nargs=-1,
+                type=click.Path(path_type=Path, allow_dash=True))  # fmt: skip
+@click.option("--set", "set", metavar="KEY=VALUE", multiple=True,
+              help="Set a key of the job: queue=a, resources.cpus=8, envs.LR=0.1.")  # fmt: skip
+@click.option("--gpus", metavar="N", help="GPUs (per node); 2-8 for an elastic job.")
+@click.option("--queue", metavar="Q", help="Queue, instead of that in the file.")
+@click.option("--name", metavar="NAME", help="Name, instead of that in the file.")
+@click.option("--hold", is_flag=True, help="Do not start it before `rota release`.")
+@click.option("--key", metavar="K", help="The same key again submits nothing new.")
+@click.option("--wait", is_flag=True, help="Wait for the end; exit code 1 unless all succeed.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be submitted.")
+@FORMAT
+@server_options
+def submit(
+    files: tuple[Path, ...],
+    *,
+    server: str | None,
+    token_file: str | None,
+    output: str,
+    **values: Any,
+) -> int:
+    """Submit the jobs of FILEs, or a COMMAND. Prints their ids.
+
+    A file is Rota's own YAML, an #SBATCH script, a job of OpenPAI (version 2) or of Blox; what
+    cannot be honoured is said. The jobs of all files are accepted together or not at all. A COMMAND
+    runs in the present folder.
+
+    \b
+    Examples:
+      rota submit job.yaml
+      rota submit job.yaml --set envs.LR=0.01 --queue research
+      rota submit --gpus 2 -- python train.py --epochs 10
+      rota submit train.sh --wait
+      rota submit job.yaml --dry-run
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    jobs = _changed(_read(files), values)
+    if values["dry_run"]:
+        _show(jobs, output)
+        return 0
+    patience_s = LONG_PATIENCE_S if values["wait"] else 5.0
+    with connect(server, token_file, patience_s=patience_s) as rota:
+        made = rota.submit_many(jobs, key=values["key"])
+        if not values["wait"]:
+            _print(made, output)
+            return 0
+        return _wait(rota, made, output)
+
+
+def _read(files: Sequence[Path]) -> "list[JobFile]":
+    from rota.jobfile.model import JobFile
+    from rota.jobfile.read import read_translated
+
+    command = click.get_current_context().meta.get(_COMMAND)
+    if (command is None) == (not files):
+        raise click.UsageError("Give files, or a command after `--`.")
+    if command is not None:
+        if not command:
+            raise click.UsageError("There is no command after `--`.")
+        return [JobFile(run=shlex.join(command), workdir=str(Path.cwd()))]
+    found = []
+    for path in files:
+        if str(path) == "-":
+            text = sys.stdin.read()
+            found += read_translated(text, folder=Path.cwd())
+        else:
+            found += read_translated(path)
+    warn_about(warning for item in found for warning in item.warnings)
+    return [item.job for item in found]
+
+
+def _changed(jobs: "list[JobFile]", values: dict[str, Any]) -> "list[JobFile]":
+    from rota.jobfile.check import check
+    from rota.jobfile.plain import with_values
+
+    settings = []
+    if values["gpus"] is not None:
+        settings.append(f"resources.gpus={_gpus(values['gpus'])}")
+    settings += [f"{key}={values[key]}" for key in ("queue", "name") if values[key] is not None]
+    if values["hold"]:
+        settings.append("hold=true")
+    settings += values["set"]
+    if not settings:
+        return jobs
+    changed = [with_values(job, settings) for job in jobs]
+    for job in changed:
+        check(job)
+    return changed
+
+
+def _gpus(text: str) -> str:
+    match = _RANGE.fullmatch(text.strip())
+    if match:
+        return f"{{min: {match[1]}, max: {match[2]}}}"
+    if not re.fullmatch(r"[0-9]*\.?[0-9]+", text.strip(), re.ASCII):
+        raise InputError(f"--gpus is {text[:60]!r}: give a number, or 2-8 for an elastic job")
+    return text.strip()
+
+
+def _show(jobs: "list[JobFile]", output: str) -> None:
+    """Jobs as they would be sent; YAML that can be submitted again, unless JSON is wanted."""
+    import msgspec
+
+    plain = [msgspec.to_builtins(job) for job in jobs]
+    if output == "json":
+        emit(plain, "json")
+        return
+    for number, job in enumerate(plain):
+        if number:
+            click.echo("---")
+        emit(job, "yaml")
+
+
+def _print(jobs: "list[JobInfo]", output: str) -> None:
+    if output != "table":
+        print_jobs(jobs, output)
+        return
+    for job in jobs:
+        click.echo(job.id)
+
+
+def _wait(rota: "Client", jobs: "list[JobInfo]", output: str) -> int:
+    if output == "table":
+        _print(jobs, output)
+    ended = []
+    try:
+        for job in jobs:
+            found = rota.wait(job.id)
+            message = f": {found.message}" if found.message else ""
+            click.echo(f"job {found.id}: {found.state.lower()}{message}", err=True)
+            ended.append(found)
+    except KeyboardInterrupt:
+        left = [job.id for job in jobs[len(ended) :]]
+        click.echo(f"{os.linesep}not waiting any more; {len(left)} jobs go on", err=True)
+        return INTERRUPTED
+    if output != "table":
+        print_jobs(ended, output)
+    return 0 if all(job.state == "SUCCEEDED" for job in ended) else 1

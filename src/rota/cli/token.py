@@ -1,0 +1,86 @@
+"""`rota token create|ls|revoke`."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.client import clean, on_daemon
+from rota.cli.show import FORMAT, emit, listing
+from rota.core.errors import OutputError
+
+if TYPE_CHECKING:
+    from rota.sdk import Client
+
+ROLES = ("viewer", "user", "operator", "admin", "agent")
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke the tokens with which others speak to the daemon."""
+
+
+@token.command()
+@click.argument("name")
+@click.option("--role", metavar="R", type=click.Choice(ROLES), default="user", show_default=True,
+              help=f"What it is good for: {', '.join(ROLES)}.")  # fmt: skip
+@click.option("--file", metavar="F", type=click.Path(path_type=Path),
+              help="Write it there, readable by you only, instead of to the screen.")  # fmt: skip
+@on_daemon
+def create(rota: "Client", *, name: str, role: str, file: Path | None) -> None:
+    """Make a token for NAME. It is shown this once; the daemon keeps only its hash.
+
+    \b
+    Examples:
+      rota token create ann
+      rota token create watcher --role viewer
+      rota token create n7 --role agent --file n7.token
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    if file is None:
+        click.echo(rota.create_token(name, role))
+        return
+    try:  # before the token is made, so that none is lost
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise OutputError(
+            f"{file}: cannot be written ({error.strerror}): name a new file"
+        ) from error
+    with os.fdopen(handle, "w") as out:
+        try:
+            out.write(rota.create_token(name, role) + "\n")
+        except BaseException:
+            file.unlink()
+            raise
+    click.echo(f"{file}: a token for {name} with the role {role}", err=True)
+
+
+@token.command()
+@FORMAT
+@on_daemon
+def ls(rota: "Client", *, output: str) -> None:
+    """List whose tokens there are.
+
+    \b
+    Example:
+      rota token ls -o json
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    rows = [{"name": actor.name, "role": actor.role} for actor in rota.tokens()]
+    if output == "table":
+        listing([{key: clean(value) for key, value in row.items()} for row in rows], "table")
+    else:
+        emit(rows, output)
+
+
+@token.command()
+@click.argument("name")
+@on_daemon
+def revoke(rota: "Client", *, name: str) -> None:
+    """Make the token of NAME worthless, from now on.
+
+    \b
+    Example:
+      rota token revoke ann
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    rota.revoke_token(name)
+    click.echo(f"the token of {name} is worth nothing any more", err=True)

@@ -1,0 +1,58 @@
+"""The state folder of a daemon: one daemon at a time, private files."""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from rota.core.errors import ConflictError, InputError
+
+PRIVATE = 0o700
+
+
+class StateFolder:
+    """Made if it is not there; locked while a daemon uses it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        try:
+            self.path.mkdir(PRIVATE, parents=True, exist_ok=True)
+            self.path.chmod(PRIVATE)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise InputError(
+                f"{self.path}: cannot be the state folder: {error.strerror}: choose another with "
+                f"--state"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise ConflictError(
+                f"{self.path}: another daemon uses this state folder: stop it, or choose another "
+                f"with --state"
+            ) from None
+
+    store = property(lambda self: self.path / "rota.db")
+    token = property(lambda self: self.path / "token")
+    agent = property(lambda self: self.path / "agent")
+    jobs = property(lambda self: self.path / "jobs")
+
+    def announce(self, url: str) -> None:
+        """Tell clients on this machine where the daemon is."""
+        part = self.path / "server.json.part"
+        part.write_bytes(msgspec.json.encode({"url": url, "pid": os.getpid()}))
+        part.replace(self.path / "server.json")
+
+    def close(self) -> None:
+        """Let others use it."""
+        (self.path / "server.json").unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,229 @@
+"""Simulator = reality? Fit costs to a live log, simulate the same jobs, and tell the error.
+
+`calibrate` measures the log of a folder (see `calibration.samples`), fits costs with intervals and
+simulates the same jobs under the same policy. `foresee` simulates other jobs with the fitted costs.
+`write` puts everything into a folder; its `costs.yaml` is good for `--costs`.
+"""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from rota.core.errors import InputError
+from rota.core.jobs import Behaviour
+from rota.core.workload import Workload
+from rota.experiments.calibration import pages
+from rota.experiments.calibration.fit import Fit, fit
+from rota.experiments.calibration.replay import (
+    Error,
+    Prediction,
+    columns,
+    compare,
+    find_outages,
+    predict,
+    replay,
+)
+from rota.experiments.calibration.samples import Observed, Timings, observe
+from rota.experiments.calibration.setting import (
+    SHORTEST_S,
+    Jobs,
+    Setting,
+    find_jobs,
+    find_setting,
+    read_log,
+)
+from rota.experiments.output import dump
+from rota.metrics import write_jobs
+from rota.metrics.history import Floats
+from rota.traces.read import read_workload
+from rota.traces.write import write_workload
+
+RUNS = 40
+"""Simulations with costs drawn from what is not known of them."""
+COSTS, WORKLOAD, REPORT, DATA = "costs.yaml", "workload.csv", "report.md", "calibration.json"
+FORESEEN = "predicted-jobs.csv"
+FILES = (COSTS, WORKLOAD, REPORT, DATA, FORESEEN)
+
+
+class Calibration(msgspec.Struct, frozen=True):
+    """What came out. `jobs`: one row per job with its times, live and simulated (on average)."""
+
+    source: str
+    setting: Setting
+    fit: Fit
+    workload: Workload
+    jobs: pl.DataFrame
+    errors: list[Error]
+    notes: list[str]
+    seed: int
+
+
+class Foresight(msgspec.Struct, frozen=True):
+    """Another workload under a policy, as it would be. `jobs`: of the run with fitted means."""
+
+    trace: str
+    policy: str
+    jobs: pl.DataFrame
+    metrics: list[Prediction]
+
+
+def calibrate(
+    folder: Path,
+    *,
+    policy: str | None = None,
+    cluster: str | None = None,
+    trace: str | None = None,
+    seed: int = 0,
+    runs: int = RUNS,
+) -> Calibration:
+    """Fit the costs of a run and simulate it.
+
+    Args:
+        folder: Holds `events.parquet`, and a `manifest.json` or what the next arguments say.
+        policy: The policy of the run.
+        cluster: Its machines.
+        trace: The jobs that were submitted, with the durations that were declared.
+        seed: Of all resampling.
+        runs: Simulations for the intervals.
+
+    Raises:
+        InputError: There is no log, no job that ran, or nobody says under which policy.
+    """
+    log = read_log(folder)
+    setting = find_setting(folder, log, policy=policy, cluster=cluster, trace=trace)
+    observed = observe(log)
+    jobs = find_jobs(setting, observed, log)
+    if not jobs.rows:
+        raise InputError(f"{folder}: no job of the log ever ran: there is nothing to calibrate")
+    fitted = fit(observed, _ratios(jobs, observed), seed)
+    work_s = _work_s(jobs, observed, fitted.params().lost_work_s)
+    workload = jobs.workload(work_s.tolist())
+    live = observed.jobs[jobs.rows]
+    outages = find_outages(log)
+    tables = [
+        columns(
+            replay(
+                setting,
+                workload,
+                fitted.drawn(number, seed),
+                believed_s=jobs.declared_s,
+                outages=outages,
+            )
+        )
+        for number in range(runs)
+    ]
+    real, model = columns(live), np.mean(tables, axis=0)
+    over = ~np.isnan(real[:, 0] + model[:, 0])
+    errors = compare(real[over], [table[over] for table in tables], np.random.default_rng(seed))
+    table = _side_by_side(live, model, work_s, jobs.declared_s)
+    notes = [*setting.notes, *jobs.notes, *observed.notes]
+    if not over.all():
+        notes.append(f"{int((~over).sum())} jobs did not end: they are simulated, not compared")
+    return Calibration(str(folder), setting, fitted, workload, table, errors, notes, seed)
+
+
+def _work_s(jobs: Jobs, observed: Observed, lost_s: float) -> Floats:
+    """What each job has to do if it is never stopped."""
+    work_s: Floats = observed.run_s[jobs.rows] - lost_s * observed.restarts[jobs.rows]
+    return np.maximum(work_s, SHORTEST_S)
+
+
+def _ratios(jobs: Jobs, observed: Observed) -> Timings:
+    """Observed by declared duration of the jobs that are done."""
+    done = (observed.jobs["state"] == "done").to_numpy()[jobs.rows]
+    known = done & (jobs.declared_s > 0)
+    run_s = observed.run_s[jobs.rows]
+    return Timings(run_s[known] / jobs.declared_s[known], np.array(jobs.rows)[known])
+
+
+def _side_by_side(
+    live: pl.DataFrame, simulated: Floats, work_s: Floats, declared_s: Floats
+) -> pl.DataFrame:
+    return live.select(
+        "job_id",
+        "tenant",
+        "gpus",
+        "submit_s",
+        "state",
+        work_s=pl.Series(work_s),
+        declared_s=pl.Series(declared_s, nan_to_null=True),
+        live_jct_s="jct_s",
+        simulated_jct_s=pl.Series(simulated[:, 0], nan_to_null=True),
+        live_wait_s="wait_s",
+        simulated_wait_s=pl.Series(simulated[:, 1], nan_to_null=True),
+    ).with_columns(error_s=pl.col("simulated_jct_s") - pl.col("live_jct_s"))
+
+
+def foresee(
+    calibration: Calibration, trace: str, *, policy: str | None = None, runs: int = RUNS
+) -> Foresight:
+    """Simulate other jobs on the same machines, with costs and durations as they were observed.
+
+    The durations in the trace are what is declared: policies are told them, but jobs take as much
+    longer or shorter as those of the log did, each by a ratio drawn from them.
+    """
+    setting = calibration.setting
+    if policy is not None:
+        setting = msgspec.structs.replace(setting, policy=policy)
+    workload = read_workload(trace)
+    declared_s = np.array([behaviour.work for behaviour in workload.behaviours])
+    rng = np.random.default_rng(calibration.seed)
+    fitted = calibration.fit
+    tables = []
+    for number in range(-1, runs):
+        costs, factors = fitted.costs(), np.full(len(declared_s), fitted.rate.value)
+        if number >= 0:
+            costs = fitted.drawn(number, calibration.seed)
+            factors = rng.choice(fitted.seen["rate"], len(declared_s))
+        behaviours = [Behaviour(max(SHORTEST_S, work)) for work in (declared_s * factors).tolist()]
+        varied = Workload(workload.specs, behaviours, name=workload.name)
+        tables.append(replay(setting, varied, costs, believed_s=declared_s))
+    return Foresight(trace, setting.policy, tables[0], predict([columns(t) for t in tables[1:]]))
+
+
+def write(calibration: Calibration, foresight: Foresight | None, folder: Path) -> None:
+    """Write everything into a folder that exists."""
+    text = pages.costs_yaml(calibration.source, calibration.fit)
+    (folder / COSTS).write_text(text, encoding="utf-8")
+    write_workload(calibration.workload, folder / WORKLOAD, force=True)
+    data = {
+        "source": calibration.source,
+        "setting": msgspec.to_builtins(calibration.setting),
+        "seed": calibration.seed,
+        "fit": {name: msgspec.to_builtins(e) for name, e in calibration.fit.named.items()},
+        "declared_duration_cv": calibration.fit.rate_cv,
+        "errors": msgspec.to_builtins(calibration.errors),
+        "jobs": calibration.jobs.to_dicts(),
+        "notes": calibration.notes,
+        "prediction": None,
+    }
+    if foresight is not None:
+        data["prediction"] = {
+            "trace": foresight.trace,
+            "policy": foresight.policy,
+            "metrics": msgspec.to_builtins(foresight.metrics),
+        }
+        write_jobs(foresight.jobs, folder / FORESEEN)
+    (folder / DATA).write_text(dump(data), encoding="utf-8")
+    (folder / REPORT).write_text(report(calibration, foresight), encoding="utf-8")
+
+
+def report(calibration: Calibration, foresight: Foresight | None = None) -> str:
+    """The report for people, as Markdown."""
+    setting = calibration.setting
+    head = (
+        f"`{calibration.source}`: {calibration.jobs.height} jobs on `{setting.cluster}` under "
+        f"`{setting.policy}`, placement `{setting.placement}`."
+    )
+    parts = [
+        "# Calibration",
+        head,
+        pages.fit_section(calibration.fit),
+        pages.error_section(calibration.errors, calibration.jobs),
+    ]
+    if foresight is not None:
+        parts.append(pages.prediction_section(foresight.trace, foresight.policy, foresight.metrics))
+    parts.append(pages.limits_section(calibration.fit, calibration.notes))
+    return "\n\n".join(parts) + "\n"

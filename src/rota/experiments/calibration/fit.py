@@ -1,0 +1,188 @@
+"""From measured seconds to costs: means, with intervals from resampled jobs.
+
+Times of one job resemble each other, so the bootstrap draws whole jobs, not single times. The mean
+is fitted, not the median: what a cost adds to completion times adds up.
+
+No start is like the other, and a schedule can depend on who was a little faster. So simulations for
+intervals (`Drawn`) take every single cost from those that were measured.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rota.core.jobs import Job
+from rota.core.ports import TransitionCost
+from rota.experiments.calibration.samples import Observed, Timings
+from rota.metrics.history import Floats
+from rota.rates.costs import Custom, FixedParams, starts_first
+
+FEW = 5
+"""With fewer samples a number is not to be trusted."""
+DRAWS = 2_000
+COSTS = ("first", "again", "stop", "lost")
+MISSING = {
+    "first": "no start was seen: taken as free",
+    "again": "no job was started again: taken as the first start",
+    "stop": "no job was stopped: taken as free",
+    "lost": "cannot be seen: no job that was stopped reported its steps",
+    "rate": "no job had a declared duration: taken as declared",
+}
+LEVEL = (2.5, 97.5)
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A fitted number; `low` and `high` are its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+    samples: int
+    jobs: int
+    median: float
+    p95: float
+    note: str = ""
+
+    @property
+    def trusted(self) -> bool:
+        """Enough was seen."""
+        return self.samples >= FEW
+
+
+class Drawn(Custom):
+    """Every start and stop costs what one of those that were seen did."""
+
+    name = "drawn"
+    source = "drawn from a log"
+
+    def __init__(self, seen: Mapping[str, Floats], rng: np.random.Generator) -> None:
+        super().__init__()
+        self._seen = seen
+        self._rng = rng
+        self.free = not any(values.any() for values in seen.values())
+        self.instant_stop = not seen["stop"].any()
+
+    def _one(self, name: str) -> float:
+        return float(self._rng.choice(self._seen[name]))
+
+    def start(self, job: Job) -> TransitionCost:
+        """The first start is drawn from first starts."""
+        return TransitionCost(start_s=self._one("first" if starts_first(job) else "again"))
+
+    def stop(self, job: Job) -> TransitionCost:  # noqa: ARG002 - the same for all
+        """Time and work, each drawn."""
+        return TransitionCost(stop_s=self._one("stop"), lost_work=self._one("lost"))
+
+    def move(self, job: Job) -> TransitionCost:
+        """A stop, and a start that is not the first."""
+        stop = self.stop(job)
+        return TransitionCost(stop.stop_s, self._one("again"), stop.lost_work)
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """Everything that was fitted. `seen` holds the samples, `means` draws of their means."""
+
+    first: Estimate
+    again: Estimate
+    stop: Estimate
+    lost: Estimate
+    rate: Estimate  # observed / declared duration
+    rate_cv: float
+    seen: Mapping[str, Any]
+    means: Mapping[str, Any]
+
+    def params(self) -> FixedParams:
+        """Of the cost model with the fitted means."""
+        return FixedParams(
+            start_s=max(0.0, self.again.value),
+            first_s=max(0.0, self.first.value),
+            stop_s=max(0.0, self.stop.value),
+            lost_work_s=max(0.0, self.lost.value),
+        )
+
+    def costs(self) -> Custom:
+        """The cost model with the fitted means."""
+        return Custom(self.params())
+
+    def drawn(self, number: int, seed: int) -> Drawn:
+        """A cost model as it may really be: other means, and noise around them."""
+        scaled = {}
+        for name in COSTS:
+            values, mean = self.seen[name], self.seen[name].mean()
+            factor = self.means[name][number % DRAWS] / mean if mean else 1.0
+            scaled[name] = np.maximum(values * factor, 0.0)
+        return Drawn(scaled, np.random.default_rng([seed, number]))
+
+    @property
+    def named(self) -> dict[str, Estimate]:
+        """By what they are called in reports."""
+        return {
+            "first start": self.first,
+            "restart": self.again,
+            "stop": self.stop,
+            "lost work per stop": self.lost,
+            "observed / declared duration": self.rate,
+        }
+
+
+def fit(observed: Observed, ratios: Timings, seed: int) -> Fit:
+    """Fit what was observed; `ratios`: observed by declared durations."""
+    rng = np.random.default_rng(seed)
+    samples = {
+        "first": observed.first,
+        "again": observed.again,
+        "stop": observed.stop,
+        "lost": observed.lost,
+        "rate": ratios,
+    }
+    estimates, means, seen = {}, {}, {}
+    for name, timings in samples.items():
+        empty = 1.0 if name == "rate" else 0.0
+        estimates[name], means[name] = _estimate(timings, rng, MISSING[name], empty=empty)
+        seen[name] = timings.seconds if len(timings) else np.array([empty])
+    if not len(observed.again):
+        estimates["again"] = msgspec.structs.replace(
+            estimates["first"], samples=0, jobs=0, note=MISSING["again"]
+        )
+        means["again"], seen["again"] = means["first"], seen["first"]
+    values = ratios.seconds
+    cv = float(values.std(ddof=1) / values.mean()) if len(values) > 1 else 0.0
+    return Fit(**estimates, rate_cv=cv, seen=seen, means=means)
+
+
+def _estimate(
+    timings: Timings, rng: np.random.Generator, missing: str, *, empty: float = 0.0
+) -> tuple[Estimate, Floats]:
+    """The mean with its interval, and its draws."""
+    if not len(timings):
+        nothing = Estimate(empty, empty, empty, 0, 0, empty, empty, missing)
+        return nothing, np.full(DRAWS, empty)
+    values = timings.seconds
+    _, slot = np.unique(timings.job, return_inverse=True)
+    draws = resampled_means(values, slot, rng)
+    low, high = np.percentile(draws, LEVEL)
+    note = "" if len(values) >= FEW else f"only {len(values)} seen: do not rely on it"
+    estimate = Estimate(
+        value=float(values.mean()),
+        low=float(low),
+        high=float(high),
+        samples=len(values),
+        jobs=int(slot.max()) + 1,
+        median=float(np.median(values)),
+        p95=float(np.percentile(values, 95)),
+        note=note,
+    )
+    return estimate, draws
+
+
+def resampled_means(values: Floats, group: Any, rng: np.random.Generator) -> Floats:
+    """Means of the values of groups drawn with replacement."""
+    sums = np.bincount(group, weights=values)
+    counts = np.bincount(group)
+    means = np.empty(DRAWS)
+    for number in range(DRAWS):  # one at a time: a matrix of all would be large
+        drawn = rng.integers(0, len(sums), len(sums))
+        means[number] = sums[drawn].sum() / counts[drawn].sum()
+    return means

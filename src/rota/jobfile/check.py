@@ -1,0 +1,182 @@
+"""What a job may say: limits that keep a hostile or mistaken submission from doing harm."""
+
+import re
+from collections.abc import Mapping
+from math import isfinite
+from pathlib import PurePosixPath
+
+from rota.core.errors import InputError
+from rota.core.launch import PER_GPU, PER_NODE
+from rota.jobfile.model import GpuRange, JobFile, Resources
+from rota.jobfile.quantities import duration_s, memory_gib, shown
+
+LONGEST_NAME = 200
+LONGEST_SCRIPT = 256 << 10
+LONGEST_PATH = 4000
+LONGEST_ENV = 100_000  # the kernel takes 128 KiB for one
+LONGEST_ENVS = 1 << 20
+MOST_ENVS = 1000
+MOST_GPUS = 100_000
+MOST_NODES = 10_000
+MOST_CPUS = 1_000_000
+MOST_MEM_GIB = 10_000_000
+MOST_DEPENDENCIES = 1000
+MOST_RETRIES = 1000
+LONGEST_GRACE_S = 86400
+LARGEST_PRIORITY = 10**9
+DIGITS = 6  # behind the point of a part of a GPU
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def check(job: JobFile, where: str = "job") -> None:
+    """Raise an `InputError` that names the key, the value and the remedy."""
+    if not job.run.strip():
+        raise InputError(f"{where}: run is empty: write what the job executes")
+    for key in ("run", "setup"):
+        _check_text(f"{where}: {key}", getattr(job, key), LONGEST_SCRIPT)
+    for key in ("name", "queue", "group", "model"):
+        check_name(f"{where}: {key}", getattr(job, key))
+    _check_folder(f"{where}: workdir", job.workdir)
+    _check_folder(f"{where}: checkpoint: dir", job.checkpoint.dir)
+    _check_envs(f"{where}: envs", job.envs)
+    _check_resources(f"{where}: resources", job.resources)
+    _check_shape(where, job)
+    _check_limits(where, job)
+
+
+def check_name(where: str, name: str) -> None:
+    """Short, printable, on one line."""
+    _check_unicode(where, name)
+    if len(name) > LONGEST_NAME:
+        raise InputError(
+            f"{where} has {len(name):,} characters: shorten it to {LONGEST_NAME} or fewer"
+        )
+    if _CONTROL.search(name):
+        raise InputError(
+            f"{where} is {shown(name)}: control characters are not allowed: remove them"
+        )
+    if name != name.strip():
+        raise InputError(f"{where} is {shown(name)}: remove the blanks around it")
+
+
+def _check_text(where: str, text: str, longest: int) -> None:
+    size = _check_unicode(where, text)
+    if size > longest:
+        raise InputError(f"{where} has {size:,} bytes: put it into a file of its own and call that")
+    if "\0" in text:
+        raise InputError(f"{where} has a zero character: remove it")
+
+
+def _check_unicode(where: str, text: str) -> int:
+    """The number of bytes."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where} is {shown(text)}: is not Unicode text: correct it") from error
+
+
+def _check_folder(where: str, path: str) -> None:
+    _check_unicode(where, path)
+    if len(path) > LONGEST_PATH or _CONTROL.search(path):
+        raise InputError(f"{where} is {shown(path)}: give a plain path, without control characters")
+    if ".." in PurePosixPath(path).parts:
+        raise InputError(f"{where} is {shown(path)}: write it without '..'")
+
+
+def _check_envs(where: str, envs: Mapping[str, str]) -> None:
+    if len(envs) > MOST_ENVS:
+        raise InputError(f"{where} has {len(envs):,} variables: give {MOST_ENVS} or fewer")
+    total = 0
+    for name, value in envs.items():
+        if not _ENV_NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+            raise InputError(
+                f"{where}: {shown(name)} is not a name: use letters, digits and _, no digit first"
+            )
+        _check_text(f"{where}: {name}", value, LONGEST_ENV)
+        total += len(name) + len(value)
+    if total > LONGEST_ENVS:
+        raise InputError(f"{where} has {total:,} characters in all: put large values into a file")
+
+
+def _check_resources(where: str, asked: Resources) -> None:
+    if isinstance(asked.gpus, GpuRange):
+        if not 1 <= asked.gpus.min <= asked.gpus.max <= MOST_GPUS:
+            raise InputError(
+                f"{where}: gpus is {asked.gpus.min} to {asked.gpus.max}: min must be 1 or more and "
+                f"max not below it, at most {MOST_GPUS:,}"
+            )
+    else:
+        _check_gpus(f"{where}: gpus", asked.gpus)
+    _check_amount(f"{where}: cpus", asked.cpus, MOST_CPUS)
+    _check_amount(f"{where}: mem", memory_gib(asked.mem, f"{where}: mem"), MOST_MEM_GIB)
+    gpu_types(asked.gpu_type, f"{where}: gpu_type")
+
+
+def _check_gpus(where: str, gpus: float) -> None:
+    _check_amount(where, gpus, MOST_GPUS)
+    if gpus > 1 and gpus % 1:
+        raise InputError(f"{where} is {gpus:g}: give a whole number, or less than 1 to share a GPU")
+    if round(gpus, DIGITS) != gpus:
+        raise InputError(f"{where} is {gpus!r}: give at most {DIGITS} digits behind the point")
+
+
+def _check_amount(where: str, value: float, most: float) -> None:
+    if not isfinite(value) or not 0 <= value <= most:
+        raise InputError(f"{where} is {value:g}: give 0 or more, at most {most:,}")
+
+
+def gpu_types(text: str, where: str = "gpu_type") -> tuple[str, ...]:
+    """`a100|h100` as names."""
+    check_name(where, text)
+    names = tuple(dict.fromkeys(part.strip() for part in text.split("|"))) if text else ()
+    if not all(names):
+        raise InputError(f"{where} is {shown(text)}: write names with | between them: a100|h100")
+    return names
+
+
+def _check_shape(where: str, job: JobFile) -> None:
+    if not 1 <= job.nodes <= MOST_NODES:
+        raise InputError(f"{where}: nodes is {job.nodes}: give 1 to {MOST_NODES:,}")
+    if job.per not in (PER_NODE, PER_GPU):
+        raise InputError(f"{where}: per is {shown(job.per)}: give {PER_NODE} or {PER_GPU}")
+    gpus = job.resources.gpus
+    if job.nodes > 1:
+        if isinstance(gpus, GpuRange):
+            raise InputError(
+                f"{where}: nodes is {job.nodes} and gpus a range: leave nodes out, the range "
+                f"is for the whole job"
+            )
+        if gpus < 1:
+            raise InputError(
+                f"{where}: nodes is {job.nodes} and gpus {gpus:g}: several nodes need 1 GPU or "
+                f"more each: raise gpus or leave nodes out"
+            )
+        if gpus * job.nodes > MOST_GPUS:
+            raise InputError(
+                f"{where}: {job.nodes} nodes with {gpus:g} GPUs each: at most {MOST_GPUS:,} in all"
+            )
+    if job.per == PER_GPU and not isinstance(gpus, GpuRange) and not gpus:
+        raise InputError(f"{where}: per is gpu and gpus is 0: ask for GPUs or leave per out")
+
+
+def _check_limits(where: str, job: JobFile) -> None:
+    for key, value, least, most in (
+        ("checkpoint: grace_s", job.checkpoint.grace_s, 0, LONGEST_GRACE_S),
+        ("retries", job.retries, 0, MOST_RETRIES),
+        ("priority", job.priority, -LARGEST_PRIORITY, LARGEST_PRIORITY),
+    ):
+        if not least <= value <= most:
+            raise InputError(f"{where}: {key} is {value:g}: give {least:,} to {most:,}")
+    for key, time in (("deadline", job.deadline), ("estimate", job.estimate)):
+        if time is not None and not duration_s(time, f"{where}: {key}"):
+            raise InputError(f"{where}: {key} is {shown(time)}: give more than 0, or leave it out")
+    if len(job.depends_on) > MOST_DEPENDENCIES:
+        raise InputError(
+            f"{where}: depends_on names {len(job.depends_on):,} jobs: at most {MOST_DEPENDENCIES:,}"
+        )
+    for other in job.depends_on:
+        check_name(f"{where}: depends_on", other)
+        if not other:
+            raise InputError(f"{where}: depends_on has an empty name: give ids or names of jobs")

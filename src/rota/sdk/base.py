@@ -1,0 +1,94 @@
+"""What both clients share: settings, headers, and when a request may be repeated."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from rota.core.errors import RotaError
+from rota.sdk.answers import TRY_AGAIN, decoded, first_kept, refused
+from rota.sdk.calls import Call
+from rota.sdk.patience import Patience, asked_s
+from rota.sdk.place import Place, find_place
+
+STREAM_S = 60.0  # the daemon says that it is there every 15 s
+NOTHING_CHANGED = (429, 503)  # the daemon promises so
+NO_CONTENT = 204
+
+
+class Base:
+    """Where the daemon is and how patient to be.
+
+    Args:
+        server: Its URL; found as `find_place` says if it is not given.
+        token: A token for it.
+        token_file: Or a file that holds one.
+        patience_s: How long to try again while the daemon cannot be reached or is not ready.
+    """
+
+    def __init__(
+        self,
+        server: str | None = None,
+        token: str | None = None,
+        *,
+        token_file: str | Path | None = None,
+        patience_s: float = 10.0,
+    ) -> None:
+        self.place: Place = find_place(server, token, token_file=token_file)
+        self.patience_s = patience_s
+
+    def _settings(self) -> dict[str, Any]:
+        headers = {"Accept": "application/json", "User-Agent": "rota-sdk"}
+        if self.place.token:
+            headers["Authorization"] = f"Bearer {self.place.token}"
+        return {
+            "base_url": self.place.server,
+            "headers": headers,
+            "timeout": 30.0,
+            "trust_env": not self.place.loopback,  # no proxy sees what stays on this machine
+        }
+
+    @staticmethod
+    def _request(call: Call) -> dict[str, Any]:
+        headers = dict(call.headers)
+        if call.body is not None:
+            headers["Content-Type"] = "application/json"
+        return {
+            "method": call.method,
+            "url": call.path,
+            "params": dict(call.query),
+            "content": call.body,
+            "headers": headers,
+            "timeout": call.timeout_s,
+        }
+
+    def _answer(self, call: Call, response: httpx2.Response) -> Any:
+        if response.status_code >= httpx2.codes.BAD_REQUEST or response.is_redirect:
+            raise self._refused(response)
+        if call.kind is bytes:
+            return response.content
+        if call.kind is None or response.status_code == NO_CONTENT:
+            return None
+        return decoded(response.content, call.kind, self.place)
+
+    def _refused(self, response: httpx2.Response) -> RotaError:
+        return refused(response.status_code, response.content, self.place)
+
+
+def wait_after_error(call: Call, error: httpx2.TransportError, patience: Patience) -> float | None:
+    """Seconds until a request that got no answer is sent again; None: it is not."""
+    never_sent = isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout)
+    fixed = isinstance(error, httpx2.UnsupportedProtocol)
+    if fixed or not (call.again or never_sent):
+        return None
+    return patience.wait_s()
+
+
+def wait_after_answer(call: Call, response: httpx2.Response, patience: Patience) -> float | None:
+    """Seconds until a request that was turned away is sent again; None: it is not."""
+    status = response.status_code
+    if status not in TRY_AGAIN or not (call.again or status in NOTHING_CHANGED):
+        return None
+    if response.is_closed and first_kept(response.text) is not None:
+        return None  # it will never come back
+    return patience.wait_s(asked_s(response.headers.get("Retry-After")))

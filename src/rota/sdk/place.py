@@ -1,0 +1,134 @@
+"""Where the daemon is, and with which token to speak to it."""
+
+import ipaddress
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from rota.core.errors import InputError
+
+DEFAULT_SERVER = "http://127.0.0.1:7842"
+MOST_TOKEN_BYTES = 4096
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A daemon and a token for it; `found`: how it was found, for messages."""
+
+    server: str
+    token: str
+    found: str
+
+    @property
+    def loopback(self) -> bool:
+        """It is on this machine."""
+        return is_loopback(self.server)
+
+    def __repr__(self) -> str:  # a token must not end up in a log
+        return f"Place({self.server!r}, found={self.found!r})"
+
+
+class _Running(msgspec.Struct):
+    url: str
+    pid: int = 0
+
+
+def state_folder(env: Mapping[str, str] | None = None) -> Path:
+    """Where a daemon on this machine keeps its files."""
+    env = os.environ if env is None else env
+    if env.get("ROTA_STATE"):
+        return Path(env["ROTA_STATE"]).expanduser()
+    base = env.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "rota"
+
+
+def find_place(
+    server: str | None = None,
+    token: str | None = None,
+    *,
+    token_file: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Place:
+    """The daemon to speak to.
+
+    In this order: what is given, ROTA_SERVER and ROTA_TOKEN or ROTA_TOKEN_FILE, the files
+    `server.json` and `token` of the state folder (ROTA_STATE), the usual address. The token of the
+    state folder is an administrator's: it is only ever sent to this machine.
+    """
+    env = os.environ if env is None else env
+    folder = state_folder(env)
+    server, found = _server(server, env, folder)
+    token = token or _given_token(token_file, env)
+    if not token and is_loopback(server):
+        token = _read_token(folder / "token", required=False)
+    return Place(server, token or "", found)
+
+
+def _server(server: str | None, env: Mapping[str, str], folder: Path) -> tuple[str, str]:
+    if server:
+        return _checked(server, "--server"), "--server"
+    if env.get("ROTA_SERVER"):
+        return _checked(env["ROTA_SERVER"], "ROTA_SERVER"), "ROTA_SERVER"
+    try:
+        running = msgspec.json.decode((folder / "server.json").read_bytes(), type=_Running)
+    except (OSError, msgspec.DecodeError):
+        return DEFAULT_SERVER, "the usual address"
+    return _checked(running.url, str(folder / "server.json")), str(folder / "server.json")
+
+
+def _given_token(token_file: str | Path | None, env: Mapping[str, str]) -> str:
+    if token_file:
+        return _read_token(Path(token_file).expanduser())
+    if env.get("ROTA_TOKEN"):
+        return _clean(env["ROTA_TOKEN"], "ROTA_TOKEN")
+    if env.get("ROTA_TOKEN_FILE"):
+        return _read_token(Path(env["ROTA_TOKEN_FILE"]).expanduser())
+    return ""
+
+
+def _checked(server: str, where: str) -> str:
+    try:
+        parts = urlsplit(server)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InputError(f"{where} is {server[:200]!r}: give a URL such as {DEFAULT_SERVER}")
+    return server.rstrip("/")
+
+
+def _read_token(path: Path, *, required: bool = True) -> str:
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(MOST_TOKEN_BYTES)
+    except OSError as error:
+        if not required:
+            return ""
+        raise InputError(
+            f"{path}: the token cannot be read ({error.strerror}): check the path"
+        ) from error
+    if stat.S_ISREG(mode) and mode & 0o077:
+        raise InputError(f"{path}: others can read this token: run `chmod 600 {path}`")
+    return _clean(data.decode(errors="replace"), str(path))
+
+
+def _clean(token: str, where: str) -> str:
+    token = token.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise InputError(f"{where}: holds no token: put one there, from `rota token create`")
+    return token
+
+
+def is_loopback(server: str) -> bool:
+    """Does this URL lead to the same machine?"""
+    host = urlsplit(server).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

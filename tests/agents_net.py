@@ -1,0 +1,195 @@
+"""Agents for tests: a driver with agents in this process, and what it told."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+from rota.backends.live.orders import NodeStatus, Part, RunOrder, RunStatus
+from rota.backends.local.agent import Agent
+from rota.backends.local.driver import AgentDriver
+from rota.backends.local.embedded import nodes_here
+from rota.backends.local.link import Link
+from rota.core.launch import Launch
+from rota.core.topology import NodeSpec
+
+PATIENCE_S = 20.0
+
+
+def eventually(check, within_s=PATIENCE_S, every_s=0.01):
+    """Return the first true value of `check()`."""
+    end_s = time.monotonic() + within_s
+    while True:
+        value = check()
+        if value:
+            return value
+        assert time.monotonic() < end_s, "it did not happen in time"
+        time.sleep(every_s)
+
+
+def alive(pid):
+    """Is this process there, and more than a zombie?"""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def marked(key):
+    """Return the processes whose environment has this ROTA_RUN_KEY."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                environ = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if f"ROTA_RUN_KEY={key}".encode() in environ.split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+def order(run="1.0", script="true", *, parts=None, gpus=1.0, node="n0", **options):
+    """Return an order for a run; by default on one node."""
+    job = run.rpartition(".")[0]
+    if parts is None:
+        slices = ((-1, float(gpus)),) if gpus else ()
+        parts = (Part(node, slices, 0, 0, options.pop("processes", 1)),)
+    fields = {
+        name: options.pop(name) for name in ("restart", "name", "master_port") if name in options
+    }
+    world = sum(part.processes for part in parts)
+    launch = Launch(run=script, **{"grace_s": 5.0, **options})
+    return RunOrder(
+        run, job, launch, tuple(parts), world, fields.pop("master_port", 29500), **fields
+    )
+
+
+class Told:
+    """What a driver told its listener, in order."""
+
+    def __init__(self):
+        self.messages = []
+        self._news = threading.Condition()
+
+    def __call__(self, message):
+        with self._news:
+            self.messages.append(message)
+            self._news.notify_all()
+
+    def wait(self, check, within_s=PATIENCE_S):
+        """Return the first message that satisfies `check`."""
+
+        def found():
+            return next((m for m in self.messages if check(m)), None)
+
+        with self._news:
+            assert self._news.wait_for(found, within_s), f"not told; only {self.messages}"
+            return found()
+
+    def run(self, run, *states, within_s=PATIENCE_S):
+        """Return the first status of a run with one of these states."""
+        return self.wait(
+            lambda m: isinstance(m, RunStatus) and m.run == run and m.state in states, within_s
+        )
+
+    def end(self, run, within_s=PATIENCE_S):
+        """Return how a run ended."""
+        return self.run(run, "ended", "lost", within_s=within_s)
+
+    def node(self, node, state, within_s=PATIENCE_S):
+        """Return the first status of a node with this state."""
+        return self.wait(
+            lambda m: isinstance(m, NodeStatus) and (m.node, m.state) == (node, state), within_s
+        )
+
+    def runs(self, run):
+        """Return the states that were told of a run."""
+        return [m.state for m in self.messages if isinstance(m, RunStatus) and m.run == run]
+
+
+class Machine:
+    """An agent with its threads, in this process; `crash` forgets it without a word."""
+
+    def __init__(self, driver, root, specs, **options):
+        self.driver = driver
+        self.cut = self.closed = False
+        self.agent = Agent(root, nodes_here(specs), **options)
+        self.link = Link(self.agent, self._carry)
+        self.link.start()
+
+    def _carry(self, report):
+        if self.cut:
+            raise ConnectionError("cut off")
+        return self.driver.sync(report, 1.0)
+
+    def crash(self):
+        """End the agent as if it had been killed; its jobs go on."""
+        self.cut = self.closed = True
+        self.link.stop()
+        self.agent.close()
+
+
+class Bench:
+    """A driver and its agents in this process."""
+
+    def __init__(self, root, **options):
+        self.root = root
+        self.told = Told()
+        self.driver = AgentDriver(**options)
+        self.driver.open(self.told)
+        self.driver.adopt([], frozenset())
+        self.machines = []
+        self._runs = []
+
+    def add(self, name="m0", nodes=("n0",), gpus=2, **options):
+        """Start an agent with these nodes."""
+        specs = [NodeSpec(node, gpus) for node in nodes]
+        machine = Machine(self.driver, self.root / name, specs, name=name, **options)
+        self.machines.append(machine)
+        return machine
+
+    def launch(self, *args, **options):
+        """Launch an order."""
+        made = order(*args, **options)
+        self._runs.append(made)
+        self.driver.launch(made)
+        return made.run
+
+    def folder(self, run, rank=0):
+        """Return the folder of a part."""
+        found = [p for m in self.root.iterdir() for p in (m / "runs").glob(f"{run}-{rank}")]
+        return found[0]
+
+    def key(self, run, rank=0):
+        """Return the mark of a part."""
+        return json.loads((self.folder(run, rank) / "part.json").read_text())["key"]
+
+    def shim(self, run, rank=0):
+        """Return the process id of a shim."""
+        path = self.folder(run, rank) / "identity.json"
+        eventually(path.exists)
+        return json.loads(path.read_text())["pid"]
+
+    def output(self, job, stream="out", rank=0):
+        """Return the whole output of a job."""
+        return self.driver.read_log(job, stream, rank, 0, 1 << 20).decode()
+
+    def close(self):
+        """Kill what runs and stop."""
+        for made in self._runs:
+            self.driver.kill(made.run)
+        for machine in self.machines:
+            if not machine.cut:
+                eventually(lambda machine=machine: machine.agent.idle)
+        for machine in self.machines:
+            machine.link.end()
+        self.driver.close()
+        for machine in self.machines:
+            if not machine.closed:
+                machine.crash()
+        for path in self.root.glob("*/runs/*/part.json"):
+            for pid in marked(json.loads(path.read_text()).get("key", "?")):
+                os.kill(pid, 9)

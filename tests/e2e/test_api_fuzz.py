@@ -1,0 +1,122 @@
+"""The API under generated requests, good and bad: no server error, and every answer as documented.
+
+`fuzzed(service)` makes the app for any daemon, so that a real one can be put under the same test.
+"""
+
+import msgspec
+import pytest
+import schemathesis
+import structlog
+from hypothesis import HealthCheck, settings
+from schemathesis import checks
+
+from fake_service import FakeService
+from rota.api import ApiSettings, create_app
+from rota.daemon.info import Actor
+from rota.jobfile.model import JobFile
+
+ADMIN = {"Authorization": "Bearer admin-token"}
+LIMITS = ApiSettings(
+    hosts=("*",),  # the test client calls it by a name of its own
+    requests_per_s=1e6,
+    burst=1_000_000,
+    strangers_per_s=1e6,
+    strangers_burst=1_000_000,
+    stream_s=0.02,
+    poll_s=0.005,
+)
+KNOWN = ("1", "2", "3", "4")
+# Not `positive_data_acceptance`: a job that asks for a million GPUs fits the schema and is refused.
+CHECKS = [
+    checks.not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+]
+BAD_INPUT = [checks.negative_data_rejection, checks.unsupported_method]
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+LONG = settings(QUICK, max_examples=400)
+
+
+def fuzzed(service):
+    """Return the app of a daemon that has some jobs."""
+    user = Actor("ada", "admin")
+    service.submit([JobFile(run="true")] * len(KNOWN), user)
+    return create_app(service, settings=LIMITS, agent_sync=lambda body, actor: echo(body))
+
+
+def echo(body):
+    return msgspec.json.encode(msgspec.json.decode(body))
+
+
+def eventful():
+    service = FakeService()
+    app = fuzzed(service)
+    service.start("2")
+    service.write("2", b"out \xff")
+    service.start("3")
+    service.finish("3")
+    return app
+
+
+def schema_of(app):
+    """Return the schema without its tokens: every request has one, and other tests are about it."""
+    document = msgspec.json.decode(msgspec.json.encode(app.openapi()))
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation.pop("security", None)
+    made = schemathesis.openapi.from_dict(document)
+    made.app = app
+    return made
+
+
+schema = schema_of(eventful())
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with structlog.testing.capture_logs():
+        yield
+
+
+def check_as_generated(case):
+    case.call_and_validate(headers=ADMIN, checks=CHECKS + BAD_INPUT)
+
+
+def check_on_known_jobs(case):
+    """Random text is hardly ever the id of a job; here it always is."""
+    number = len(repr(case.query)) + len(repr(case.body))
+    for name, known in {"job": KNOWN, "node": ("n1", "n2"), "name": ("vera", "otto")}.items():
+        if name in case.path_parameters:
+            case.path_parameters[name] = known[number % len(known)]
+    response = case.call(headers=ADMIN)
+    case.validate_response(response, checks=CHECKS)
+
+
+@schema.parametrize()
+@QUICK
+def test_no_request_breaks_the_daemon(case):
+    check_as_generated(case)
+
+
+@schema.include(path_regex=r"\{").parametrize()
+@QUICK
+def test_no_request_about_something_that_exists_breaks_the_daemon(case):
+    check_on_known_jobs(case)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_200)
+@schema.parametrize()
+@LONG
+def test_many_requests_do_not_break_the_daemon(case):
+    check_as_generated(case)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1_200)
+@schema.include(path_regex=r"\{").parametrize()
+@LONG
+def test_many_requests_about_something_that_exists_do_not_break_the_daemon(case):
+    check_on_known_jobs(case)

@@ -1,0 +1,348 @@
+"""A daemon in memory: obeys the contract of `rota.daemon.ports.Service`, and runs nothing.
+
+Tests move jobs along by hand (`start`, `finish`, `write`). Tokens are the names of `TOKENS`.
+"""
+
+import hashlib
+import hmac
+import threading
+import time
+
+from rota.core.errors import (
+    ConflictError,
+    ForbiddenError,
+    InputError,
+    NotFoundError,
+    UnavailableError,
+)
+from rota.daemon.info import (
+    Actor,
+    Explanation,
+    Forecast,
+    JobInfo,
+    LogRow,
+    NodeInfo,
+    QueueInfo,
+    WhyPart,
+)
+from rota.jobfile.model import GpuRange
+
+ENDED = {"SUCCEEDED", "FAILED", "REJECTED", "CANCELLED"}
+WAITING = {"HELD", "PENDING"}
+ROLES = ("viewer", "user", "operator", "admin", "agent")
+EPOCH = 1_700_000_000.0
+TOKENS = {
+    "viewer-token": Actor("vera", "viewer"),
+    "user-token": Actor("ursula", "user"),
+    "other-token": Actor("otto", "user"),
+    "operator-token": Actor("olga", "operator"),
+    "admin-token": Actor("ada", "admin"),
+    "agent-token": Actor("n1", "agent"),
+}
+
+
+def _hash(token):
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class FakeService:
+    """The daemon's service; every public call counts in `calls`, those that change in `changes`."""
+
+    def __init__(self, nodes=(("n1", 4.0), ("n2", 4.0))):
+        self._lock = threading.RLock()
+        self._news = threading.Condition(self._lock)
+        self._jobs: dict[str, JobInfo] = {}
+        self._keys: dict[tuple[str, str], list[str]] = {}
+        self._rows: list[LogRow] = []
+        self._logs: dict[tuple[str, str, int], bytes] = {}
+        self._tokens = {_hash(token): actor for token, actor in TOKENS.items()}
+        self._nodes = {
+            name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
+        }
+        self.changes: list[str] = []
+        self.extra_queues: list[QueueInfo] = []
+        self.broken: Exception | None = None  # raised by every call but `authenticate`
+        self.is_ready = (True, "")
+
+    # --- what tests do to it ---------------------------------------------------------------------
+
+    def start(self, job):
+        with self._lock:
+            found = self._jobs[job]
+            found.state, found.started_at, found.starts = "RUNNING", time.time(), found.starts + 1
+            found.nodes = {"n1": found.gpus}
+            self._row("start", job)
+
+    def finish(self, job, state="SUCCEEDED"):
+        with self._lock:
+            self._jobs[job].state, self._jobs[job].ended_at = state, time.time()
+            self._row({"SUCCEEDED": "done", "FAILED": "failed"}[state], job)
+
+    def write(self, job, data, stream="out", node_rank=0):
+        with self._lock:
+            key = (job, stream, node_rank)
+            self._logs[key] = self._logs.get(key, b"") + data
+
+    def row(self, event, text=None):
+        with self._lock:
+            self._row(event, "-1", text)
+
+    # --- jobs ------------------------------------------------------------------------------------
+
+    def submit(self, jobs, actor, *, key=""):
+        with self._change("submit"):
+            if key and (actor.name, key) in self._keys:
+                return [self._jobs[name] for name in self._keys[actor.name, key]]
+            for number, job in enumerate(jobs):
+                self._check(job, number)
+            made = [self._add(job, actor) for job in jobs]
+            if key:
+                self._keys[actor.name, key] = [job.id for job in made]
+            return made
+
+    def _check(self, job, number):
+        gpus = job.resources.gpus
+        most = gpus.max if isinstance(gpus, GpuRange) else gpus
+        if not 0 < most <= 8:
+            raise InputError(f"job {number}: resources.gpus: {most} is not above 0 and at most 8")
+        if not 1 <= job.nodes <= 2:
+            raise InputError(f"job {number}: nodes: {job.nodes} is not 1 or 2")
+        if not job.run.strip():
+            raise InputError(f"job {number}: run: is empty; give a command")
+        if any(ord(letter) < 32 or letter == "/" for letter in job.name + job.queue + job.group):
+            raise InputError(f"job {number}: names must not hold slashes or control characters")
+        for wanted in job.depends_on:
+            if wanted not in self._jobs:
+                raise InputError(f"job {number}: depends_on: there is no job {wanted!r}")
+
+    def _add(self, job, actor):
+        gpus = job.resources.gpus
+        made = JobInfo(
+            id=str(len(self._jobs) + 1),
+            name=job.name,
+            user=actor.name,
+            queue=job.queue or "default",
+            state="HELD" if job.hold else "PENDING",
+            reason="admission" if job.hold else "capacity",
+            gpus=float(gpus.min if isinstance(gpus, GpuRange) else gpus),
+            gpu_type=job.resources.gpu_type,
+            priority=job.priority,
+            group=job.group,
+            submitted_at=time.time(),
+        )
+        self._jobs[made.id] = made
+        self._row("submit", made.id, made.id)
+        return made
+
+    def jobs(
+        self, actor, *, states=(), queue="", user="", after="", limit=1000, active=False
+    ):  # fmt: skip
+        with self._look():
+            found = [
+                job
+                for job in self._jobs.values()
+                if self._sees(actor, job)
+                and (not states or job.state in states)
+                and queue in ("", job.queue)
+                and user in ("", job.user)
+                and int(job.id) > int(after or 0)
+                and not (active and job.state in ENDED)
+            ]
+            return found[:limit]
+
+    def job(self, job, actor):
+        with self._look():
+            return self._mine(job, actor)
+
+    def cancel(self, job, actor):
+        with self._change("cancel"):
+            found = self._mine(job, actor)
+            if found.state not in ENDED:
+                found.state, found.ended_at = "CANCELLED", time.time()
+                self._row("cancelled", job)
+            return found
+
+    def hold(self, job, actor):
+        with self._change("hold"):
+            found = self._mine(job, actor)
+            if found.state in ENDED:
+                raise ConflictError(f"job {job} is over ({found.state})")
+            found.state = "HELD"
+            self._row("held", job)
+            return found
+
+    def release(self, job, actor):
+        with self._change("release"):
+            found = self._mine(job, actor)
+            if found.state != "HELD":
+                raise ConflictError(f"job {job} is not held but {found.state}")
+            found.state = "PENDING"
+            self._row("admitted", job)
+            return found
+
+    def explain(self, job, actor):
+        with self._look():
+            found = self._mine(job, actor)
+            wait_s = (found.started_at or time.time()) - found.submitted_at
+            part = WhyPart(reason="capacity", seconds=wait_s, text="fewer GPUs free than asked")
+            return Explanation(
+                id=job, state=found.state, reason="capacity", text="It waits for GPUs.",
+                wait_s=wait_s, parts=[part],
+            )  # fmt: skip
+
+    def when(self, job, actor, *, runs=20):
+        with self._look():
+            found = self._mine(job, actor)
+            if found.state in ENDED:
+                raise ConflictError(f"job {job} is over ({found.state})")
+            now = time.time()
+            return Forecast(
+                id=job, state=found.state, starts_at=now + 60, earliest_at=now,
+                latest_at=now + 120, runs=runs, never=0, text="In a minute.",
+                assumptions={"arrivals": "none"},
+            )  # fmt: skip
+
+    def logs(self, job, actor, *, stream, node_rank, offset, limit):
+        with self._look():
+            self._mine(job, actor)
+            return self._logs.get((job, stream, node_rank), b"")[offset : offset + limit]
+
+    # --- cluster ---------------------------------------------------------------------------------
+
+    def nodes(self):
+        with self._look():
+            return list(self._nodes.values())
+
+    def drain(self, node, actor, *, stop=False):
+        with self._change("drain"):
+            self._node(node).state = "draining" if not stop else "drained"
+            return self._nodes[node]
+
+    def undrain(self, node, actor):
+        with self._change("undrain"):
+            self._node(node).state = "up"
+            return self._nodes[node]
+
+    def queues(self):
+        with self._look():
+            found = {name: QueueInfo(name=name) for name in {j.queue for j in self._jobs.values()}}
+            for job in self._jobs.values():
+                queue = found[job.queue]
+                queue.pending += job.state == "PENDING"
+                queue.held += job.state == "HELD"
+                queue.running += job.state == "RUNNING"
+                queue.gpus += job.gpus if job.state == "RUNNING" else 0.0
+                queue.asked_gpus += job.gpus if job.state == "PENDING" else 0.0
+            return [*found.values(), *self.extra_queues]
+
+    def status(self):
+        with self._look():
+            states = [job.state for job in self._jobs.values()]
+            seconds = {"count": 3, "sum": 0.12, "buckets": [(0.01, 1), (0.1, 2)]}
+            total = sum(node.gpus for node in self._nodes.values())
+            used = sum(job.gpus for job in self._jobs.values() if job.state == "RUNNING")
+            return {
+                "version": "0",
+                "policy": "fifo",
+                "placement": "consolidate",
+                "backend": "fake",
+                "now": time.time(),
+                "started_at": EPOCH,
+                "epoch_unix": EPOCH,
+                "last_event": len(self._rows),
+                "jobs": {state: states.count(state) for state in set(states)},
+                "gpus": {"total": total, "free": total - used, "used": used, "down": 0.0},
+                "nodes": {"up": len(self._nodes)},
+                "agents": {"up": len(self._nodes)},
+                "submissions": len(self._jobs),
+                "decisions": 3,
+                "preemptions": 0,
+                "restarts": 0,
+                "decision_s": seconds,
+                "start_s": seconds,
+                "commit_s": seconds,
+                "journal_lag_s": 0.0,
+            }
+
+    def ready(self):
+        return self.is_ready
+
+    def reload(self, actor):
+        with self._change("reload"):
+            return ["policy: fifo -> tiresias"]
+
+    # --- log -------------------------------------------------------------------------------------
+
+    def events(self, after, limit=1000):
+        with self._look():
+            return self._rows[after : after + limit]
+
+    def wait_events(self, after, timeout_s):
+        with self._news:
+            return self._news.wait_for(lambda: len(self._rows) > after, timeout_s)
+
+    # --- tokens ----------------------------------------------------------------------------------
+
+    def authenticate(self, token):
+        given = _hash(token)
+        with self._lock:
+            for kept, actor in self._tokens.items():
+                if hmac.compare_digest(kept, given):
+                    return actor
+        return None
+
+    def create_token(self, name, role, actor):
+        with self._change("create_token"):
+            if role not in ROLES:
+                raise InputError(f"unknown role {role!r}; known: {', '.join(ROLES)}")
+            if any(known.name == name for known in self._tokens.values()):
+                raise ConflictError(f"there is a token {name!r} already; revoke it first")
+            token = f"made-for-{name}"
+            self._tokens[_hash(token)] = Actor(name, role)
+            return token
+
+    def tokens(self, actor):
+        with self._look():
+            return list(self._tokens.values())
+
+    def revoke_token(self, name, actor):
+        with self._change("revoke_token"):
+            found = [key for key, known in self._tokens.items() if known.name == name]
+            if not found:
+                raise NotFoundError(f"there is no token {name!r}")
+            for key in found:
+                del self._tokens[key]
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _look(self):
+        if self.broken is not None:
+            raise self.broken
+        return self._lock
+
+    def _change(self, what):
+        if not self.is_ready[0]:
+            raise UnavailableError(self.is_ready[1])
+        self.changes.append(what)
+        return self._look()
+
+    def _sees(self, actor, job):
+        return actor.role != "user" or job.user == actor.name
+
+    def _mine(self, job, actor):
+        found = self._jobs.get(job)
+        if found is None or not self._sees(actor, found):
+            raise NotFoundError(f"there is no job {job!r}")
+        if actor.role == "agent":
+            raise ForbiddenError("agents have no jobs")
+        return found
+
+    def _node(self, name):
+        if name not in self._nodes:
+            raise NotFoundError(f"there is no node {name!r}")
+        return self._nodes[name]
+
+    def _row(self, event, job, text=None):
+        number = len(self._rows) + 1
+        self._rows.append(LogRow(number, float(number), event, int(job), -1, -1, 0.0, text))
+        self._news.notify_all()

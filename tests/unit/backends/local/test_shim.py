@@ -1,0 +1,288 @@
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from agents_net import alive, eventually, marked
+from local_shims import ShimFolder
+from rota.backends.local import shim
+from shared_data import IN_CI
+
+
+def need(condition, reason):
+    if not condition:
+        pytest.fail(reason) if IN_CI else pytest.skip(reason)
+
+
+def test_it_records_the_exit_code(make_shim):
+    folder = make_shim("echo hello; echo oops >&2; exit 3").start()
+    end = folder.end()
+    assert (end["code"], end["codes"], end["asked"], end["lost"]) == (3, [3], False, "")
+    assert end["why"] == "exit code 3"
+    assert end["ran"] is True
+    assert (folder.out(), folder.out("0.err")) == ("hello\n", "oops\n")
+
+
+def test_a_signal_is_a_negative_code(make_shim):
+    end = make_shim("kill -SEGV $$").start().end()
+    assert (end["code"], end["why"]) == (-11, "killed by signal 11 (Segmentation fault)")
+
+
+def test_nothing_of_it_is_left(make_shim):
+    folder = make_shim("sleep 1000 & echo $! > child; exit 0", grace_s=0.1).start()
+    assert folder.end()["code"] == 0
+    assert not alive(folder.pid("child"))
+    assert list(Path("/sys/fs/cgroup").glob(f"*/rota-{folder.key}")) == []
+
+
+def test_setup_comes_once_and_first(make_shim):
+    folder = make_shim("echo run $RANK", setup="echo setup", processes=2).start()
+    assert folder.end()["codes"] == [0, 0]
+    assert sorted(folder.out().splitlines()) == ["run 0", "run 1", "setup"]
+    assert folder.out().startswith("setup\n")
+
+
+def test_a_setup_that_fails_is_the_end(make_shim):
+    folder = make_shim("echo never", setup="exit 4").start()
+    end = folder.end()
+    assert (end["code"], end["why"], end["ran"]) == (4, "setup failed: exit code 4", False)
+    assert not (folder.path / "running").exists()
+    assert folder.out() == ""
+
+
+def test_one_process_that_fails_ends_the_others(make_shim):
+    script = "if [ $RANK = 1 ]; then sleep 0.2; exit 7; fi; echo $$ > pid$RANK; exec sleep 1000"
+    folder = make_shim(script, processes=3).start()
+    end = folder.end()
+    assert (end["code"], end["why"]) == (7, "exit code 7")
+    assert end["codes"] == [-15, 7, -15]
+    assert not end["asked"]
+    assert not alive(folder.pid("pid0"))
+
+
+def test_a_workdir_that_does_not_exist(make_shim):
+    end = make_shim("true", workdir="/does/not/exist").start().end()
+    assert end["code"] == shim.NOT_STARTED
+    assert end["why"].startswith("cannot be started: ")
+    assert "/does/not/exist" in end["why"]
+    assert end["ran"] is False
+
+
+def test_halt_lets_it_save_its_work(make_shim):
+    script = """trap 'sleep 0.3; echo saved > state; exit 0' TERM
+touch ready
+while :; do sleep 0.02; done"""
+    folder = make_shim(script).start()
+    eventually((folder.path / "ready").exists)
+    folder.ask()
+    end = folder.end()
+    assert (end["asked"], end["code"], end["lost"]) == (True, 0, "")
+    assert (folder.path / "state").read_text() == "saved\n"
+
+
+def test_a_child_of_the_shell_gets_its_grace_too(make_shim):
+    # the shell dies at once, its child needs longer than leftovers of a job that ended may have
+    assert shim.LEFTOVERS_S < 2.5
+    program = "import signal, sys, time, pathlib\n"
+    program += "def save(*_):\n time.sleep(2.5)\n pathlib.Path('state').touch()\n sys.exit(0)\n"
+    program += "signal.signal(signal.SIGTERM, save)\npathlib.Path('ready').touch()\n"
+    program += "while True: time.sleep(1)\n"
+    folder = make_shim("python3 -S program.py\necho not reached")
+    (folder.path / "program.py").write_text(program)
+    folder.start()
+    eventually((folder.path / "ready").exists)
+    folder.ask()
+    assert folder.end()["asked"]
+    assert (folder.path / "state").exists()
+
+
+def test_one_that_ignores_it_is_killed_after_its_grace(make_shim):
+    script = "trap '' TERM; echo $$ > pid; while :; do sleep 0.05; done"
+    folder = make_shim(script, grace_s=0.4).start()
+    pid = folder.pid("pid")
+    asked_s = time.monotonic()
+    folder.ask()
+    end = folder.end()
+    assert time.monotonic() - asked_s >= 0.4
+    assert (end["asked"], end["code"]) == (True, -9)
+    assert not alive(pid)
+
+
+def test_kill_does_not_wait(make_shim):
+    folder = make_shim("trap '' TERM; echo $$ > pid; exec sleep 1000", grace_s=1000.0).start()
+    pid = folder.pid("pid")
+    folder.ask("halt")
+    folder.ask("kill")
+    assert folder.end()["code"] == -9
+    assert not alive(pid)
+
+
+@pytest.mark.parametrize("how", ["halt", "kill", ""])
+def test_a_session_of_its_own_is_no_escape(make_shim, how):
+    script = "setsid bash -c 'trap \"\" TERM; echo $$ > escaped; exec sleep 1000' &\n"
+    script += "while [ ! -s escaped ]; do sleep 0.01; done\n" + ("sleep 1000" if how else "exit 0")
+    folder = make_shim(script, grace_s=0.2).start()
+    pid = folder.pid("escaped")
+    if how:
+        folder.ask(how)
+    folder.end()
+    assert not alive(pid)
+    assert marked(folder.key) == []
+
+
+def test_a_stop_that_came_before_the_shim(make_shim):
+    folder = make_shim("echo never")
+    (folder.path / "stop").write_text("halt")
+    end = folder.start().end()
+    assert (end["asked"], end["ran"], end["code"]) == (True, False, 0)
+
+
+def test_a_stop_during_setup(make_shim):
+    folder = make_shim("echo never", setup="touch ready; sleep 1000").start()
+    eventually((folder.path / "ready").exists)
+    folder.ask()
+    end = folder.end()
+    assert (end["asked"], end["ran"]) == (True, False)
+    assert folder.out() == ""
+
+
+def test_who_failed_before_was_not_asked(make_shim):
+    script = "if [ $RANK = 0 ]; then exit 5; fi; trap '' TERM; echo $$ > pid; sleep 1000"
+    folder = make_shim(script, processes=2, grace_s=1.0).start()
+    folder.pid("pid")
+    folder.ask("kill")
+    assert not folder.end()["asked"]
+
+
+def test_a_signal_to_the_shim_is_nobodys_wish(make_shim):
+    folder = make_shim("echo $$ > pid; exec sleep 1000").start()
+    pid = folder.pid("pid")
+    os.kill(folder.process.pid, signal.SIGTERM)
+    end = folder.end()
+    assert end["lost"] == "its shim got signal 15 from outside"
+    assert not end["asked"]
+    assert not alive(pid)
+
+
+def test_without_a_lease_nothing_runs_on(make_shim, tmp_path):
+    lease = tmp_path / "lease"
+    lease.write_text(f"{time.clock_gettime(time.CLOCK_BOOTTIME) + 0.7:.3f}   ")
+    folder = make_shim("trap '' TERM; echo $$ > pid; exec sleep 1000", lease=str(lease)).start()
+    pid = folder.pid("pid")
+    end = folder.end()
+    assert end["lost"] == "killed: its node was cut off from the server"
+    assert not alive(pid)
+
+
+def test_only_one_shim_takes_a_folder(make_shim):
+    folder = make_shim("echo once; sleep 0.5").start().running()
+    first = folder.process
+    assert folder.start().process.wait(10) == 0
+    folder.process = first
+    folder.end()
+    assert folder.start().process.wait(10) == 0  # it ended before: never again
+    assert folder.out() == "once\n"
+
+
+def test_its_identity_is_of_this_boot(make_shim):
+    folder = make_shim("sleep 0.2").start()
+    path = folder.path / "identity.json"
+    eventually(path.exists)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert boot in path.read_text()
+    assert f'"pid": {folder.process.pid}' in path.read_text()
+    folder.end()
+
+
+def test_inherited_variables_stay_and_python_adds_none(make_shim, monkeypatch):
+    monkeypatch.setenv("INHERITED", "yes")
+    monkeypatch.delenv("LC_CTYPE", raising=False)
+    folder = make_shim('echo "$INHERITED ${LC_CTYPE-unset} $EXTRA"', unset=["LC_CTYPE"],
+                       env={"EXTRA": "a b; $(c) 'd'"}).start()  # fmt: skip
+    folder.end()
+    assert folder.out() == "yes unset a b; $(c) 'd'\n"
+
+
+def test_long_output_is_rotated_and_nothing_is_lost(make_shim):
+    lines = 400
+    script = f"for i in $(seq {lines}); do printf '%099d\\n' $i; sleep 0.005; done; sleep 1.5"
+    folder = make_shim(script, log_limit=10_000, log_keep=100).start()
+    folder.end()
+    path = str(folder.path / "0.out")
+    copies = shim.rotated(path)
+    assert copies
+    expected = 0
+    text = b""
+    for offset, size, name in copies:
+        assert offset == expected
+        expected += size
+        text += Path(name).read_bytes()
+    text += Path(path).read_bytes()
+    assert [int(line) for line in text.split()] == list(range(1, lines + 1))
+
+
+def test_old_output_goes(tmp_path):
+    path = str(tmp_path / "0.out")
+    for number in range(5):
+        Path(path).write_text(str(number) * 10)
+        shim.rotate(path, keep=2)
+    assert [(offset, size) for offset, size, _ in shim.rotated(path)] == [(30, 10), (40, 10)]
+    assert Path(path).read_bytes() == b""
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    need(os.geteuid() == 0, "needs root, to mount a small disk")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    need(subprocess.run(command, check=False).returncode == 0, "needs the right to mount a tmpfs")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk):
+    size = 1 << 16
+    with (disk / "filler").open("wb", buffering=0) as file:
+        while size:
+            try:
+                file.write(b"x" * size)
+            except OSError:
+                size //= 2
+
+
+def test_a_full_disk_costs_no_exit_code(make_shim, small_disk, tmp_path):
+    go = tmp_path / "go"
+    script = f"while [ ! -e {go} ]; do sleep 0.02; done; echo lost; exit 6"
+    folder = ShimFolder(small_disk / "run", script).start().running()
+    fill(small_disk)
+    go.touch()
+    end = folder.end()
+    assert (end["code"], end["codes"]) == (6, [6])
+    folder.close()
+
+
+def test_a_full_disk_is_waited_for(make_shim, small_disk):
+    folder = ShimFolder(small_disk / "run", "exit 6")
+    (folder.path / "exit.reserved").unlink()
+    fill(small_disk)
+    folder.start()
+    time.sleep(0.7)
+    assert folder.process.poll() is None
+    assert not (folder.path / "exit.json").exists()
+    (small_disk / "filler").unlink()
+    assert folder.end()["code"] == 6
+    folder.close()
+
+
+def test_it_starts_quickly(make_shim):
+    took_s = []
+    for _ in range(5):
+        folder = make_shim("date +%s.%N")
+        before_s = time.time()
+        folder.start().end()
+        took_s.append(float(folder.out()) - before_s)
+    assert min(took_s) < 0.5, "seconds until the job's first command"

@@ -1,0 +1,459 @@
+"""Commands that speak to a daemon, against the real API with a daemon in memory."""
+
+import io
+import json
+import os
+import stat
+import threading
+import time
+
+import msgspec
+import pytest
+import yaml
+from structlog.testing import capture_logs
+
+from fake_service import FakeService
+from rota.api.app import create_app
+from rota.api.serving import serve
+from rota.cli import client as shared
+from rota.cli import top
+from rota.cli.app import rota as root
+from rota.cli.logs import last_lines
+from rota.daemon.info import Explanation, WhyPart
+from rota.jobfile.read import read_jobs
+
+CLIENT = {
+    "submit": "submit:submit", "ls": "jobs:ls", "show": "jobs:show", "logs": "logs:logs",
+    "cancel": "jobs:cancel", "hold": "jobs:hold", "release": "jobs:release",
+    "nodes": "nodes:nodes", "drain": "nodes:drain", "undrain": "nodes:undrain",
+    "queues": "nodes:queues", "explain": "explain:explain", "when": "explain:when",
+    "top": "top:top", "token": "token:token", "reload": "nodes:reload",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def commands(monkeypatch):
+    for name, place in CLIENT.items():
+        monkeypatch.setitem(root._lazy, name, (f"rota.cli.{place}", ""))
+
+
+@pytest.fixture
+def service():
+    return FakeService()
+
+
+@pytest.fixture
+def daemon(service, here, monkeypatch):
+    """Return its URL; the commands find it through the state folder."""
+    state = here / "state"
+    state.mkdir(mode=0o700)
+    monkeypatch.setenv("ROTA_STATE", str(state))
+    for name in ("ROTA_SERVER", "ROTA_TOKEN", "ROTA_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    with capture_logs():
+        server = serve(create_app(service), port=0)
+        (state / "server.json").write_text(json.dumps({"pid": os.getpid(), "url": server.url}))
+        token = state / "token"
+        token.touch(mode=0o600)
+        token.write_text("admin-token\n")
+        yield server.url
+        server.stop()
+
+
+@pytest.fixture
+def job(rota, daemon):
+    """Return the id of a submitted job, called first."""
+    return rota("submit", "--gpus", 2, "--name", "first", "--", "python", "train.py")[1].strip()
+
+
+@pytest.fixture
+def job_file(here):
+    path = here / "job.yaml"
+    path.write_text("name: a\nrun: echo a\nqueue: q\n---\nname: b\nrun: echo b\n")
+    return path
+
+
+# --- submit --------------------------------------------------------------------------------------
+
+
+def test_files_are_submitted(rota, daemon, job_file, service):
+    assert rota("submit", job_file) == (0, "1\n2\n", "")
+    assert service.changes == ["submit"]
+    code, out, _ = rota("submit", job_file, "--queue", "z", "--hold", "-o", "json")
+    rows = json.loads(out)
+    assert code == 0
+    assert [(row["id"], row["queue"], row["state"]) for row in rows] == [
+        ("3", "z", "HELD"),
+        ("4", "z", "HELD"),
+    ]
+
+
+def test_the_same_key_submits_nothing_new(rota, daemon, job_file):
+    assert rota("submit", job_file, "--key", "k")[1] == "1\n2\n"
+    assert rota("submit", job_file, "--key", "k")[1] == "1\n2\n"
+
+
+def test_a_command_is_quoted(rota, here):
+    words = ["python", "a b.py", "--x=$HOME", "; rm -rf /", "--", "it's"]
+    code, out, err = rota("submit", "--gpus", "2-8", "--dry-run", "--", *words)
+
+    assert (code, err) == (0, "")
+    content = yaml.safe_load(out)
+    assert content["run"] == "python 'a b.py' '--x=$HOME' '; rm -rf /' -- 'it'\"'\"'s'"
+    assert content["resources"] == {"gpus": {"min": 2, "max": 8}}
+    assert content["workdir"] == str(here)
+
+
+def test_what_a_dry_run_shows_can_be_submitted(rota, daemon, job_file, here, service):
+    _, out, _ = rota("submit", job_file, "--dry-run", "--set", "envs.LR=0.1", "--set", "nodes=2")
+    (here / "again.yaml").write_text(out)
+
+    jobs = read_jobs(here / "again.yaml")
+    assert [(job.name, job.envs, job.nodes) for job in jobs] == [
+        ("a", {"LR": "0.1"}, 2),
+        ("b", {"LR": "0.1"}, 2),
+    ]
+    _, out, _ = rota("submit", job_file, "--dry-run", "-o", "json")
+    assert [job["name"] for job in json.loads(out)] == ["a", "b"]
+    assert service.changes == []
+
+
+def test_standard_input(rota, daemon, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("run: echo\nworkdir: sub\n"))
+    assert rota("submit", "-")[1] == "1\n"
+
+
+def test_warnings_come_once_on_stderr(rota, daemon, here):
+    (here / "run.sh").write_text(
+        "#!/bin/sh\n#SBATCH -G 1\n#SBATCH --array=1-3\n#SBATCH -A x\ntrue\n"
+    )
+    code, out, err = rota("submit", "run.sh")
+    assert (code, out) == (0, "1\n2\n3\n")
+    assert err == "warning: run.sh: --account is left out: use --partition for the queue\n"
+
+
+def test_waiting_for_the_end(rota, daemon, job_file, service):
+    def end():
+        while len(service._jobs) < 2:
+            time.sleep(0.01)
+        service.finish("1")
+        service.finish("2", "FAILED")
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    code, out, err = rota("submit", job_file, "--wait")
+    thread.join()
+    assert (code, out) == (1, "1\n2\n")
+    assert err == "job 1: succeeded\njob 2: failed\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        ([], 2, "Give files, or a command after `--`."),
+        (["--"], 2, "There is no command after `--`."),
+        (["job.yaml", "--", "x"], 2, "Give files, or a command"),
+        (["none.yaml"], 2, "there is no such file"),
+        (["--gpus", "many", "--", "x"], 2, "--gpus is 'many': give a number"),
+        (["--gpus", "1.5", "--", "x"], 2, "give a whole number, or less than 1"),
+        (["--set", "qeue=a", "--", "x"], 2, "did you mean 'queue'?"),
+        (["--name", "a\nb", "--", "x"], 2, "control characters"),
+        (["--gpus", "99", "--", "x"], 2, "gpus"),
+    ],
+)
+def test_submissions_that_are_wrong(rota, daemon, job_file, service, args, code, message):
+    got, out, err = rota("submit", *args)
+    assert (got, out) == (code, "")
+    assert message in err
+    assert not service._jobs
+
+
+# --- listings ------------------------------------------------------------------------------------
+
+
+def test_ls(rota, job, job_file, service):
+    rota("submit", job_file)
+    service.finish("2")
+
+    code, out, err = rota("ls")
+    assert (code, err) == (0, "")
+    assert "first" in out
+    assert "PENDING" in out
+    assert "SUCCEEDED" not in out
+    assert "SUCCEEDED" in rota("ls", "--all")[1]
+    assert [row["id"] for row in json.loads(rota("ls", "-o", "json")[1])] == ["1", "3"]
+    assert [
+        r["id"] for r in yaml.safe_load(rota("ls", "--state", "succeeded", "-o", "yaml")[1])
+    ] == ["2"]
+    assert json.loads(rota("ls", "--queue", "none", "-o", "json")[1]) == []
+    assert rota("ls", "--user", "nobody") == (0, "", "no jobs\n")
+
+
+def test_watching_ends_with_an_interruption(rota, job, monkeypatch):
+    looks = []
+
+    def sleep(seconds):
+        looks.append(seconds)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(shared.time, "sleep", sleep)
+    for command in ("ls", "nodes", "queues"):
+        looks.clear()
+        code, out, _ = rota(command, "--watch", "--interval", 7)
+        assert (code, looks) == (0, [7.0] * 3)
+        assert out
+
+
+def test_show(rota, job, service):
+    service.start(job)
+    service._jobs[job].metrics = {"loss": 0.5}
+    service._jobs[job].message = "bad\x1b[31m"
+    code, out, _ = rota("show", "first")
+
+    assert code == 0
+    assert "state:       RUNNING (capacity)" in out
+    assert "nodes:       n1 (2)" in out
+    assert "metrics:     loss=0.5" in out
+    assert "\x1b" not in out
+    assert json.loads(rota("show", job, "-o", "json")[1])["metrics"] == {"loss": 0.5}
+
+
+def test_names_of_others_do_not_reach_the_terminal(rota, job, service):
+    service._jobs[job].name = "\x1b]0;evil\x07[red]x[/red]"
+    for command in (["ls"], ["show", job], ["top", "--once"]):
+        _, out, _ = rota(*command)
+        assert "\x1b" not in out
+        assert "\x07" not in out
+        assert "[red]x" in out
+
+
+def test_jobs_by_name(rota, job, job_file):
+    for _ in range(2):
+        rota("submit", job_file)
+    code, _, err = rota("cancel", "a")
+    assert (code, err) == (1, "error: 2 jobs are called 'a': give one of the ids 2, 4\n")
+    assert rota("cancel", "2")[0] == 0
+    assert rota("hold", "a") == (0, "", "job 4: held\n")
+    assert rota("show", "../x")[2] == "error: there is no job '../x': see `rota ls --all`\n"
+
+
+def test_changes(rota, job, service):
+    assert rota("hold", job) == (0, "", "job 1: held\n")
+    assert rota("release", job) == (0, "", "job 1: pending\n")
+    assert json.loads(rota("cancel", job, "-o", "json")[1])[0]["state"] == "CANCELLED"
+    code, out, err = rota("release", job)
+    assert (code, out) == (1, "")
+    assert "is not held" in err
+    code, _, err = rota("cancel", "77", job)
+    assert (code, err) == (1, "error: there is no job '77'\njob 1: cancelled\n")
+
+
+def test_nodes(rota, daemon):
+    assert "n2" in rota("nodes")[1]
+    assert rota("drain", "n1") == (0, "", "node n1: draining\n")
+    assert json.loads(rota("drain", "n1", "--stop", "-o", "json")[1])["state"] == "drained"
+    assert rota("undrain", "n1") == (0, "", "node n1: up\n")
+    assert [node["name"] for node in json.loads(rota("nodes", "-o", "json")[1])] == ["n1", "n2"]
+    code, _, err = rota("drain", "x")
+    assert (code, err) == (1, "error: there is no node 'x'\n")
+
+
+def test_queues_and_reload(rota, daemon, job_file):
+    assert rota("queues") == (0, "", "no queues yet: a queue appears with its first job\n")
+    rota("submit", job_file)
+    assert "default" in rota("queues")[1]
+    assert {q["name"] for q in json.loads(rota("queues", "-o", "json")[1])} == {"q", "default"}
+    assert rota("reload") == (0, "policy: fifo -> tiresias\n", "")
+
+
+# --- output --------------------------------------------------------------------------------------
+
+
+def test_logs(rota, job, service):
+    service.write(job, b"one\ntwo\nthree\n")
+    service.write(job, b"bad\n", "err", 1)
+
+    assert rota("logs", job) == (0, "one\ntwo\nthree\n", "")
+    assert rota("logs", "first", "--tail", 2)[1] == "two\nthree\n"
+    assert rota("logs", job, "--tail", 0)[1] == ""
+    assert rota("logs", job, "--err", "--rank", 1)[1] == "bad\n"
+
+
+def test_logs_are_followed(rota, job, service):
+    service.write(job, b"one\ntwo\n")
+
+    def end():
+        service.write(job, b"three\n")
+        service.finish(job)
+
+    thread = threading.Timer(0.2, end)
+    thread.start()
+    assert rota("logs", "-f", job, "--tail", 1) == (0, "two\nthree\n", "")
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("data", "count", "last"),
+    [
+        (b"", 2, b""), (b"a", 1, b"a"), (b"a\n", 1, b"a\n"), (b"a\nb", 1, b"b"),
+        (b"a\nb\n", 1, b"b\n"), (b"a\nb\n", 5, b"a\nb\n"), (b"\n\n\n", 2, b"\n\n"),
+        (b"a\n", 0, b""),
+    ],
+)  # fmt: skip
+def test_last_lines(data, count, last):
+    assert last_lines(data, count) == last
+
+
+# --- why and when --------------------------------------------------------------------------------
+
+
+def test_explain(rota, job, daemon):
+    code, out, _ = rota("explain", job)
+    assert code == 0
+    assert "job 1 (PENDING): It waits for GPUs." in out
+    assert "capacity" in out
+    assert "100%" in out
+    assert json.loads(rota("explain", daemon, job, "-o", "json")[1])["id"] == "1"
+
+
+def test_explain_tells_who_comes_first(rota, job, service, monkeypatch):
+    found = Explanation(
+        id="1", state="PENDING", reason="order", text="Others first.", wait_s=90.0, parts=[],
+        ahead=["3", "4"], preempted_by=["5"],
+    )  # fmt: skip
+    monkeypatch.setattr(service, "explain", lambda *_: found)
+    out = rota("explain", job)[1]
+    assert out.splitlines() == [
+        "job 1 (PENDING): Others first.",
+        "waited in all: 1m30s",
+        "served first: 3, 4",
+        "preempted by: 5",
+    ]
+
+
+def test_explain_a_folder(rota, here, monkeypatch):
+    code, _, err = rota("explain", "nowhere", "1")
+    assert (code, "is neither a folder nor a URL" in err) == (2, True)
+    found = Explanation(
+        id="x", state="done", reason="order", text="It waited.", wait_s=2.0,
+        parts=[WhyPart(reason="order", seconds=2.0, text="others first")],
+    )  # fmt: skip
+    module = type("module", (), {"explain_folder": staticmethod(lambda folder, job: found)})
+    monkeypatch.setitem(__import__("sys").modules, "rota.experiments.explain", module)
+    (here / "out").mkdir()
+    assert json.loads(rota("explain", "out", "x", "-o", "json")[1]) == msgspec.to_builtins(found)
+    monkeypatch.setitem(__import__("sys").modules, "rota.experiments.explain", None)
+    code, _, err = rota("explain", "out", "x")
+    assert (code, "cannot be explained by this version" in err) == (2, True)
+
+
+def test_when(rota, job):
+    code, out, _ = rota("when", job)
+    assert code == 0
+    assert "In a minute." in out
+    assert "assumed:   arrivals: none" in out
+    assert json.loads(rota("when", "first", "--runs", 3, "-o", "json")[1])["runs"] == 3
+
+
+# --- top -----------------------------------------------------------------------------------------
+
+
+def test_top_once(rota, job, service):
+    service.start(job)
+    code, out, err = rota("top", "--once")
+    assert (code, err) == (0, "")
+    assert "fifo on consolidate (fake)" in out
+    assert "GPUs 2 of 8 in use  jobs: 1 running" in out
+    assert "first" in out
+
+
+def test_top_lives_through_an_absence_of_the_daemon(job, service, daemon):
+    with shared.connect(daemon) as rota:
+        rota.patience_s = 0
+        picture = top._Picture(rota)
+        assert "[" not in picture.draw(40).renderables[0]
+        service.broken = shared.RotaError("x")
+        service.broken = top.UnavailableError("the store is locked")
+        assert "[the store is locked]" in picture.draw(40).renderables[0]
+
+
+@pytest.mark.parametrize(
+    ("used", "total", "hashes"), [(0, 4, 0), (2, 4, 10), (9, 4, 20), (0, 0, 0)]
+)
+def test_bars(used, total, hashes):
+    assert top.bar(used, total) == "#" * hashes + "." * (20 - hashes)
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+def test_tokens(rota, daemon, here):
+    assert rota("token", "create", "zoe") == (0, "made-for-zoe\n", "")
+    code, out, _ = rota("token", "create", "n7", "--role", "agent", "--file", "n7.token")
+    assert (code, out) == (0, "")
+    assert (here / "n7.token").read_text() == "made-for-n7\n"
+    assert stat.S_IMODE((here / "n7.token").stat().st_mode) == 0o600
+    assert {"name": "zoe", "role": "user"} in json.loads(rota("token", "ls", "-o", "json")[1])
+    assert "zoe" in rota("token", "ls")[1]
+    assert rota("token", "revoke", "zoe")[0] == 0
+    assert rota("token", "revoke", "zoe")[0] == 1
+
+
+def test_a_token_is_not_written_over_anything(rota, daemon, here, service):
+    (here / "mine").write_text("x")
+    assert rota("token", "create", "zoe", "--file", "mine")[0] == 1
+    assert service.changes == []
+    assert rota("token", "create", "ada", "--file", "new")[0] == 1
+    assert not (here / "new").exists()
+
+
+def test_a_token_file(rota, daemon, here):
+    token = here / "viewer"
+    token.touch(mode=0o600)
+    token.write_text("viewer-token")
+    code, _, err = rota("drain", "n1", "--token-file", token)
+    assert (code, err) == (1, "error: role viewer may not do this: it takes role operator\n")
+    assert rota("nodes", "--token-file", token)[0] == 0
+
+
+# --- nobody there --------------------------------------------------------------------------------
+
+
+def test_no_daemon(rota, here, monkeypatch):
+    monkeypatch.setenv("ROTA_STATE", str(here))
+    code, out, err = rota("ls", "--server", "http://127.0.0.1:1")
+    assert (code, out) == (1, "")
+    assert "no daemon answers at http://127.0.0.1:1" in err
+    assert "start one with `rota serve`" in err
+
+
+def test_without_the_http_library(rota, monkeypatch):
+    for name in [name for name in __import__("sys").modules if name.startswith("rota.sdk")]:
+        monkeypatch.delitem(__import__("sys").modules, name)
+    monkeypatch.setitem(__import__("sys").modules, "httpx2", None)
+    code, _, err = rota("ls")
+    assert (code, "pip install 'rota[server]'" in err) == (1, True)
+
+
+def test_completion(job, daemon, monkeypatch):
+    ctx = shared.click.Context(root)
+    param = shared.click.Argument(["job"])
+    assert [item.value for item in shared.complete_jobs(ctx, param, "")] == ["1"]
+    assert shared.complete_jobs(ctx, param, "9") == []
+    assert [item.value for item in shared.complete_nodes(ctx, param, "n")] == ["n1", "n2"]
+    monkeypatch.setenv("ROTA_SERVER", "http://127.0.0.1:1")
+    assert shared.complete_nodes(ctx, param, "n") == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (-3, "0s"), (59.4, "59s"), (61, "1m01s"), (3660, "1h01m"), (90000, "1d01h")],
+)
+def test_spans(seconds, text):
+    assert shared.span(seconds) == text
+
+
+@pytest.mark.parametrize(("at", "text"), [(None, "-"), (1e300, "1e+300")])
+def test_moments(at, text):
+    assert shared.moment(at) == text

@@ -1,0 +1,179 @@
+"""When requests are sent again, and when they are not."""
+
+import json
+
+import httpx2
+import pytest
+
+from rota.core.errors import ForbiddenError, InputError, RequestError, UnavailableError
+from rota.sdk import Client
+from rota.sdk.events import Messages
+from rota.sdk.patience import Patience, asked_s
+
+JOB = {"id": "1", "name": "", "user": "u", "queue": "", "state": "PENDING", "gpus": 1.0,
+       "submitted_at": 0.0}  # fmt: skip
+
+
+class Script(httpx2.BaseTransport):
+    """Answers in turn: an exception, a status, or a status with content."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.requests = []
+
+    def handle_request(self, request):
+        request.read()
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        status, content, headers = (answer, b"", {}) if isinstance(answer, int) else answer
+        return httpx2.Response(status, content=content, headers=headers)
+
+
+def client(script, patience_s=5.0):
+    return Client("http://127.0.0.1:9", "t", transport=script, patience_s=patience_s)
+
+
+def ok(value, status=200):
+    return (status, json.dumps(value).encode(), {})
+
+
+CUT = httpx2.ReadError("cut")
+REFUSED = httpx2.ConnectError("refused")
+
+
+def test_a_submission_that_got_no_answer_is_repeated_with_its_key():
+    script = Script(REFUSED, CUT, 503, ok([JOB], 201))
+    with client(script) as rota:
+        assert rota.submit({"run": "x"}).id == "1"
+    keys = {request.headers["Idempotency-Key"] for request in script.requests}
+    bodies = {request.content for request in script.requests}
+    assert (len(script.requests), len(keys), len(bodies)) == (4, 1, 1)
+
+
+def test_two_submissions_have_two_keys():
+    script = Script(ok([JOB], 201), ok([JOB], 201))
+    with client(script) as rota:
+        rota.submit({"run": "x"})
+        rota.submit({"run": "x"})
+    assert len({request.headers["Idempotency-Key"] for request in script.requests}) == 2
+
+
+def test_what_could_happen_twice_is_not_repeated():
+    script = Script(CUT)
+    with client(script) as rota, pytest.raises(UnavailableError, match="cut"):
+        rota.create_token("a", "user")
+    assert len(script.requests) == 1
+
+
+def test_what_never_arrived_is_repeated():
+    script = Script(REFUSED, 503, 429, ok({"token": "t"}, 201))
+    with client(script) as rota:
+        assert rota.create_token("a", "user") == "t"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 422, 500])
+def test_a_no_is_a_no(status):
+    script = Script(status)
+    with client(script) as rota, pytest.raises((RequestError, InputError)):
+        rota.status()
+    assert len(script.requests) == 1
+
+
+def test_patience_ends():
+    script = Script(*[REFUSED] * 50)
+    with client(script, 0.3) as rota, pytest.raises(UnavailableError, match="no daemon answers at"):
+        rota.status()
+    assert 2 <= len(script.requests) <= 8
+
+
+def test_problems_are_told():
+    problem = {"error": "no", "kind": "internal", "remedy": "try", "id": "abc"}
+    script = Script((500, json.dumps(problem).encode(), {}))
+    with client(script) as rota, pytest.raises(RequestError) as caught:
+        rota.status()
+    assert str(caught.value) == "no: try (see abc in the daemon's log)"
+
+
+@pytest.mark.parametrize("answer", [(200, b"<html>", {}), (200, b"[1]", {}), (302, b"", {})])
+def test_another_server(answer):
+    with client(Script(answer)) as rota, pytest.raises(RequestError):
+        rota.job("1")
+
+
+def test_the_token_does_not_follow_a_redirect():
+    script = Script((307, b"", {"Location": "http://example.com/"}))
+    with client(script) as rota, pytest.raises(RequestError):
+        rota.status()
+    assert len(script.requests) == 1
+
+
+def message(number):
+    event = {"number": number, "time_s": 1.0, "at": 2.0, "event": "start", "job": "1", "ref": -1,
+             "other": -1, "value": 0.0, "text": None}  # fmt: skip
+    return f"id: {number}\ndata: {json.dumps(event)}\n\n".encode()
+
+
+def test_a_broken_stream_of_events_is_taken_up_again():
+    half = message(3)[:20]
+    script = Script(
+        (200, b"retry: 2000\nid: 0\n\n" + message(1) + message(2) + half, {}),
+        CUT,
+        (200, b": still here\n\n" + message(3), {}),
+        ForbiddenError("over"),
+    )
+    with client(script) as rota:
+        events = rota.events(follow=True)
+        assert [next(events).number for _ in range(3)] == [1, 2, 3]
+        with pytest.raises(ForbiddenError, match="over"):
+            next(events)
+    assert [request.url.params["after"] for request in script.requests] == ["0", "2", "2", "3"]
+
+
+def test_a_broken_stream_of_output_is_taken_up_again():
+    running, over = ok(JOB | {"state": "RUNNING"}), ok(JOB | {"state": "SUCCEEDED"})
+    script = Script(
+        running, (200, b"one", {}), 200, (200, b"two", {}),  # the stream ends after "two"
+        running, (200, b"three", {}), 200, CUT,
+        over, (200, b"four", {}), 200,
+    )  # fmt: skip
+    with client(script) as rota:
+        assert b"".join(rota.logs("1", follow=True)) == b"onetwothreefour"
+    asked = [request.url for request in script.requests if "logs" in request.url.path]
+    offsets = [int(url.params.get("offset", "0")) for url in asked]
+    assert offsets == [0, 3, 3, 6, 11, 11, 11, 15]
+
+
+def test_output_that_was_rotated_away_is_passed_over():
+    problem = {"error": "job 1: the output before byte 50 was rotated away", "kind": "unavailable"}
+    script = Script((503, json.dumps(problem).encode(), {}), (200, b"rest", {}), 200)
+    with client(script) as rota:
+        assert list(rota.logs("1")) == [b"rest"]
+    assert [r.url.params.get("offset") for r in script.requests] == [None, "50", "54"]
+
+
+def test_events_that_cannot_be_read():
+    messages = Messages(None)
+    messages.take("data: {}")
+    with pytest.raises(RequestError, match="cannot be read"):
+        messages.take("")
+
+
+def test_waits_grow_and_end():
+    now = [0.0]
+    patience = Patience(10.0, lambda: now[0])
+    waits = []
+    while (wait := patience.wait_s()) is not None:
+        waits.append(wait)
+        now[0] += wait
+    assert 7 <= sum(waits) <= 10
+    assert waits[0] < 0.1 < waits[-1] <= 2.5
+    patience.reset()
+    assert patience.wait_s(3.0) == 3.0
+    assert patience.wait_s(100.0) == 5.0
+
+
+@pytest.mark.parametrize(("header", "seconds"), [(None, 0), ("3", 3), ("soon", 0), ("²", 0)])
+def test_retry_after(header, seconds):
+    assert asked_s(header) == seconds
