@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import click
 import msgspec
+from http_api import http_api
 
 from rota.cli.app import rota
 from rota.cli.listing import facts
@@ -294,7 +295,7 @@ MAKERS: dict[str, Callable[[str], str]] = {
     maker.__name__: maker
     for maker in (
         parts, policies, formats, kinds, parameters, sources, quirks, meanings, checks, members,
-        docstring, tree, fields, cli,
+        docstring, tree, fields, cli, http_api,
     )
 }  # fmt: skip
 

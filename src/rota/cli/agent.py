@@ -93,8 +93,8 @@ def agent(**options: Any) -> None:  # fmt: skip
       rota agent --server http://10.0.0.1:7842 --token-file agent.token --gpus auto
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.backends.local.agent import Agent
-    from rota.backends.local.transport import HttpTransport
     from rota.backends.local.link import Link
+    from rota.backends.local.transport import HttpTransport
 
     _log_to_stderr()
     transport = HttpTransport(options["server"], options["token_file"])

@@ -17,24 +17,9 @@ from rota.api.app import create_app
 from rota.api.serving import serve
 from rota.cli import client as shared
 from rota.cli import top
-from rota.cli.app import rota as root
 from rota.cli.logs import last_lines
 from rota.daemon.info import Explanation, WhyPart
 from rota.jobfile.read import read_jobs
-
-CLIENT = {
-    "submit": "submit:submit", "ls": "jobs:ls", "show": "jobs:show", "logs": "logs:logs",
-    "cancel": "jobs:cancel", "hold": "jobs:hold", "release": "jobs:release",
-    "nodes": "nodes:nodes", "drain": "nodes:drain", "undrain": "nodes:undrain",
-    "queues": "nodes:queues", "explain": "explain:explain", "when": "explain:when",
-    "top": "top:top", "token": "token:token", "reload": "nodes:reload",
-}  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def commands(monkeypatch):
-    for name, place in CLIENT.items():
-        monkeypatch.setitem(root._lazy, name, (f"rota.cli.{place}", ""))
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import select
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -71,6 +72,7 @@ class Agent:
         self._parts: dict[PartKey, LocalPart] = {}
         self._measured: dict[str, dict[str, float]] = {}
         self._logs: list[LogPiece] = []
+        self._exiting: list[subprocess.Popen[bytes]] = []  # shims of parts that are forgotten
         self._number = 0
         self._lease_s = 0.0
         self._next_reports_s = self._retry_s = 0.0
@@ -190,7 +192,11 @@ class Agent:
     def run(self, stop: threading.Event) -> None:
         """Watch until told otherwise (`wake` after `stop` was set)."""
         while not stop.is_set():
-            self.step()
+            try:
+                self.step()
+            except Exception:  # a job may run for days: nothing here may end the watch
+                log.exception("watch.failed")
+                stop.wait(RETRY_S)
             self._epoll.poll(self._patience_s())
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 1 << 16)
@@ -216,6 +222,7 @@ class Agent:
                     self._remove(part)
                 else:
                     self._watch(part)
+            self._exiting = [process for process in self._exiting if process.poll() is None]
             changed |= self._launch_waiting()
             if self._read_reports() or changed:
                 self.news.set()
@@ -223,7 +230,7 @@ class Agent:
     def _patience_s(self) -> float:
         with self._lock:
             parts = self._parts.values()
-            if any(part.restless for part in parts):
+            if self._exiting or any(part.restless for part in parts):
                 return SOON_S
             return REPORTS_S if any(not part.over or part.process for part in parts) else -1
 
@@ -242,7 +249,8 @@ class Agent:
         except OSError as error:
             log.warning("forget.delayed", extra={"run": part.key.run, "why": str(error)})
         else:
-            part.abandon()
+            if part.process is not None:
+                self._exiting.append(part.process)
             del self._parts[part.key]
 
     def _launch_waiting(self) -> bool:
@@ -301,6 +309,8 @@ class Agent:
         with self._lock:
             for part in self._parts.values():
                 part.abandon()
+            for process in self._exiting:
+                process.wait()  # it has nothing left to do
             self._epoll.close()
             os.close(self._wake)
             self._wake = -1

@@ -14,7 +14,8 @@ log = logging.getLogger("rota.agent")
 Transport: TypeAlias = Callable[[AgentReport], AgentOrders]
 """Carries a report to the server; raises if that fails. Used by two threads at a time."""
 
-WAIT_S = 20.0  # the longest that the server may wait with its answer
+WAIT_S = 20.0  # the longest that the server may wait with its answer ...
+OFTEN = 4  # ... and how often there shall be contact before the server gives up
 FIRST_S, LONGEST_S = 0.2, 5.0  # between attempts to reach the server
 REFUSED_S = 5.0
 
@@ -26,6 +27,7 @@ class Link:
         self.agent = agent
         self._transport = transport
         self._stop = threading.Event()
+        self._wait_s = WAIT_S
         self._threads = [
             threading.Thread(target=target, args=args, name=f"rota-agent-{name}", daemon=True)
             for name, target, args in (
@@ -69,7 +71,8 @@ class Link:
         return True
 
     def _listen(self) -> None:
-        self._talk(WAIT_S)
+        while not self._stop.is_set():
+            self._talk(self._wait_s)
 
     def _news(self) -> None:
         while not self._stop.is_set():
@@ -77,7 +80,7 @@ class Link:
             self._talk(0.0)
 
     def _talk(self, wait_s: float) -> None:
-        """Report and obey: until stopped, or (without waiting) until it was heard once."""
+        """Report and obey, once; again and again until it was heard."""
         pause_s = FIRST_S
         while not self._stop.is_set():
             asked_s = boot_time_s()
@@ -95,6 +98,7 @@ class Link:
                 log.error("server.refuses", extra={"why": orders.error})
                 self._stop.wait(REFUSED_S)
                 continue
+            if orders.lost_s:
+                self._wait_s = min(WAIT_S, orders.lost_s / OFTEN)
             self.agent.obey(orders, asked_s)
-            if not wait_s:
-                return
+            return

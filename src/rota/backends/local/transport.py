@@ -6,11 +6,12 @@ from pathlib import Path
 import httpx2
 import msgspec
 
+from rota.backends.local.link import OFTEN
 from rota.backends.local.messages import AgentOrders, AgentReport
 from rota.core.errors import ClusterError, InputError
 
 PATH = "/api/v1/agent/sync"
-CONNECT_S, ANSWER_S = 5.0, 10.0
+ANSWER_S, SHORTEST_S = 10.0, 1.0  # for an answer that need not wait
 
 
 class HttpTransport:
@@ -19,11 +20,12 @@ class HttpTransport:
     def __init__(self, server: str, token_file: Path) -> None:
         self._url = server.rstrip("/") + PATH
         self._token_file = token_file
+        self._patience_s = ANSWER_S
         self._token()
         self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(AgentOrders)
         try:
-            self._client = httpx2.Client(timeout=httpx2.Timeout(ANSWER_S, connect=CONNECT_S))
+            self._client = httpx2.Client()
             self._client.build_request("POST", self._url)
         except (httpx2.InvalidURL, ValueError) as error:
             raise InputError(f"--server {server}: {error}") from error
@@ -38,16 +40,19 @@ class HttpTransport:
                     "Authorization": f"Bearer {self._token()}",
                     "Content-Type": "application/json",
                 },
-                timeout=httpx2.Timeout(report.wait_s + ANSWER_S, connect=CONNECT_S),
+                timeout=httpx2.Timeout(self._patience_s, read=report.wait_s + self._patience_s),
             )
         except httpx2.HTTPError as error:
             raise ClusterError(f"{type(error).__name__}: {error}", retryable=True) from error
         if response.status_code != httpx2.codes.OK:
             raise ClusterError(f"the server says {response.status_code}: {response.text[:200]}")
         try:
-            return self._decoder.decode(response.content)
+            orders = self._decoder.decode(response.content)
         except msgspec.MsgspecError as error:
             raise ClusterError(f"the server's answer makes no sense: {error}") from error
+        if orders.lost_s:  # a connection that hangs must not cost all the time that there is
+            self._patience_s = min(ANSWER_S, max(SHORTEST_S, orders.lost_s / OFTEN))
+        return orders
 
     def close(self) -> None:
         """Close the connections."""

@@ -344,9 +344,12 @@ class Carrier:
         self._end(run, status)
         wanted_again = run.want == HALT and run.order.job not in self._retired
         if job is not None and wanted_again and is_even(run.order):
-            # back into the queue, held, so that its next run is the same Slurm job
-            if self._try(self._commands.requeue_held, job.id):
-                self._parked[run.order.job] = (job.id, monotonic())
+            self._park(run, job)
+
+    def _park(self, run: Tracked, job: SeenJob) -> None:
+        """Back into the queue, held, so that its next run is the same Slurm job."""
+        if self._try(self._commands.requeue_held, job.id):
+            self._parked[run.order.job] = (job.id, monotonic())
 
     def _set_aside(self, run: Tracked, number: int) -> None:
         """Its Slurm job is pending and held: keep it for the next run, if it can be of use."""

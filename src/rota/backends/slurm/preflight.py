@@ -72,6 +72,11 @@ def _refuse_unfit(config: dict[str, str], partition: dict[str, str]) -> None:
             f"SelectType={config.get('SelectType')}: Rota places several jobs on a node, which "
             f"needs SelectType=select/cons_tres in slurm.conf"
         )
+    if config.get("SchedulerType", "sched/backfill") != "sched/backfill":
+        raise ClusterError(
+            f"SchedulerType={config['SchedulerType']}: jobs that take unequal numbers of GPUs from "
+            f"their nodes need sched/backfill in slurm.conf"
+        )
     if partition.get("OverSubscribe") == "EXCLUSIVE" or partition.get("ExclusiveUser") == "YES":
         raise ClusterError(
             f"the partition {partition['PartitionName']!r} gives whole nodes only: Rota needs "
@@ -84,12 +89,10 @@ def _refuse_unfit(config: dict[str, str], partition: dict[str, str]) -> None:
         for place in (config, partition)
         for name in defaults
     )
+    declared = declared or "DefMemPerGPU" in partition.get("JobDefaults", "")
     if "MEMORY" in consumes.upper() and not declared:
         raise ClusterError(
-            "every job would take the whole memory of its nodes: set DefMemPerCPU (or DefMemPerGPU "
-            "in JobDefaults) in slurm.conf"
-            if "DefMemPerGPU" not in partition.get("JobDefaults", "")
-            else "set DefMemPerCPU in slurm.conf"
+            "every job would take the whole memory of its nodes: set DefMemPerCPU in slurm.conf"
         )
 
 

@@ -1,9 +1,13 @@
 """Agents, and folders for shims, that leave nothing behind."""
 
+import os
+import subprocess
+
 import pytest
 
 from agents_net import Bench
 from local_shims import ShimFolder
+from shared_data import IN_CI
 
 
 @pytest.fixture
@@ -38,3 +42,21 @@ def make_shim(tmp_path):
     yield make
     for folder in made:
         folder.close()
+
+
+def need(condition, reason):
+    """Skip without it; in CI that is a failure."""
+    if not condition:
+        pytest.fail(reason) if IN_CI else pytest.skip(reason)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a folder with room for a quarter of a megabyte."""
+    need(os.geteuid() == 0, "needs root, to mount a small disk")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    need(subprocess.run(command, check=False).returncode == 0, "needs the right to mount a tmpfs")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from agents_net import alive, eventually, marked, order
+from local_shims import fill
 from rota.backends.live.orders import Measured, Part
 from rota.backends.local.agent import Agent
 from rota.backends.local.embedded import EmbeddedAgent, nodes_here
@@ -346,3 +347,67 @@ def test_an_embedded_agent_needs_no_heartbeat(tmp_path, bench):
     assert bench.output("1") == "2,3\n"
     assert bench.driver._jobs_here == {here.agent.id: tmp_path / "m0" / "jobs"}
     here.close()
+
+
+def test_a_full_disk_delays_but_loses_nothing(small_disk, tmp_path):
+    nodes = nodes_here([NodeSpec("n0", 2)])
+    agent = Agent(small_disk / "root", nodes, jobs=tmp_path / "jobs")
+    go = tmp_path / "go"
+    agent.obey(launches(order("1.0", f"while [ ! -e {go} ]; do sleep 0.02; done; exit 6")))
+    eventually(lambda: agent.step() or agent.report().parts[0].state == "running")
+    fill(small_disk)
+    agent.obey(launches(order("2.0", "exit 7")))
+    agent.step()
+    go.touch()
+    eventually(lambda: agent.step() or agent.report().parts[0].state == "ended")
+    assert [(part.state, part.code) for part in agent.report().parts] == [
+        ("ended", 6), ("waiting", 0),
+    ]  # fmt: skip
+    agent.obey(AgentOrders(forget=(PartKey("1.0", 0),)))
+    agent.step()
+    assert [part.key.run for part in agent.report().parts] == ["2.0"]
+    (small_disk / "filler").unlink()
+    eventually(lambda: agent.step() or agent.idle)
+    assert [(part.key.run, part.code) for part in agent.report().parts] == [("2.0", 7)]
+    agent.close()
+
+
+def test_a_halt_on_a_full_disk_comes_later(small_disk, tmp_path):
+    agent = Agent(small_disk / "root", nodes_here([NodeSpec("n0", 2)]), jobs=tmp_path / "jobs")
+    agent.obey(launches(order("1.0", "exec sleep 1000")))
+    eventually(lambda: agent.step() or agent.report().parts[0].state == "running")
+    fill(small_disk)
+    agent.obey(AgentOrders(halt=(PartKey("1.0", 0),)))
+    agent.step()
+    assert (agent.report().parts[0].told, agent.idle) == ("halt", False)
+    (small_disk / "filler").unlink()
+    eventually(lambda: agent.step() or agent.idle)
+    (part,) = agent.report().parts
+    assert (part.state, part.asked) == ("ended", True)
+    agent.close()
+
+
+def test_a_kill_needs_no_space(small_disk, tmp_path):
+    agent = Agent(small_disk / "root", nodes_here([NodeSpec("n0", 2)]), jobs=tmp_path / "jobs")
+    agent.obey(launches(order("1.0", SLEEP)))
+    eventually(lambda: agent.step() or agent.report().parts[0].state == "running")
+    pid = int(eventually((tmp_path / "jobs" / "1" / "work" / "pid").read_text))
+    fill(small_disk)
+    agent.obey(AgentOrders(kill=(PartKey("1.0", 0),)))
+    eventually(lambda: agent.step() or agent.idle)
+    assert agent.report().parts[0].state in ("ended", "lost")
+    assert not alive(pid)
+    agent.close()
+
+
+def test_no_shim_stays_a_zombie(tmp_path):
+    agent = Agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
+    for number in range(3):
+        agent.obey(launches(order(f"{number}.0")))
+        key = PartKey(f"{number}.0", 0)
+        eventually(lambda: agent.step() or agent.idle)
+        agent.obey(AgentOrders(forget=(key,)))
+        agent.step()
+    eventually(lambda: agent.step() or not agent._exiting)
+    agent.close()
+    assert not [path for path in tmp_path.glob("runs/*") if path.is_dir()]

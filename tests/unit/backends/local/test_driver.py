@@ -296,6 +296,12 @@ def test_a_node_has_one_agent(world):
     assert "belongs to the agent 'b'" in first.sync().error
 
 
+@pytest.mark.parametrize("spec", [NodeSpec("", 2), NodeSpec("n0", -1)])
+def test_a_node_that_makes_no_sense(world, spec):
+    agent = world.agent("a", "n1")
+    assert "makes no sense" in agent.sync(nodes=(AgentNode(spec),)).error
+
+
 def test_leaving_is_told_at_once(world):
     agent = world.agent("a", "n0")
     world.driver.launch(order("1.0"))

@@ -1,20 +1,13 @@
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from agents_net import alive, eventually, marked
-from local_shims import ShimFolder
+from local_shims import ShimFolder, fill
 from rota.backends.local import shim
-from shared_data import IN_CI
-
-
-def need(condition, reason):
-    if not condition:
-        pytest.fail(reason) if IN_CI else pytest.skip(reason)
 
 
 def test_it_records_the_exit_code(make_shim):
@@ -231,27 +224,6 @@ def test_old_output_goes(tmp_path):
         shim.rotate(path, keep=2)
     assert [(offset, size) for offset, size, _ in shim.rotated(path)] == [(30, 10), (40, 10)]
     assert Path(path).read_bytes() == b""
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    need(os.geteuid() == 0, "needs root, to mount a small disk")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
-    need(subprocess.run(command, check=False).returncode == 0, "needs the right to mount a tmpfs")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
-
-
-def fill(disk):
-    size = 1 << 16
-    with (disk / "filler").open("wb", buffering=0) as file:
-        while size:
-            try:
-                file.write(b"x" * size)
-            except OSError:
-                size //= 2
 
 
 def test_a_full_disk_costs_no_exit_code(make_shim, small_disk, tmp_path):

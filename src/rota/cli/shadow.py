@@ -1,0 +1,156 @@
+"""`rota shadow`."""
+
+import time
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from rota.cli.options import DEBUG, POLICY_HELP, names_of
+from rota.cli.show import table, warn
+from rota.cli.simulate import TIME
+from rota.core.registry import PLACEMENTS, POLICIES
+
+if TYPE_CHECKING:
+    from rota.backends.slurm.shadow import Look, Shadow, Totals
+
+LOG, SUMMARY = "shadow.jsonl", "summary.json"
+SHOWN = {
+    "looks": "looks",
+    "jobs": "jobs seen",
+    "slurm_started": "started by Slurm",
+    "same": "... Rota would have too",
+    "elsewhere": "    ... but on other nodes",
+    "only_slurm": "... Rota would not have",
+    "unseen": "... came between two looks",
+    "earlier_jobs": "Rota would have started earlier",
+    "earlier_s": "    by seconds, in all",
+    "rota_would_stop": "Rota would have preempted",
+    "slurm_stopped": "preempted or requeued by Slurm",
+    "idle_gpu_s": "GPU-seconds free that Rota would have used",
+}
+
+
+@click.command()
+@click.option(
+    "--policy", metavar="P", required=True, help=POLICY_HELP, shell_complete=names_of(POLICIES)
+)
+@click.option(
+    "--placement", metavar="PL", default="consolidate", show_default=True,
+    help="Where jobs would run.", shell_complete=names_of(PLACEMENTS),
+)  # fmt: skip
+@click.option("--partition", metavar="NAME", default="", help="Only this partition of Slurm.")
+@click.option("--slurm-conf", metavar="FILE", default="", help="slurm.conf, if Slurm needs it.")
+@click.option("--once", is_flag=True, help="Look once and say what Rota would do now.")
+@click.option("--for", "duration", metavar="SECONDS", type=TIME, help="Stop after this time.")
+@click.option(
+    "--interval", metavar="S", type=click.FloatRange(min=0.1), default=15.0, show_default=True,
+    help="Seconds between looks.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", metavar="DIR", type=click.Path(path_type=Path),
+    help=f"Folder for {LOG} (a line per look, appended) and {SUMMARY}.",
+)  # fmt: skip
+@DEBUG
+def shadow(
+    *,
+    policy: str,
+    placement: str,
+    partition: str,
+    slurm_conf: str,
+    once: bool,
+    duration: float | None,
+    interval: float,
+    output: Path | None,
+) -> None:
+    """Watch a Slurm and say what Rota would have done, and where that differs.
+
+    Only reads (squeue, sinfo): nothing in Slurm is changed. Without --once or --for it goes on
+    until it is interrupted.
+
+    \b
+    Examples:
+      rota shadow --policy tiresias --once
+      rota shadow --policy easy --partition gpu --for 86400 --interval 30 -o shadow
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.backends.slurm.commands import ReadOnly
+    from rota.backends.slurm.shadow import Shadow
+    from rota.core.errors import OutputError
+
+    if once and duration is not None:
+        raise click.UsageError("--once and --for exclude each other", click.get_current_context())
+    watcher = Shadow(ReadOnly(slurm_conf), policy, placement, partition=partition)
+    end_s = time.monotonic() + (0.0 if once else duration if duration is not None else float("inf"))
+    try:
+        if output is None:
+            _watch(watcher, None, end_s, interval)
+        else:
+            output.mkdir(parents=True, exist_ok=True)
+            with (output / LOG).open("ab") as file:
+                _watch(watcher, file, end_s, interval)
+    except OSError as error:
+        raise OutputError(f"cannot write to {output}: {error}") from error
+    finally:
+        if watcher.totals.looks:
+            _finish(watcher.totals, output)
+
+
+def _watch(watcher: "Shadow", file: IO[bytes] | None, end_s: float, interval: float) -> None:
+    """Look again and again. A Slurm that does not answer is asked again, except at first."""
+    from rota.backends.slurm.shadow import as_json
+    from rota.core.errors import ClusterError
+
+    try:
+        while True:
+            begun_s = time.monotonic()
+            try:
+                look = watcher.look()
+            except ClusterError as error:
+                if not (error.retryable and watcher.totals.looks):
+                    raise
+                warn(str(error))
+            else:
+                click.echo(_line(look))
+                if file is not None:
+                    file.write(as_json(look))
+                    file.flush()
+            next_s = begun_s + interval
+            if next_s > end_s:
+                return
+            time.sleep(max(0.0, next_s - time.monotonic()))
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+
+
+def _line(look: "Look") -> str:
+    """One look in one line."""
+    clock = time.strftime("%H:%M:%S", time.localtime(look.unix_s))
+    busy = f"{look.used_gpus:g}/{look.gpus:g} GPUs"
+    parts = [f"{clock} {busy}, {look.running} running, {look.waiting} waiting"]
+    groups = {
+        "Rota would start": [
+            f"{job} on {'+'.join(f'{name}:{count:g}' for name, count in places.items())}"
+            for job, places in look.wish.starts.items()
+        ],
+        "would stop": look.wish.stops,
+        "would move": list(look.wish.moves),
+        "both started": look.same,
+        "only Slurm started": look.only_slurm,
+        "only Rota would have started": look.only_rota,
+    }
+    parts += [f"{what} {', '.join(names)}" for what, names in groups.items() if names]
+    return "; ".join(parts)
+
+
+def _finish(totals: "Totals", output: Path | None) -> None:
+    import msgspec
+
+    numbers = msgspec.structs.asdict(totals)
+    if output is not None:
+        text = msgspec.json.format(msgspec.json.encode(totals), indent=2)
+        (output / SUMMARY).write_bytes(text + b"\n")
+    table(
+        ["", totals.policy],
+        [[label, f"{numbers[name]:g}"] for name, label in SHOWN.items()],
+        numbers=True,
+    )
