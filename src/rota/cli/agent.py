@@ -73,7 +73,7 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     "agent's folder. On storage that all machines share a job finds its checkpoint "
     "wherever it runs.",
 )
-@click.option("--label", "labels", metavar="L", multiple=True, help="Of this node; several times.")
+@click.option("--label", metavar="L", multiple=True, help="Of this node; several times.")
 @click.option(
     "--leave",
     is_flag=True,
@@ -137,7 +137,7 @@ def _node(options: dict[str, Any]) -> "AgentNode":
         gpu_type=gpu_type if options["gpu_type"] is None else options["gpu_type"],
         cpus=machine.cpus() if options["cpus"] is None else options["cpus"],
         mem_gib=machine.mem_gib() if options["mem"] is None else options["mem"],
-        labels=tuple(options["labels"]),
+        labels=tuple(options["label"]),
     )
     address = options["address"] or _own_address(options["server"])
     return AgentNode(spec, address, tuple(devices))

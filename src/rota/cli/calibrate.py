@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     help="Folder for the results; created. Without it nothing is written.",
 )  # fmt: skip
 @FORCE
-@click.option("--json", "as_json", is_flag=True, help="Print the fit and the errors as JSON.")
+@click.option("--json", is_flag=True, help="Print the fit and the errors as JSON.")
 @DEBUG
 def calibrate(
     run: Path, output: Path | None, predict: str | None, policy: str | None, **values: Any
@@ -90,7 +90,7 @@ def calibrate(
         with OutputFolder(output, force=values["force"], own=FILES) as folder:
             found, seen = work()
             write(found, seen, folder.path)
-    _show(found, seen, as_json=values["as_json"])
+    _show(found, seen, as_json=values["json"])
 
 
 def _show(found: "Calibration", seen: "Foresight | None", *, as_json: bool) -> None:

@@ -18,7 +18,6 @@ from rota.core.errors import RotaError
 )
 @click.option(
     "--nodes",
-    "cluster",
     metavar="SPEC",
     help="Nodes on this machine: 4x4 (nodes x GPUs), 2x8:a100, or a cluster YAML.",
 )
@@ -83,6 +82,7 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
       rota submit --gpus 2 -- python train.py
       rota ls
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    said["cluster"] = said.pop("nodes")
     if gpus is not None:
         if said["cluster"] is not None:
             raise click.UsageError("--gpus and --nodes say the same: give one of them")

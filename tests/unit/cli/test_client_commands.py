@@ -422,7 +422,7 @@ def test_without_the_http_library(rota, monkeypatch):
 
 
 def test_completion(job, daemon, monkeypatch):
-    ctx = shared.click.Context(root)
+    ctx = shared.click.Context(shared.click.Command("rota"))
     param = shared.click.Argument(["job"])
     assert [item.value for item in shared.complete_jobs(ctx, param, "")] == ["1"]
     assert shared.complete_jobs(ctx, param, "9") == []

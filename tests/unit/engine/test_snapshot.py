@@ -15,7 +15,12 @@ from rota.policies.las import Las
 
 
 def packed(**fields):
-    parts = {"format": "rota-snapshot", "version": snapshot.VERSION, "config": {}, "state": {}} | fields
+    parts = {
+        "format": "rota-snapshot",
+        "version": snapshot.VERSION,
+        "config": {},
+        "state": {},
+    } | fields
     return zlib.compress(msgspec.msgpack.encode(parts))
 
 
@@ -25,7 +30,11 @@ def test_what_was_saved_is_loaded(tmp_path):
     made.run(until_s=5.0)
     snapshot.save(made, path, {"seed": 3})
     loaded = snapshot.load(path)
-    assert (loaded.format, loaded.version, loaded.config) == ("rota-snapshot", snapshot.VERSION, {"seed": 3})
+    assert (loaded.format, loaded.version, loaded.config) == (
+        "rota-snapshot",
+        snapshot.VERSION,
+        {"seed": 3},
+    )
     assert loaded.state["active"] == [0]
     assert [p.name for p in tmp_path.iterdir()] == ["s"]
 
