@@ -40,11 +40,10 @@ class ShimFolder:
         (path / "order.json").write_text(json.dumps(self.order))
         self.process = None
 
-    def start(self):
-        """Start the shim."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", shim.__file__, str(self.path)], start_new_session=True
-        )
+    def start(self, *wrapper):
+        """Start the shim, perhaps by another command."""
+        command = [*wrapper, sys.executable, "-I", "-S", shim.__file__, str(self.path)]
+        self.process = subprocess.Popen(command, start_new_session=True)
         return self
 
     def running(self):

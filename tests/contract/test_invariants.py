@@ -112,7 +112,7 @@ def test_a_start_onto_slices_that_are_not_left():
 def test_a_placement_with_wrong_books():
     engine = engine_at(2)
     engine.scheduler.placement.free += 1
-    broken(engine, "at 3 s the placement believes that 1 GPUs are free: 4 are up, 4 are given away")
+    broken(engine, "at 3 s the placement believes that 1 GPUs are free: 4 may be used, 4 are given")
 
 
 def test_a_view_that_is_wrong_about_what_is_up():

@@ -15,9 +15,8 @@ import pytest
 from agents_net import Told, alive, eventually, order
 from rota.backends.live.orders import NodeStatus, Part
 from rota.backends.local.driver import AgentDriver
-from rota.backends.local.messages import AgentReport
 from rota.backends.local.transport import PATH
-from rota.core.errors import ClusterError
+from rota.core.errors import UnavailableError
 from shared_data import IN_CI
 
 SILENT_S, LOST_S = 1.0, 4.0
@@ -87,10 +86,9 @@ class Server:
                 if self.headers["Authorization"] != f"Bearer {token}" or self.path != PATH:
                     self._answer(401, b"who are you?")
                     return
-                report = msgspec.json.decode(body, type=AgentReport)
                 try:
-                    self._answer(200, msgspec.json.encode(driver.sync(report, 20.0)))
-                except ClusterError as error:
+                    self._answer(200, driver.sync_json(body))
+                except UnavailableError as error:
                     self._answer(503, str(error).encode())
 
             def _answer(self, code, data):

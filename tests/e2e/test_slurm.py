@@ -357,6 +357,7 @@ def test_a_dead_node_loses_its_runs_which_go_on_elsewhere(slurm, drive):
 
 # --- shadow mode ---------------------------------------------------------------------------------
 
+SHADOW = "from rota.cli.shadow import shadow; shadow()"
 WRAPPER = """#!/bin/bash
 printf '%s\\n' "{name} $*" >>"{record}"
 exec "{real}" "$@"
@@ -381,7 +382,7 @@ def test_shadow_mode_reads_only(slurm, tmp_path):
     ).stdout.strip()
     env = {**os.environ, **slurm.env, "PATH": f"{folder}:{os.environ['PATH']}"}
     done = subprocess.run(
-        [sys.executable, "-c", "from rota.cli.shadow import shadow; shadow()", "--policy", "fifo", "--for", "6",
+        [sys.executable, "-c", SHADOW, "--policy", "fifo", "--for", "6",
          "--interval", "0.5", "-o", str(tmp_path / "out")],
         env=env, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip

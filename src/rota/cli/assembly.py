@@ -20,7 +20,6 @@ from rota.backends.local.messages import AgentReport
 from rota.core.events import INF
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.core import Core
-from rota.daemon.explain import stored_log
 from rota.daemon.folder import StateFolder
 from rota.daemon.info import Actor
 from rota.daemon.service import Daemon
@@ -137,12 +136,8 @@ class Assembly:
         return msgspec.json.encode(self.driver.sync(report, report.wait_s))
 
     def _export(self, actor: Actor) -> Iterator[bytes]:  # noqa: ARG002 - the API checks the role
-        """The whole event log as Parquet, in pieces."""
-        import io
-
-        buffer = io.BytesIO()
-        stored_log(self.core, self.core.cluster.now_s).write_parquet(buffer, compression="zstd")
-        data = buffer.getvalue()
+        """The whole event log, and what it was made with, as Parquet, in pieces."""
+        data = self.daemon.export().parquet()
         for at in range(0, len(data), PIECE):
             yield data[at : at + PIECE]
 

@@ -59,6 +59,7 @@ class Request(msgspec.Struct, frozen=True):
     gpu_types: tuple[str, ...] = ()  # acceptable types; empty = any
     labels: tuple[str, ...] = ()  # required of every node
     gang: bool = True  # all tasks start together or none does
+    apart: bool = False  # every task on a node of its own, with all its GPUs there
 
     @staticmethod
     @lru_cache(maxsize=65536)
@@ -85,7 +86,9 @@ class Request(msgspec.Struct, frozen=True):
 class Shape:
     """A request as placements see it: totals, and a small number to index tables with."""
 
-    __slots__ = ("cpus", "gpus", "labels", "mem_gib", "number", "plain", "request", "types")
+    __slots__ = (
+        "apart", "cpus", "gpus", "labels", "mem_gib", "number", "plain", "request", "types",
+    )  # fmt: skip
 
     def __init__(self, number: int, request: Request) -> None:
         self.number = number
@@ -96,11 +99,14 @@ class Shape:
         self.mem_gib = sum(group.count * group.mem_gib for group in request.groups)
         self.types = request.gpu_types
         self.labels = request.labels
-        self.plain = not (self.cpus or self.mem_gib or self.types or self.labels)
+        self.apart = sum(group.count for group in request.groups) if request.apart else 0
+        self.plain = not (self.cpus or self.mem_gib or self.types or self.labels or self.apart)
 
     def describe(self) -> str:
         """For messages: `8 GPUs of type v100, 4 CPUs`."""
         text = f"{self.gpus:g} GPU{'' if self.gpus == 1 else 's'}"
+        if self.apart:
+            text += f" on {self.apart} nodes"
         if self.types:
             text += f" of type {'|'.join(self.types)}"
         if self.cpus:

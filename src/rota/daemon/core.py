@@ -17,6 +17,7 @@ from rota.backends.live.cluster import Journal, LiveCluster
 from rota.backends.live.inputs import Batch, Reconfigured
 from rota.backends.live.orders import Driver
 from rota.backends.live.source import Submission
+from rota.core import events as ev
 from rota.core.errors import ClusterError, InputError, OptionError, PolicyError, RotaError
 from rota.core.events import INF
 from rota.core.jobs import UNKNOWN, Behaviour, Job
@@ -334,6 +335,9 @@ class Core(Journal):
         engine.view.tenants = scheduling.tenants()
         state = engine.scheduler.snapshot() if same else None
         hand_over(engine, self._compose(scheduling), state)
+        for spec in change.nodes:  # whoever waits may fit there
+            node = self.cluster.machines.vertex(spec.name)
+            engine.backlog.append(engine.event(ev.NODE_UP, node))
         self.scheduling = scheduling
 
     def _compose(self, scheduling: Scheduling, topology: Topology | None = None) -> Successor:

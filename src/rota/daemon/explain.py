@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from rota.daemon.core import Core
+    from rota.daemon.store import Store
 
 Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Has something done in the engine's thread."""
@@ -68,7 +69,7 @@ def waiting_parts(core: "Core", index: int, now_s: float) -> list[WhyPart]:
     from rota.metrics.delay import REASONS, fold_delay
     from rota.metrics.history import read_history
 
-    history = read_history(stored_log(core, now_s))
+    history = read_history(stored_log(core.store, now_s))
     jobs = history.actors[history.is_job]
     at = int(np.searchsorted(jobs, index))
     if at >= len(jobs) or jobs[at] != index:
@@ -82,17 +83,16 @@ def waiting_parts(core: "Core", index: int, now_s: float) -> list[WhyPart]:
     return sorted(parts, key=lambda part: -part.seconds)
 
 
-def stored_log(core: "Core", now_s: float) -> "pl.DataFrame":
-    """The whole log as a table that ends now."""
+def stored_log(store: "Store", now_s: float, counts: tuple[int, int] = (0, 0)) -> "pl.DataFrame":
+    """The whole log as a table that ends now; `counts`: events and decisions so far."""
     import numpy as np
 
     from rota.engine.log import as_frame
 
-    rows = core.store.rows(0, core.store.log_number)
+    rows = store.rows(0, store.log_number)
     last = max(now_s, rows[-1][1] if rows else 0.0)
-    table = np.array(
-        [row[1:7] for row in rows] + [(last, float(Record.END), -1, -1, -1, 0.0)], dtype=np.float64
-    )
+    end = (last, float(Record.END), -1, *counts, 0.0)
+    table = np.array([row[1:7] for row in rows] + [end], dtype=np.float64)
     return as_frame(table, [row[7] for row in rows] + [None])
 
 

@@ -20,6 +20,7 @@ from rota.core.events import Record
 from rota.core.jobs import Job, Phase
 from rota.daemon.core import Core
 from rota.daemon.explain import explain
+from rota.daemon.export import Export, export_live
 from rota.daemon.forecast import forecast
 from rota.daemon.info import (
     Actor,
@@ -410,6 +411,10 @@ class Daemon:
                 )
                 and not self._stopping.is_set()
             )
+
+    def export(self) -> Export:
+        """The whole log, and what it was made with."""
+        return export_live(self.core, self._ask)
 
     # --- tokens -----------------------------------------------------------------------------------
 

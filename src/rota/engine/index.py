@@ -7,8 +7,10 @@ Running: one sorted list per key slope, because within a slope the order never c
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from math import nextafter
 from typing import Any
 
+from rota.core.events import INF
 from rota.core.jobs import Job
 
 NOWHERE, IN_QUEUE, ON_CLUSTER = 0, 1, 2  # values of job.queue
@@ -61,7 +63,13 @@ class Index:
     def push_running(self, job: Job, now_s: float) -> None:
         """Insert by `job.key` as of now; with a slope the key is kept as of time 0."""
         slope = job.slope
-        vkey = job.vkey = job.key - slope * now_s if slope else job.key
+        vkey = job.key
+        if slope:
+            drift = slope * now_s
+            vkey -= drift
+            if vkey + drift > job.key:  # rounding must not cost it its rank at this very instant
+                vkey = nextafter(vkey, -INF)
+        job.vkey = vkey
         entries = self.running.get(slope)
         if entries is None:
             entries = self.running[slope] = []

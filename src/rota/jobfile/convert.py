@@ -38,7 +38,7 @@ def _on_nodes(
     nodes: int, gpus: float, cpus: float, mem_gib: float, types: tuple[str, ...]
 ) -> Request:
     whole = int(gpus)  # `check` refused parts
-    return Request((TaskGroup("worker", nodes, whole, cpus, mem_gib),), types)
+    return Request((TaskGroup("worker", nodes, whole, cpus, mem_gib),), types, apart=True)
 
 
 def to_spec(job: JobFile, id: str, submit_s: float, user: str) -> JobSpec:  # noqa: A002 - the field

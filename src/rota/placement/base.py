@@ -14,7 +14,7 @@ from rota.core.allocation import Allocation
 from rota.core.jobs import Job, JobSpec, Request, Shape
 from rota.core.policy import Params
 from rota.core.topology import Topology, Vertex
-from rota.placement.choices import Choice
+from rota.placement.choices import Choice, one_each
 from rota.placement.room import EPSILON, MARK, WHOLE, Room, tidy
 
 __all__ = ["EPSILON", "Choice", "Placement", "Room"]
@@ -79,6 +79,21 @@ class Placement(ABC):
         """Would `choose` find something? For placements that can tell without choosing."""
         return self.choose(shape, room, None) is not None
 
+    def _pick(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:
+        """`choose`; where every task wants a node of its own there is not much to choose."""
+        if not shape.apart:
+            return self.choose(shape, room, job)
+        for positions in self.kinds:
+            choice = one_each(shape.apart, shape.gpus / shape.apart, positions, room.offers(shape))
+            if choice is not None:
+                return choice
+        return None
+
+    def _possible(self, shape: Shape, room: Room) -> bool:
+        return (
+            self._pick(shape, room, None) is not None if shape.apart else self.feasible(shape, room)
+        )
+
     def refine(self, spec: JobSpec) -> Request:
         """The request by which a job is placed, for placements that tell more jobs apart than that.
 
@@ -104,7 +119,7 @@ class Placement(ABC):
 
     def never(self, shape: Shape) -> str | None:
         """Why this request can never fit, even with every node up and empty; None if it can."""
-        if self.feasible(shape, self._empty):
+        if self._possible(shape, self._empty):
             return None
         asked = f"asks for {_described(shape)}"
         if shape.gpus > 1 and shape.gpus % 1 and not self.room.divisible:
@@ -122,7 +137,7 @@ class Placement(ABC):
         known = self._fits.get(shape.number)
         if known is not None and known[0] == self._clock:
             return known[1]
-        fits = self.feasible(shape, self.room)
+        fits = self._possible(shape, self.room)
         self._fits[shape.number] = (self._clock, fits)
         return fits
 
@@ -140,7 +155,7 @@ class Placement(ABC):
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
         """Choose and reserve, after `fits` said yes. `shape`: another size than it asked for."""
         shape = shape or job.shape
-        choice = self.choose(shape, self.room, job)
+        choice = self._pick(shape, self.room, job)
         if choice is None:
             raise RuntimeError(f"{self.name}: {job} does not fit")
         allocation = self.allocation(shape, choice)
@@ -211,11 +226,11 @@ class Placement(ABC):
             short -= job.allocation.gpus
             if short > EPSILON or len(tail) < 2 * failed:
                 continue
-            if self.feasible(shape, trial):
+            if self._possible(shape, trial):
                 self._shorten(failed)
                 return True
             failed = len(tail)
-        if len(tail) > failed and short <= EPSILON and self.feasible(shape, trial):
+        if len(tail) > failed and short <= EPSILON and self._possible(shape, trial):
             self._shorten(failed)
             return True
         return False
@@ -231,7 +246,7 @@ class Placement(ABC):
             for job in tail[at:middle]:
                 self._shift(trial, job.allocation, +1)
             at = middle
-            if self.feasible(shape, trial):
+            if self._possible(shape, trial):
                 enough = middle
             else:
                 failed = middle
@@ -242,7 +257,7 @@ class Placement(ABC):
     def victims(self) -> list[Job]:
         """Who must go: from the best-ranked down, whoever leaves room on the chosen nodes stays."""
         shape, trial = self._shape, self._trial
-        wanted = dict(self.choose(shape, trial, None) or ())
+        wanted = dict(self._pick(shape, trial, None) or ())
         out = []
         for job in reversed(self._tail):
             allocation = job.allocation
@@ -294,5 +309,5 @@ def _described(shape: Shape) -> str:
     if labels == shape.labels:
         return shape.describe()
     request = shape.request
-    cleaned = Request(request.groups, request.gpu_types, labels, request.gang)
+    cleaned = Request(request.groups, request.gpu_types, labels, request.gang, request.apart)
     return Shape(shape.number, cleaned).describe()

@@ -25,6 +25,18 @@ def in_order(need: float, positions: Iterable[int], offers: Sequence[float]) -> 
     return None
 
 
+def one_each(
+    nodes: int, part: float, positions: Iterable[int], offers: Sequence[float]
+) -> Choice | None:
+    """So many nodes with the same part on each: those that offer least beyond it, ties in order."""
+    suitable = [position for position in positions if offers[position] >= part]
+    if len(suitable) < nodes:
+        return None
+    part = int(part) if part == int(part) else part
+    chosen = sorted(suitable, key=lambda position: (offers[position], position))[:nodes]
+    return [(position, part) for position in sorted(chosen)]
+
+
 def first_node(need: float, positions: Iterable[int], offers: Sequence[float]) -> int:
     """The first node that holds all of it; -1 if none does."""
     for position in positions:

@@ -115,6 +115,8 @@ class Consolidate(SearchingConsolidate):
 
     def fits(self, shape: Shape) -> bool:
         """A bucket with enough, or enough idle nodes."""
+        if shape.apart:
+            return self._possible(shape, self.room)
         gpus: int = shape.gpus  # type: ignore[assignment]  # whole unless below 1
         size = self.size
         if gpus <= size:
@@ -127,6 +129,8 @@ class Consolidate(SearchingConsolidate):
 
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
         """Best fit through the buckets."""
+        if job.shape.apart:
+            return self._take_apart(job)
         gpus: int = job.gpus if shape is None else shape.gpus  # type: ignore[assignment]  # as above
         if gpus > self.size:
             return self._take_many(job, gpus)
@@ -138,6 +142,11 @@ class Consolidate(SearchingConsolidate):
             made = Allocation([(self.topology.nodes[position].id, gpus)])
             self._single[position, gpus] = made
         return made
+
+    def _take_apart(self, job: Job) -> Allocation:
+        allocation = self.allocation(job.shape, self._pick(job.shape, self.room, job) or [])
+        self.hold(job, allocation)
+        return allocation
 
     def _take_best(self, job: Job, gpus: int) -> int:
         """Take GPUs on the fullest node with enough; its position."""
@@ -208,7 +217,7 @@ class Consolidate(SearchingConsolidate):
 
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
         """As in the base, without copying the room."""
-        self._quick = shape.gpus >= 1 and not self._shares
+        self._quick = shape.gpus >= 1 and not self._shares and not shape.apart
         if not self._quick:
             return super().walk(shape, lower)
         self._shape = shape
@@ -313,7 +322,7 @@ class Consolidate(SearchingConsolidate):
     def maybe(self, job: Job, now_s: float, dirty: set[int]) -> bool:
         """A one-node request that failed can only fit on a node where something changed."""
         need = job.gpus
-        if need > self.size or need < 1 or self._shares:
+        if need > self.size or need < 1 or self._shares or job.shape.apart:
             return bool(dirty)
         key, index = job.key, job.index
         for vertex in dirty:

@@ -257,6 +257,11 @@ class AsyncClient(Base):
             messages.restart()
             await asyncio.sleep(pause_s)
 
+    async def export(self) -> bytes:
+        """The whole event log, and what it was made with, as a Parquet file; for operators."""
+        data: bytes = await self._ask(calls.export())
+        return data
+
     async def _pages(self, after: int, job: str) -> AsyncIterator[Event]:
         while True:
             page = await self._ask(calls.events(after, PAGE, job))

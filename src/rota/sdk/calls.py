@@ -196,3 +196,8 @@ def stream(after: int | None, job: str = "") -> Call:
     """The event log as it grows, from a number or from now on."""
     start = {} if after is None else {"after": after}
     return Call(path=f"{BASE}/events/stream", query=start | _query(job=job), kind=None)
+
+
+def export() -> Call:
+    """The whole event log as a Parquet file."""
+    return Call(path=f"{BASE}/events.parquet", kind=bytes, timeout_s=600.0)

@@ -255,6 +255,11 @@ class Client(Base):
             messages.restart()
             time.sleep(pause_s)
 
+    def export(self) -> bytes:
+        """The whole event log, and what it was made with, as a Parquet file; for operators."""
+        data: bytes = self._ask(calls.export())
+        return data
+
     def _pages(self, after: int, job: str) -> Iterator[Event]:
         while True:
             page = self._ask(calls.events(after, PAGE, job))

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from rota.backends.live.orders import (
     Capabilities,
     Listener,
@@ -29,12 +31,13 @@ from rota.backends.local.messages import (
     PartKey,
 )
 from rota.backends.local.records import RunRecord
-from rota.core.errors import ClusterError, OptionError
+from rota.core.errors import ClusterError, InputError, OptionError, UnavailableError
 
 log = logging.getLogger("rota.driver")
 
 SILENT_S, LOST_S = 15.0, 60.0
 TICK_S = 1.0
+WAIT_S = 20.0  # the longest that an agent waits for an answer
 LOG_TIMEOUT_S = 10.0
 PLACES_KEPT = 100_000  # jobs whose agents are remembered
 
@@ -198,7 +201,7 @@ class AgentDriver:
 
     # --- the agents' side -----------------------------------------------------------------------
 
-    def sync(self, report: AgentReport, wait_s: float = 0.0) -> AgentOrders:
+    def sync(self, report: AgentReport, wait_s: float = WAIT_S) -> AgentOrders:
         """An agent says what there is and hears what to do, at once or when there is something."""
         with self._changed:
             refusal = self._fleet.conflict(report)
@@ -214,10 +217,18 @@ class AgentDriver:
                 orders = self._orders(agent)
                 left_s = deadline_s - time.monotonic()
                 if self._closed.is_set():
-                    raise ClusterError("the daemon stops", retryable=True)
+                    raise UnavailableError("the daemon is stopping: try again")
                 if orders.urgent or left_s <= 0:
                     return orders
                 self._changed.wait(left_s)
+
+    def sync_json(self, body: bytes) -> bytes:
+        """`sync` for messages as they come over the network."""
+        try:
+            report = msgspec.json.decode(body, type=AgentReport)
+        except msgspec.MsgspecError as error:
+            raise InputError(f"not the report of an agent of this version: {error}") from error
+        return msgspec.json.encode(self.sync(report))
 
     def _hear(self, report: AgentReport) -> None:
         for piece in report.logs:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rota.backends.local.agent import Agent
 from rota.backends.local.driver import AgentDriver
-from rota.backends.local.link import WAIT_S, Link
+from rota.backends.local.link import Link
 from rota.backends.local.messages import AgentNode, AgentOrders, AgentReport
 from rota.core.topology import NodeSpec
 
@@ -54,4 +54,4 @@ class EmbeddedAgent:
         self.agent.close()
 
     def _carry(self, report: AgentReport) -> AgentOrders:
-        return self._driver.sync(report, WAIT_S)
+        return self._driver.sync(report)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from rota.backends.local.agent import Agent, boot_time_s
+from rota.backends.local.driver import WAIT_S
 from rota.backends.local.messages import AgentOrders, AgentReport
 
 log = logging.getLogger("rota.agent")
@@ -14,8 +15,7 @@ log = logging.getLogger("rota.agent")
 Transport: TypeAlias = Callable[[AgentReport], AgentOrders]
 """Carries a report to the server; raises if that fails. Used by two threads at a time."""
 
-WAIT_S = 20.0  # the longest that the server may wait with its answer ...
-OFTEN = 4  # ... and how often there shall be contact before the server gives up
+OFTEN = 4  # how often there shall be contact before the server gives up
 FIRST_S, LONGEST_S = 0.2, 5.0  # between attempts to reach the server
 REFUSED_S = 5.0
 
@@ -72,15 +72,18 @@ class Link:
 
     def _listen(self) -> None:
         while not self._stop.is_set():
-            self._talk(self._wait_s)
+            asked_s = boot_time_s()
+            urgent = self._talk(self._wait_s)
+            if not urgent and boot_time_s() - asked_s < FIRST_S:
+                self._stop.wait(FIRST_S)  # a server that never waits shall not be run over
 
     def _news(self) -> None:
         while not self._stop.is_set():
             self.agent.news.wait()
             self._talk(0.0)
 
-    def _talk(self, wait_s: float) -> None:
-        """Report and obey, once; again and again until it was heard."""
+    def _talk(self, wait_s: float) -> bool:
+        """Report and obey, again and again until it was heard; was there anything to do?"""
         pause_s = FIRST_S
         while not self._stop.is_set():
             asked_s = boot_time_s()
@@ -88,7 +91,7 @@ class Link:
                 orders = self._transport(self.agent.report(wait_s))
             except Exception as error:  # noqa: BLE001 - whatever it is, jobs must go on
                 if self._stop.is_set():
-                    return
+                    return False
                 log.warning("server.unreachable", extra={"why": str(error) or repr(error)})
                 self._stop.wait(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - to spread load
                 pause_s = min(2 * pause_s, LONGEST_S)
@@ -101,4 +104,5 @@ class Link:
             if orders.lost_s:
                 self._wait_s = min(WAIT_S, orders.lost_s / OFTEN)
             self.agent.obey(orders, asked_s)
-            return
+            return orders.urgent
+        return False

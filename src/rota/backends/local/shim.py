@@ -165,7 +165,7 @@ def make_cgroup(key: str) -> str:
         elif kinds in ("freezer", "pids"):
             places.append(f"/sys/fs/cgroup/{kinds}{path}")
     for place in places:
-        folder = f"{place}/rota-{key}"
+        folder = f"{place.rstrip('/')}/rota-{key}"
         with contextlib.suppress(OSError):
             os.mkdir(folder, 0o755)
             if os.access(f"{folder}/cgroup.procs", os.W_OK):

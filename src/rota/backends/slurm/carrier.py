@@ -267,16 +267,16 @@ class Carrier:
             self._end(run, ended if run.ending else lost)
         elif run.released_s is None:
             self._release(run)
-        elif any(self._health(part.node) != "up" for part in run.order.parts):
+        elif any(self._refuses(part.node) for part in run.order.parts):
             run.withdrawn = True
             self._hold(run, job)
         elif monotonic() - run.released_s > STUCK_S:
             run.released_s = monotonic()
             log.warning("run %s waits in Slurm (job %d): %s", run.order.run, job.id, job.reason)
 
-    def _health(self, node: str) -> str:
+    def _refuses(self, node: str) -> bool:
         seen = self.nodes.get(node)
-        return seen.health if seen is not None else "lost"
+        return seen is None or seen.refuses
 
     def _running(self, run: Tracked, job: SeenJob) -> None:
         order = run.order

@@ -23,6 +23,9 @@ STATES = (
 )  # fmt: skip
 BEGINNING = ("CONFIGURING", "RESV_DEL_HOLD", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "STAGE_OUT",
              "SIGNALING", "STOPPED", "SPECIAL_EXIT", "REVOKED", "RESIZING")  # fmt: skip
+DEAD = ("down", "error", "future")
+DEAD_FLAGS = {"POWERED_DOWN", "POWERING_DOWN", "INVALID_REG", "FAIL", "REBOOT_ISSUED"}
+CLOSED = {"DRAIN", "MAINTENANCE", "POWERING_UP"}
 GPU = re.compile(r"(?:^|[,/])(?:gres[:/])?gpu(?:[:/]([^:=,()]+))?[:=](\d+)")
 SIGNALLED = 128
 MINUTE_S = 60.0
@@ -89,13 +92,16 @@ class SeenNode(msgspec.Struct, frozen=True):
     @property
     def health(self) -> str:
         """`lost`, `silent` or `up`, in the sense of `NodeStatus`."""
-        if self.state in ("down", "error", "future", "unknown") or self.flags & {
-            "POWERED_DOWN", "POWERING_DOWN", "INVALID_REG", "FAIL", "REBOOT_ISSUED",
-        }:  # fmt: skip
+        if self.state in DEAD or self.flags & DEAD_FLAGS:
             return "lost"
-        if self.flags & {"DRAIN", "NOT_RESPONDING", "MAINTENANCE", "POWERING_UP"}:
-            return "silent"
+        if self.state == "unknown" or self.flags & (CLOSED | {"NOT_RESPONDING"}):
+            return "silent"  # unknown: the controller has just been started
         return "up"
+
+    @property
+    def refuses(self) -> bool:
+        """Nothing will be started there soon."""
+        return self.health == "lost" or bool(self.flags & CLOSED)
 
 
 class _Page(msgspec.Struct):

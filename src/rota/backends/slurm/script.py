@@ -62,65 +62,50 @@ finish() {  # code phase
     exit "$1"
 }
 
-launch() {  # number script: the exit code goes into a file, as signals interrupt `wait`
-    (
-        trap : TERM
-        cd "$rota_work" || exit 127
-        /bin/bash "$2" 3>&-
-        code=$?
-        echo "$code" >"$run/.code.$rota_rank.$1"
-        mv "$run/.code.$rota_rank.$1" "$run/code.$rota_rank.$1"
-        echo >&3
-    ) &
+launch() {  # script
+    (cd "$rota_work" && exec /bin/bash "$1" 3>&-) &
+    pids+=("$!")
 }
 
-first_failure() {  # of `count` processes; 0 while there is none
-    local number code
-    for ((number = 0; number < $1; number++)); do
-        if [ -f "$run/code.$rota_rank.$number" ]; then
-            read -r code <"$run/code.$rota_rank.$number"
-            if [ "$code" -ne 0 ]; then echo "$code"; return; fi
-        fi
-    done
-    echo 0
+signal() {  # name: to all that are left, with their children
+    local number
+    for number in "${!pids[@]}"; do kill -"$1" -- "-${pids[number]}" 2>/dev/null; done
 }
 
-await() {  # count: sets code; one that fails ends the others
-    local ending=0 seen
+await() {  # sets code: 0 or the first other; one that fails ends the others
+    local number status until=0
     code=0
-    while :; do
-        seen=$(jobs -pr)
-        if [ "$code" -eq 0 ]; then code=$(first_failure "$1"); fi
-        if [ -z "$seen" ]; then break; fi
-        if [ "$code" -ne 0 ] && [ "$ending" -eq 0 ]; then
-            ending=1
-            for group in $seen; do kill -TERM -- "-$group" 2>/dev/null; done
-            until=$((SECONDS + ${ROTA_GRACE_S%.*} + 1))
-        elif [ "$ending" -eq 1 ] && [ "$SECONDS" -ge "$until" ]; then
-            for group in $seen; do kill -KILL -- "-$group" 2>/dev/null; done
-        fi
-        read -r -t 1 -u 3 _  # somebody ended, a signal, or a look once a second
-    done
-    if [ "$code" -eq 0 ]; then
-        for ((number = 0; number < $1; number++)); do
-            [ -f "$run/code.$rota_rank.$number" ] || code=137
+    if [ "$asked" -eq 1 ]; then signal TERM; fi  # it may have come before they were there
+    while [ "${#pids[@]}" -gt 0 ]; do
+        for number in "${!pids[@]}"; do
+            if kill -0 "${pids[number]}" 2>/dev/null; then continue; fi
+            wait "${pids[number]}" 2>/dev/null  # is over: only tells its exit code
+            status=$?
+            unset "pids[number]"
+            if [ "$code" -eq 0 ] && [ "$status" -ne 0 ]; then
+                code=$status
+                signal TERM
+                until=$((SECONDS + ${ROTA_GRACE_S%%.*} + 1))
+            fi
         done
-    fi
+        if [ "$until" -gt 0 ] && [ "$SECONDS" -ge "$until" ]; then signal KILL; fi
+        read -r -t 0.1 -u 3 _  # nobody writes: a short sleep
+    done
 }
 
+pids=()
 if [ -s "$run/setup.sh" ]; then
-    launch 0 "$run/setup.sh"
-    await 1
+    launch "$run/setup.sh"
+    await
     if [ "$code" -ne 0 ] || [ "$asked" -eq 1 ]; then finish "$code" setup; fi
-    rm -f "$run/code.$rota_rank.0"
 fi
 IFS=, read -r -a rota_devices <<<"${CUDA_VISIBLE_DEVICES-}"
 for ((local_rank = 0; local_rank < rota_processes; local_rank++)); do
     rota_process "$local_rank"
-    launch "$local_rank" "$run/run.sh"
+    launch "$run/run.sh"
 done
 : >"$run/ready.$rota_rank"
-await "$rota_processes"
+await
 finish "$code" run
 """
 

@@ -51,9 +51,14 @@ def need(condition, reason):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def root_only():
+    """Skip for other users."""
+    need(os.geteuid() == 0, "needs root, to mount")
+
+
+@pytest.fixture
+def small_disk(tmp_path, root_only):
     """Return a folder with room for a quarter of a megabyte."""
-    need(os.geteuid() == 0, "needs root, to mount a small disk")
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]

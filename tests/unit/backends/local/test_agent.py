@@ -2,7 +2,9 @@
 
 import json
 import os
+import secrets
 import signal
+import subprocess
 import time
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from agents_net import alive, eventually, marked, order
 from local_shims import fill
 from rota.backends.live.orders import Measured, Part
+from rota.backends.local import processes
 from rota.backends.local.agent import Agent
 from rota.backends.local.embedded import EmbeddedAgent, nodes_here
 from rota.backends.local.logs import log_file
@@ -156,6 +159,17 @@ def test_kill_9_of_a_shim_leaves_nobody(bench, agent_lives):
     assert (end.state, end.why) == ("lost", "its shim died")
     assert not any(alive(pid) for pid in pids)
     assert marked(key) == []
+
+
+def test_leftovers_are_found_without_a_cgroup():
+    key = secrets.token_hex(8)
+    env = {"ROTA_RUN_KEY": key, "PATH": os.environ["PATH"]}
+    with subprocess.Popen(["setsid", "sleep", "1000"], env=env) as process:
+        eventually(lambda: marked(key))
+        assert processes.kill_leftovers("", key) == 1
+        assert process.wait(10) == -9
+    assert processes.kill_leftovers("", key) == 0
+    assert processes.kill_leftovers("", "") == 0
 
 
 def test_after_a_reboot_everything_is_lost(tmp_path):

@@ -15,7 +15,7 @@ from rota.backends.local.messages import (
     PartMeasured,
     PartStatus,
 )
-from rota.core.errors import ClusterError, OptionError
+from rota.core.errors import ClusterError, InputError, OptionError, UnavailableError
 from rota.core.topology import NodeSpec
 
 
@@ -378,8 +378,15 @@ def test_the_listener_hears_everything_in_order(world):
     assert told.end("1.0").code == 0
     assert [m.state for m in told.messages] == ["up", "running", "ended"]
     world.driver.close()
-    with pytest.raises(ClusterError, match="stops"):
+    with pytest.raises(UnavailableError, match="stopping"):
         agent.sync()
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"agent": 1}', b"\xff"])
+def test_what_is_no_report_is_refused(world, body):
+    with pytest.raises(InputError, match="not the report of an agent"):
+        world.driver.sync_json(body)
+    assert world.told() == []
 
 
 def test_times_must_make_sense():

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import time
@@ -122,6 +123,32 @@ def test_a_session_of_its_own_is_no_escape(make_shim, how):
     if how:
         folder.ask(how)
     folder.end()
+    assert not alive(pid)
+    assert marked(folder.key) == []
+
+
+HIDE = {
+    "unified": "true",
+    "pids": "umount /sys/fs/cgroup/unified /sys/fs/cgroup/freezer",
+    "freezer": "umount /sys/fs/cgroup/unified /sys/fs/cgroup/pids",
+    "no": "mount -t tmpfs none /sys/fs/cgroup",
+}
+
+
+HERE = [kind for kind in HIDE if kind == "no" or Path(f"/sys/fs/cgroup/{kind}").is_dir()]
+
+
+@pytest.mark.parametrize("kind", HERE)
+def test_it_does_with_whatever_cgroups_there_are(make_shim, root_only, kind):
+    script = "setsid bash -c 'trap \"\" TERM; echo $$ > far; sleep 1000; sleep 1000' & sleep 1000"
+    folder = make_shim(script, grace_s=0.2)
+    folder.start("unshare", "--mount", "sh", "-c", f'{HIDE[kind]} && exec "$@"', "sh")
+    pid = folder.pid("far")
+    used = json.loads((folder.path / "identity.json").read_text())["cgroup"]
+    assert used.startswith(f"/sys/fs/cgroup/{kind}/" if kind != "no" else "")
+    assert bool(used) == (kind != "no")
+    folder.ask()
+    assert folder.end()["asked"]
     assert not alive(pid)
     assert marked(folder.key) == []
 

@@ -1,0 +1,78 @@
+"""`rota export`."""
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.client import connect, server_options
+from rota.cli.options import FORCE, OUTPUT_DIR
+from rota.cli.show import warn_about
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rota.daemon.export import Export
+
+URLS = ("http://", "https://")
+STATE = click.option(
+    "--state", metavar="DIR", type=click.Path(path_type=Path),
+    help="The state folder of a daemon that does not run, instead of asking one that does.",
+)  # fmt: skip
+
+
+@click.command(
+    epilog="Results: events.parquet, jobs.csv and summary.json as of a simulation, workload.csv "
+    "(the jobs with their observed durations), cluster.yaml if NxM does not say it all, "
+    "manifest.json."
+)
+@OUTPUT_DIR
+@FORCE
+@STATE
+@server_options
+def export(
+    output: Path, state: Path | None, server: str | None, token_file: str | None, *, force: bool
+) -> None:
+    """Write what a daemon has done into a folder, as if it had been simulated.
+
+    It takes the role operator.
+
+    \b
+    Examples:
+      rota export -o live
+      rota calibrate live -o calibrated
+      rota simulate live/workload.csv --cluster 4x4 --policy srtf -o what-if
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.daemon.export import FILES, export_stored, write_export
+    from rota.experiments.folder import OutputFolder
+
+    with OutputFolder(output, force=force, own=FILES) as folder:
+        found = export_stored(state) if state is not None else download(server, token_file)
+        notes = write_export(found, folder.path)
+    click.echo(f"{output}: {len(found.made.jobs):,} jobs, {found.log.height:,} rows")
+    warn_about(notes)
+
+
+def download(server: str | None, token_file: str | None = None) -> "Export":
+    """From a daemon that runs."""
+    from rota.daemon.export import Export
+
+    with connect(server, token_file) as rota:
+        return Export.from_parquet(rota.export(), rota.place.server)
+
+
+@contextmanager
+def run_folder(run: str) -> "Iterator[Path]":
+    """The run folder that a user means: a folder, or what is exported from a URL or a store."""
+    from tempfile import TemporaryDirectory
+
+    from rota.daemon.export import EVENTS, STORE, export_stored, write_export
+
+    is_url = run.startswith(URLS)
+    if not is_url and ((Path(run) / EVENTS).exists() or not (Path(run) / STORE).exists()):
+        yield Path(run)
+        return
+    with TemporaryDirectory(prefix="rota-") as place:
+        write_export(download(run) if is_url else export_stored(Path(run)), Path(place))
+        yield Path(place)

@@ -1,0 +1,321 @@
+"""A run folder from a daemon: its event log, and everything that the log was made with.
+
+The Parquet file of the log carries the rest in its metadata (`rota_run`): policy, machines, queues
+and what each job asked for. So one download is one consistent picture, and from the file alone
+everything else can be written. What a job executes, and its environment, is not in it.
+"""
+
+import hashlib
+import io
+import platform
+import zlib
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from rota import __version__
+from rota.backends.live.inputs import Reconfigured
+from rota.core.errors import InputError
+from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.topology import NodeSpec
+from rota.core.workload import Workload
+from rota.daemon.explain import stored_log
+from rota.daemon.settings import Scheduling
+from rota.engine.log import SCHEMA_VERSION
+from rota.jobfile.convert import to_spec
+from rota.jobfile.model import JobFile
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from rota.daemon.core import Core
+    from rota.daemon.store import Store, StoredJob
+
+Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
+"""Has something done in the engine's thread."""
+
+EVENTS, JOBS, SUMMARY = "events.parquet", "jobs.csv", "summary.json"
+MANIFEST, WORKLOAD, CLUSTER = "manifest.json", "workload.csv", "cluster.yaml"
+FILES = (EVENTS, JOBS, SUMMARY, MANIFEST, WORKLOAD, CLUSTER)
+STORE = "rota.db"
+SCHEMA, RUN = "rota_schema", "rota_run"
+NOT_TOLD = "-"  # in place of what a job executes
+MANIFEST_VERSION = 1
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True):
+    """What a job asked for."""
+
+    number: int
+    user: str
+    file: JobFile
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log was made with; `scheduling` is what was configured last."""
+
+    rota: str
+    backend: str
+    epoch_unix: float
+    scheduling: Scheduling
+    levels: list[str]
+    nodes: list[NodeSpec]
+    jobs: list[Asked]
+
+
+class Export(msgspec.Struct, frozen=True):
+    """A log and what it was made with."""
+
+    log: "pl.DataFrame"
+    made: Made
+
+    def parquet(self) -> bytes:
+        """All of it as one file."""
+        buffer = io.BytesIO()
+        notes = {SCHEMA: str(SCHEMA_VERSION), RUN: msgspec.json.encode(self.made).decode()}
+        self.log.write_parquet(buffer, compression="zstd", metadata=notes)
+        return buffer.getvalue()
+
+    @classmethod
+    def from_parquet(cls, data: bytes, where: str) -> "Export":
+        """From what `parquet` made."""
+        import polars as pl
+
+        try:
+            notes = pl.read_parquet_metadata(io.BytesIO(data))
+            made = msgspec.json.decode(notes[RUN], type=Made)
+            return cls(pl.read_parquet(io.BytesIO(data)), made)
+        except (pl.exceptions.PolarsError, OSError, KeyError, msgspec.DecodeError) as error:
+            raise InputError(
+                f"{where}: is not the event log of a daemon of this version ({error})"
+            ) from error
+
+
+# --- where it comes from ------------------------------------------------------------------------
+
+
+def export_live(core: "Core", ask: Ask) -> Export:
+    """From a daemon that runs."""
+
+    def look() -> tuple[Made, float, tuple[int, int], int]:
+        core.idle()  # what was logged must be in the store
+        engine, store = core.engine, core.store
+        made = Made(
+            rota=__version__,
+            backend=core.driver.name,
+            epoch_unix=store.epoch_unix,
+            scheduling=core.scheduling,
+            levels=core.levels,
+            nodes=[spec for group in core.growth for spec in group],
+            jobs=[],
+        )
+        counts = (engine.events, engine.decisions)
+        return made, core.cluster.now_s, counts, store.job_number
+
+    made, now_s, counts, last = ask(look)
+    jobs = _asked(core.store.jobs(1, last))
+    log = stored_log(core.store, now_s, counts)
+    return Export(log, msgspec.structs.replace(made, jobs=jobs))
+
+
+def export_stored(folder: Path) -> Export:
+    """From the state folder of a daemon that does not run: everything up to its last commit."""
+    from rota.daemon.core import Saved
+    from rota.daemon.store import Store
+
+    path = folder / STORE
+    if not path.is_file():
+        raise InputError(f"{folder}: is not the state folder of a daemon: there is no {STORE}")
+    store = Store(path)
+    try:
+        found = store.last_snapshot()
+        if found is None:
+            raise InputError(f"{path}: its daemon never ran")
+        saved = msgspec.msgpack.decode(zlib.decompress(found[1]), type=Saved)
+        scheduling, growth = _followed(store, found[0], saved.scheduling, saved.growth)
+        made = Made(
+            rota=__version__,
+            backend="",
+            epoch_unix=store.epoch_unix,
+            scheduling=scheduling,
+            levels=saved.levels,
+            nodes=[spec for group in growth for spec in group],
+            jobs=_asked(store.jobs(1, store.job_number)),
+        )
+        counts = (int(saved.engine["events"]), int(saved.engine["decisions"]))
+        return Export(stored_log(store, store.last_time_s(), counts), made)
+    finally:
+        store.close()
+
+
+def _followed(
+    store: "Store", number: int, scheduling: Scheduling, growth: list[list[NodeSpec]]
+) -> tuple[Scheduling, list[list[NodeSpec]]]:
+    """What became of the configuration since the snapshot."""
+    for batch in store.batches(number):
+        for item in batch.inputs:
+            if isinstance(item, Reconfigured):
+                if item.config is not None:
+                    scheduling = msgspec.convert(item.config, Scheduling)
+                if item.nodes:
+                    growth = [*growth, list(item.nodes)]
+    return scheduling, growth
+
+
+def _asked(stored: "Sequence[StoredJob]") -> list[Asked]:
+    """Without what is nobody's business."""
+    return [
+        Asked(
+            job.number,
+            job.user,
+            msgspec.structs.replace(job.file, run=NOT_TOLD, setup="", workdir="", envs={}),
+        )
+        for job in stored
+    ]
+
+
+# --- the folder ---------------------------------------------------------------------------------
+
+
+def write_export(export: Export, folder: Path) -> list[str]:
+    """Write a run folder; what a reader must know."""
+    from rota.metrics import fold_jobs, fold_summary, read_history, write_jobs
+    from rota.traces.write import write_workload
+
+    (folder / EVENTS).write_bytes(export.parquet())
+    history = read_history(export.log)
+    jobs = fold_jobs(history)
+    write_jobs(jobs, folder / JOBS)
+    summary = fold_summary(history, jobs=jobs)
+    notes: list[str] = []
+    workload = observed_workload(export, notes)
+    write_workload(workload, folder / WORKLOAD)
+    cluster = _write_cluster(export.made, folder)
+    manifest = _manifest(export, folder, cluster, notes)
+    for name, content in ((SUMMARY, summary), (MANIFEST, manifest)):
+        (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
+    return notes
+
+
+def observed_workload(export: Export, notes: list[str]) -> Workload:
+    """The jobs that ran, with the time in which they made progress as their duration."""
+    import numpy as np
+
+    from rota.metrics import fold_jobs, read_history
+    from rota.metrics.history import RUNS
+
+    history = read_history(export.log)
+    asked = {str(job.number): job for job in export.made.jobs}
+    run_s = history.per_job(np.where(history.state == RUNS, history.length_s, 0.0))
+    rows = zip(
+        fold_jobs(history).select("job_id", "submit_s", "state").iter_rows(),
+        run_s[history.is_job].tolist(),
+        strict=True,
+    )
+    specs, behaviours, unfinished, left_out = [], [], 0, 0
+    for (name, submit_s, state), seconds in rows:
+        job = asked.get(name)
+        if job is None or not seconds > 0:
+            left_out += 1
+            continue
+        unfinished += state != "done"
+        specs.append(to_spec(job.file, name, submit_s, job.user))
+        behaviours.append(Behaviour(seconds))
+    if left_out:
+        notes.append(f"{left_out} jobs never ran: they are not in {WORKLOAD}")
+    if unfinished:
+        notes.append(f"{unfinished} jobs did not finish: {WORKLOAD} has how long they ran")
+    return Workload(_writable(specs, notes), behaviours, name="observed")
+
+
+def _writable(specs: list[JobSpec], notes: list[str]) -> list[JobSpec]:
+    """As far as a csv file can hold them."""
+    known = {spec.id for spec in specs}
+    simpler = 0
+    out = []
+    for spec in specs:
+        request = _plain(spec.request)
+        simpler += request != spec.request
+        needs = tuple(other for other in spec.depends_on if other in known)
+        out.append(msgspec.structs.replace(spec, request=request, depends_on=needs))
+    if simpler:
+        notes.append(f"{simpler} jobs asked for several nodes: {WORKLOAD} has only how many GPUs")
+    return out
+
+
+def _plain(request: Request) -> Request:
+    """The same resources, for tasks that may be anywhere."""
+    group = request.groups[0]
+    return Request.of(
+        group.count * group.gpus,
+        gpu_types=request.gpu_types,
+        cpus=group.count * group.cpus,
+        mem_gib=group.count * group.mem_gib,
+        min_gpus=group.min_count,
+        max_gpus=group.max_count,
+    )
+
+
+def _write_cluster(made: Made, folder: Path) -> str:
+    """The machines as text if that says it all, else as a file; how a manifest names them."""
+    import yaml
+
+    from rota.traces.cluster import parse_counts
+
+    short = counts_of(made.nodes)
+    if short and not made.scheduling.queues and parse_counts(short) == made.nodes:
+        return short
+    content: dict[str, Any] = {"levels": list(made.levels)} if made.levels else {}
+    content["nodes"] = [_without_defaults(node, NodeSpec("", -1)) for node in made.nodes]
+    if made.scheduling.queues:
+        content["tenants"] = msgspec.to_builtins(made.scheduling.queues)
+    (folder / CLUSTER).write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return CLUSTER
+
+
+def _without_defaults(value: msgspec.Struct, empty: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(value)
+    unset: dict[str, Any] = msgspec.to_builtins(empty)
+    return {key: given for key, given in plain.items() if given != unset[key]}
+
+
+def counts_of(nodes: Sequence[NodeSpec]) -> str:
+    """`4x8:v100+2x4`; empty if there is a node without GPUs, or none at all."""
+    groups: list[list[Any]] = []
+    for node in nodes:
+        kind = f"{node.gpus}:{node.gpu_type}" if node.gpu_type else str(node.gpus)
+        if not node.gpus:
+            return ""
+        if groups and groups[-1][1] == kind:
+            groups[-1][0] += 1
+        else:
+            groups.append([1, kind])
+    return "+".join(f"{count}x{kind}" for count, kind in groups)
+
+
+def _manifest(export: Export, folder: Path, cluster: str, notes: list[str]) -> dict[str, Any]:
+    made = export.made
+    scheduling = made.scheduling
+    return {
+        "manifest": MANIFEST_VERSION,
+        "rota": made.rota,
+        "live": {"backend": made.backend, "epoch_unix": made.epoch_unix, "notes": notes},
+        "config": {
+            "trace": WORKLOAD,
+            "cluster": cluster,
+            "policy": scheduling.policy,
+            "placement": scheduling.placement,
+            "admission": scheduling.admission,
+            "seed": scheduling.seed,
+        },
+        "outputs": {
+            name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            for name in (JOBS, EVENTS, WORKLOAD)
+        },
+        "log": {"schema": SCHEMA_VERSION, "rows": export.log.height},
+        "platform": {"system": platform.platform(), "python": platform.python_version()},
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,31 @@
+"""Fixtures of the tests that run real daemons."""
+
+import pytest
+
+from daemon_process import DaemonProcess
+
+
+@pytest.fixture
+def daemons(tmp_path):
+    """Return `make(*args)`: a running daemon; at the end nothing of it may be left."""
+    made = []
+
+    def make(*args, start=True, **options):
+        daemon = DaemonProcess(tmp_path / f"daemon{len(made)}", *args, **options)
+        made.append(daemon)
+        return daemon.start() if start else daemon
+
+    yield make
+    problems = []
+    for daemon in made:
+        try:
+            daemon.close()
+        except Exception as error:  # noqa: BLE001 - the others have to be closed too
+            problems.append(f"{type(error).__name__}: {error}")
+    assert not problems, problems
+
+
+@pytest.fixture
+def daemon(daemons):
+    """Return a running daemon with 4 nodes of 4 GPUs."""
+    return daemons("--nodes", "4x4", "--check")

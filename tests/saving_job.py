@@ -1,0 +1,46 @@
+"""A job that saves when it is asked to stop, resumes, and does its work exactly once.
+
+Run as a script: `saving_job.py WORK_S FOLDER`. Every run adds its id to FOLDER/runs, the one that
+finishes the work adds a line to FOLDER/<job>.done. It imports nothing of Rota: it starts quickly.
+"""
+
+import os
+import shlex
+import signal
+import sys
+import time
+from pathlib import Path
+
+
+def script(work_s, folder):
+    """The `run` of such a job."""
+    words = [sys.executable, "-I", "-S", __file__, str(work_s), str(folder)]
+    return f"exec {shlex.join(words)}"
+
+
+def add_line(path, line):
+    """One write: lines of different processes do not mix."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(fd, line.encode() + b"\n")
+    os.close(fd)
+
+
+def main(work_s, folder):
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    began_s = time.monotonic()
+    add_line(folder / "runs", os.environ["ROTA_RUN_ID"])
+    saved = Path(os.environ["ROTA_CHECKPOINT_DIR"]) / "seconds"
+    done_s = float(saved.read_text()) if saved.exists() else 0.0
+    left_s = work_s - done_s
+    if left_s > 0 and signal.sigtimedwait({signal.SIGTERM}, left_s) is not None:
+        done_s += time.monotonic() - began_s
+    elif left_s > 0:
+        add_line(folder / f"{os.environ['ROTA_JOB_ID']}.done", os.environ["ROTA_RUN_ID"])
+        done_s = work_s
+    part = saved.with_name("seconds.part")
+    part.write_text(repr(min(done_s, work_s)))
+    part.replace(saved)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), Path(sys.argv[2]))
