@@ -20,6 +20,10 @@ ELAS = made("elas", limits=(12.0, 36.0))
 TIRESIAS = made("tiresias", limits=(4.0, 12.0))
 
 REGRESSIONS = {
+    "rounding makes a newcomer look worse than a later head of the same key": (
+        SRTF,
+        Scenario(jobs((6, 1, 2), (6, 2, 2)), (1, 1), "count", round_s=0.7),
+    ),
     "a start that waits is stopped before it began": (
         SRTF,
         Scenario(jobs((0, 1, 20), (1, 1, 5), (2, 1, 2)), (1,), costs=Fixed(stop_s=10)),

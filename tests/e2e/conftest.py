@@ -2,7 +2,7 @@
 
 import pytest
 
-from daemon_process import DaemonProcess
+from daemon_process import DaemonProcess, serving
 
 
 @pytest.fixture
@@ -29,3 +29,10 @@ def daemons(tmp_path):
 def daemon(daemons):
     """Return a running daemon with 4 nodes of 4 GPUs."""
     return daemons("--nodes", "4x4", "--check")
+
+
+@pytest.fixture(scope="module")
+def shared_daemon(tmp_path_factory):
+    """Return a running daemon for questions that leave no traces."""
+    with serving(tmp_path_factory.mktemp("shared"), "--nodes", "1x1") as daemon:
+        yield daemon

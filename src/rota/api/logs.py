@@ -22,7 +22,11 @@ def configure(level: str = "info", *, json: bool = False) -> None:
     ending: list[Any] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if json
-        else [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        else [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
     )
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
@@ -31,19 +35,20 @@ def configure(level: str = "info", *, json: bool = False) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=False,
     )
-    _adopt_uvicorn(number, shared, ending)
-
-
-def _adopt_uvicorn(number: int, shared: list[Any], ending: list[Any]) -> None:
-    """Let the web server's own messages look the same."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *ending],
         )
     )
-    server = logging.getLogger("uvicorn")
-    server.handlers = [handler]
-    server.propagate = False
-    server.setLevel(max(number, logging.WARNING))
+    _adopt("uvicorn", handler, max(number, logging.WARNING))
+    _adopt("rota", handler, number)  # backends use the standard library's loggers
+
+
+def _adopt(name: str, handler: logging.Handler, level: int) -> None:
+    """Let the messages of a standard logger look the same."""
+    logger = logging.getLogger(name)
+    logger.handlers = [handler]
+    logger.propagate = False
+    logger.setLevel(level)

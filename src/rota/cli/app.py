@@ -45,6 +45,7 @@ COMMANDS = {
     "queues": ("rota.cli.nodes:queues", "List the queues."),
     "token": ("rota.cli.token:token", "Make, list and revoke tokens."),
     "reload": ("rota.cli.nodes:reload", "Let the daemon read its configuration again."),
+    "export": ("rota.cli.export:export", "Write what a daemon has done into a folder."),
     "calibrate": ("rota.cli.calibrate:calibrate", "Fit costs to the log of a run, and check them."),
     "serve": ("rota.cli.serve:serve", "Run the scheduler on real machines."),
     "agent": ("rota.cli.agent:agent", "Let this machine work for a daemon."),

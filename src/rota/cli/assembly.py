@@ -17,6 +17,7 @@ from rota.backends.local.driver import AgentDriver
 from rota.backends.local.embedded import EmbeddedAgent
 from rota.backends.local.machine import find_gpus, gpu_type
 from rota.backends.local.messages import AgentReport
+from rota.backends.pretend import PretendDriver
 from rota.core.events import INF
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.core import Core
@@ -93,6 +94,8 @@ class Assembly:
             for note in slurm.preflight():
                 log.warning("slurm", note=note)
             return slurm, topology if topology.nodes else Topology(slurm.nodes())
+        if settings.backend == "pretend":
+            return PretendDriver(), topology
         agents = AgentDriver(silent_s=settings.local.silent_s, lost_s=settings.local.lost_s)
         if not topology.nodes:
             gpus = find_gpus()

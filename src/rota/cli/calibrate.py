@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     epilog="Results: costs.yaml (for --costs), workload.csv (the jobs with their observed "
     "durations), report.md and calibration.json."
 )
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.argument("run", metavar="RUN")
 @click.option(
     "--run-policy", metavar="P", shell_complete=names_of(POLICIES),
     help="The policy of RUN, if its manifest does not say.",
@@ -51,19 +51,24 @@ if TYPE_CHECKING:
 @click.option("--json", is_flag=True, help="Print the fit and the errors as JSON.")
 @DEBUG
 def calibrate(
-    run: Path, output: Path | None, predict: str | None, policy: str | None, **values: Any
+    run: str, output: Path | None, predict: str | None, policy: str | None, **values: Any
 ) -> None:
     """Fit start, stop and restart costs to the event log in RUN, and check them.
 
     The same jobs are simulated with the fitted costs under the same policy, and the error of every
-    metric is told. RUN is a folder with an event log: of a daemon, or of `rota simulate`.
+    metric is told. RUN is a folder of `rota export` (or of `rota simulate`), the URL of a daemon,
+    or the state folder of one that does not run.
 
     \b
     Examples:
+      rota export -o live
       rota calibrate live -o calibrated
       rota simulate jobs.csv --cluster 4x4 --policy srtf --costs calibrated/costs.yaml -o out
       rota calibrate live --predict jobs.csv --policy srtf
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    import msgspec
+
+    from rota.cli.export import run_folder
     from rota.experiments.calibrate import FILES, foresee, write
     from rota.experiments.calibrate import calibrate as fit
     from rota.experiments.folder import OutputFolder
@@ -79,10 +84,11 @@ def calibrate(
     }
 
     def work() -> "tuple[Calibration, Foresight | None]":
-        found = fit(run, **wanted)
-        return found, foresee(
-            found, predict, policy=policy, runs=values["runs"]
-        ) if predict else None
+        with run_folder(run) as folder:
+            found = msgspec.structs.replace(fit(folder, **wanted), source=run)
+            if not predict:
+                return found, None
+            return found, foresee(found, predict, policy=policy, runs=values["runs"])
 
     if output is None:
         found, seen = work()

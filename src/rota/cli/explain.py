@@ -81,7 +81,7 @@ def print_explanation(found: "Explanation", output: str) -> None:
     if output != "table":
         emit(msgspec.to_builtins(found), output)
         return
-    click.echo(f"job {found.id} ({found.state}): {clean(found.text)}")
+    click.echo(f"job {found.id}: {clean(found.text)}")
     if found.parts:
         total = sum(part.seconds for part in found.parts) or 1.0
         table(
@@ -120,6 +120,10 @@ def when(rota: "Client", *, job: str, runs: int, output: str) -> None:
         emit(msgspec.to_builtins(found), output)
         return
     click.echo(f"job {found.id} ({found.state}): {clean(found.text)}")
+    if not found.runs:  # nothing to foresee
+        if found.starts_at is not None:
+            click.echo(f"started:   {moment(found.starts_at)}")
+        return
     now = time.time()
     for label, at in (
         ("starts", found.starts_at),

@@ -47,8 +47,8 @@ from rota.core.errors import RotaError
 )
 @click.option(
     "--backend",
-    type=click.Choice(["local", "slurm"]),
-    help="Who runs the jobs; default local (agents).",
+    type=click.Choice(["local", "slurm", "pretend"]),
+    help="Who runs the jobs; default local (agents). pretend: nobody, for trials.",
 )
 @click.option("--listen", metavar="HOST:PORT", help="Default 127.0.0.1:7842; port 0 is a free one.")
 @click.option(

@@ -42,10 +42,11 @@ def reason_of(job: Job, projection: Projection) -> str:
     return projection.waits_for(job.index, job.shape.number).label
 
 
-def picture_job(job: Job, view: View, projection: Projection, epoch_unix: float) -> JobInfo:
-    """Everything about one job."""
+def picture_job(
+    job: Job, topology: Topology, projection: Projection, epoch_unix: float, now_s: float
+) -> JobInfo:
+    """Everything about one job; `now_s` may be later than what the engine has seen."""
     spec = job.spec
-    now_s = view.now_s
     return JobInfo(
         id=job.id,
         name=spec.name,
@@ -56,7 +57,7 @@ def picture_job(job: Job, view: View, projection: Projection, epoch_unix: float)
         message=projection.messages.get(job.index, ""),
         gpus=job.gpus,
         gpu_type="|".join(spec.request.gpu_types),
-        nodes=places(job, view.topology) if on_cluster(job) else {},
+        nodes=places(job, topology) if on_cluster(job) else {},
         priority=spec.priority,
         group=spec.group,
         submitted_at=epoch_unix + job.submit_s,

@@ -267,7 +267,8 @@ class Daemon:
 
     def _picture(self, job: Job) -> JobInfo:
         core = self.core
-        return picture_job(job, core.engine.view, core.projection, core.store.epoch_unix)
+        cluster, epoch_unix = core.cluster, core.store.epoch_unix
+        return picture_job(job, cluster.topology, core.projection, epoch_unix, cluster.now_s)
 
     def explain(self, job: str, actor: Actor) -> Explanation:
         """Why it waits or waited."""

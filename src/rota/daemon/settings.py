@@ -12,6 +12,9 @@ from rota.core.events import INF
 from rota.core.tenants import Tenant, TenantTree
 
 
+BACKENDS = ("local", "slurm", "pretend")
+
+
 class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A queue: a tenant that jobs name in `queue`."""
 
@@ -150,7 +153,7 @@ def _check(settings: Settings, where: str) -> None:
             f"{where}: local: silent_s={local.silent_s:g}, lost_s={local.lost_s:g}: "
             f"0 < silent_s < lost_s must hold"
         )
-    if settings.backend not in ("local", "slurm"):
-        raise InputError(f"{where}: backend {settings.backend!r}: write local or slurm")
+    if settings.backend not in BACKENDS:
+        raise InputError(f"{where}: backend {settings.backend!r}: write {', '.join(BACKENDS)}")
     _ = settings.address
     settings.scheduling.tenants()

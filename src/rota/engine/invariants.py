@@ -33,6 +33,7 @@ class Capacity:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
+        self.vertices = len(topology.vertices)
         self._above = [(v.id, *topology.ancestors(v.id)) for v in topology.vertices]
         self._pools = {pool.id: pool.gpu_type for pool in topology.pools if pool.id}
         self._limited = {"gpu"}
@@ -112,8 +113,9 @@ class Invariants:
         now_s = engine.view.now_s
         resumed = not self.batches
         self.batches += 1
-        if self._capacity is None:
-            self._capacity = Capacity(engine.cluster.topology)
+        topology = engine.cluster.topology
+        if self._capacity is None or self._capacity.vertices != len(topology.vertices):
+            self._capacity = Capacity(topology)
         self._check_time(events, now_s)
         self._ledger.read(engine.log, now_s)
         self._check_still(now_s)

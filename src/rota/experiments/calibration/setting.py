@@ -31,7 +31,7 @@ FILES = ("cluster", "policy", "trace")
 SHORTEST_S = 1e-3  # a job has to have some work
 
 _SHAPE = re.compile(
-    r"(?P<gpus>[\d.e+-]+) GPUs?(?: of type (?P<types>[^,]+))?(?:, (?P<cpus>[\d.e+-]+) CPUs)?"
+    r"(?P<gpus>[\d.e+-]+) GPUs?(?: on (?P<nodes>\d+) nodes)?(?: of type (?P<types>[^,]+))?(?:, (?P<cpus>[\d.e+-]+) CPUs)?"
     r"(?:, (?P<mem>[\d.e+-]+) GiB)?(?:, on nodes labelled (?P<labels>.+))?"
 )
 

@@ -5,8 +5,10 @@ import subprocess
 
 import pytest
 
-from agents_net import Bench
+from agents_net import Bench, eventually
 from local_shims import ShimFolder
+from rota.backends.local.agent import Agent
+from rota.backends.local.messages import AgentOrders
 from shared_data import IN_CI
 
 
@@ -28,6 +30,25 @@ def make_bench(tmp_path):
 def bench(make_bench):
     """Return a driver without agents."""
     return make_bench()
+
+
+@pytest.fixture
+def make_agent():
+    """Return a function that makes an agent without threads."""
+    made = []
+
+    def make(*args, **options):
+        made.append(Agent(*args, **options))
+        return made[-1]
+
+    yield make
+    for agent in made:
+        if agent._wake < 0:  # closed
+            continue
+        parts = agent.report().parts
+        agent.obey(AgentOrders(kill=tuple(part.key for part in parts)))
+        eventually(lambda agent=agent: agent.step() or agent.idle)
+        agent.close()
 
 
 @pytest.fixture

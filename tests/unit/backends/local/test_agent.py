@@ -71,8 +71,8 @@ def test_no_token_reaches_a_job(bench, monkeypatch):
     assert "secret" not in bench.output("1")
 
 
-def test_a_run_is_started_once(tmp_path):
-    agent = Agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
+def test_a_run_is_started_once(tmp_path, make_agent):
+    agent = make_agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
     orders = launches(order("1.0", "echo x >> count"))
     agent.obey(orders)
     agent.obey(orders)
@@ -89,7 +89,7 @@ def test_a_run_is_started_once(tmp_path):
     (part,) = agent.report().parts
     assert (part.state, part.why) == ("lost", "it was started here before")
     agent.close()
-    agent = Agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
+    agent = make_agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
     agent.obey(orders)
     agent.step()
     assert agent.report().parts[0].state == "lost"
@@ -97,13 +97,13 @@ def test_a_run_is_started_once(tmp_path):
     agent.close()
 
 
-def test_an_agent_that_died_before_the_shim_was_started(tmp_path):
-    agent = Agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
+def test_an_agent_that_died_before_the_shim_was_started(tmp_path, make_agent):
+    agent = make_agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
     key = PartKey("1.0", 0)
     about = {"run": "1.0", "node_rank": 0, "node": "n0", "key": "k", "shares": [[0, 1.0]]}
     agent.root.create(key, {"part.json": json.dumps(about), "order.json": "{}"})
     agent.close()
-    agent = Agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
+    agent = make_agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
     agent.step()
     (part,) = agent.report().parts
     assert (part.state, part.why) == ("lost", "the agent died as it started it")
@@ -172,9 +172,9 @@ def test_leftovers_are_found_without_a_cgroup():
     assert processes.kill_leftovers("", "") == 0
 
 
-def test_after_a_reboot_everything_is_lost(tmp_path):
+def test_after_a_reboot_everything_is_lost(tmp_path, make_agent):
     nodes = nodes_here([NodeSpec("n0", 2)])
-    agent = Agent(tmp_path, nodes, boot=lambda: "the boot before")
+    agent = make_agent(tmp_path, nodes, boot=lambda: "the boot before")
     agent.obey(launches(order("1.0", "exit 0")))
     eventually(lambda: agent.step() or agent.idle)
     agent.close()
@@ -183,7 +183,7 @@ def test_after_a_reboot_everything_is_lost(tmp_path):
     identity = json.loads((folder / "identity.json").read_text())
     identity |= {"boot": "the boot before", "pid": os.getpid(), "cgroup": ""}
     (folder / "identity.json").write_text(json.dumps(identity))
-    agent = Agent(tmp_path, nodes)
+    agent = make_agent(tmp_path, nodes)
     agent.step()
     (part,) = agent.report().parts
     assert (part.state, part.why) == ("lost", "the machine was restarted")
@@ -363,9 +363,9 @@ def test_an_embedded_agent_needs_no_heartbeat(tmp_path, bench):
     here.close()
 
 
-def test_a_full_disk_delays_but_loses_nothing(small_disk, tmp_path):
+def test_a_full_disk_delays_but_loses_nothing(small_disk, tmp_path, make_agent):
     nodes = nodes_here([NodeSpec("n0", 2)])
-    agent = Agent(small_disk / "root", nodes, jobs=tmp_path / "jobs")
+    agent = make_agent(small_disk / "root", nodes, jobs=tmp_path / "jobs")
     go = tmp_path / "go"
     agent.obey(launches(order("1.0", f"while [ ! -e {go} ]; do sleep 0.02; done; exit 6")))
     eventually(lambda: agent.step() or agent.report().parts[0].state == "running")
@@ -386,8 +386,8 @@ def test_a_full_disk_delays_but_loses_nothing(small_disk, tmp_path):
     agent.close()
 
 
-def test_a_halt_on_a_full_disk_comes_later(small_disk, tmp_path):
-    agent = Agent(small_disk / "root", nodes_here([NodeSpec("n0", 2)]), jobs=tmp_path / "jobs")
+def test_a_halt_on_a_full_disk_comes_later(small_disk, tmp_path, make_agent):
+    agent = make_agent(small_disk / "root", nodes_here([NodeSpec("n0", 2)]), jobs=tmp_path / "jobs")
     agent.obey(launches(order("1.0", "exec sleep 1000")))
     eventually(lambda: agent.step() or agent.report().parts[0].state == "running")
     fill(small_disk)
@@ -401,11 +401,12 @@ def test_a_halt_on_a_full_disk_comes_later(small_disk, tmp_path):
     agent.close()
 
 
-def test_a_kill_needs_no_space(small_disk, tmp_path):
-    agent = Agent(small_disk / "root", nodes_here([NodeSpec("n0", 2)]), jobs=tmp_path / "jobs")
+def test_a_kill_needs_no_space(small_disk, tmp_path, make_agent):
+    agent = make_agent(small_disk / "root", nodes_here([NodeSpec("n0", 2)]), jobs=tmp_path / "jobs")
     agent.obey(launches(order("1.0", SLEEP)))
     eventually(lambda: agent.step() or agent.report().parts[0].state == "running")
-    pid = int(eventually((tmp_path / "jobs" / "1" / "work" / "pid").read_text))
+    path = tmp_path / "jobs" / "1" / "work" / "pid"
+    pid = int(eventually(lambda: path.exists() and path.read_text().strip()))
     fill(small_disk)
     agent.obey(AgentOrders(kill=(PartKey("1.0", 0),)))
     eventually(lambda: agent.step() or agent.idle)
@@ -414,8 +415,8 @@ def test_a_kill_needs_no_space(small_disk, tmp_path):
     agent.close()
 
 
-def test_no_shim_stays_a_zombie(tmp_path):
-    agent = Agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
+def test_no_shim_stays_a_zombie(tmp_path, make_agent):
+    agent = make_agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
     for number in range(3):
         agent.obey(launches(order(f"{number}.0")))
         key = PartKey(f"{number}.0", 0)

@@ -170,9 +170,10 @@ def test_a_stop_during_setup(make_shim):
 
 
 def test_who_failed_before_was_not_asked(make_shim):
-    script = "if [ $RANK = 0 ]; then exit 5; fi; trap '' TERM; echo $$ > pid; sleep 1000"
-    folder = make_shim(script, processes=2, grace_s=1.0).start()
-    folder.pid("pid")
+    script = "if [ $RANK = 0 ]; then while [ ! -e ready ]; do sleep 0.01; done; exit 5; fi\n"
+    script += "trap 'echo 1 > asked' TERM; touch ready; while :; do sleep 0.02; done"
+    folder = make_shim(script, processes=2, grace_s=10.0).start()
+    folder.pid("asked")
     folder.ask("kill")
     assert not folder.end()["asked"]
 
