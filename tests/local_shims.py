@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ class ShimFolder:
     def __init__(self, path, script, *, setup="", processes=1, **order):
         self.path = path
         path.mkdir(0o700)
-        self.key = path.parent.name + path.name
+        self.key = secrets.token_hex(8)
         (path / "run.sh").write_text(script)
         (path / "setup.sh").write_text(setup)
         (path / "exit.reserved").write_text(" " * 4096)

@@ -13,11 +13,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rota.api.context import Context
 from rota.api.problems import Problem, Refusal, answer
-from rota.api.routes import ROOT_PATHS
+from rota.api.routes import PREFIX, ROOT_PATHS
 
 UNMATCHED = "unmatched"
 METHODS = ("GET", "POST", "DELETE")  # clients may invent others: labels must stay few
 CLIENT_GONE = 499
+REFUSED = 400
+SYNC = f"{PREFIX}/agent/sync"
 SECURITY_HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -81,7 +83,7 @@ class Gate:
         actor = scope.get("state", {}).get("actor")
         method = scope["method"] if scope["method"] in METHODS else "other"
         self._context.metrics.count_request(route, method, status, exchange.until_answer_s())
-        write = log.debug if route in ROOT_PATHS else log.info  # asked every few seconds
+        write = log.info if _is_worth_telling(scope["method"], route, status) else log.debug
         write(
             "api.request",
             method=scope["method"],
@@ -97,6 +99,12 @@ def too_large(limit: int) -> Problem:
     return Problem(
         f"the request is larger than {limit} bytes", "too_large", "send it in several requests"
     )
+
+
+def _is_worth_telling(method: str, route: str, status: int) -> bool:
+    """Changes and refusals are; questions that are asked every few seconds are not."""
+    changes = method != "GET" and route != SYNC
+    return route not in ROOT_PATHS and (changes or status >= REFUSED)
 
 
 def _without_port(host: str) -> str:

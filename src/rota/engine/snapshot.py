@@ -6,6 +6,7 @@ snapshot is executable: it is MessagePack, checked on loading.
 """
 
 import zlib
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +28,9 @@ FIELDS = (
     "reason", "metrics", "left", "since_s", "rate", "service", "held_gpus", "run_s", "slope",
     "queue",
 )  # fmt: skip
+
+
+_values = attrgetter(*FIELDS)
 
 
 class Snapshot(msgspec.Struct):
@@ -95,7 +99,7 @@ def freeze(engine: Engine) -> dict[str, Any]:
                  engine.wake.at_s, engine.wake.every_s),
         "jobs": [
             (job.index, job.key, job.vkey, number.get(job.allocation, -1),
-             [getattr(job, field) for field in FIELDS])
+             _values(job))
             for job in engine.jobs.values()
         ],
         "active": list(view.active),

@@ -107,6 +107,7 @@ class FixedParams(CostParams, frozen=True):
         first_s: Instead of `start_s` at a job's first start.
         move_s: Instead of `start_s` when a running job moves.
         stop_s: Without progress after every stop and at the begin of a move, on the old slices.
+        abort_s: Instead of `stop_s` when the job was still being started; None: the same.
         lost_work_s: Work to be done again after every stop and move.
         slow_s: How long the rate is times `slow_factor` after every start and move.
         slow_factor: See `slow_s`.
@@ -116,6 +117,7 @@ class FixedParams(CostParams, frozen=True):
     first_s: Amount | None = None
     move_s: Amount | None = None
     stop_s: Amount = 0.0
+    abort_s: Amount | None = None
     lost_work_s: Amount = 0.0
     slow_s: Amount = 0.0
     slow_factor: Factor = 1.0
@@ -138,23 +140,28 @@ class Custom(CostModel[FixedParams]):
         self._again = TransitionCost(start_s=p.start_s, slow_s=slow_s, slow_factor=factor)
         self._stop = TransitionCost(stop_s=p.stop_s, lost_work=p.lost_work_s)
         self._move = TransitionCost(p.stop_s, move_s, p.lost_work_s, slow_s, factor)
-        self.instant_stop = not p.stop_s
+        self._abort, self._redirect = self._stop, self._move
+        if p.abort_s is not None:  # there is no work yet that could be lost
+            self._abort = TransitionCost(stop_s=p.abort_s)
+            self._redirect = TransitionCost(p.abort_s, move_s, 0.0, slow_s, factor)
+        self.instant_stop = not (p.stop_s or p.abort_s)
         slows = slow_s > 0 and factor != 1
         self.free = not (
-            p.start_s or first_s or move_s or p.stop_s or p.lost_work_s or slows or p.checkpoint_s
-        )
+            p.start_s or first_s or move_s or p.stop_s or p.abort_s or p.lost_work_s or slows
+            or p.checkpoint_s
+        )  # fmt: skip
 
     def start(self, job: Job) -> TransitionCost:
         """The first start may cost something else."""
         return self._first if starts_first(job) else self._again
 
-    def stop(self, job: Job) -> TransitionCost:  # noqa: ARG002 - the same for all
-        """A constant."""
-        return self._stop
+    def stop(self, job: Job) -> TransitionCost:
+        """To stop a start may cost something else."""
+        return self._abort if job.phase == STARTING else self._stop
 
-    def move(self, job: Job) -> TransitionCost:  # noqa: ARG002 - the same for all
-        """A constant."""
-        return self._move
+    def move(self, job: Job) -> TransitionCost:
+        """To stop a start may cost something else."""
+        return self._redirect if job.phase == STARTING else self._move
 
 
 class Zero(Custom):

@@ -109,6 +109,7 @@ class SimCluster:
 
     def resume(self, job: Job) -> None:
         """Take over a job that is on the cluster already, as it is."""
+        self._plain = False  # a start that is under way is told by an event
         self._share(job, +1)
         if job.phase == RUNNING:
             self._look_ahead(job, job.epoch)

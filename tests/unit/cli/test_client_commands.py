@@ -310,7 +310,7 @@ def test_explain_tells_who_comes_first(rota, job, service, monkeypatch):
     monkeypatch.setattr(service, "explain", lambda *_: found)
     out = rota("explain", job)[1]
     assert out.splitlines() == [
-        "job 1 (PENDING): Others first.",
+        "job 1: Others first.",
         "waited in all: 1m30s",
         "served first: 3, 4",
         "preempted by: 5",

@@ -7,6 +7,7 @@ from rota.backends.local.agent import Agent
 from rota.backends.local.driver import AgentDriver
 from rota.backends.local.link import Link
 from rota.backends.local.messages import AgentNode, AgentOrders, AgentReport
+from rota.core.errors import UnavailableError
 from rota.core.topology import NodeSpec
 
 
@@ -54,4 +55,8 @@ class EmbeddedAgent:
         self.agent.close()
 
     def _carry(self, report: AgentReport) -> AgentOrders:
-        return self._driver.sync(report)
+        try:
+            return self._driver.sync(report, WAIT_S)
+        except UnavailableError:  # the daemon stops: nobody will answer any more
+            self._link.end()
+            return AgentOrders()

@@ -297,13 +297,13 @@ class Carrier:
             self.tell(Measured(run.order.run, values))
 
     def _halt(self, run: Tracked) -> None:
-        alone = len(run.order.parts) == 1  # then its processes belong to the batch script
+        whom = "batch" if len(run.order.parts) == 1 else "steps"  # see script.NODE
         run.asked_s = run.asked_s or monotonic()
         if run.signalled_s is None:
             young = monotonic() - run.asked_s < min(BIRTH_S, run.order.launch.grace_s)
             if young and not run.order.launch.setup and not self._folders.ready(run.order):
                 return  # there is nobody yet who could hear it
-            if self._signal(run, "TERM", everyone=alone):
+            if self._signal(run, "TERM", whom):
                 run.signalled_s = monotonic()
         elif monotonic() - run.signalled_s >= run.order.launch.grace_s:
             self._kill(run)
@@ -312,16 +312,16 @@ class Carrier:
         if run.killed_s is None or monotonic() - run.killed_s > AGAIN_S:
             run.killed_s = monotonic()
             run.signalled_s = run.signalled_s or run.killed_s
-            self._signal(run, "KILL", everyone=True)
+            self._signal(run, "KILL", "everyone")
             if run.want == KILL and run.number is not None:
                 self._try(self._commands.cancel, run.number)
 
-    def _signal(self, run: Tracked, name: str, *, everyone: bool) -> bool:
+    def _signal(self, run: Tracked, name: str, whom: str) -> bool:
         """False if there was nothing left to be signalled."""
         if run.number is None:
             return False
         try:
-            self._commands.signal(run.number, name, everyone=everyone)
+            self._commands.signal(run.number, name, whom)
         except ClusterError as error:
             if error.retryable:
                 raise

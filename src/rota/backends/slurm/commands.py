@@ -160,9 +160,10 @@ class Commands(ReadOnly):
         """Put a running or finished job back into the queue, held."""
         self.call("scontrol", "requeuehold", str(job))
 
-    def signal(self, job: int, name: str, *, everyone: bool) -> None:
-        """Signal the steps of a job; `everyone`: its batch script and that one's children too."""
-        self.call("scancel", f"--signal={name}", *(("--full",) if everyone else ()), str(job))
+    def signal(self, job: int, name: str, whom: str) -> None:
+        """Signal a job: its `steps`, its `batch` script alone, or `everyone`."""
+        options = {"steps": (), "batch": ("--batch",), "everyone": ("--full",)}[whom]
+        self.call("scancel", f"--signal={name}", *options, str(job))
 
     def cancel(self, job: int) -> None:
         """End a job for good."""

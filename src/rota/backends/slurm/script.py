@@ -34,11 +34,9 @@ if ! mkdir "$run/claimed" 2>/dev/null; then
 fi
 trap : TERM
 {start}
-code=$?
-exit "$code"
 """
 
-HERE = '/bin/bash "$run/node.sh" "$run"'
+HERE = 'exec /bin/bash "$run/node.sh" "$run" alone'
 
 EVERYWHERE = """\
 unset SLURM_NTASKS SLURM_NPROCS SLURM_TASKS_PER_NODE SLURM_NTASKS_PER_NODE SLURM_DISTRIBUTION
@@ -47,8 +45,9 @@ srun {layout} --cpu-bind=none --mem=0 --kill-on-bad-exit=1 --wait=0 --input=none
     /bin/bash "$run/node.sh" "$run" 2> >(grep -v 'lacks support for cpu binding' >&2)"""
 
 NODE = r"""#!/bin/bash
-# Setup, then the processes of one node. SIGTERM reaches every process; this one only notes it.
-run=$1
+# Setup, then the processes of one node. Where Slurm signals every process of a step, this shell only
+# notes it; a run on one node is no step but the batch script: then it passes SIGTERM on.
+run=$1 alone=${2-}
 . "$run/nodes/${SLURMD_NODENAME:?}.sh" || exit 127
 exec >>"$rota_logs/$rota_rank.out" 2>>"$rota_logs/$rota_rank.err" </dev/null
 set -m  # each process gets a group of its own, so that it can be ended with its children
@@ -63,6 +62,7 @@ finish() {  # code phase
 }
 
 launch() {  # script
+    if [ "$asked" -eq 1 ]; then return; fi
     (cd "$rota_work" && exec /bin/bash "$1" 3>&-) &
     pids+=("$!")
 }
@@ -73,10 +73,13 @@ signal() {  # name: to all that are left, with their children
 }
 
 await() {  # sets code: 0 or the first other; one that fails ends the others
-    local number status until=0
+    local number status passed_on=0 until=0
     code=0
-    if [ "$asked" -eq 1 ]; then signal TERM; fi  # it may have come before they were there
     while [ "${#pids[@]}" -gt 0 ]; do
+        if [ -n "$alone" ] && [ "$asked" -gt "$passed_on" ]; then
+            passed_on=1
+            signal TERM
+        fi
         for number in "${!pids[@]}"; do
             if kill -0 "${pids[number]}" 2>/dev/null; then continue; fi
             wait "${pids[number]}" 2>/dev/null  # is over: only tells its exit code

@@ -1,0 +1,89 @@
+"""A daemon in this process, whose jobs only pretend to run."""
+
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from rota.backends.pretend import PretendDriver
+from rota.core.topology import Topology
+from rota.daemon.core import Core
+from rota.daemon.info import Actor
+from rota.daemon.service import Daemon
+from rota.daemon.settings import Scheduling
+from rota.daemon.store import Store
+from rota.daemon.tokens import Tokens
+from rota.engine.invariants import Invariants
+from rota.jobfile.model import JobFile, Resources
+
+
+@contextmanager
+def a_daemon(path, *, nodes=(2, 2), patient=False, driver=None, config=None, **scheduling):
+    store = Store(path, durable=False)
+    core = Core(
+        store, driver or PretendDriver(), Scheduling(**scheduling),
+        Topology.uniform(*nodes) if nodes else Topology((), growing=True), checker=Invariants,
+        patient=patient,
+    )  # fmt: skip
+    daemon = Daemon(core, Tokens(store), config=config)
+    thread = threading.Thread(target=daemon.run)
+    thread.start()
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
+        thread.join(20)
+        store.close()
+    assert not thread.is_alive()
+    assert not daemon.failure
+
+
+@pytest.fixture
+def running(tmp_path):
+    """Make daemons on the same store, one after the other."""
+
+    def make(**options):
+        return a_daemon(tmp_path / "rota.db", **options)
+
+    return make
+
+
+@pytest.fixture
+def daemon(running):
+    with running() as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def alice():
+    return Actor("alice", "user")
+
+
+@pytest.fixture
+def bob():
+    return Actor("bob", "user")
+
+
+@pytest.fixture
+def operator():
+    return Actor("olga", "operator")
+
+
+@pytest.fixture
+def admin():
+    return Actor("root", "admin")
+
+
+@pytest.fixture
+def viewer():
+    return Actor("screen", "viewer")
+
+
+@pytest.fixture
+def file():
+    def make(gpus=1, lasts=60, **rest):
+        return JobFile(
+            run="true", resources=Resources(gpus=gpus), envs={"PRETEND_S": str(lasts)}, **rest
+        )
+
+    return make
