@@ -7,30 +7,44 @@ Comments in a page (lines that begin with %, which are not rendered) say what a 
     % output         the next block is what the block before it printed (see `matches`)
     % file NAME      the next block is the content of a file, written to the folder
     % setup COMMAND  run it without showing it
+    % start COMMAND  the next block goes on in the background (till the end of the page at the
+                     latest); COMMAND succeeds as soon as it is ready
+    % stop           press Ctrl-C where the last one goes on, and wait for its end
+    % until COMMAND  wait until it succeeds
     % example NAME   copy a file of `examples/` to the folder
     % shared PATH    copy a file of the shared reference folder, or skip the page
+    % slurm          start a Slurm with emulated nodes, or skip the page
+
+Daemons listen on a free port and keep their state in the page's folder; jobs die with the page.
 """
 
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from shared_data import CHECKOUT, shared
+from slurm_cluster import SlurmCluster, require_slurm
 
 DOCS = CHECKOUT / "docs"
 STEP = re.compile(
-    r"^(?P<indent> *)% (?P<what>run fails|run|output|file|setup|example|shared)"
+    r"^(?P<indent> *)% "
+    r"(?P<what>run fails|run|output|file|setup|start|stop|until|example|shared|slurm)"
     r"(?: +(?P<arg>[^\n]+))?\n"
     r"(?:(?P=indent)(?P<fence>```+)\w*\n(?P<body>.*?)^(?P=indent)(?P=fence)$)?",
     re.MULTILINE | re.DOTALL,
 )
-BLOCKS = ("run", "run fails", "output", "file")
+BLOCKS = ("run", "run fails", "start", "output", "file")
 FREE = "..."
+PATIENCE_S = 60.0
 
 
 def steps(page):
@@ -67,23 +81,94 @@ PAGES = sorted(page for page in DOCS.rglob("*.md") if steps(page))
 @pytest.mark.timeout(300)  # a page is many commands
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_the_commands_of_a_page_do_what_it_says(page, tmp_path, monkeypatch):
+    for key in [key for key in os.environ if key.startswith("ROTA_")]:
+        monkeypatch.delenv(key)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # as if packages there were installed
-    for key in [key for key in os.environ if key.startswith("ROTA_")]:
-        monkeypatch.delenv(key)
-    printed = ""
-    for what, argument, block in steps(page):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
+    monkeypatch.setenv("ROTA_SERVE_LISTEN", "127.0.0.1:0")
+    with ExitStack() as stack:
+        reader = Reader(tmp_path, stack)
+        for what, argument, block in steps(page):
+            if what == "slurm":
+                require_slurm()
+                slurm = stack.enter_context(SlurmCluster(tmp_path / ".slurm"))
+                monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+            else:
+                reader.follow(what, argument, block)
+
+
+class Reader:
+    """Does in a folder what a page says."""
+
+    def __init__(self, folder, stack):
+        self.folder = folder
+        self.printed = ""
+        self.background = []
+        stack.callback(self.leave)
+
+    def follow(self, what, argument, block):
+        """Take one step."""
         if what == "shared":
-            shutil.copy(shared(argument), tmp_path)
+            shutil.copy(shared(argument), self.folder)
         elif what == "example":
-            shutil.copy(CHECKOUT / "examples" / argument, tmp_path)
+            shutil.copy(CHECKOUT / "examples" / argument, self.folder)
         elif what == "file":
-            (tmp_path / argument).write_text(block)
+            (self.folder / argument).write_text(block)
         elif what == "output":
-            assert matches(tidy(block), tidy(printed)), printed
+            assert matches(tidy(block), tidy(self.printed)), self.printed
+        elif what == "start":
+            self.start(block, argument)
+        elif what == "stop":
+            self.stop(self.background.pop())
+        elif what == "until":
+            self.wait_for(argument)
         else:
-            printed = run(argument if what == "setup" else block, tmp_path, fails="fails" in what)
+            script = argument if what == "setup" else block
+            self.printed = run(script, self.folder, fails="fails" in what)
+
+    def start(self, script, ready):
+        """Let it go on, as in another terminal."""
+        command = ["bash", "-euo", "pipefail", "-c", f"exec {script.strip()}"]
+        with (self.folder / f".background-{len(self.background)}").open("ab") as output:
+            process = subprocess.Popen(
+                command, cwd=self.folder, stdout=output, stderr=output, start_new_session=True
+            )
+        self.background.append(process)
+        self.wait_for(ready)
+
+    def wait_for(self, condition):
+        """Ask again and again."""
+        end_s = time.monotonic() + PATIENCE_S
+        while True:
+            asked = ["bash", "-euo", "pipefail", "-c", condition]
+            if not subprocess.run(
+                asked, cwd=self.folder, capture_output=True, check=False
+            ).returncode:
+                return
+            assert time.monotonic() < end_s, f"{condition}\n{self.told()}"
+            time.sleep(0.1)
+
+    def told(self):
+        """Return what was written in the background."""
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob(".background-*")))
+
+    def stop(self, process):
+        """Press Ctrl-C."""
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0, self.told()
+
+    def leave(self):
+        """End everything that knows this folder; jobs outlive their daemon."""
+        for process in self.background:
+            process.kill()
+            process.wait()
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                known = [process.cwd(), *process.cmdline(), *process.environ().values()]
+                if process.pid != os.getpid() and any(str(self.folder) in text for text in known):
+                    process.kill()
 
 
 def run(script, folder, *, fails):

@@ -72,6 +72,7 @@ def test_sixty_jobs_in_three_queues_all_finish(daemons, tmp_path, policy, preemp
     assert sum(job.starts for job in found) == counts["run"] >= 60
     assert bool(counts.get("stop")) == preempts
     assert sum(job.preemptions for job in found) == counts.get("stop", 0)
+    log.write_parquet("/tmp/h-faults/log.parquet")
     assert_sound(log, capacity=4)
 
     status = daemon.client.status()
@@ -192,8 +193,9 @@ def test_cancelling_ends_all_processes_of_a_job(daemon):
     daemon.until(again, "SUCCEEDED")
 
 
-def test_hold_and_release_of_waiting_and_running_jobs(daemon, tmp_path):
-    big = daemon.submit(script(3.0, tmp_path), gpus=16)
+def test_hold_and_release_of_waiting_and_running_jobs(daemons, tmp_path):
+    daemon = daemons("--nodes", "1x4", "--check")
+    big = daemon.submit(script(3.0, tmp_path), gpus=4)
     daemon.until(big, "RUNNING")
     waits = daemon.submit(script(0.1, tmp_path), gpus=1)
     assert daemon.client.hold(waits).state == "HELD"
@@ -253,6 +255,19 @@ def test_jobs_run_on_while_no_daemon_is_there(daemon, tmp_path):
     assert daemon.client.job(stays).state == "RUNNING"
     assert alive(pid)
     daemon.client.cancel(stays)
+    daemon.until(waits, "SUCCEEDED")
+
+
+@pytest.mark.parametrize("policy", ["fifo-skip", "tiresias", "easy"])
+def test_restarts_in_which_nothing_happens_forget_nothing(daemons, policy):
+    daemon = daemons("--nodes", "1x2", "--policy", policy, "--check")
+    runs = daemon.submit("sleep 300", gpus=2, estimate=300)
+    waits = daemon.submit("true", gpus=2, estimate=1)
+    daemon.until(runs, "RUNNING")
+    for _ in range(3):
+        daemon.restart()
+        assert daemon.client.status()["jobs"] == {"RUNNING": 1, "PENDING": 1}
+    daemon.client.cancel(runs)
     daemon.until(waits, "SUCCEEDED")
 
 

@@ -19,7 +19,9 @@ from slurm_runs import Ears, order
 require_slurm()
 
 POLL_S = 0.2
-UNTIL_TERM = "trap 'echo saved; exit 0' TERM; echo began on $ROTA_NODE_NAME; sleep 60 & wait"
+UNTIL_TERM = (
+    "trap 'echo saved; exit 0' TERM; echo began on $ROTA_NODE_NAME; while :; do sleep 0.1; done"
+)
 VARIABLES = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
 
 
@@ -382,7 +384,7 @@ def test_shadow_mode_reads_only(slurm, tmp_path):
     ).stdout.strip()
     env = {**os.environ, **slurm.env, "PATH": f"{folder}:{os.environ['PATH']}"}
     done = subprocess.run(
-        [sys.executable, "-c", SHADOW, "--policy", "fifo", "--for", "6",
+        [sys.executable, "-c", SHADOW, "--policy", "fifo", "--duration", "6",
          "--interval", "0.5", "-o", str(tmp_path / "out")],
         env=env, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
@@ -391,7 +393,7 @@ def test_shadow_mode_reads_only(slurm, tmp_path):
     calls = record.read_text().splitlines()
     assert len(calls) > 10
     assert {re.sub(r" .*", "", call) for call in calls} <= {"squeue", "sinfo"}
-    looks = [json.loads(line) for line in (tmp_path / "out" / "shadow.jsonl").open()]
+    looks = [json.loads(line) for line in (tmp_path / "out/shadow.jsonl").read_text().splitlines()]
     assert any(waiting in look["same"] for look in looks), looks
     assert all(waiting not in look["only_slurm"] for look in looks)
     assert set(blockers) <= {name for look in looks for name in look["slurm_ended"]}

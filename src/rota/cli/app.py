@@ -49,6 +49,7 @@ COMMANDS = {
     "calibrate": ("rota.cli.calibrate:calibrate", "Fit costs to the log of a run, and check them."),
     "serve": ("rota.cli.serve:serve", "Run the scheduler on real machines."),
     "agent": ("rota.cli.agent:agent", "Let this machine work for a daemon."),
+    "shadow": ("rota.cli.shadow:shadow", "Watch a Slurm: what would Rota do?"),
     "completion": ("rota.cli.completion:completion", "Completion for your shell."),
 }
 
@@ -62,7 +63,7 @@ COMMANDS = {
 @click.version_option(__version__, "-V", "--version", message="rota %(version)s")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback when it fails.")
 def rota() -> None:
-    """Schedule deep-learning jobs on GPU clusters: simulate, compare, explain.
+    """Schedule deep-learning jobs on GPU clusters: simulate, compare, run, explain.
 
     \b
     Start here:
@@ -70,6 +71,12 @@ def rota() -> None:
       rota simulate jobs.csv --cluster 16x8 --policy srtf -o out
       rota compare jobs.csv --cluster 16x8 --policy fifo --policy tiresias -o report
       rota policy ls
+
+    \b
+    Run a cluster:
+      rota serve --nodes 4x4 --policy tiresias
+      rota submit --gpus 2 -- python train.py
+      rota top
     """  # noqa: D301 - \b keeps click from wrapping the lines
 
 

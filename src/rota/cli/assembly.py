@@ -156,7 +156,7 @@ class Assembly:
         core = self.core
         log.info(
             "ready", url=self.server.url, state=str(self.folder.path), backend=self.driver.name,
-            policy=core.scheduling.policy, nodes=len(core.cluster.topology.nodes),
+            policy=core.wanted.policy, nodes=len(core.cluster.topology.nodes),
             gpus=core.cluster.topology.gpus, jobs=len(core.engine.view.active),
         )  # fmt: skip
         try:

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     help=f"For --predict; that of RUN by default. {POLICY_HELP}",
 )  # fmt: skip
 @click.option(
+    "--against", metavar="RUN",
+    help="Predict another live run from what was submitted, and tell how far off that is.",
+)  # fmt: skip
+@click.option(
     "--runs", metavar="N", type=click.IntRange(min=1), default=40, show_default=True,
     help="Simulations for the intervals.",
 )  # fmt: skip
@@ -51,7 +55,12 @@ if TYPE_CHECKING:
 @click.option("--json", is_flag=True, help="Print the fit and the errors as JSON.")
 @DEBUG
 def calibrate(
-    run: str, output: Path | None, predict: str | None, policy: str | None, **values: Any
+    run: str,
+    output: Path | None,
+    predict: str | None,
+    policy: str | None,
+    against: str | None,
+    **values: Any,
 ) -> None:
     """Fit start, stop and restart costs to the event log in RUN, and check them.
 
@@ -65,14 +74,17 @@ def calibrate(
       rota calibrate live -o calibrated
       rota simulate jobs.csv --cluster 4x4 --policy srtf --costs calibrated/costs.yaml -o out
       rota calibrate live --predict jobs.csv --policy srtf
+      rota calibrate live --against other-live
     """  # noqa: D301 - \b keeps click from wrapping the lines
     import msgspec
 
     from rota.cli.export import run_folder
-    from rota.experiments.calibrate import FILES, foresee, write
+    from rota.experiments.calibrate import FILES, check, foresee, write
     from rota.experiments.calibrate import calibrate as fit
     from rota.experiments.folder import OutputFolder
 
+    if predict is not None and against is not None:
+        raise OptionError("--predict and --against are two predictions: ask for one of them")
     if policy is not None and predict is None:
         raise OptionError("--policy is for --predict TRACE; that of RUN is --run-policy")
     wanted = {
@@ -86,9 +98,13 @@ def calibrate(
     def work() -> "tuple[Calibration, Foresight | None]":
         with run_folder(run) as folder:
             found = msgspec.structs.replace(fit(folder, **wanted), source=run)
-            if not predict:
+            if predict:
+                return found, foresee(found, predict, policy=policy, runs=values["runs"])
+            if not against:
                 return found, None
-            return found, foresee(found, predict, policy=policy, runs=values["runs"])
+            with run_folder(against) as other:
+                seen = check(found, other, runs=values["runs"])
+                return found, msgspec.structs.replace(seen, trace=against)
 
     if output is None:
         found, seen = work()
@@ -109,11 +125,15 @@ def _show(found: "Calibration", seen: "Foresight | None", *, as_json: bool) -> N
         data = {"fit": fitted, "errors": msgspec.to_builtins(found.errors)}
         if seen is not None:
             data["prediction"] = msgspec.to_builtins(seen.metrics)
+            data["prediction_errors"] = msgspec.to_builtins(seen.errors)
         emit(data, "json")
         return
     table(pages.FIT_HEADINGS, pages.fit_rows(found.fit), numbers=True)
     table(pages.ERROR_HEADINGS, pages.error_rows(found.errors), numbers=True)
     if seen is not None:
         click.echo(f"{seen.trace} under {seen.policy}:")
-        table(pages.PREDICTION_HEADINGS, pages.prediction_rows(seen.metrics), numbers=True)
+        if seen.errors:
+            table(pages.CHECK_HEADINGS, pages.error_rows(seen.errors), numbers=True)
+        else:
+            table(pages.PREDICTION_HEADINGS, pages.prediction_rows(seen.metrics), numbers=True)
     warn_about([*pages.caveats(found.fit), *found.notes])

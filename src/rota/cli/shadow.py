@@ -22,7 +22,7 @@ SHOWN = {
     "same": "... Rota would have too",
     "elsewhere": "    ... but on other nodes",
     "only_slurm": "... Rota would not have",
-    "unseen": "... came between two looks",
+    "brief": "... and ended between two looks",
     "earlier_jobs": "Rota would have started earlier",
     "earlier_s": "    by seconds, in all",
     "rota_would_stop": "Rota would have preempted",
@@ -42,7 +42,7 @@ SHOWN = {
 @click.option("--partition", metavar="NAME", default="", help="Only this partition of Slurm.")
 @click.option("--slurm-conf", metavar="FILE", default="", help="slurm.conf, if Slurm needs it.")
 @click.option("--once", is_flag=True, help="Look once and say what Rota would do now.")
-@click.option("--for", "duration", metavar="SECONDS", type=TIME, help="Stop after this time.")
+@click.option("--duration", metavar="SECONDS", type=TIME, help="Stop after this time.")
 @click.option(
     "--interval", metavar="S", type=click.FloatRange(min=0.1), default=15.0, show_default=True,
     help="Seconds between looks.",
@@ -65,20 +65,22 @@ def shadow(
 ) -> None:
     """Watch a Slurm and say what Rota would have done, and where that differs.
 
-    Only reads (squeue, sinfo): nothing in Slurm is changed. Without --once or --for it goes on
+    Only reads (squeue, sinfo): nothing in Slurm is changed. Without --once or --duration it goes on
     until it is interrupted.
 
     \b
     Examples:
       rota shadow --policy tiresias --once
-      rota shadow --policy easy --partition gpu --for 86400 --interval 30 -o shadow
+      rota shadow --policy easy --partition gpu --duration 86400 --interval 30 -o shadow
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.backends.slurm.commands import ReadOnly
     from rota.backends.slurm.shadow import Shadow
     from rota.core.errors import OutputError
 
     if once and duration is not None:
-        raise click.UsageError("--once and --for exclude each other", click.get_current_context())
+        raise click.UsageError(
+            "--once and --duration exclude each other", click.get_current_context()
+        )
     watcher = Shadow(ReadOnly(slurm_conf), policy, placement, partition=partition)
     end_s = time.monotonic() + (0.0 if once else duration if duration is not None else float("inf"))
     try:

@@ -287,7 +287,7 @@ class Daemon:
         if found.spec.user != actor.name and RANKS.get(actor.role, 0) < RANKS[OPERATOR]:
             raise ForbiddenError(f"job {job} belongs to {found.spec.user!r}: its output is private")
         if not self.core.driver.capabilities.logs:
-            raise ConflictError(f"the backend {self.core.driver.name!r} does not keep output")
+            raise NotFoundError(f"the backend {self.core.driver.name!r} keeps no output")
         return self.core.driver.read_log(found.id, stream, node_rank, offset, limit)
 
     # --- cluster ----------------------------------------------------------------------------------

@@ -341,6 +341,7 @@ class PriorityScheduler:
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Rebuild queues and placement from the jobs."""
+        self._view = view
         self.policy.restore(state["policy"])
         self._revision = self.policy.revision
         self.gate.restore(view, state["gate"])

@@ -1,7 +1,8 @@
 """Simulator = reality? Fit costs to a live log, simulate the same jobs, and tell the error.
 
 `calibrate` measures the log of a folder (see `calibration.samples`), fits costs with intervals and
-simulates the same jobs under the same policy. `foresee` simulates other jobs with the fitted costs.
+simulates the same jobs under the same policy. `foresee` simulates other jobs with the fitted costs,
+`check` those of another live run, without looking at what became of them, and tells the error.
 `write` puts everything into a folder; its `costs.yaml` is good for `--costs`.
 """
 
@@ -61,12 +62,16 @@ class Calibration(msgspec.Struct, frozen=True):
 
 
 class Foresight(msgspec.Struct, frozen=True):
-    """Another workload under a policy, as it would be. `jobs`: of the run with fitted means."""
+    """Another workload under a policy, as it would be. `jobs`: of the run with fitted means.
+
+    `errors`: how far it is from what really happened, if that is known.
+    """
 
     trace: str
     policy: str
     jobs: pl.DataFrame
     metrics: list[Prediction]
+    errors: list[Error] = []
 
 
 def calibrate(
@@ -169,6 +174,39 @@ def foresee(
         setting = msgspec.structs.replace(setting, policy=policy)
     workload = read_workload(trace)
     declared_s = np.array([behaviour.work for behaviour in workload.behaviours])
+    tables = _futures(calibration, setting, workload, declared_s, runs)
+    metrics = predict([columns(table) for table in tables[1:]])
+    return Foresight(trace, setting.policy, tables[0], metrics)
+
+
+def check(calibration: Calibration, folder: Path, *, runs: int = RUNS) -> Foresight:
+    """Predict another live run from what was submitted, and compare with what happened.
+
+    What each job declared is all that the prediction is told of its duration; where nothing was
+    declared it is the one that was observed.
+    """
+    log = read_log(folder)
+    setting = find_setting(folder, log)
+    observed = observe(log)
+    jobs = find_jobs(setting, observed, log)
+    if not jobs.rows:
+        raise InputError(f"{folder}: no job of the log ever ran: there is nothing to compare with")
+    typical_s = observed.run_s[jobs.rows] / max(calibration.fit.rate.value, SHORTEST_S)
+    declared_s = np.where(np.isnan(jobs.declared_s), typical_s, jobs.declared_s)
+    workload = jobs.workload(declared_s.tolist())
+    tables = _futures(calibration, setting, workload, declared_s, runs)
+    numbers = [columns(table) for table in tables[1:]]
+    live = columns(observed.jobs[jobs.rows])
+    over = ~np.isnan(live[:, 0] + np.mean(numbers, axis=0)[:, 0])
+    rng = np.random.default_rng(calibration.seed)
+    errors = compare(live[over], [table[over] for table in numbers], rng)
+    return Foresight(str(folder), setting.policy, tables[0], predict(numbers), errors)
+
+
+def _futures(
+    calibration: Calibration, setting: Setting, workload: Workload, declared_s: Floats, runs: int
+) -> list[pl.DataFrame]:
+    """The tables of jobs with fitted means, and of simulations that draw everything."""
     rng = np.random.default_rng(calibration.seed)
     fitted = calibration.fit
     tables = []
@@ -180,7 +218,7 @@ def foresee(
         behaviours = [Behaviour(max(SHORTEST_S, work)) for work in (declared_s * factors).tolist()]
         varied = Workload(workload.specs, behaviours, name=workload.name)
         tables.append(replay(setting, varied, costs, believed_s=declared_s))
-    return Foresight(trace, setting.policy, tables[0], predict([columns(t) for t in tables[1:]]))
+    return tables
 
 
 def write(calibration: Calibration, foresight: Foresight | None, folder: Path) -> None:
@@ -204,6 +242,7 @@ def write(calibration: Calibration, foresight: Foresight | None, folder: Path) -
             "trace": foresight.trace,
             "policy": foresight.policy,
             "metrics": msgspec.to_builtins(foresight.metrics),
+            "errors": msgspec.to_builtins(foresight.errors),
         }
         write_jobs(foresight.jobs, folder / FORESEEN)
     (folder / DATA).write_text(dump(data), encoding="utf-8")
@@ -224,6 +263,10 @@ def report(calibration: Calibration, foresight: Foresight | None = None) -> str:
         pages.error_section(calibration.errors, calibration.jobs),
     ]
     if foresight is not None:
-        parts.append(pages.prediction_section(foresight.trace, foresight.policy, foresight.metrics))
+        parts.append(
+            pages.prediction_section(
+                foresight.trace, foresight.policy, foresight.metrics, foresight.errors
+            )
+        )
     parts.append(pages.limits_section(calibration.fit, calibration.notes))
     return "\n\n".join(parts) + "\n"

@@ -18,7 +18,7 @@ import msgspec
 from rota.core.allocation import Allocation
 from rota.core.errors import OptionError
 from rota.core.events import INF
-from rota.core.jobs import RUNNING, WAITING, Job
+from rota.core.jobs import RUNNING, STARTING, WAITING, Job
 from rota.core.policy import Params
 from rota.core.ports import FREE, Costs, TransitionCost
 from rota.core.registry import COSTS, load, parse_params, split

@@ -296,7 +296,7 @@ def test_last_lines(data, count, last):
 def test_explain(rota, job, daemon):
     code, out, _ = rota("explain", job)
     assert code == 0
-    assert "job 1 (PENDING): It waits for GPUs." in out
+    assert "job 1: It waits for GPUs." in out
     assert "capacity" in out
     assert "100%" in out
     assert json.loads(rota("explain", daemon, job, "-o", "json")[1])["id"] == "1"

@@ -56,7 +56,7 @@ class EmbeddedAgent:
 
     def _carry(self, report: AgentReport) -> AgentOrders:
         try:
-            return self._driver.sync(report, WAIT_S)
+            return self._driver.sync(report)
         except UnavailableError:  # the daemon stops: nobody will answer any more
             self._link.end()
             return AgentOrders()

@@ -145,6 +145,7 @@ class Root:
     def job_folders(self, job: str) -> dict[str, Path]:
         """Folders of a job that stay between its runs; made if they are not there."""
         top = self.jobs / folder_name(job)
+        top.mkdir(PRIVATE, exist_ok=True)
         found = {name: top / name for name in ("work", "checkpoint", "logs")}
         for folder in found.values():
             folder.mkdir(PRIVATE, parents=True, exist_ok=True)

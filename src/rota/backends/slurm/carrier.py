@@ -17,7 +17,7 @@ from rota.backends.slurm.layout import PENDING, SeenJob, SeenNode
 from rota.backends.slurm.names import Mark, job_name, read_mark
 from rota.backends.slurm.options import SlurmOptions
 from rota.backends.slurm.request import Request, is_even, make_request
-from rota.backends.slurm.verdict import judge
+from rota.backends.slurm.verdict import judge, judge_requeued
 from rota.core.errors import ClusterError
 
 log = logging.getLogger("rota.slurm")
@@ -48,6 +48,7 @@ class Tracked:
         self.asked_s: float | None = None  # when it was first seen running although it shall end
         self.acted_s = 0.0  # what was seen before this time says nothing about it
         self.odd_s: float | None = None  # since when its state makes no sense
+        self.finished_s: float | None = None  # when its processes were seen to be over
         self.offset = 0  # read so far of its reports
         self.over: RunStatus | None = None
 
@@ -246,12 +247,8 @@ class Carrier:
         if job.state == PENDING:
             self._set_aside(run, job.id)
         ends = self._folders.ends(run.order)
-        status = judge(
-            run.order.run, len(run.order.parts), ends, None,
-            ending=run.ending, signalled=run.signalled_s is not None,
-        )  # fmt: skip
-        lost = RunStatus(run.order.run, "lost", why="Slurm has requeued it: a node failed")
-        self._end(run, status or lost)
+        nodes = len(run.order.parts)
+        self._end(run, judge_requeued(run.order.run, nodes, ends, ending=run.ending))
 
     def _pending(self, run: Tracked, job: SeenJob) -> None:
         if run.want == KILL:
@@ -286,10 +283,20 @@ class Carrier:
             self.tell(RunStatus(order.run, "running"))
         if run.running:
             self._pass_on_reports(run)
-        if run.want == KILL:
+        if self._folders.finished(order):
+            self._nudge(run)
+        elif run.want == KILL:
             self._kill(run)
         elif run.want == HALT:
             self._halt(run)
+
+    def _nudge(self, run: Tracked) -> None:
+        """All its processes have ended. If Slurm does not notice it (a message got lost), help."""
+        run.finished_s = run.finished_s or monotonic()
+        if monotonic() - run.finished_s > LATE_S and run.number is not None:
+            log.warning("Slurm has not noticed the end of run %s", run.order.run)
+            self._try(self._commands.cancel, run.number)
+            run.finished_s = monotonic()
 
     def _pass_on_reports(self, run: Tracked) -> None:
         values, run.offset = self._folders.reports(run.order.run, run.offset)

@@ -128,6 +128,11 @@ class Folders:
         path = self.run(order.run)
         return all((path / f"ready.{part.node_rank}").exists() for part in order.parts)
 
+    def finished(self, order: RunOrder) -> bool:
+        """Have all nodes recorded an end?"""
+        path = self.run(order.run)
+        return all((path / f"end.{part.node_rank}").exists() for part in order.parts)
+
     def ends(self, order: RunOrder) -> list[End]:
         """How it ended on those nodes that could tell, by time."""
         found = []

@@ -25,7 +25,8 @@ class Changes(msgspec.Struct):
     """What Slurm did between two looks, in the order of its doing."""
 
     came: list[Job] = []
-    started: list[Job] = []  # also those that have ended since
+    starting: list[Job] = []
+    brief: list[Job] = []  # waited at the last look, and is over now
     stopped: list[Job] = []  # back in the queue
     ended: list[Job] = []
 
@@ -97,7 +98,7 @@ class Mirror:
     # --- jobs ------------------------------------------------------------------------------------
 
     def see_jobs(self, found: Sequence[SeenJob], unix_s: float) -> Changes:
-        """Take in the jobs."""
+        """Take in who came, ended or was stopped; what was started is taken in by `start`."""
         mine = {
             job.id: job
             for job in found
@@ -112,13 +113,30 @@ class Mirror:
         for number in [n for n in self.jobs if n not in mine]:
             self._end(number, None, changes)
         self.seen = {number: mine[number] for number in self.jobs}
-        changes.started.sort(key=lambda job: (job.start_s, job.index))
         del self.finished[:-REMEMBERED]
+        self._sort(changes)
+        return changes
+
+    def _sort(self, changes: Changes) -> None:
+        """Who could be started, by Slurm's own account?"""
+        starting = {job.index for job in changes.starting}
         waiting = [n for n, job in self.jobs.items() if job.phase == WAITING]
-        self.waiting = [self.jobs[n] for n in waiting if eligible(mine[n])]
+        self.waiting = [
+            self.jobs[n]
+            for n in waiting
+            if self.jobs[n].index in starting or eligible(self.seen[n])
+        ]
         self.waiting.sort(key=lambda job: (job.submit_s, job.index))
         self.kept_back = len(waiting) - len(self.waiting)
-        return changes
+
+    def start(self, changes: Changes) -> None:
+        """Take in what Slurm has started."""
+        for job in changes.starting:
+            seen = self.seen[int(job.id)]
+            start_s = seen.start_s - self.epoch_s if seen.start_s else self.now_s
+            machine.launch(job, self._allocation(seen), min(start_s, self.now_s))
+        changes.starting.sort(key=lambda job: (job.start_s, job.index))
+        self.waiting = [job for job in self.waiting if job.phase == WAITING]
 
     def _see(self, number: int, job: SeenJob, changes: Changes) -> None:
         gone = job.over or (job.busy and job.state != PENDING)
@@ -137,9 +155,7 @@ class Mirror:
         if gone:
             self._end(number, job, changes)
         elif job.state != PENDING and known.phase == WAITING:
-            start_s = job.start_s - self.epoch_s if job.start_s else self.now_s
-            machine.launch(known, self._allocation(job), min(start_s, self.now_s))
-            changes.started.append(known)
+            changes.starting.append(known)
 
     def _end(self, number: int, job: SeenJob | None, changes: Changes) -> None:
         known = self.jobs.pop(number)
@@ -148,7 +164,7 @@ class Mirror:
         if known.phase == WAITING and job is not None and job.start_s and job.nodes:
             start_s = min(job.start_s - self.epoch_s, end_s)  # it was quicker than we look
             machine.launch(known, self._allocation(job), start_s)
-            changes.started.append(known)
+            changes.brief.append(known)
         if known.phase == RUNNING:
             machine.finish(known, max(end_s, known.start_s))
             self.finished.append(known)

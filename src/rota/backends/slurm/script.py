@@ -45,8 +45,8 @@ srun {layout} --cpu-bind=none --mem=0 --kill-on-bad-exit=1 --wait=0 --input=none
     /bin/bash "$run/node.sh" "$run" 2> >(grep -v 'lacks support for cpu binding' >&2)"""
 
 NODE = r"""#!/bin/bash
-# Setup, then the processes of one node. Where Slurm signals every process of a step, this shell only
-# notes it; a run on one node is no step but the batch script: then it passes SIGTERM on.
+# Setup, then the processes of one node. Slurm signals every process of a step: then this shell only
+# notes it. A run on one node is no step but the batch script: then it passes SIGTERM on.
 run=$1 alone=${2-}
 . "$run/nodes/${SLURMD_NODENAME:?}.sh" || exit 127
 exec >>"$rota_logs/$rota_rank.out" 2>>"$rota_logs/$rota_rank.err" </dev/null

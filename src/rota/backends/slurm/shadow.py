@@ -1,9 +1,9 @@
 """Shadow mode: what would Rota do on this Slurm? Reads only, changes nothing.
 
-At every look the scheduler gets the true state (who waits, who runs where and since when, which
-nodes are usable) and says what it would start and stop *now*. At the next look that is compared
-with what Slurm did meanwhile. Rota's wishes never become part of the state: each answer is about
-the cluster as Slurm made it.
+At every look the scheduler gets the true state: who waits, who runs where and since when, which
+nodes are usable. Only what Slurm has started since the last look is still among those that wait.
+What Rota would start is compared with what Slurm did start. Rota's wishes never become part of the
+state: each answer is about the cluster as Slurm made it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,11 +44,11 @@ class Wish(msgspec.Struct):
 
 
 class Look(msgspec.Struct):
-    """One line of the log: the state, Rota's wish for it, and how the last wish compares.
+    """One line of the log: the state, Rota's wish for it, and how that compares with Slurm's deeds.
 
-    `same`: Slurm started what Rota had wanted to start; `elsewhere`: of these, on other nodes;
+    `same`: Slurm started what Rota would have started too; `elsewhere`: of these, on other nodes;
     `only_rota`: still waits although Rota would have started it; `only_slurm`: was started although
-    Rota would not have; `unseen`: came and was started between two looks.
+    Rota would not have; `brief`: was started and ended between two looks.
     """
 
     number: int
@@ -66,7 +66,7 @@ class Look(msgspec.Struct):
     elsewhere: list[str] = []
     only_rota: list[str] = []
     only_slurm: list[str] = []
-    unseen: list[str] = []
+    brief: list[str] = []
     order_differs: bool = False  # in which of `same` were started
 
 
@@ -81,7 +81,7 @@ class Totals(msgspec.Struct):
     same: int = 0
     elsewhere: int = 0
     only_slurm: int = 0
-    unseen: int = 0
+    brief: int = 0
     slurm_stopped: int = 0
     rota_would_stop: int = 0  # counted once per job and start
     rota_waits: int = 0  # looks at which Rota wanted to start something that Slurm did not
@@ -131,7 +131,12 @@ class Shadow:
             )
         changes = self.mirror.see_jobs(jobs, unix_s)
         self._learn(changes)
+        first = self._last is None
+        if first:  # what ran before the first look is nobody's decision
+            self.mirror.start(changes)
         wish = self._ask(scheduler)
+        if not first:
+            self.mirror.start(changes)
         running = self.mirror.running
         look = Look(
             number=self.totals.looks,
@@ -142,8 +147,12 @@ class Shadow:
             waiting=len(self.mirror.waiting),
             kept_back=self.mirror.kept_back,
             wish=wish,
+            slurm_stopped=[job.id for job in changes.stopped],
+            slurm_ended=[job.id for job in changes.ended],
+            brief=[job.id for job in changes.brief],
         )
-        self._compare(look, changes)
+        if not first:
+            self._compare(look, changes)
         self._count(look, changes)
         self._last = look
         return look
@@ -207,45 +216,34 @@ class Shadow:
     # --- comparison ------------------------------------------------------------------------------
 
     def _compare(self, look: Look, changes: Changes) -> None:
-        """The wish of the last look against what Slurm did since."""
-        mirror = self.mirror
-        look.slurm_started = {job.id: mirror.nodes_of(job.allocation) for job in changes.started}
-        look.slurm_stopped = [job.id for job in changes.stopped]
-        look.slurm_ended = [job.id for job in changes.ended]
-        if self._last is None:  # what ran before the first look is nobody's decision
-            look.slurm_started = {}
-            return
-        wanted = self._last.wish.starts
-        new = {job.id for job in changes.came}
-        for name, places in look.slurm_started.items():
-            if name in wanted:
-                look.same.append(name)
-                if dict(places) != dict(wanted[name]):
-                    look.elsewhere.append(name)
-            elif name in new:
-                look.unseen.append(name)
-            else:
-                look.only_slurm.append(name)
-        waiting = {job.id for job in mirror.waiting}
-        look.only_rota = [name for name in wanted if name in waiting]
-        look.order_differs = look.same != [name for name in wanted if name in set(look.same)]
+        mirror, wanted = self.mirror, look.wish.starts
+        for job in changes.starting:
+            places = look.slurm_started[job.id] = mirror.nodes_of(job.allocation)
+            if job.id not in wanted:
+                look.only_slurm.append(job.id)
+                continue
+            look.same.append(job.id)
+            if dict(places) != dict(wanted[job.id]):
+                look.elsewhere.append(job.id)
+        look.only_rota = [name for name in wanted if name not in look.slurm_started]
+        look.order_differs = look.same != [name for name in wanted if name in look.slurm_started]
 
     def _count(self, look: Look, changes: Changes) -> None:
         totals, last = self.totals, self._last
         totals.looks += 1
         totals.jobs += len(changes.came)
-        totals.slurm_started += len(look.slurm_started)
+        totals.slurm_started += len(look.slurm_started) + len(look.brief)
         totals.same += len(look.same)
         totals.elsewhere += len(look.elsewhere)
         totals.only_slurm += len(look.only_slurm)
-        totals.unseen += len(look.unseen)
+        totals.brief += len(look.brief)
         totals.slurm_stopped += len(look.slurm_stopped)
         totals.rota_waits += bool(look.only_rota)
-        if last is not None and look.only_rota:
-            asked = sum(sum(last.wish.starts[name].values()) for name in look.only_rota)
-            free = max(0.0, min(last.gpus - last.used_gpus, look.gpus - look.used_gpus))
+        if last is not None and last.only_rota:
+            asked = sum(sum(last.wish.starts[name].values()) for name in last.only_rota)
+            free = max(0.0, last.gpus - last.used_gpus)
             totals.idle_gpu_s += min(asked, free) * (look.unix_s - last.unix_s)
-        self._count_waits(look, changes.started)
+        self._count_waits(look, [*changes.starting, *changes.brief])
         for name in look.wish.stops:
             starts = self.mirror.jobs[int(name)].epoch
             if (name, starts) not in self._would_stop:

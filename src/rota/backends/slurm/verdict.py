@@ -36,7 +36,8 @@ def judge(
     whole = len(ends) == nodes
     failed = next((end for end in ends if end.code), None)
     asked = ending and (any(end.asked for end in ends) or (signalled and not whole))
-    if job is not None and job.state in NOT_ITS_FAULT and not whole and not ending:
+    hit = not whole or any(end.asked for end in ends)  # Slurm ended what was left of it
+    if job is not None and job.state in NOT_ITS_FAULT and hit and not ending:
         return RunStatus(run, "lost", why=f"{job.state.lower().replace('_', ' ')} (Slurm)")
     if failed is not None:
         code = as_signal(failed.code)
@@ -50,6 +51,22 @@ def judge(
         return None
     code = job.code or TERMINATED
     return RunStatus(run, "ended", code, why=BY_SLURM.get(job.state, describe(code)))
+
+
+def judge_requeued(run: str, nodes: int, ends: Sequence[End], *, ending: bool) -> RunStatus:
+    """What to tell of a run whose Slurm job is back in the queue.
+
+    Args:
+        run: Its id.
+        nodes: On how many nodes it ran.
+        ends: Records of the nodes, by time.
+        ending: Somebody wanted it to end.
+    """
+    whole = len(ends) == nodes
+    if not ending and (not whole or any(end.asked for end in ends)):
+        return RunStatus(run, "lost", why="Slurm has requeued it (a node failed?)")
+    status = judge(run, nodes, ends, None, ending=ending, signalled=ending)
+    return status or RunStatus(run, "lost", why="nobody knows how it ended")
 
 
 def as_signal(code: int) -> int:

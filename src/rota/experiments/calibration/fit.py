@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rota.core.jobs import Job
+from rota.core.jobs import STARTING, Job
 from rota.core.ports import TransitionCost
 from rota.experiments.calibration.samples import Observed, Timings
 from rota.metrics.history import Floats
@@ -22,11 +22,14 @@ from rota.rates.costs import Custom, FixedParams, starts_first
 FEW = 5
 """With fewer samples a number is not to be trusted."""
 DRAWS = 2_000
-COSTS = ("first", "again", "stop", "lost")
+COSTS = ("first", "again", "stop", "abort", "lost")
+INSTEAD = {"again": "first", "abort": "stop"}
+"""What stands for a cost that was never seen."""
 MISSING = {
     "first": "no start was seen: taken as free",
     "again": "no job was started again: taken as the first start",
     "stop": "no job was stopped: taken as free",
+    "abort": "no job was stopped while it was started: taken as a stop",
     "lost": "cannot be seen: no job that was stopped reported its steps",
     "rate": "no job had a declared duration: taken as declared",
 }
@@ -62,7 +65,7 @@ class Drawn(Custom):
         self._seen = seen
         self._rng = rng
         self.free = not any(values.any() for values in seen.values())
-        self.instant_stop = not seen["stop"].any()
+        self.instant_stop = not (seen["stop"].any() or seen["abort"].any())
 
     def _one(self, name: str) -> float:
         return float(self._rng.choice(self._seen[name]))
@@ -71,8 +74,10 @@ class Drawn(Custom):
         """The first start is drawn from first starts."""
         return TransitionCost(start_s=self._one("first" if starts_first(job) else "again"))
 
-    def stop(self, job: Job) -> TransitionCost:  # noqa: ARG002 - the same for all
-        """Time and work, each drawn."""
+    def stop(self, job: Job) -> TransitionCost:
+        """Time and work, each drawn; a job that is being started has nothing to lose."""
+        if job.phase == STARTING:
+            return TransitionCost(stop_s=self._one("abort"))
         return TransitionCost(stop_s=self._one("stop"), lost_work=self._one("lost"))
 
     def move(self, job: Job) -> TransitionCost:
@@ -87,6 +92,7 @@ class Fit(msgspec.Struct, frozen=True):
     first: Estimate
     again: Estimate
     stop: Estimate
+    abort: Estimate
     lost: Estimate
     rate: Estimate  # observed / declared duration
     rate_cv: float
@@ -99,6 +105,7 @@ class Fit(msgspec.Struct, frozen=True):
             start_s=max(0.0, self.again.value),
             first_s=max(0.0, self.first.value),
             stop_s=max(0.0, self.stop.value),
+            abort_s=max(0.0, self.abort.value) if self.abort.samples else None,
             lost_work_s=max(0.0, self.lost.value),
         )
 
@@ -107,12 +114,16 @@ class Fit(msgspec.Struct, frozen=True):
         return Custom(self.params())
 
     def drawn(self, number: int, seed: int) -> Drawn:
-        """A cost model as it may really be: other means, and noise around them."""
+        """A cost model as it may really be: other means, and noise around them.
+
+        What was measured can be below 0 (lost work, which is measured roughly), but no cost is: the
+        values are cut there, and scaled so that their mean stays what it is.
+        """
         scaled = {}
         for name in COSTS:
-            values, mean = self.seen[name], self.seen[name].mean()
-            factor = self.means[name][number % DRAWS] / mean if mean else 1.0
-            scaled[name] = np.maximum(values * factor, 0.0)
+            values = np.maximum(self.seen[name], 0.0)
+            wanted, mean = max(0.0, self.means[name][number % DRAWS]), values.mean()
+            scaled[name] = values * (wanted / mean if mean else 0.0)
         return Drawn(scaled, np.random.default_rng([seed, number]))
 
     @property
@@ -122,6 +133,7 @@ class Fit(msgspec.Struct, frozen=True):
             "first start": self.first,
             "restart": self.again,
             "stop": self.stop,
+            "stop while starting": self.abort,
             "lost work per stop": self.lost,
             "observed / declared duration": self.rate,
         }
@@ -134,6 +146,7 @@ def fit(observed: Observed, ratios: Timings, seed: int) -> Fit:
         "first": observed.first,
         "again": observed.again,
         "stop": observed.stop,
+        "abort": observed.abort,
         "lost": observed.lost,
         "rate": ratios,
     }
@@ -142,11 +155,12 @@ def fit(observed: Observed, ratios: Timings, seed: int) -> Fit:
         empty = 1.0 if name == "rate" else 0.0
         estimates[name], means[name] = _estimate(timings, rng, MISSING[name], empty=empty)
         seen[name] = timings.seconds if len(timings) else np.array([empty])
-    if not len(observed.again):
-        estimates["again"] = msgspec.structs.replace(
-            estimates["first"], samples=0, jobs=0, note=MISSING["again"]
-        )
-        means["again"], seen["again"] = means["first"], seen["first"]
+    for name, other in INSTEAD.items():
+        if not len(samples[name]):
+            estimates[name] = msgspec.structs.replace(
+                estimates[other], samples=0, jobs=0, note=MISSING[name]
+            )
+            means[name], seen[name] = means[other], seen[other]
     values = ratios.seconds
     cv = float(values.std(ddof=1) / values.mean()) if len(values) > 1 else 0.0
     return Fit(**estimates, rate_cv=cv, seen=seen, means=means)

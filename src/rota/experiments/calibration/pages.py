@@ -12,6 +12,7 @@ WORST = 10
 FIT_HEADINGS = ("", "mean", "95 % interval", "median", "p95", "seen", "jobs")
 ERROR_HEADINGS = ("", "live", "simulated", "error", "95 % interval")
 PREDICTION_HEADINGS = ("", "predicted", "95 % interval")
+CHECK_HEADINGS = ("", "live", "predicted", "error", "95 % interval")
 JOB_HEADINGS = ("job", "GPUs", "live JCT", "simulated JCT", "error")
 
 
@@ -23,8 +24,11 @@ def costs_yaml(source: str, fit: Fit) -> str:
         ("first_s", params.first_s, fit.first),
         ("start_s", params.start_s, fit.again),
         ("stop_s", params.stop_s, fit.stop),
+        ("abort_s", params.abort_s, fit.abort),
         ("lost_work_s", params.lost_work_s, fit.lost),
     ):
+        if value is None:  # it says what it stands for by itself
+            continue
         told = f"{estimate.low:.4g} to {estimate.high:.4g} ({estimate.samples} seen)"
         lines.append(f"{key}: {value:.6g} # {estimate.note or told}")
     return "\n".join(lines) + "\n"
@@ -129,13 +133,21 @@ def error_section(errors: Sequence[Error], jobs: pl.DataFrame) -> str:
     )
 
 
-def prediction_section(trace: str, policy: str, predictions: Sequence[Prediction]) -> str:
-    """Another workload."""
-    return (
+def prediction_section(
+    trace: str, policy: str, predictions: Sequence[Prediction], errors: Sequence[Error] = ()
+) -> str:
+    """Another workload, and how far off it is if that is known."""
+    text = (
         f"## Prediction: `{trace}` under `{policy}`\n\n"
         + _markdown(PREDICTION_HEADINGS, prediction_rows(predictions))
         + "\n\nMeans and intervals over simulations that draw costs and durations anew."
     )
+    if errors:
+        text += (
+            "\n\nThe run itself, of which the prediction knows only what was submitted:\n\n"
+            + _markdown(CHECK_HEADINGS, error_rows(errors))
+        )
+    return text
 
 
 def limits_section(fit: Fit, notes: Sequence[str]) -> str:

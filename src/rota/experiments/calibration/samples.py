@@ -2,8 +2,8 @@
 
 *Start*: from the row that launches a job to the row at which it makes progress; the first start of
 a job apart from its later ones. Starts that were broken off tell nothing. *Stop*: from the order
-to stop (or move) a job that makes progress until its resources are free. *Run*: all time in which
-a job makes progress.
+to stop (or move) a job that makes progress until its resources are free. *Abort*: the same, of a
+job that was still being started. *Run*: all time in which a job makes progress.
 
 *Lost work* is seen only if jobs report their `step`: after a stop, the time between the last report
 before and the first report after it (without the pause between them), minus the time that the steps
@@ -19,7 +19,7 @@ import polars as pl
 
 from rota.core.events import INF, Record
 from rota.metrics import History, fold_jobs
-from rota.metrics.history import RUNS, Floats, Ints
+from rota.metrics.history import OVERHEAD, RUNS, Floats, Ints
 
 TOLD = -1.0  # in a START row: a RUN row tells when progress begins
 STEP = "step"
@@ -42,6 +42,7 @@ class Observed(msgspec.Struct, frozen=True):
     first: Timings
     again: Timings
     stop: Timings
+    abort: Timings
     lost: Timings
     jobs: pl.DataFrame
     index: Ints  # of each job: its number in the log
@@ -57,11 +58,13 @@ def observe(log: pl.DataFrame) -> Observed:
     first, again = _starts(history)
     jobs = history.is_job
     run_s, restarts = _runs(history)
+    stop, abort = _stops(history)
     return Observed(
         live=bool(((history.kind == Record.START) & (_values(history) == TOLD)).any()),
         first=first,
         again=again,
-        stop=_stops(history),
+        stop=stop,
+        abort=abort,
         lost=_lost(history),
         jobs=fold_jobs(history),
         index=history.actors[jobs],
@@ -104,15 +107,20 @@ def _starts(history: History) -> tuple[Timings, Timings]:
     )
 
 
-def _stops(history: History) -> Timings:
-    """Stops of jobs that made progress."""
-    kind = history.kind
+def _stops(history: History) -> tuple[Timings, Timings]:
+    """Stops of jobs that made progress, and of those that were being started."""
+    kind, value = history.kind, _values(history)
+    launched = ((kind == Record.START) | (kind == Record.MOVE)) & (value < INF)
+    starts = launched & (history.state == OVERHEAD)
     ran = np.append(False, history.state[:-1] == RUNS) & ~history.first
-    leaves = (kind == Record.STOP) | ((kind == Record.MOVE) & (_values(history) == INF))
-    takes_time = _following(history) == Record.STOPPED
-    if not (kind == Record.STOPPED).any():
-        return _timings(history, (kind == Record.STOP) & ran, np.zeros(len(kind)))
-    return _timings(history, leaves & ran & takes_time, history.length_s)
+    started = np.append(False, starts[:-1]) & ~history.first
+    leaves = (kind == Record.STOP) | ((kind == Record.MOVE) & (value == INF))
+    seconds = history.length_s
+    if (kind == Record.STOPPED).any():
+        leaves &= _following(history) == Record.STOPPED
+    else:
+        leaves, seconds = kind == Record.STOP, np.zeros(len(kind))
+    return _timings(history, leaves & ran, seconds), _timings(history, leaves & started, seconds)
 
 
 def _runs(history: History) -> tuple[Floats, Ints]:

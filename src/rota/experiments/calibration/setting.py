@@ -17,7 +17,7 @@ import polars as pl
 
 from rota.core.errors import InputError, OptionError, RotaError
 from rota.core.events import INF
-from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.workload import Workload
 from rota.experiments.calibration.samples import Observed
 from rota.experiments.config import DEFAULT_ADMISSION, DEFAULT_PLACEMENT
@@ -31,8 +31,9 @@ FILES = ("cluster", "policy", "trace")
 SHORTEST_S = 1e-3  # a job has to have some work
 
 _SHAPE = re.compile(
-    r"(?P<gpus>[\d.e+-]+) GPUs?(?: on (?P<nodes>\d+) nodes)?(?: of type (?P<types>[^,]+))?(?:, (?P<cpus>[\d.e+-]+) CPUs)?"
-    r"(?:, (?P<mem>[\d.e+-]+) GiB)?(?:, on nodes labelled (?P<labels>.+))?"
+    r"(?P<gpus>[\d.e+-]+) GPUs?(?: on (?P<nodes>\d+) nodes)?(?: of type (?P<types>[^,]+))?"
+    r"(?:, (?P<cpus>[\d.e+-]+) CPUs)?(?:, (?P<mem>[\d.e+-]+) GiB)?"
+    r"(?:, on nodes labelled (?P<labels>.+))?"
 )
 
 
@@ -175,8 +176,10 @@ def find_jobs(setting: Setting, observed: Observed, log: pl.DataFrame) -> Jobs:
             left_out += 1
             continue
         spec = submitted.get(entry["job_id"])
-        if spec is None:
-            request = shapes[int(observed.index[row])]
+        request = shapes[int(observed.index[row])]
+        if spec is not None and request.apart:  # which a csv file cannot say
+            spec = msgspec.structs.replace(spec, request=request)
+        elif spec is None:
             if observed.has_tasks[row]:
                 request = msgspec.structs.replace(request, gang=False)
             spec = JobSpec(entry["job_id"], 0.0, request, entry["tenant"])
@@ -227,11 +230,17 @@ def _request(text: str) -> Request:
     match = _SHAPE.fullmatch(text)
     if not match:
         raise RotaError(f"the log describes a request that is not understood: {text!r}")
-    gpus = float(match["gpus"])
+    gpus, cpus, mem_gib = (float(match[key] or 0) for key in ("gpus", "cpus", "mem"))
+    gpu_types = tuple(match["types"].split("|")) if match["types"] else ()
+    labels = tuple(match["labels"].split(", ")) if match["labels"] else ()
+    if match["nodes"]:
+        nodes = int(match["nodes"])
+        task = TaskGroup("worker", nodes, int(gpus / nodes), cpus / nodes, mem_gib / nodes)
+        return Request((task,), gpu_types, labels, apart=True)
     return Request.of(
         int(gpus) if gpus == int(gpus) else gpus,
-        gpu_types=tuple(match["types"].split("|")) if match["types"] else (),
-        cpus=float(match["cpus"] or 0),
-        mem_gib=float(match["mem"] or 0),
-        labels=tuple(match["labels"].split(", ")) if match["labels"] else (),
+        gpu_types=gpu_types,
+        cpus=cpus,
+        mem_gib=mem_gib,
+        labels=labels,
     )

@@ -1,0 +1,139 @@
+"""What a daemon must not forget."""
+
+import sqlite3
+
+import pytest
+import sqlalchemy as sa
+
+from rota.backends.live.inputs import Batch, JobWish, Reconfigured, Submitted
+from rota.backends.live.orders import Measured, NodeStatus, RunStatus
+from rota.core.errors import InputError, UnavailableError
+from rota.core.topology import NodeSpec
+from rota.daemon import store as store_module
+from rota.daemon import tables
+from rota.daemon.store import Store, StoredJob
+from rota.jobfile.model import GpuRange, JobFile, Resources
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store(tmp_path / "rota.db", durable=False)
+    yield made
+    made.close()
+
+
+def again(store):
+    store.close()
+    return Store(store.path, durable=False)
+
+
+INPUTS = (
+    Submitted(1, 2),
+    RunStatus("1.0", "ended", 3, asked=True, why="exit code 3"),
+    NodeStatus("n0", "up", NodeSpec("n0", 4, "a100", 8.0, 64.0, ("r1",), ("fast",)), "joined"),
+    Measured("1.0", {"loss": 0.5}),
+    JobWish("cancel", 1, "alice"),
+    Reconfigured({"policy": "srtf"}, (NodeSpec("n1", 1),), "root"),
+)
+
+
+def test_inputs_come_back_as_they_were(store):
+    batch = Batch(7, 1.5, INPUTS)
+    store.append(batch)
+    store = again(store)
+    assert list(store.batches(0)) == [batch]
+    assert (store.journal_number, store.last_time_s()) == (1, 1.5)
+    store.close()
+
+
+def test_jobs_rows_and_keys_come_with_their_batch(store):
+    file = JobFile(run="a\nb", name="é", resources=Resources(gpus=GpuRange(1, 4)), deadline="2h")
+    job = StoredJob(1, "alice", 2.0, file)
+    row = (2.0, 0, 1, 0, 0, 1.0, "1")
+    store.append(Batch(1, 2.0, (Submitted(1, 1),)), [row], [job], [("alice", "k", 1, 1)])
+    store = again(store)
+    assert store.jobs(1, 10) == [job]
+    assert store.rows(0, 10) == [(1, *row)]
+    assert store.known_key("alice", "k") == (1, 1)
+    assert store.known_key("bob", "k") is None
+    assert (store.job_number, store.log_number) == (1, 1)
+    store.close()
+
+
+def test_infinity_is_a_value_of_the_log(store):
+    row = (0.0, 1, 1, 0, 0, float("inf"), None)
+    store.append(None, [row])
+    assert store.rows(0, 1) == [(1, *row)]
+
+
+def test_a_failed_append_leaves_nothing(store):
+    job = StoredJob(1, "alice", 0.0, JobFile(run="x"))
+    store.append(None, [], [job])
+    with pytest.raises(sa.exc.IntegrityError):
+        store.append(Batch(1, 0.0, ()), [(0.0, 0, 1, 0, 0, 0.0, None)], [job])
+    assert (store.journal_number, store.log_number) == (0, 0)
+    assert store.rows(0, 10) == []
+
+
+def test_only_what_the_older_snapshot_needs_is_kept(store):
+    for number in range(1, 7):
+        store.append(Batch(number, float(number), ()))
+        if number % 2 == 0:
+            store.save_snapshot(b"%d" % number)
+    assert store.last_snapshot() == (6, b"6")
+    with store.reading() as connection:
+        kept = connection.execute(sa.select(tables.snapshots.c.journal_number)).scalars().all()
+    assert sorted(kept) == [4, 6]
+    assert [batch.version for batch in store.batches(0)] == [5, 6]
+    store = again(store)
+    assert store.journal_number == 6
+    store.close()
+
+
+def test_the_beginning_and_the_name_are_decided_once(store):
+    epoch, name = store.epoch_unix, store.id
+    store = again(store)
+    assert (store.epoch_unix, store.id) == (epoch, name)
+    store.close()
+
+
+def test_the_tables_are_those_of_the_migrations(store):
+    with store.reading() as connection:
+        inspector = sa.inspect(connection)
+        for table in tables.metadata.sorted_tables:
+            made = {column["name"]: column for column in inspector.get_columns(table.name)}
+            assert list(made) == [column.name for column in table.columns]
+            for column in table.columns:
+                assert str(made[column.name]["type"]) == str(column.type.compile())
+                assert made[column.name]["nullable"] == column.nullable
+        version = connection.execute(sa.text("select version_num from alembic_version")).scalar()
+    assert version == tables.HEAD
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path):
+    path = tmp_path / "rota.db"
+    path.write_text("hello, this is a letter and not a data base at all" * 100)
+    with pytest.raises(InputError, match="not a store of Rota"):
+        Store(path)
+
+
+def test_a_store_of_a_newer_version_is_refused(store):
+    with store.writing() as connection:
+        connection.execute(sa.text("update alembic_version set version_num = '9999'"))
+    store.close()
+    with pytest.raises(InputError, match="newer Rota"):
+        Store(store.path)
+
+
+def test_a_locked_store_is_told_and_passes(store, monkeypatch):
+    monkeypatch.setattr(store_module, "BUSY_MS", 50)
+    quick = again(store)
+    other = sqlite3.connect(store.path)
+    other.execute("begin exclusive")
+    with pytest.raises(UnavailableError, match="locked: nothing was accepted"):
+        quick.append(Batch(1, 0.0, ()))
+    other.rollback()
+    other.close()
+    quick.append(Batch(1, 0.0, ()))
+    assert quick.journal_number == 1
+    quick.close()
