@@ -7,7 +7,7 @@ import polars as pl
 
 from rota.core.events import Record
 from rota.metrics import fold_delay, read_history
-from rota.metrics.history import OVER, RUNS, WAITS
+from rota.metrics.history import OVER, RUNS
 
 
 def assert_sound(log, capacity):
@@ -36,19 +36,16 @@ def assert_nobody_shares(log, history, capacity):
         slices.setdefault(ref, []).append((vertex, gpus))
     changes, allocation = [], -1
     for span in range(len(history.row)):
-        if history.kind[span] in (Record.START, Record.MOVE):
-            allocation = int(history.ref[history.row[span]])
+        row = history.row[span]
+        leaves = history.value[row] == np.inf and history.held[span]  # its old place, for a MOVE
+        if history.kind[span] in (Record.START, Record.MOVE) and not leaves:
+            allocation = int(history.ref[row])
         if history.held[span]:
             for vertex, gpus in slices[allocation]:
                 changes.append((int(history.until_row[span]), 0, vertex, -gpus))
-                changes.append((int(history.row[span]), 1, vertex, gpus))
+                changes.append((int(row), 1, vertex, gpus))
     used = Counter()
     for row, _, vertex, gpus in sorted(changes):
         used[vertex] += gpus
         assert used[vertex] <= capacity + 1e-9, f"row {row}: {used[vertex]} GPUs of {names[vertex]}"
 
-
-def waited(log):
-    """Seconds that all jobs waited in the queue."""
-    history = read_history(log)
-    return float(history.length_s[history.state == WAITS].sum())

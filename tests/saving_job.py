@@ -33,12 +33,12 @@ def main(work_s, folder):
     done_s = float(saved.read_text()) if saved.exists() else 0.0
     left_s = work_s - done_s
     if left_s > 0 and signal.sigtimedwait({signal.SIGTERM}, left_s) is not None:
-        done_s += time.monotonic() - began_s
+        done_s = min(done_s + time.monotonic() - began_s, work_s - 0.001)  # not finished
     elif left_s > 0:
         add_line(folder / f"{os.environ['ROTA_JOB_ID']}.done", os.environ["ROTA_RUN_ID"])
         done_s = work_s
     part = saved.with_name("seconds.part")
-    part.write_text(repr(min(done_s, work_s)))
+    part.write_text(repr(done_s))
     part.replace(saved)
 
 

@@ -24,10 +24,20 @@ class ScriptedWorld:
         self.done = {}  # by job id: seconds of progress that were saved
         self.launched = []  # run ids, in order
         self.running = {}  # run -> since
+        self.places = {}  # run -> name of its (first) node
         self.ended = {}  # run -> status that nobody forgot yet
         self.due = []
         self.count = 0
         self.listener = None
+        self.nodes = {}  # those that joined, and what became of them
+
+    def node(self, status):
+        """Something happens to a node."""
+        self.nodes[status.node] = status
+        self.tell(status)
+        if status.state == "lost":
+            for run in [r for r in self.running if self.places[r] == status.node]:
+                self._end(run, RunStatus(run, "lost", why="its node is gone"))
 
     def at(self, time_s, what, run):
         self.count += 1
@@ -84,6 +94,8 @@ class ScriptedDriver:
 
     def open(self, listener):
         self.world.listener = listener
+        for status in self.world.nodes.values():
+            self.world.tell(status)
 
     def adopt(self, runs, halting):
         world = self.world
@@ -106,6 +118,7 @@ class ScriptedDriver:
         job = order.run.split(".")[0]
         assert not any(r.split(".")[0] == job for r in world.running), f"job {job} runs twice"
         world.launched.append(order.run)
+        world.places[order.run] = order.parts[0].node
         world.at(world.now_s + world.start_s, "begin", order.run)
 
     def halt(self, run):

@@ -21,20 +21,20 @@ PATIENCE_S = 30.0
 def rota(*words: str, state: Path | None = None) -> None:
     """Run a command of Rota in this folder."""
     env = os.environ if state is None else os.environ | {"ROTA_STATE": str(state)}
-    subprocess.run([*ROTA, *words], check=True, cwd=HERE, env=env)
+    subprocess.run([*ROTA, *words], check=True, cwd=HERE, env=env)  # noqa: S603 - fixed words
 
 
 def live(name: str, policy: str, state: Path, to: Path) -> None:
     """Let a daemon run the jobs of a csv, and export what it did."""
     serve = ("serve", "--nodes", "2x2", "--policy", policy, "--state", str(state))
-    daemon = subprocess.Popen(
+    daemon = subprocess.Popen(  # noqa: S603 - fixed words
         [*ROTA, *serve, "--listen", "127.0.0.1:0", "--log-level", "warning"],
     )
     try:
         wait_for(state / "server.json")
         env = os.environ | {"ROTA_STATE": str(state)}
         script = [sys.executable, str(HERE / "submit_trace.py"), str(HERE / f"{name}.csv")]
-        subprocess.run(script, check=True, env=env)
+        subprocess.run(script, check=True, env=env)  # noqa: S603 - our own script
         rota("export", "--force", "-o", str(to / f"{name}-live"), state=state)
     finally:
         daemon.terminate()

@@ -38,11 +38,12 @@ def main() -> None:
     """Submit, wait, and fail if a job did."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", type=Path)
+    parser.add_argument("--limit", type=int, help="only the first so many jobs")
     options = parser.parse_args()
     with Client() as rota:
         began_s = time.monotonic()
         ids = []
-        for submit_s, job in jobs_of(options.trace):
+        for submit_s, job in jobs_of(options.trace)[: options.limit]:
             time.sleep(max(0.0, began_s + submit_s - time.monotonic()))
             ids.append(rota.submit(job).id)
         ends = [rota.wait(job) for job in ids]

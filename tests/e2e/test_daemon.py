@@ -72,7 +72,6 @@ def test_sixty_jobs_in_three_queues_all_finish(daemons, tmp_path, policy, preemp
     assert sum(job.starts for job in found) == counts["run"] >= 60
     assert bool(counts.get("stop")) == preempts
     assert sum(job.preemptions for job in found) == counts.get("stop", 0)
-    log.write_parquet("/tmp/h-faults/log.parquet")
     assert_sound(log, capacity=4)
 
     status = daemon.client.status()

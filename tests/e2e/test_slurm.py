@@ -344,7 +344,8 @@ def test_a_dead_node_loses_its_runs_which_go_on_elsewhere(slurm, drive):
     slurm.crash("n4")
     try:
         ears.node("n4", "lost")
-        assert {ears.ends(run).state for run in ("1.0", "2.0", "3.0")} == {"lost"}
+        ends = [ears.ends(run) for run in ("1.0", "2.0", "3.0")]
+        assert [end.state for end in ends] == ["lost"] * 3, ends
         for run in ("1.0", "2.0", "3.0"):
             driver.forget(run)
         driver.launch(order("1.1", [("n1", 2)], run="echo again on $ROTA_NODE_NAME"))
@@ -399,7 +400,7 @@ def test_shadow_mode_reads_only(slurm, tmp_path):
     assert set(blockers) <= {name for look in looks for name in look["slurm_ended"]}
     totals = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert totals["looks"] == len(looks)
-    assert totals["same"] == totals["slurm_started"] == 1
+    assert totals["same"] + totals["only_slurm"] == totals["slurm_started"] > 0
     assert "started by Slurm" in done.stdout
 
 

@@ -12,11 +12,11 @@ import msgspec
 import structlog
 
 from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
+from rota.api.settings import LOOPBACK
 from rota.backends.live.orders import Driver
 from rota.backends.local.driver import AgentDriver
 from rota.backends.local.embedded import EmbeddedAgent
 from rota.backends.local.machine import find_gpus, gpu_type
-from rota.backends.local.messages import AgentReport
 from rota.backends.pretend import PretendDriver
 from rota.core.events import INF
 from rota.core.topology import NodeSpec, Topology
@@ -65,7 +65,7 @@ class Assembly:
             opened.callback(self._close_embedded)
             self.server = self._listen()
             opened.callback(self.server.stop)
-            self.folder.announce(self.server.url)
+            self.folder.announce(_from_here(self.server.url))
             self._opened = opened.pop_all()
 
     def _cluster(self) -> tuple[Topology, Scheduling]:
@@ -119,13 +119,18 @@ class Assembly:
     def _listen(self) -> Server:
         settings = self.settings
         host, port = settings.address
+        hosts = allowed_hosts(host)
+        if hosts != LOOPBACK and not settings.tls_cert:
+            log.warning("tokens travel unencrypted", listen=settings.listen, remedy="set tls_cert")
         app = create_app(
             self.daemon,
             settings=ApiSettings(
-                hosts=allowed_hosts(host),
+                hosts=hosts,
                 open_metrics=settings.public_metrics,
                 requests_per_s=settings.requests_per_s,
                 burst=max(1, int(2 * settings.requests_per_s)),
+                tls_cert=settings.tls_cert,
+                tls_key=settings.tls_key,
             ),
             agent_sync=self._sync if isinstance(self.driver, AgentDriver) else None,
             export_log=self._export,
@@ -135,8 +140,7 @@ class Assembly:
     def _sync(self, body: bytes, actor: Actor) -> bytes:
         if actor.role not in (AGENT, ADMIN) or not isinstance(self.driver, AgentDriver):
             return b"{}"
-        report = msgspec.json.decode(body, type=AgentReport)
-        return msgspec.json.encode(self.driver.sync(report, report.wait_s))
+        return self.driver.sync_json(body)
 
     def _export(self, actor: Actor) -> Iterator[bytes]:  # noqa: ARG002 - the API checks the role
         """The whole event log, and what it was made with, as Parquet, in pieces."""
@@ -183,3 +187,8 @@ class Assembly:
                 log.info("reloaded", changed=changed)
 
         threading.Thread(target=reload, name="rota-reload", daemon=True).start()
+
+
+def _from_here(url: str) -> str:
+    """Where clients on this machine find a daemon that listens everywhere."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")

@@ -11,7 +11,6 @@ from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.tenants import Tenant, TenantTree
 
-
 BACKENDS = ("local", "slurm", "pretend")
 
 
@@ -63,7 +62,11 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     conf: str = ""  # SLURM_CONF; empty: as the environment says
     partition: str = ""  # empty: the default partition
-    poll_s: float = 1.0
+    account: str = ""
+    qos: str = ""
+    time_limit: str = ""  # as sbatch takes it; empty: the partition's default
+    poll_s: float = 1.0  # between looks at Slurm
+    parked_s: float = 6 * 3600.0  # how long a preempted job stays in Slurm's queue, held
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,10 +77,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     admission: str = "accept-all"
     seed: int = 0
     queues: tuple[Queue, ...] = ()
-    backend: str = "local"
+    backend: str = "local"  # or slurm
     cluster: str = ""  # as for `rota simulate`; empty: the nodes that join
     listen: str = "127.0.0.1:7842"
-    public_metrics: bool = False
+    tls_cert: str = ""  # files (PEM): with both the API speaks HTTPS
+    tls_key: str = ""
+    public_metrics: bool = False  # /metrics without a token
     durable: bool = True  # every commit reaches the disk
     check: bool = False  # verify every invariant at every event
     log_level: str = "info"
@@ -153,6 +158,8 @@ def _check(settings: Settings, where: str) -> None:
             f"{where}: local: silent_s={local.silent_s:g}, lost_s={local.lost_s:g}: "
             f"0 < silent_s < lost_s must hold"
         )
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise InputError(f"{where}: tls_cert and tls_key go together: give both or none")
     if settings.backend not in BACKENDS:
         raise InputError(f"{where}: backend {settings.backend!r}: write {', '.join(BACKENDS)}")
     _ = settings.address

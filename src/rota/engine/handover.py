@@ -48,6 +48,7 @@ def _adopt(engine: Engine, scheduler: Successor) -> None:
     for job in active:
         job.queue = NOWHERE
         job.reason = 0
+        job.slope = 0.0
     engine.timers.clear()
     engine.levels.clear()
     engine.backlog.clear()  # nothing in it that cannot be seen from the jobs

@@ -56,13 +56,14 @@ def find_place(
 
     In this order: what is given, ROTA_SERVER and ROTA_TOKEN or ROTA_TOKEN_FILE, the files
     `server.json` and `token` of the state folder (ROTA_STATE), the usual address. The token of the
-    state folder is an administrator's: it is only ever sent to this machine.
+    state folder is an administrator's: it is only ever sent to this machine, that is to a loopback
+    address or to where the daemon of that folder says that it listens.
     """
     env = os.environ if env is None else env
     folder = state_folder(env)
     server, found = _server(server, env, folder)
     token = token or _given_token(token_file, env)
-    if not token and is_loopback(server):
+    if not token and (is_loopback(server) or found == str(folder / "server.json")):
         token = _read_token(folder / "token", required=False)
     return Place(server, token or "", found)
 

@@ -4,15 +4,18 @@ import random
 
 import pytest
 
-from rota.backends.live.inputs import JobWish, NodeWish, Submitted
+from rota.backends.live.inputs import JobWish, NodeWish, Reconfigured, Submitted
 from rota.backends.live.mailbox import Ask
+from rota.backends.live.orders import NodeStatus
 from rota.core.events import Record
 from rota.core.jobs import CANCELLED, DONE, INF
+from rota.core.topology import NodeSpec
 from rota.daemon.store import StoredJob
 from rota.engine.invariants import Invariants
 from rota.jobfile.model import JobFile
 from scripted import Power, ScriptedWorld, job_file, make_core
 
+WISHES = (JobWish, NodeWish, Reconfigured)
 POLICIES = ["fifo", "tiresias:limits=8/40", "srtf", "easy"]
 
 
@@ -22,6 +25,7 @@ class Script:
     def __init__(self, entries):
         self.everything = self.entries = sorted(entries, key=lambda entry: entry[0])
         self.said = 0
+        self.happened = []  # to nodes: that is not repeated
 
     def next_s(self):
         return self.entries[self.said][0] if self.said < len(self.entries) else INF
@@ -36,7 +40,10 @@ class Script:
         if files:
             self.ask(core, lambda: self.submit(core, files))
         for wish in due:
-            if not isinstance(wish, JobFile):
+            if isinstance(wish, NodeStatus):
+                self.happened.append(wish)
+                core.driver.world.node(wish)
+            elif not isinstance(wish, JobFile):
                 self.ask(core, lambda wish=wish: self.wish(core, wish))
 
     def ask(self, core, act):
@@ -61,7 +68,7 @@ class Script:
                 jobs -= 1
                 if jobs < 0:
                     left.append((time_s, what))
-            elif what not in wishes:
+            elif what not in wishes and what not in self.happened:
                 left.append((time_s, what))
         self.entries, self.said = left, 0
 
@@ -112,6 +119,15 @@ def a_day(seed, jobs=25):
         (31.0, "undrain", "n2"),
     ]:  # fmt: skip
         entries.append((time_s, NodeWish(what, node, "me")))
+    entries += [
+        (9.0, NodeStatus("late", "up", NodeSpec("late", 4))),
+        (17.0, NodeStatus("n0", "silent")),
+        (18.0, NodeStatus("n0", "lost")),
+        (20.0, Reconfigured({"policy": "smallest"}, by="me")),
+        (24.0, NodeStatus("n0", "up")),
+        (26.0, Reconfigured({"policy": "tiresias:limits=8/40", "placement": "spread"}, by="me")),
+        (28.0, NodeStatus("odd", "up", NodeSpec("odd", 2, "k80"))),
+    ]
     return work, entries
 
 
@@ -140,7 +156,7 @@ def explosive(core, fuse, where, committed):
             raise Power
         append(batch, *args, **kwargs)
         if batch is not None:
-            committed.extend(i for i in batch.inputs if isinstance(i, (JobWish, NodeWish)))
+            committed.extend(i for i in batch.inputs if isinstance(i, WISHES))
         if fuse == 0:
             raise Power
 
@@ -160,6 +176,7 @@ def test_a_crash_changes_no_later_decision(policy, seed, tmp_path):
     crashes = 0
     while True:
         core = make_core(tmp_path / "crash.db", world, policy=policy)
+        core.wanted = core.scheduling  # the configuration was changed too
         explosive(core, dice.randrange(1, 10), dice.choice(["before", "after"]), committed)
         try:
             drive(core, world, script)

@@ -206,6 +206,7 @@ class LiveCluster:
         for ask in asks:
             self._consider(ask, inputs, busy)
         nodes = any(isinstance(item, (NodeWish, Reconfigured)) for item in inputs)
+        messages.sort(key=_about_nodes)  # news of runs first, whoever told us first
         for message in messages:
             if isinstance(message, NodeStatus):
                 if later or (inputs and not nodes):
@@ -417,6 +418,10 @@ class LiveCluster:
         self.machines.restore(state["machines"])
         self._why = dict(state["why"])
         self._measured = dict(state["measured"])
+
+
+def _about_nodes(message: Input) -> bool:
+    return isinstance(message, NodeStatus)
 
 
 def _rank(found: tuple[int, Any]) -> tuple[int, int]:

@@ -220,7 +220,7 @@ class Carrier:
             if self._odd_for(run) > LATE_S:
                 self._finish(run, None)
             return
-        if not job.over:
+        if not (job.over or job.state == PENDING):
             run.odd_s = None
         if job.restarts > run.restarts:
             self._requeued(run, job)
@@ -251,7 +251,9 @@ class Carrier:
         self._end(run, judge_requeued(run.order.run, nodes, ends, ending=run.ending))
 
     def _pending(self, run: Tracked, job: SeenJob) -> None:
-        if run.want == KILL:
+        if self._folders.started(run.order.run):
+            self._forgotten(run, job)
+        elif run.want == KILL:
             self._try(self._commands.cancel, job.id)
             run.acted_s = monotonic()
         elif run.ending or run.withdrawn:
@@ -262,14 +264,26 @@ class Carrier:
             lost = RunStatus(run.order.run, "lost", why="its nodes cannot be used any more")
             ended = RunStatus(run.order.run, "ended", asked=True)
             self._end(run, ended if run.ending else lost)
-        elif run.released_s is None:
-            self._release(run)
+        elif run.released_s is None or (job.held and job.reason == "JobHeldUser"):
+            self._release(run)  # again: a controller that crashed has forgotten it
         elif any(self._refuses(part.node) for part in run.order.parts):
             run.withdrawn = True
             self._hold(run, job)
         elif monotonic() - run.released_s > STUCK_S:
             run.released_s = monotonic()
             log.warning("run %s waits in Slurm (job %d): %s", run.order.run, job.id, job.reason)
+
+    def _forgotten(self, run: Tracked, job: SeenJob) -> None:
+        """A controller that crashed does not know that it has started it, and ends what it finds.
+
+        It must not start it again.
+        """
+        if not job.held:
+            self._hold(run, job)
+        elif self._odd_for(run) > LATE_S:
+            self._try(self._commands.cancel, job.id)
+            ends, nodes = self._folders.ends(run.order), len(run.order.parts)
+            self._end(run, judge_requeued(run.order.run, nodes, ends, ending=run.ending))
 
     def _refuses(self, node: str) -> bool:
         seen = self.nodes.get(node)

@@ -34,21 +34,29 @@ def judge(
         None: there is no record although there should be one; perhaps it comes late.
     """
     whole = len(ends) == nodes
-    failed = next((end for end in ends if end.code), None)
-    asked = ending and (any(end.asked for end in ends) or (signalled and not whole))
-    hit = not whole or any(end.asked for end in ends)  # Slurm ended what was left of it
-    if job is not None and job.state in NOT_ITS_FAULT and hit and not ending:
+    hit = any(end.asked for end in ends)
+    if job is not None and job.state in NOT_ITS_FAULT and not ending and (hit or not whole):
         return RunStatus(run, "lost", why=f"{job.state.lower().replace('_', ' ')} (Slurm)")
+    # what a signal of others ended ended for another reason than its own
+    failed = next((end for end in ends if end.code and (ending or not end.asked)), None)
+    asked = ending and (hit or (signalled and not whole))
     if failed is not None:
         code = as_signal(failed.code)
         setup = "setup failed: " if failed.phase == "setup" else ""
         return RunStatus(run, "ended", code, asked, setup + describe(code))
-    if whole:
+    if whole and (ending or not hit or job is None or job.state == "COMPLETED"):
         return RunStatus(run, "ended", 0, asked)
     if ending:
         return RunStatus(run, "ended", KILLED, asked=True, why="ended before it could tell how")
+    return _by_slurm(run, nodes, job)
+
+
+def _by_slurm(run: str, nodes: int, job: SeenJob | None) -> RunStatus | None:
+    """Its nodes do not say how it ended: what does Slurm say?"""
     if job is None or job.state == "COMPLETED":
         return None
+    if job.state == "FAILED" and nodes > 1:
+        return RunStatus(run, "lost", why="a part of it is gone without a word: a node failed?")
     code = job.code or TERMINATED
     return RunStatus(run, "ended", code, why=BY_SLURM.get(job.state, describe(code)))
 
