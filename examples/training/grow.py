@@ -21,7 +21,7 @@ class Grow(DecidePolicy[Params]):
         elastic = [job for job in view.jobs if most(job)]
         left = view.up_gpus - sum(job.gpus for job in rigid if plan.place(job))
         for number, job in enumerate(elastic):
-            share = left // (len(elastic) - number)
+            share = int(left) // (len(elastic) - number)
             gpus = max(least(job), min(most(job), share))
             if plan.place(job, gpus=gpus):
                 left -= gpus

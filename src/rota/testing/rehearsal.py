@@ -5,8 +5,9 @@ same: `decisions(rehearse(cluster, five_jobs()).log)`. On a real cluster `stand_
 """
 
 from array import array
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rota.backends.local import LocalCluster, standin
 from rota.core.admission import Admission
@@ -21,6 +22,9 @@ from rota.engine.priority import PriorityScheduler
 from rota.engine.source import WorkloadSource
 from rota.placement.consolidate import consolidate
 from rota.policies.tiresias import Tiresias, TiresiasParams
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MARGIN_S = 0.4
 """Between any two instants at which something happens in `five_jobs`: real clusters may be late."""
@@ -104,23 +108,20 @@ def rehearse_locally(
         return rehearse(cluster, workload, limit_gpu_s=limit_gpu_s)
 
 
-def decisions(log: Log) -> list[Decision]:
-    """Starts, stops, moves and ends in the order of the log.
+def decisions(log: "Log | pl.DataFrame") -> list[Decision]:
+    """Starts, stops, moves and ends in the order of a log, or of a table that was read from one.
 
     Where stopping takes time, a move is followed by the start of its second half, and a start that
     has to wait for others to leave by a second row: these are no decisions of their own.
     """
-    rows = array("d", log.snapshot()["rows"])
-    names = iter(log.names)
     job_names: dict[float, str] = {}
     allocations: dict[float, list[tuple[int, float]]] = {}
     held: dict[float, Slices] = {}
     decided: set[float] = set()  # where the next START row says nothing new
     found = []
-    for at in range(0, len(rows), WIDTH):
-        time_s, event, job, ref, other, value = rows[at : at + WIDTH]
+    for (time_s, event, job, ref, other, value), name in _rows(log):
         if event == Record.SUBMIT:
-            job_names[job] = next(names)
+            job_names[job] = name
         elif event == Record.ALLOCATION:
             allocations.setdefault(ref, []).append((int(other), value))
         elif event in KINDS and not (event == Record.START and job in decided):
@@ -131,3 +132,17 @@ def decisions(log: Log) -> list[Decision]:
             what = Record(int(event)).name.lower()
             found.append(Decision(time_s, what, job_names[job], held[job]))
     return found
+
+
+def _rows(log: "Log | pl.DataFrame") -> Iterator[tuple[Sequence[float], str]]:
+    """The numbers of each row, and the name of the job that it submits."""
+    if isinstance(log, Log):
+        rows = array("d", log.snapshot()["rows"])
+        names = iter(log.names)
+        for at in range(0, len(rows), WIDTH):
+            submits = rows[at + 1] == Record.SUBMIT
+            yield rows[at : at + WIDTH], next(names) if submits else ""
+        return
+    kinds = log["event"].to_physical()
+    for *numbers, text in log.with_columns(event=kinds).iter_rows():
+        yield numbers, text or ""

@@ -1,0 +1,214 @@
+"""Training survives what a daemon does to it, and what it reports reaches people and policies."""
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+import yaml
+
+from agents_net import eventually
+from rota.backends.local import standin
+from rota.rates.costs import Zero
+from rota.rates.models import Uniform
+from rota.sim.cluster import SimCluster
+from rota.testing.rehearsal import MARGIN_S, decisions, five_jobs, rehearse, topology
+from shared_data import CHECKOUT, IN_CI
+
+EXAMPLES = CHECKOUT / "examples" / "training"
+PYTHON_FIRST = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+STEPS = 120
+LIMIT_S = 150  # PyTorch alone takes up to 10 s to import on a busy machine, for each of its runs
+
+
+@pytest.fixture
+def needs_torch():
+    """Skip without PyTorch, which is no requirement of Rota; fail in CI."""
+    if importlib.util.find_spec("torch") is None:
+        reason = "needs PyTorch (pip install torch), which is not installed"
+        if IN_CI:
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+
+
+def ddp(daemon, *, gpus, **keys):
+    """Submit the example with fewer steps; its id."""
+    job = yaml.safe_load((EXAMPLES / "ddp.yaml").read_text())
+    job |= {"workdir": str(EXAMPLES), **keys}
+    job["run"] = re.sub(r"--steps \d+", f"--steps {STEPS}", job["run"])
+    job["resources"] = {"gpus": gpus}
+    return daemon.client.submit(job).id
+
+
+def until_step(daemon, job, least):
+    """Wait until it has reported so many steps."""
+    eventually(lambda: daemon.client.job(job).metrics.get("step", 0) >= least, LIMIT_S, 0.05)
+
+
+def begins(daemon, job):
+    """(ranks, step, restart) at the begin of each run of a job, as its rank 0 tells."""
+    found = re.findall(r"^rank 0 of (\d+) begins at step (\d+), restart (\d+)$",
+                       daemon.output(job), re.MULTILINE)  # fmt: skip
+    return [tuple(map(int, numbers)) for numbers in found]
+
+
+def digest(daemon, job):
+    """The name of the parameters with which a job ended."""
+    (found,) = re.findall(rf"^done at step {STEPS}, parameters (\w{{16}})$", daemon.output(job),
+                          re.MULTILINE)  # fmt: skip
+    return found
+
+
+@pytest.mark.timeout(2 * LIMIT_S)
+def test_ddp_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch, daemons):
+    daemon = daemons("--nodes", "2x2", "--policy", "srtf", "--check", env=PYTHON_FIRST)
+    whole = ddp(daemon, gpus=2, name="whole", estimate="1m")
+    broken = ddp(daemon, gpus=2, name="broken", estimate="1h")
+    until_step(daemon, broken, 5)
+    daemon.rota("hold", broken)
+    daemon.until(broken, "HELD")
+    daemon.rota("release", broken)
+    eventually(lambda: len(begins(daemon, broken)) == 2, LIMIT_S, 0.1)
+    step = begins(daemon, broken)[1][1]
+    until_step(daemon, broken, step + 5)
+    short = daemon.submit("sleep 0.2", gpus=2, estimate=1)  # displaces who needs longest
+    daemon.until(short, "SUCCEEDED", within_s=LIMIT_S)
+    ends = [daemon.until(job, "SUCCEEDED", within_s=LIMIT_S) for job in (whole, broken)]
+    assert [end.starts for end in ends] == [1, 3]
+    assert daemon.client.explain(broken).preempted_by == [short]
+    runs = begins(daemon, broken)
+    assert [(ranks, restart) for ranks, _, restart in runs] == [(2, 0), (2, 1), (2, 2)]
+    assert 0 == runs[0][1] < runs[1][1] < runs[2][1] < STEPS
+    assert digest(daemon, broken) == digest(daemon, whole)
+
+
+@pytest.mark.timeout(2 * LIMIT_S)
+@pytest.mark.filterwarnings("ignore")  # of PyTorch, when it is imported
+def test_elastic_ddp_is_resized_and_ends_with_close_parameters(needs_torch, daemons, tmp_path):
+    import torch
+
+    policy = EXAMPLES / "grow.py"
+    daemon = daemons("--nodes", "2x2", "--policy", policy, "--check", env=PYTHON_FIRST)
+    elastic = ddp(daemon, gpus={"min": 1, "max": 4}, name="elastic")
+    until_step(daemon, elastic, 5)
+    whole = ddp(daemon, gpus=2, name="whole")
+    for job in (elastic, whole):
+        daemon.until(job, "SUCCEEDED", within_s=LIMIT_S)
+    runs = begins(daemon, elastic)
+    assert [ranks for ranks, _, _ in runs][:2] == [4, 2]
+    assert 0 == runs[0][1] < runs[1][1] < STEPS
+    assert begins(daemon, whole) == [(2, 0, 0)]
+    daemon.rota("export", "-o", tmp_path / "run")
+    jobs = pl.read_csv(tmp_path / "run" / "jobs.csv")
+    assert jobs["migrations"].to_list() == [len(runs) - 1, 0]
+    assert jobs["preemptions"].to_list() == [0, 0]
+    finals = []
+    for job in (elastic, whole):
+        (path,) = (daemon.state / "jobs" / job).glob(f"**/checkpoint-*{STEPS}")
+        model = torch.load(path, weights_only=True)["model"]
+        finals.append(torch.cat([tensor.flatten() for tensor in model.values()]))
+    torch.testing.assert_close(*finals, rtol=1e-3, atol=1e-5)
+
+
+TRIAL = """
+import sys, time
+from rota import job
+
+steps, loss, throughput = map(float, sys.argv[1:])
+job.install()
+done = float(job.load() or 0)
+while done < steps and not job.should_stop():
+    done += 1
+    job.report(step=done, loss=loss, throughput=throughput, force=True)
+    time.sleep(0.1)
+job.save(str(done).encode(), step=int(done))
+"""
+
+
+@pytest.fixture
+def trial(tmp_path):
+    """Return a function that submits a job which reports these numbers."""
+    script = tmp_path / "trial.py"
+    script.write_text(TRIAL)
+
+    def submit(daemon, *, steps, loss=1.0, throughput=1.0, **keys):
+        command = [sys.executable, str(script), str(steps), str(loss), str(throughput)]
+        return daemon.submit(shlex.join(command), **keys)
+
+    return submit
+
+
+def test_what_a_job_reports_is_shown(daemons, trial):
+    daemon = daemons("--nodes", "1x1")
+    job = trial(daemon, steps=4, loss=0.25, throughput=12.5)
+    daemon.until(job, "SUCCEEDED")
+    shown = json.loads(daemon.rota("show", job, "-o", "json").stdout)
+    assert shown["metrics"] == {"step": 4.0, "loss": 0.25, "throughput": 12.5}
+
+
+def test_a_policy_sees_the_measured_throughput(daemons, trial):
+    daemon = daemons("--nodes", "1x2", "--policy", EXAMPLES / "fastest_first.py", "--check")
+    slow = trial(daemon, steps=40, throughput=10.0)
+    fast = trial(daemon, steps=40, throughput=100.0)
+    for job in (slow, fast):
+        eventually(lambda job=job: daemon.client.job(job).metrics, every_s=0.05)
+    late = trial(daemon, steps=10, throughput=50.0)
+    ends = {name: daemon.until(job, "SUCCEEDED") for name, job in
+            (("slow", slow), ("fast", fast), ("late", late))}  # fmt: skip
+    assert {name: end.preemptions for name, end in ends.items()} == {
+        "slow": 1, "fast": 0, "late": 0,
+    }  # fmt: skip
+    assert ends["late"].ended_at < ends["slow"].ended_at
+    assert daemon.client.explain(slow).preempted_by == [late]
+
+
+def test_a_policy_gives_up_bad_trials_of_a_group(daemons, trial):
+    policy = f"{EXAMPLES / 'early_stop.py'}:from_step=5,factor=3"
+    daemon = daemons("--nodes", "1x4", "--policy", policy, "--check")
+    good, fair, bad, other = (
+        trial(daemon, steps=60, loss=loss, group=group)
+        for loss, group in ((1.0, "search"), (2.0, "search"), (9.0, "search"), (9.0, "else"))
+    )
+    daemon.until(bad, "CANCELLED")
+    shown = daemon.client.job(bad)
+    assert 5 <= shown.metrics["step"] < 60
+    states = [daemon.until(job, "SUCCEEDED").state for job in (good, fair, other)]
+    assert states == ["SUCCEEDED"] * 3
+
+
+def test_the_daemon_takes_the_decisions_of_the_simulator(daemons, tmp_path):
+    daemon = daemons("--nodes", "2x2", "--policy", "tiresias:limits=2", "--check")
+    workload = five_jobs()
+    files = [
+        (
+            spec.submit_s,
+            {
+                "name": spec.id,
+                "run": shlex.join(standin.command(behaviour.work, tmp_path / spec.id)),
+                "resources": {"gpus": spec.request.groups[0].count},
+            },
+        )
+        for spec, behaviour in workload
+    ]
+    began_s = time.monotonic()
+    for submit_s in sorted({submit_s for submit_s, _ in files}):
+        time.sleep(max(0.0, began_s + submit_s - time.monotonic()))
+        daemon.client.submit_many([job for at_s, job in files if at_s == submit_s])
+    names = {job.id: job.name for job in daemon.all_over()}
+    assert list(names.values()) == [spec.id for spec in workload.specs]
+    daemon.rota("export", "-o", tmp_path / "run")
+    log = pl.read_parquet(tmp_path / "run" / "events.parquet")
+    live = [decision._replace(job=names[decision.job]) for decision in decisions(log)]
+    places = topology()
+    simulated = decisions(rehearse(SimCluster(places, Zero(), Uniform(places)), workload).log)
+    assert [d.without_time() for d in live] == [d.without_time() for d in simulated]
+    first_s = live[0].time_s
+    assert [d.time_s - first_s for d in live] == pytest.approx(
+        [d.time_s for d in simulated], abs=MARGIN_S
+    )
