@@ -16,6 +16,7 @@ ROTA := $(BIN)/python -m rota.cli
 CREATED := $(VENV)/.created
 BASE := $(VENV)/.installed-base
 DEV := $(VENV)/.installed-dev
+TORCH := $(VENV)/.installed-torch
 
 DEMO := build/demo
 DEMO_CLUSTER := 16x8
@@ -52,6 +53,13 @@ $(DEV): requirements/dev.txt pyproject.toml | $(CREATED)
 	@$(PIP_INSTALL) --require-hashes -r requirements/dev.txt
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $(BASE) $@
+
+# PyTorch is not pinned: which build is right depends on the machine. Where the index offers several,
+# this takes its default.
+$(TORCH): $(DEV)
+	@echo "Installing PyTorch into $(VENV)"
+	@$(PIP_INSTALL) torch==2.13.0
+	@touch $@
 
 # --- What users run --------------------------------------------------------------------------
 
@@ -99,6 +107,9 @@ soak: $(DEV) ## long tests, property tests with many examples, benchmarks at ful
 .PHONY: system-deps
 system-deps: ## install the Debian packages that real-backend and browser tests need (root only)
 	@scripts/system-deps
+
+.PHONY: torch
+torch: $(TORCH) ## install PyTorch for the tests that train (large)
 
 .PHONY: lock
 lock: $(DEV) ## pin the requirements again after a change in pyproject.toml

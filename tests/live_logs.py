@@ -47,5 +47,6 @@ def assert_nobody_shares(log, history, capacity):
     used = Counter()
     for row, _, vertex, gpus in sorted(changes):
         used[vertex] += gpus
+        if used[vertex] > capacity: log.write_parquet("/tmp/h-faults/log.parquet")
         assert used[vertex] <= capacity + 1e-9, f"row {row}: {used[vertex]} GPUs of {names[vertex]}"
 

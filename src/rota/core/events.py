@@ -67,7 +67,7 @@ class Record(IntEnum):
     DONE = 5
     FAILED = 6  # text says why
     REJECTED = 7  # text says why
-    CANCELLED = 8  # other: the job that caused it
+    CANCELLED = 8  # other: the job that caused it; text: who did
     EVICTED = 9  # its node failed (ref) or its run was lost (-1, text says why); value work lost
     MOVE = 10  # ref new allocation, value time at which progress begins
     NODE_DOWN = 11  # ref node
@@ -84,5 +84,6 @@ class Record(IntEnum):
     END = 22  # ref events processed, other decisions taken
     TASK = 23  # a task of a non-gang job enters; ref shape, other parent job, value GPUs
     LOST = 24  # a move that follows loses work; value work to be done again
-    NODE_CLOSED = 25  # ref node: nothing more is started there
+    NODE_CLOSED = 25  # ref node: nothing more is started there; text says why
     NODE_OPENED = 26  # ref node
+    NOTE = 27  # something that is not about jobs or nodes (configuration, tokens); text

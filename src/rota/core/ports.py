@@ -10,7 +10,7 @@ from rota.core.events import Event
 from rota.core.jobs import Behaviour, Job, JobSpec
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, Wake
-from rota.core.topology import Topology
+from rota.core.topology import Topology, Vertex
 from rota.core.view import View
 
 
@@ -54,8 +54,8 @@ class Cluster(Protocol):
         """The job is over (done, failed, cancelled): forget it, ending what still runs."""
         ...
 
-    def failure(self, job: Job) -> str:
-        """Why a job failed, for its owner."""
+    def failure(self, subject: Job | Vertex) -> str:
+        """Why a job failed or was lost, who asked for what happens to it; why a node is closed."""
         ...
 
     def measured(self, job: Job) -> Mapping[str, float]:

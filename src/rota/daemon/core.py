@@ -13,20 +13,21 @@ from typing import Any
 import msgspec
 
 from rota.backends.live.clock import Clock, WallClock
-from rota.backends.live.cluster import Journal, LiveCluster
+from rota.backends.live.cluster import LiveCluster
 from rota.backends.live.inputs import Batch, Reconfigured
+from rota.backends.live.journal import Journal
 from rota.backends.live.orders import Driver
 from rota.backends.live.source import Submission
 from rota.core import events as ev
 from rota.core.errors import ClusterError, InputError, OptionError, PolicyError, RotaError
-from rota.core.events import INF
+from rota.core.events import INF, Record
 from rota.core.jobs import UNKNOWN, Behaviour, Job
 from rota.core.launch import Launch
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.projection import Projection
-from rota.daemon.settings import Scheduling
+from rota.daemon.settings import Scheduling, changes
 from rota.daemon.store import Row, Store, StoredJob
 from rota.engine.checker import Checker
 from rota.engine.compose import compose
@@ -315,6 +316,9 @@ class Core(Journal):
             self._compose(msgspec.convert(change.config, Scheduling))
 
     def _make_change(self) -> None:
+        for text in self.cluster.notes:
+            self._note(text)
+        self.cluster.notes.clear()
         change, self.cluster.change = self.cluster.change, None
         if change is not None:
             self._change(change)
@@ -334,11 +338,17 @@ class Core(Journal):
         )  # fmt: skip
         engine.view.tenants = scheduling.tenants()
         state = engine.scheduler.snapshot() if same else None
+        for line in changes(self.scheduling, scheduling):
+            self._note(f"{line} ({change.by})")
         hand_over(engine, self._compose(scheduling), state)
         for spec in change.nodes:  # whoever waits may fit there
             node = self.cluster.machines.vertex(spec.name)
             engine.backlog.append(engine.event(ev.NODE_UP, node))
         self.scheduling = scheduling
+
+    def _note(self, text: str) -> None:
+        self.engine.log.row(self.engine.view.now_s, Record.NOTE)
+        self.engine.log.text(text)
 
     def _compose(self, scheduling: Scheduling, topology: Topology | None = None) -> Successor:
         policy = make_policy(scheduling.policy)

@@ -8,7 +8,14 @@ from time import time
 from typing import Any, TypeVar
 
 from rota import __version__
-from rota.backends.live.inputs import Input, JobWish, NodeWish, Reconfigured, Submitted
+from rota.backends.live.inputs import (
+    Input,
+    JobWish,
+    NodeWish,
+    Noted,
+    Reconfigured,
+    Submitted,
+)
 from rota.backends.live.mailbox import Ask
 from rota.core.errors import (
     ConflictError,
@@ -33,8 +40,9 @@ from rota.daemon.info import (
 )
 from rota.daemon.measures import Histogram
 from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
-from rota.daemon.settings import read_settings
+from rota.daemon.settings import changes, read_settings
 from rota.daemon.store import StoredJob
+from rota.daemon.submissions import refuse_impossible, with_ids
 from rota.daemon.tokens import ADMIN, OPERATOR, RANKS, USER, Tokens, require
 from rota.jobfile.convert import to_request
 from rota.jobfile.model import JobFile
@@ -126,60 +134,16 @@ class Daemon:
                 numbers = range(known[0], known[0] + known[1])
                 return [], lambda: [self._picture(core.engine.jobs[n]) for n in numbers]
         first = core.next_number()
-        self._refuse_impossible(jobs)
+        refuse_impossible(jobs, core.driver)
         stored = [
             StoredJob(first + i, actor.name, core.cluster.now_s, job)
-            for i, job in enumerate(self._with_ids(jobs, first, actor))
+            for i, job in enumerate(with_ids(jobs, first, actor, core.engine.jobs.values()))
         ]
         core.accept(stored, (actor.name, key) if key else None)
         self._submissions += len(jobs)
         return [Submitted(first, len(jobs))], lambda: [
             self._picture(core.engine.jobs[job.number]) for job in stored
         ]
-
-    def _refuse_impossible(self, jobs: Sequence[JobFile]) -> None:
-        able = self.core.driver.capabilities
-        for job in jobs:
-            gpus = job.resources.gpus
-            if not able.fractions and isinstance(gpus, float) and gpus != int(gpus):
-                raise InputError(
-                    f"gpus {gpus:g}: the backend {self.core.driver.name!r} gives whole GPUs only"
-                )
-            if not able.several_nodes and job.nodes > 1:
-                raise InputError(
-                    f"nodes {job.nodes}: the backend {self.core.driver.name!r} runs jobs on one"
-                )
-
-    def _with_ids(self, jobs: Sequence[JobFile], first: int, actor: Actor) -> list[JobFile]:
-        """`depends_on` by number: names mean the newest job of that name of the same owner."""
-        import msgspec
-
-        names: dict[str, str] | None = None
-        out = []
-        for offset, job in enumerate(jobs):
-            if job.depends_on:
-                if names is None:
-                    names = {
-                        j.spec.name: j.id
-                        for j in self.core.engine.jobs.values()
-                        if j.spec.name and j.spec.user == actor.name
-                    }
-                    names.update((j.name, str(first + i)) for i, j in enumerate(jobs) if j.name)
-                needs = tuple(self._resolve(name, names, first + offset) for name in job.depends_on)
-                job = msgspec.structs.replace(job, depends_on=needs)  # noqa: PLW2901
-            out.append(job)
-        return out
-
-    def _resolve(self, name: str, names: dict[str, str], number: int) -> str:
-        found = names.get(name)
-        if found is None and name.isdigit() and 0 < int(name) < number:
-            found = name
-        if found is None or found == str(number):
-            raise InputError(
-                f"depends_on {name!r}: you have no such job: give the id or the name of an "
-                f"earlier one"
-            )
-        return found
 
     def jobs(
         self,
@@ -380,12 +344,7 @@ class Daemon:
         wanted = settings.scheduling
 
         def act() -> tuple[list[Input], Callable[[], list[str]]]:
-            present = self.core.scheduling
-            changed = [
-                f"{key}: {getattr(present, key)} -> {getattr(wanted, key)}"
-                for key in wanted.__struct_fields__
-                if getattr(present, key) != getattr(wanted, key)
-            ]
+            changed = changes(self.core.scheduling, wanted)
             if not changed:
                 return [], lambda: changed
             change = Reconfigured(wanted.as_dict(), by=actor.name)
@@ -426,7 +385,9 @@ class Daemon:
     def create_token(self, name: str, role: str, actor: Actor) -> str:
         """A new token; only its digest is kept."""
         require(actor, ADMIN, "create tokens")
-        return self.access.create(name, role)
+        token = self.access.create(name, role)
+        self._note(f"token {name!r} with the role {role} created by {actor.name}")
+        return token
 
     def tokens(self, actor: Actor) -> list[Actor]:
         """Names and roles."""
@@ -439,6 +400,10 @@ class Daemon:
         if name == actor.name:
             raise ConflictError(f"token {name!r} is the one that you use: use another to revoke it")
         self.access.revoke(name)
+        self._note(f"token {name!r} revoked by {actor.name}")
+
+    def _note(self, text: str) -> None:
+        self._do(lambda: ([Noted(text)], lambda: None))
 
 
 def _may_see(actor: Actor, job: Job) -> bool:

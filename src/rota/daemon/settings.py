@@ -48,6 +48,21 @@ class Scheduling(
         return plain
 
 
+def changes(old: Scheduling, new: Scheduling) -> list[str]:
+    """What is different, for people."""
+    return [
+        f"{key}: {_spelled(getattr(old, key))} -> {_spelled(getattr(new, key))}"
+        for key in Scheduling.__struct_fields__
+        if getattr(old, key) != getattr(new, key)
+    ]
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(queue.name for queue in value) or "none"
+    return str(value)
+
+
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The backend `local`."""
 

@@ -21,7 +21,7 @@ def answer(engine: "Engine", event: Event, passed: list[Event]) -> None:
     if kind == ev.JOB_EVICTED:
         _lost(engine, subject, passed)
     elif kind == ev.JOB_CANCELLED:
-        cancel(engine, subject, None, passed)
+        cancel(engine, subject, None, passed, text=engine.cluster.failure(subject))
     elif kind == ev.JOB_HELD:
         _hold(engine, subject, passed)
     elif kind == ev.JOB_RELEASED:
@@ -43,17 +43,21 @@ def answer(engine: "Engine", event: Event, passed: list[Event]) -> None:
 # --- jobs -----------------------------------------------------------------------------------------
 
 
-def cancel(engine: "Engine", job: Job, cause: Job | None, passed: list[Event]) -> None:
+def cancel(
+    engine: "Engine", job: Job, cause: Job | None, passed: list[Event], *, text: str = ""
+) -> None:
     """End it for good."""
     now_s = engine.view.now_s
     if job.family is not None and job.parent is None:  # the whole ends with its tasks
         for task in job.family.siblings(job):
-            cancel(engine, task, cause, passed)
+            cancel(engine, task, cause, passed, text=text)
         return
     held = job.phase in (STARTING, RUNNING, STOPPING)
     planned = on_cluster(job) or job.index in engine.executor.moving
     machine.cancel(job, now_s)
     engine.log.row(now_s, Record.CANCELLED, job.index, -1, cause.index if cause else -1)
+    if text:
+        engine.log.text(text)
     engine.detained.discard(job.index)
     engine.over(job, passed, held=held, planned=planned)
     passed.append(engine.event(ev.JOB_CANCELLED, job))
@@ -76,7 +80,7 @@ def detain(engine: "Engine", job: Job, passed: list[Event]) -> None:
     if job.phase == WAITING:
         machine.hold(job)
     engine.log.row(engine.view.now_s, Record.HELD, job.index, -1, -1, Reason.ADMISSION)
-    engine.log.text("held on request")
+    engine.log.text(engine.cluster.failure(job) or "held on request")
     passed.append(engine.event(ev.JOB_HELD, job))
 
 
@@ -93,6 +97,7 @@ def _release(engine: "Engine", job: Job, passed: list[Event]) -> None:
             return
         machine.admit(job)
         engine.log.row(now_s, Record.ADMITTED, job.index)
+        engine.log.text(engine.cluster.failure(job))
         passed.append(engine.event(ev.JOB_SUBMIT, job))
 
 
@@ -126,6 +131,7 @@ def _close(engine: "Engine", node: Vertex, passed: list[Event]) -> None:
     if not node.closed:
         node.closed = True
         engine.log.row(engine.view.now_s, Record.NODE_CLOSED, -1, node.id)
+        engine.log.text(engine.cluster.failure(node))
         if node.up:
             passed.append(engine.event(ev.NODE_DOWN, node))
 

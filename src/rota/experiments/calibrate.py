@@ -136,11 +136,11 @@ def _work_s(jobs: Jobs, observed: Observed, lost_s: float) -> Floats:
 
 
 def _ratios(jobs: Jobs, observed: Observed) -> Timings:
-    """Observed by declared duration of the jobs that are done."""
+    """Observed by declared duration of the jobs that are done; all seconds count the same."""
     done = (observed.jobs["state"] == "done").to_numpy()[jobs.rows]
     known = done & (jobs.declared_s > 0)
-    run_s = observed.run_s[jobs.rows]
-    return Timings(run_s[known] / jobs.declared_s[known], np.array(jobs.rows)[known])
+    run_s, declared_s = observed.run_s[jobs.rows][known], jobs.declared_s[known]
+    return Timings(run_s / declared_s, np.array(jobs.rows)[known], declared_s)
 
 
 def _side_by_side(
@@ -214,7 +214,7 @@ def _futures(
         costs, factors = fitted.costs(), np.full(len(declared_s), fitted.rate.value)
         if number >= 0:
             costs = fitted.drawn(number, calibration.seed)
-            factors = rng.choice(fitted.seen["rate"], len(declared_s))
+            factors = fitted.factors(len(declared_s), rng)
         behaviours = [Behaviour(max(SHORTEST_S, work)) for work in (declared_s * factors).tolist()]
         varied = Workload(workload.specs, behaviours, name=workload.name)
         tables.append(replay(setting, varied, costs, believed_s=declared_s))

@@ -1,5 +1,6 @@
 """What both clients share: settings, headers, and when a request may be repeated."""
 
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,15 @@ class Base:
         headers = {"Accept": "application/json", "User-Agent": "rota-sdk"}
         if self.place.token:
             headers["Authorization"] = f"Bearer {self.place.token}"
-        return {
+        found = {
             "base_url": self.place.server,
             "headers": headers,
             "timeout": 30.0,
             "trust_env": not self.place.loopback,  # no proxy sees what stays on this machine
         }
+        if self.place.loopback and self.place.server.startswith("https:"):
+            found["verify"] = ssl.create_default_context()  # which knows SSL_CERT_FILE
+        return found
 
     @staticmethod
     def _request(call: Call) -> dict[str, Any]:

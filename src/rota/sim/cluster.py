@@ -186,9 +186,11 @@ class SimCluster:
         self._moved_with.pop(job.index, None)
         self._paced.pop(job.index, None)
 
-    def failure(self, job: Job) -> str:
+    def failure(self, subject: Job | Vertex) -> str:
         """The workload says so."""
-        return f"fails after {job.behaviour.fails_at:g} s of work"
+        if isinstance(subject, Job):
+            return f"fails after {subject.behaviour.fails_at:g} s of work"
+        return "the workload says so"
 
     def measured(self, job: Job) -> Mapping[str, float]:  # noqa: ARG002 - part of the port
         """Simulated jobs report nothing."""

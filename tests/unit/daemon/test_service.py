@@ -138,7 +138,7 @@ def test_cancel(daemon, alice, file):
 def test_hold_and_release_a_job_that_waits(daemon, alice, file):
     daemon.submit([file(4), file(1, 0.1)], alice)
     held = daemon.hold("2", alice)
-    assert (held.state, held.reason, held.message) == ("HELD", "admission", "held on request")
+    assert (held.state, held.reason, held.message) == ("HELD", "admission", "held by alice")
     daemon.cancel("1", alice)
     assert daemon.job("2", alice).state == "HELD"
     assert daemon.release("2", alice).state in ("PENDING", "STARTING")

@@ -11,39 +11,28 @@ from rota.backends.live.inputs import (
     Input,
     JobWish,
     NodeWish,
+    Noted,
     Reconfigured,
     Submitted,
 )
+from rota.backends.live.journal import Journal
 from rota.backends.live.machines import Machines
 from rota.backends.live.mailbox import Ask, Mailbox
 from rota.backends.live.orders import Driver, Measured, NodeStatus, RunStatus
 from rota.backends.live.runs import Run, Runs
-from rota.backends.live.source import LiveSource, Submission
+from rota.backends.live.source import LiveSource
 from rota.core import events as ev
 from rota.core.allocation import Allocation
 from rota.core.errors import ClusterError, RotaError
 from rota.core.events import INF, Event
 from rota.core.jobs import STARTING, Job
 from rota.core.launch import Launch
-from rota.core.topology import NodeSpec, Topology
+from rota.core.topology import NodeSpec, Topology, Vertex
 
 NAP_S = 3600.0  # the longest single wait: some systems refuse longer ones
 RETRY_S = 0.25  # after a failure to write the journal
+PAST = {"cancel": "cancelled", "hold": "held", "release": "released"}
 WISHES = {"cancel": ev.JOB_CANCELLED, "hold": ev.JOB_HELD, "release": ev.JOB_RELEASED}
-
-
-class Journal:
-    """Where inputs are kept before they happen. This one keeps nothing."""
-
-    def write(self, batch: Batch) -> None:
-        """Keep it; raises if it cannot be kept."""
-
-    def idle(self) -> None:
-        """There is nothing to do at the moment: a good time to flush."""
-
-    def submissions(self, first: int, count: int) -> Sequence[Submission]:  # noqa: ARG002
-        """The jobs of a `Submitted`."""
-        return ()
 
 
 class LiveCluster:
@@ -82,6 +71,7 @@ class LiveCluster:
         self.runs = Runs(topology, launches)
         self.machines = Machines(topology)
         self.joining: dict[str, NodeSpec] = {}  # nodes that the topology does not have yet
+        self.notes: list[str] = []  # for the log, after this batch
         self.change: Reconfigured | None = None  # to be made before the next batch
         self.interrupted = False
         self.observe: Callable[[float], None] = lambda _: None  # told how long each batch took
@@ -297,7 +287,10 @@ class LiveCluster:
                 self._measured[job.index] = item.values
                 found.append((ev.REPORT, job))
             elif isinstance(item, JobWish):
+                self._why[item.job] = f"{PAST[item.what]} by {item.by}"
                 found.append((WISHES[item.what], self.jobs[item.job]))
+            elif isinstance(item, Noted):
+                self.notes.append(item.text)
             elif isinstance(item, (NodeStatus, NodeWish)):
                 heard = isinstance(item, NodeStatus)
                 kinds = self.machines.heard(item) if heard else self.machines.wished(item)  # type: ignore[arg-type]
@@ -380,9 +373,11 @@ class LiveCluster:
                 self.driver.halt(run.order.run)
         self._measured.pop(job.index, None)
 
-    def failure(self, job: Job) -> str:
-        """Why it failed, or why its last run was lost."""
-        return self._why.get(job.index, "")
+    def failure(self, subject: Job | Vertex) -> str:
+        """Why it failed or was lost, or who wanted what happens to it."""
+        if isinstance(subject, Job):
+            return self._why.get(subject.index, "")
+        return self.machines.by_name[subject.name].why
 
     def measured(self, job: Job) -> Mapping[str, float]:
         """What it reported last."""

@@ -44,7 +44,15 @@ class Reconfigured(msgspec.Struct, frozen=True, tag="config"):
     by: str = ""
 
 
-Input: TypeAlias = RunStatus | NodeStatus | Measured | Submitted | JobWish | NodeWish | Reconfigured
+class Noted(msgspec.Struct, frozen=True, tag="note"):
+    """Something for the log alone."""
+
+    text: str
+
+
+Input: TypeAlias = (
+    RunStatus | NodeStatus | Measured | Submitted | JobWish | NodeWish | Reconfigured | Noted
+)
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -112,16 +112,33 @@ class Carrier:
 
     def expire(self) -> None:
         """Let go of Slurm jobs that have been parked for too long."""
-        for job, (number, since_s) in list(self._parked.items()):
+        for job, (_, since_s) in list(self._parked.items()):
             if job in self._retired or monotonic() - since_s > self._options.parked_s:
-                self._try(self._commands.cancel, number)
-                del self._parked[job]
+                self._let_go(job)
         active = {run.order.job for run in self.runs.values()}
         self._retired &= active
 
     def retire(self, job: str) -> None:
         """A job of Rota is over for good: nothing of it needs to stay in Slurm."""
         self._retired.add(job)
+
+    def _job_of(self, run: Tracked) -> SeenJob | None:
+        """Its Slurm job. A controller that lost its memory may give the number to another one."""
+        job = self._seen.get(run.number or 0)
+        mark = read_mark(job.comment, self._store) if job is not None else None
+        return job if mark is not None and mark.run == run.order.run else None
+
+    def _parked_job(self, job: str) -> SeenJob | None:
+        """The Slurm job that waits for the next run of a job."""
+        found = self._seen.get(self._parked[job][0])
+        mark = read_mark(found.comment, self._store) if found is not None else None
+        return found if mark is not None and mark.job == job else None
+
+    def _let_go(self, job: str) -> None:
+        found = self._parked_job(job)
+        del self._parked[job]
+        if found is not None and not found.over:
+            self._try(self._commands.cancel, found.id)
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -133,7 +150,7 @@ class Carrier:
             if run.number is None:
                 self._begin(run)
             elif run.acted_s < self._looked_s:
-                self._follow(run, self._seen.get(run.number))
+                self._follow(run, self._job_of(run))
         except ClusterError as error:
             if error.retryable:
                 raise
@@ -149,14 +166,13 @@ class Carrier:
         request = make_request(run.order, self._options, types)
         parked = self._parked.get(run.order.job)
         if parked is not None:
-            job = self._seen.get(parked[0])
+            job = self._parked_job(run.order.job)
             if job is None or job.busy or not job.held:
                 if monotonic() - parked[1] < PARKING_S:
                     return  # it is on its way into the queue
             elif self._reuse(run, request, job):
                 return
-            del self._parked[run.order.job]
-            self._try(self._commands.cancel, parked[0])
+            self._let_go(run.order.job)
         self._prepare(run, request)
         self._submit(run, request)
 

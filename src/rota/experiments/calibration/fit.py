@@ -96,6 +96,7 @@ class Fit(msgspec.Struct, frozen=True):
     lost: Estimate
     rate: Estimate  # observed / declared duration
     rate_cv: float
+    rate_shares: Any  # of each ratio in all that was declared
     seen: Mapping[str, Any]
     means: Mapping[str, Any]
 
@@ -109,6 +110,14 @@ class Fit(msgspec.Struct, frozen=True):
             lost_work_s=max(0.0, self.lost.value),
         )
 
+    def factors(self, count: int, rng: np.random.Generator) -> Any:
+        """Ratios of observed to declared durations for other jobs.
+
+        Long jobs are drawn more often: what a short job needs beside its work is large compared
+        with it, and says nothing about long ones.
+        """
+        return rng.choice(self.seen["rate"], count, p=self.rate_shares)
+
     def costs(self) -> Custom:
         """The cost model with the fitted means."""
         return Custom(self.params())
@@ -116,14 +125,14 @@ class Fit(msgspec.Struct, frozen=True):
     def drawn(self, number: int, seed: int) -> Drawn:
         """A cost model as it may really be: other means, and noise around them.
 
-        What was measured can be below 0 (lost work, which is measured roughly), but no cost is: the
-        values are cut there, and scaled so that their mean stays what it is.
+        Lost work is measured too roughly (reports come once a second) to tell its noise from that
+        of the measurement: only its mean is drawn.
         """
-        scaled = {}
-        for name in COSTS:
-            values = np.maximum(self.seen[name], 0.0)
-            wanted, mean = max(0.0, self.means[name][number % DRAWS]), values.mean()
-            scaled[name] = values * (wanted / mean if mean else 0.0)
+        means = {name: max(0.0, float(self.means[name][number % DRAWS])) for name in COSTS}
+        scaled = {"lost": np.array([means["lost"]])}
+        for name in COSTS[:-1]:
+            values, mean = self.seen[name], self.seen[name].mean()
+            scaled[name] = values * (means[name] / mean if mean else 0.0)
         return Drawn(scaled, np.random.default_rng([seed, number]))
 
     @property
@@ -161,9 +170,11 @@ def fit(observed: Observed, ratios: Timings, seed: int) -> Fit:
                 estimates[other], samples=0, jobs=0, note=MISSING[name]
             )
             means[name], seen[name] = means[other], seen[other]
-    values = ratios.seconds
-    cv = float(values.std(ddof=1) / values.mean()) if len(values) > 1 else 0.0
-    return Fit(**estimates, rate_cv=cv, seen=seen, means=means)
+    weights = ratios.weights if len(ratios) else np.ones(1)
+    shares = weights / weights.sum()
+    variance = float((shares * (seen["rate"] - estimates["rate"].value) ** 2).sum())
+    cv = variance**0.5 / estimates["rate"].value
+    return Fit(**estimates, rate_cv=cv, rate_shares=shares, seen=seen, means=means)
 
 
 def _estimate(
@@ -175,11 +186,11 @@ def _estimate(
         return nothing, np.full(DRAWS, empty)
     values = timings.seconds
     _, slot = np.unique(timings.job, return_inverse=True)
-    draws = resampled_means(values, slot, rng)
+    draws = resampled_means(values, timings.weights, slot, rng)
     low, high = np.percentile(draws, LEVEL)
     note = "" if len(values) >= FEW else f"only {len(values)} seen: do not rely on it"
     estimate = Estimate(
-        value=float(values.mean()),
+        value=float(np.average(values, weights=timings.weights)),
         low=float(low),
         high=float(high),
         samples=len(values),
@@ -191,10 +202,12 @@ def _estimate(
     return estimate, draws
 
 
-def resampled_means(values: Floats, group: Any, rng: np.random.Generator) -> Floats:
+def resampled_means(
+    values: Floats, weights: Floats, group: Any, rng: np.random.Generator
+) -> Floats:
     """Means of the values of groups drawn with replacement."""
-    sums = np.bincount(group, weights=values)
-    counts = np.bincount(group)
+    sums = np.bincount(group, weights=values * weights)
+    counts = np.bincount(group, weights=weights)
     means = np.empty(DRAWS)
     for number in range(DRAWS):  # one at a time: a matrix of all would be large
         drawn = rng.integers(0, len(sums), len(sums))

@@ -26,13 +26,19 @@ STEP = "step"
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Measured seconds, each with the job that it is from."""
+    """Measured seconds, each with the job that it is from; `weight`: how much each counts."""
 
     seconds: Floats
     job: Ints
+    weight: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.seconds)
+
+    @property
+    def weights(self) -> Floats:
+        """Of all samples: 1 if nothing was said."""
+        return np.ones(len(self)) if self.weight is None else self.weight
 
 
 class Observed(msgspec.Struct, frozen=True):

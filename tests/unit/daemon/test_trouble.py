@@ -1,0 +1,109 @@
+"""A store that is in trouble for a while: what could not be written did not happen."""
+
+import threading
+
+import pytest
+
+from rota.backends.live.orders import NodeStatus
+from rota.backends.pretend import PretendDriver
+from rota.core.errors import UnavailableError
+from rota.core.topology import NodeSpec
+from rota.daemon import core as core_module
+from rota.daemon.info import Actor
+
+ALICE = Actor("alice", "user")
+PROBLEM = "the store cannot be used: disk is full"
+
+
+class Trouble:
+    """Lets the store fail from now on, until it is over."""
+
+    def __init__(self, store, monkeypatch):
+        self.store, self.patch = store, monkeypatch
+        self.failures = 0
+        self.failed = threading.Event()
+
+    def __enter__(self):
+        def full(*args, **kwargs):
+            self.failures += 1
+            if self.failures > 1:
+                self.failed.set()
+            raise UnavailableError(PROBLEM)
+
+        self.context = self.patch.context()
+        patch = self.context.__enter__()
+        for name in ("append", "save_snapshot", "probe"):
+            patch.setattr(self.store, name, full, raising=False)
+        return self
+
+    def __exit__(self, *problem):
+        self.context.__exit__(*problem)
+
+
+def until(check):
+    for _ in range(1000):
+        if check():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it did not happen in time")
+
+
+def test_an_instant_that_could_not_be_written_is_not_passed_over(running, file, monkeypatch):
+    """Tiresias acts when a job reaches a limit: only time makes it act, nobody tells anything."""
+    with running(nodes=(1, 1), policy="tiresias:limits=0.3") as daemon:
+        daemon.submit([file(1, 60.0), file(1, 60.0)], ALICE)
+        until(lambda: daemon.job("1", ALICE).state == "RUNNING")
+        with Trouble(daemon.core.store, monkeypatch) as trouble:
+            assert trouble.failed.wait(10)
+        until(lambda: daemon.job("2", ALICE).state == "RUNNING")
+        before = daemon.jobs(ALICE)
+        snapshot = daemon.core.snapshot
+        monkeypatch.setattr(daemon.core, "snapshot", lambda: None)  # only the journal remains
+    daemon.core.snapshot = snapshot
+    with running(nodes=(1, 1), policy="tiresias:limits=0.3") as daemon:
+        after = daemon.jobs(ALICE)
+        assert [(j.id, j.state, j.preemptions) for j in after] == [
+            (j.id, j.state, j.preemptions) for j in before
+        ]
+
+
+def test_a_node_that_joins_meanwhile_joins_later(running, file, monkeypatch):
+    driver = PretendDriver()
+    with running(nodes=(1, 1), driver=driver) as daemon:
+        with Trouble(daemon.core.store, monkeypatch) as trouble:
+            spec = NodeSpec("new", 4)
+            daemon.core.cluster.mailbox.post(NodeStatus("new", "up", spec))
+            assert trouble.failed.wait(10)
+            assert [node.name for node in daemon.nodes()] == ["n0"]
+        until(lambda: [node.name for node in daemon.nodes()] == ["n0", "new"])
+        assert not daemon.failure
+
+
+def test_a_snapshot_that_fails_is_taken_later(running, file, monkeypatch):
+    monkeypatch.setattr(core_module, "SNAPSHOT_EVERY", 20)
+    with running(nodes=(1, 1)) as daemon:
+        taken = []
+        save = daemon.core.store.save_snapshot
+
+        def failing(state):
+            taken.append(len(state))
+            if len(taken) < 3:
+                raise UnavailableError(PROBLEM)
+            save(state)
+
+        monkeypatch.setattr(daemon.core.store, "save_snapshot", failing)
+        for _ in range(60):
+            daemon.submit([file(1, 0.0)], ALICE)
+        until(lambda: len(taken) > 2)
+        assert not daemon.failure
+    with running(nodes=(1, 1)) as daemon:
+        assert len(daemon.jobs(ALICE)) == 60
+
+
+def test_readiness_comes_back_by_itself(running, file, monkeypatch):
+    with running(nodes=(1, 1)) as daemon:
+        with Trouble(daemon.core.store, monkeypatch):
+            with pytest.raises(UnavailableError, match="disk is full"):
+                daemon.submit([file()], ALICE)
+            assert daemon.ready() == (False, PROBLEM)
+        assert daemon.ready() == (True, "")
