@@ -1,11 +1,10 @@
-"""A real daemon in a process of its own: start it, kill it, start it again, leave nothing behind."""
+"""A real daemon in a process of its own: start it, kill it, leave nothing behind."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -90,9 +89,10 @@ class DaemonProcess:
     At the end (`close`) all jobs are cancelled, and nothing of them may be left.
     """
 
-    def __init__(self, folder, *args, env=None):
+    def __init__(self, folder, *args, env=None, log=None):
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.log_file = log or self.folder / "daemon.log"
         self.state = self.folder / "state"
         self.args = args
         self.env = env or {}
@@ -110,13 +110,17 @@ class DaemonProcess:
         self._served = self.launch(*self.args)
         eventually(lambda: (self.state / "server.json").exists() or self._gone(), PATIENCE_S)
         if ready:
-            eventually(lambda: self._ready() or self._gone(), PATIENCE_S)
+            self.wait_ready()
         return self
+
+    def wait_ready(self):
+        """Wait until it answers."""
+        eventually(lambda: self._ready() or self._gone(), PATIENCE_S)
 
     def launch(self, *args):
         """Start one without waiting for anything."""
         return ServedProcess(
-            self.folder / "daemon.log", "serve", "--state", self.state, "--listen", "127.0.0.1:0",
+            self.log_file, "serve", "--state", self.state, "--listen", "127.0.0.1:0",
             *args, env=self.env,
         )  # fmt: skip
 
@@ -288,7 +292,3 @@ def serving(folder, *args, **options):
     finally:
         daemon.close()
 
-
-def wait_s(seconds):
-    """Wait because nothing can be waited for: that something does *not* happen."""
-    time.sleep(seconds)

@@ -10,14 +10,18 @@ Comments in a page (lines that begin with %, which are not rendered) say what a 
     % start COMMAND  the next block goes on in the background (till the end of the page at the
                      latest); COMMAND succeeds as soon as it is ready
     % stop           press Ctrl-C where the last one goes on, and wait for its end
+    % freeze N       press Ctrl-Z where the N-th one goes on, from 0
+    % thaw N         let it go on
     % until COMMAND  wait until it succeeds
     % example NAME   copy a file of `examples/` to the folder
     % shared PATH    copy a file of the shared reference folder, or skip the page
     % slurm          start a Slurm with emulated nodes, or skip the page
 
-Daemons listen on a free port and keep their state in the page's folder; jobs die with the page.
+The page's folder is the home of whoever follows it. Daemons listen on a free port, for which the
+usual address stands on the page. Jobs die with the page.
 """
 
+import json
 import os
 import re
 import shutil
@@ -31,19 +35,21 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rota.sdk.place import DEFAULT_SERVER
 from shared_data import CHECKOUT, shared
 from slurm_cluster import SlurmCluster, require_slurm
 
 DOCS = CHECKOUT / "docs"
 STEP = re.compile(
     r"^(?P<indent> *)% "
-    r"(?P<what>run fails|run|output|file|setup|start|stop|until|example|shared|slurm)"
+    r"(?P<what>run fails|run|output|file|setup|start|stop|freeze|thaw|until|example|shared|slurm)"
     r"(?: +(?P<arg>[^\n]+))?\n"
     r"(?:(?P=indent)(?P<fence>```+)\w*\n(?P<body>.*?)^(?P=indent)(?P=fence)$)?",
     re.MULTILINE | re.DOTALL,
 )
 BLOCKS = ("run", "run fails", "start", "output", "file")
 FREE = "..."
+SIGNALS = {"freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
 PATIENCE_S = 60.0
 
 
@@ -86,7 +92,8 @@ def test_the_commands_of_a_page_do_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # as if packages there were installed
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ".state"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("ROTA_SERVE_LISTEN", "127.0.0.1:0")
     with ExitStack() as stack:
         reader = Reader(tmp_path, stack)
@@ -104,6 +111,8 @@ class Reader:
 
     def __init__(self, folder, stack):
         self.folder = folder
+        self.announced = folder / ".local" / "state" / "rota" / "server.json"
+        self.true_address = DEFAULT_SERVER
         self.printed = ""
         self.background = []
         stack.callback(self.leave)
@@ -122,15 +131,25 @@ class Reader:
             self.start(block, argument)
         elif what == "stop":
             self.stop(self.background.pop())
+        elif what in SIGNALS:
+            self.background[int(argument)].send_signal(SIGNALS[what])
         elif what == "until":
             self.wait_for(argument)
         else:
-            script = argument if what == "setup" else block
-            self.printed = run(script, self.folder, fails="fails" in what)
+            script = self.addressed(argument if what == "setup" else block)
+            printed = run(script, self.folder, fails="fails" in what)
+            self.printed = self.addressed(printed, back=True)
+
+    def addressed(self, text, *, back=False):
+        """Put the daemon's true address in place of the usual one, or the other way round."""
+        if self.announced.exists():
+            self.true_address = json.loads(self.announced.read_text())["url"]
+        pair = (DEFAULT_SERVER, self.true_address)
+        return text.replace(*(pair[::-1] if back else pair))
 
     def start(self, script, ready):
         """Let it go on, as in another terminal."""
-        command = ["bash", "-euo", "pipefail", "-c", f"exec {script.strip()}"]
+        command = ["bash", "-euo", "pipefail", "-c", f"exec {self.addressed(script.strip())}"]
         with (self.folder / f".background-{len(self.background)}").open("ab") as output:
             process = subprocess.Popen(
                 command, cwd=self.folder, stdout=output, stderr=output, start_new_session=True

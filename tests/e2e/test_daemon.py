@@ -1,35 +1,23 @@
 """A real daemon, its embedded agent and real processes, from submission to end."""
 
-import io
 import random
 import time
-from urllib.request import Request, urlopen
 
-import polars as pl
 import pytest
 
 from agents_net import alive, eventually
-from live_logs import assert_sound
+from live_logs import assert_sound, exported
 from saving_job import script
 
 WAIT_FOR_FILE = "while [ ! -e {} ]; do sleep 0.05; done"
 
 
-def exported(daemon):
-    """The event log, as anybody can download it."""
-    place = daemon.client.place
-    request = Request(  # noqa: S310 - our own server
-        f"{place.server}/api/v1/events.parquet", headers={"Authorization": f"Bearer {place.token}"}
-    )
-    with urlopen(request, timeout=60) as answer:  # noqa: S310
-        return pl.read_parquet(io.BytesIO(answer.read()))
-
-
 def sixty_jobs(folder, seed=3):
-    """Three waves: long wide jobs first, so that whoever preempts has a reason to."""
+    """Return three waves: long wide jobs first, so that whoever preempts has a reason to."""
     dice = random.Random(seed)  # noqa: S311
     waves = []
-    for gpus, least_s, most_s in (((4, 4, 2), 0.9, 1.5), ((1, 2, 4), 0.3, 0.8), ((1, 1, 2), 0.2, 0.5)):
+    kinds = (((4, 4, 2), 0.9, 1.5), ((1, 2, 4), 0.3, 0.8), ((1, 1, 2), 0.2, 0.5))
+    for gpus, least_s, most_s in kinds:
         wave = []
         for number in range(20):
             work_s = round(dice.uniform(least_s, most_s), 2)

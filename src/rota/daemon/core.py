@@ -8,18 +8,26 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from threading import get_ident
+from time import sleep
 from typing import Any
 
 import msgspec
 
 from rota.backends.live.clock import Clock, WallClock
-from rota.backends.live.cluster import LiveCluster
+from rota.backends.live.cluster import RETRY_S, LiveCluster
 from rota.backends.live.inputs import Batch, Reconfigured
 from rota.backends.live.journal import Journal
 from rota.backends.live.orders import Driver
 from rota.backends.live.source import Submission
 from rota.core import events as ev
-from rota.core.errors import ClusterError, InputError, OptionError, PolicyError, RotaError
+from rota.core.errors import (
+    ClusterError,
+    InputError,
+    OptionError,
+    PolicyError,
+    RotaError,
+    UnavailableError,
+)
 from rota.core.events import INF, Record
 from rota.core.jobs import UNKNOWN, Behaviour, Job
 from rota.core.launch import Launch
@@ -207,10 +215,15 @@ class Core(Journal):
         self.engine.advance()
         self._collect()
         self._make_change()
-        if self.cluster.joining:
-            self.reconfigure(Reconfigured(nodes=tuple(self.cluster.joining.values()), by="join"))
-        if self._since_snapshot >= SNAPSHOT_EVERY:
-            self.snapshot()
+        try:
+            if self.cluster.joining:
+                nodes = tuple(self.cluster.joining.values())
+                self.reconfigure(Reconfigured(nodes=nodes, by="join"))
+            if self._since_snapshot >= SNAPSHOT_EVERY:
+                self.snapshot()
+        except UnavailableError:  # the store is in trouble: these can wait
+            self._since_snapshot = min(self._since_snapshot, SNAPSHOT_EVERY * 9 // 10)
+            sleep(RETRY_S)
 
     def close(self) -> None:
         """Save everything and let the driver go; what runs goes on."""
@@ -244,6 +257,18 @@ class Core(Journal):
         self._unsaved = []
         self._keys = []
         self._since_snapshot += 1
+
+    def probe(self) -> None:
+        """Is the trouble over? To write is the only way to know."""
+        if self.trouble:
+            try:
+                self.store.append(None, self._unsaved)
+                self._unsaved = []
+                self.store.probe()
+            except RotaError as error:
+                self.trouble = str(error)
+            else:
+                self.trouble = ""
 
     def idle(self) -> None:
         """Nothing to do: write what was logged."""

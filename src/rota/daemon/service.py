@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from rota.core.errors import (
     ForbiddenError,
     InputError,
     NotFoundError,
+    UnavailableError,
 )
 from rota.core.events import Record
 from rota.core.jobs import Job, Phase
@@ -50,6 +52,7 @@ from rota.jobfile.model import JobFile
 T = TypeVar("T")
 LABELS = {int(record): record.name.lower() for record in Record}
 MOST_JOBS = 10_000  # in one submission
+PROBE_S = 2.0  # the longest that a question for readiness may take
 
 
 class Daemon:
@@ -335,7 +338,11 @@ class Daemon:
             return False, f"the daemon has failed: {self.failure}"
         if self._stopping.is_set() or not self._running:
             return False, "the daemon is starting or stopping"
-        return (False, self.core.trouble) if self.core.trouble else (True, "")
+        if self.core.trouble:
+            with suppress(UnavailableError):  # busy with the trouble
+                self.core.cluster.mailbox.ask(Ask(lambda: ([], self.core.probe)), PROBE_S)
+        trouble = self.core.trouble
+        return not trouble, trouble
 
     def reload(self, actor: Actor) -> list[str]:
         """Read the configuration file again; what changed."""

@@ -21,6 +21,7 @@ from rota.jobfile.model import JobFile
 
 BUSY_MS = 5_000  # how long a write waits for somebody else's lock
 KEEP_SNAPSHOTS = 2
+PROBE = "probe"  # a fact that only shows that the store can be written
 Row = tuple[float, int, int, int, int, float, str | None]
 
 
@@ -122,6 +123,12 @@ class Store:
                 connection.execute(tables.facts.insert().values(name=name, value=first))
             return first
         return str(value)
+
+    def probe(self) -> None:
+        """Write something; raises if that is not possible."""
+        with self.writing() as connection:
+            connection.execute(sa.delete(tables.facts).where(tables.facts.c.name == PROBE))
+            connection.execute(tables.facts.insert().values(name=PROBE, value=repr(time())))
 
     # --- jobs -------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ The rows of an actor cut its life into spans; the row at which a span begins say
 | EVICTED | is being stopped if STOPPED follows (*), else it waits for its node, then just waits |
 | DONE, FAILED, REJECTED, CANCELLED | is over |
 
-(*) Directly, or after a STOP or EVICTED in between. A job that loses the node it was moving to is
+(*) Directly, or after STOP, MOVE or EVICTED in between. A job that loses the node it was moving to is
 evicted while it is still being stopped. Otherwise a failure keeps a job waiting until the node is
 up again (NODE_UP) or the job starts; after NODE_UP it waits like any other.
 
@@ -61,6 +61,7 @@ def _among(kinds: tuple[int, ...]) -> Bools:
 _IS_LIFE = _among(_LIFE)
 _IS_TERMINAL = _among(TERMINAL)
 _IS_SUBMIT = _among((Record.SUBMIT,))
+_IS_HALT = _among((Record.STOP, Record.MOVE, Record.EVICTED))
 
 
 class History:
@@ -246,12 +247,14 @@ class History:
 
 
 def _leads_to_stopped(following: Any) -> Bools:
-    """After which rows STOPPED comes next, directly or after a STOP or an eviction or both."""
+    """After which rows STOPPED comes next, directly or after others that do not end the stop."""
     leads: Bools = following == Record.STOPPED
-    halts = (following == Record.STOP) | (following == Record.EVICTED)
-    for _ in range(2):
-        leads |= halts & np.append(leads[1:], False)
-    return leads
+    halts = _IS_HALT[following]
+    while True:  # once for each row in between: a job may be sent to one place after the other
+        longer = leads | (halts & np.append(leads[1:], False))
+        if np.array_equal(longer, leads):
+            return leads
+        leads = longer
 
 
 def add_up(slots: Any, weights: Any, size: int = 0) -> Floats:

@@ -142,7 +142,9 @@ class LiveCluster:
             inputs = self._gather()
             if inputs or self.now_s >= until_s:
                 self._began = perf_counter()
-                return self._enact(inputs)
+                if self._kept(inputs):
+                    return self._events(inputs)
+                continue  # nothing happened, so not even this instant may pass
             if self._ends and until_s == INF and not self.runs.by_id:
                 return []
             if self.change is None and not self.joining:
@@ -153,14 +155,14 @@ class LiveCluster:
         self.interrupted = False
         return []
 
-    def _enact(self, inputs: list[Input]) -> list[Event]:
-        batch = Batch(self.version() + 1, self.now_s, tuple(inputs))
+    def _kept(self, inputs: list[Input]) -> bool:
+        """Journal a batch; False if that is not possible now."""
         try:
-            self._journal.write(batch)
+            self._journal.write(Batch(self.version() + 1, self.now_s, tuple(inputs)))
         except RotaError as error:
             self._refuse(inputs, error)
-            return []
-        return self._events(batch.inputs)
+            return False
+        return True
 
     def _refuse(self, inputs: list[Input], error: RotaError) -> None:
         """It could not be kept, so it did not happen: people are told, the rest comes again."""

@@ -1,0 +1,407 @@
+"""Three machines and a daemon, each in a network namespace of its own: join, drain, cut off, return."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from agents_net import alive, eventually
+from daemon_process import ServedProcess
+from netns import DaemonInside, Machine, Network
+from rota.sdk.calls import ENDS
+
+SILENT_S, LOST_S = 1.5, 8.0
+CONFIG = f"check: true\nlog_json: true\nlocal: {{silent_s: {SILENT_S}, lost_s: {LOST_S}}}\n"
+NAMES = ("n0", "n1", "n2")
+WAIT = 'while [ ! -e "$GO" ]; do sleep 0.05; done; echo done'
+
+# Says again and again that it runs, when, and who it is; it does not want to end.
+BEAT = """
+trap '' TERM
+exec python3 -c "
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+with open(os.environ['BEATS'], 'a', buffering=1) as file:
+    while not os.path.exists(os.environ['GO']):
+        file.write(f'{os.environ[\\"ROTA_RUN_ID\\"]} {os.getpid()} {time.monotonic()}\\\\n')
+        time.sleep(0.02)
+"
+"""
+
+
+class Lab:
+    """The network, the daemon, the machines."""
+
+    def __init__(self, folder, opened):
+        self.folder = folder
+        self.network = Network(len(NAMES))
+        opened.callback(self._gone)
+        config = folder / "rota.yaml"
+        config.write_text(CONFIG)
+        self.daemon = DaemonInside(self.network.hub, folder, "--config", config)
+        opened.callback(self._close)
+        self.daemon.start()
+        self.token = self.make_token("machines", "agent")
+        self.machines = {
+            name: Machine(space, self.daemon, name)
+            for name, space in zip(NAMES, self.network.others, strict=True)
+        }
+        self.files = 0
+
+    def make_token(self, name, role):
+        """A file with a new token, made by the command line."""
+        path = self.folder / f"{name}.token"
+        self.daemon.rota("token", "create", name, "--role", role, "--file", path)
+        return path
+
+    def file(self):
+        """The name of a file that is not there."""
+        self.files += 1
+        return self.folder / f"file{self.files}"
+
+    def start(self, *names, **options):
+        for name in names:
+            self.machines[name].start(token_file=self.token, **options)
+
+    def node(self, name):
+        return next(node for node in self.daemon.client.nodes() if node.name == name)
+
+    def node_is(self, name, *states, within_s=30.0):
+        return eventually(
+            lambda: (found := self.node(name)).state in states and found, within_s, 0.05
+        )
+
+    def place_of(self, job):
+        """The machine on which a job runs."""
+        (name,) = self.daemon.until(job, "RUNNING").nodes
+        return self.machines[name]
+
+    def up(self):
+        """Everything as it was: links, agents, nodes; nothing runs."""
+        client = self.daemon.client
+        for number, name in enumerate(NAMES):
+            self.network.link(number, "up")
+            if not self.machines[name].agent.runs:
+                self.start(name)
+            if client.nodes() and self.node(name).state.startswith("drain"):
+                client.undrain(name)
+        for job in client.jobs(active=True):
+            client.cancel(job.id)
+        for name in NAMES:
+            eventually(lambda name=name: self._idle(name), 40.0, 0.05)
+
+    def _idle(self, name):
+        node = self.node(name)
+        return node.state == "up" and not node.jobs
+
+    def _close(self):
+        for number in range(len(NAMES)):
+            self.network.link(number, "up")
+        self.daemon.close()
+
+    def _gone(self):
+        self.network.close()
+        assert self.network.left() == []
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A lab; jobs were there before the machines came."""
+    with contextlib.ExitStack() as opened:
+        patch = opened.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("no_proxy", "*")  # no proxy can lead to these machines
+        lab = Lab(tmp_path_factory.mktemp("machines"), opened)
+        assert lab.daemon.rota("nodes", "-o", "json").stdout.strip() == "[]"
+        early = [lab.daemon.submit("sleep 1000", gpus=2) for _ in NAMES]
+        lab.early = [(lab.daemon.client.job(job), job) for job in early]
+        lab.start(*NAMES)
+        lab.began = [lab.daemon.until(job, "RUNNING") for job in early]
+        lab.joined = json.loads(lab.daemon.rota("nodes", "-o", "json").stdout)
+        yield lab
+
+
+@pytest.fixture
+def lab(built):
+    """The lab with three idle machines; the jobs of a test end with it."""
+    built.up()
+    yield built
+    built.up()
+
+
+def test_jobs_that_waited_start_when_machines_join(built):
+    assert {info.state for info, _ in built.early} == {"PENDING"}
+    assert sorted(name for info in built.began for name in info.nodes) == sorted(NAMES)
+    listed = [(n["name"], n["state"], n["gpus"], n["free_gpus"]) for n in built.joined]
+    assert sorted(listed) == [(name, "up", 2, 0) for name in NAMES]
+    shown = built.daemon.rota("nodes").stdout
+    assert all(name in shown for name in NAMES)
+    assert stat.S_IMODE(built.token.stat().st_mode) == 0o600
+    assert "tokens travel unencrypted" in built.daemon.log()
+
+
+MEET = """
+python3 - <<'END'
+import os, socket
+e = os.environ
+where = e["MASTER_ADDR"], int(e["MASTER_PORT"])
+rank, world = int(e["RANK"]), int(e["WORLD_SIZE"])
+names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK MASTER_ADDR CUDA_VISIBLE_DEVICES"
+text = " ".join(e[name] for name in names.split())
+if rank == 0:
+    server = socket.create_server(where)
+    met = []
+    for _ in range(world - 1):
+        peer, address = server.accept()
+        met.append(peer.makefile().readline().strip() + "@" + address[0])
+    print(text, *sorted(met))
+else:
+    for _ in range(400):
+        try:
+            peer = socket.create_connection(where, 5)
+        except OSError:
+            import time
+            time.sleep(0.05)
+        else:
+            break
+    peer.sendall(f"{rank}\\n".encode())
+    print(text)
+END
+"""
+
+
+def test_a_job_on_two_machines_meets_its_peers(lab):
+    job = lab.daemon.submit(MEET, gpus=2, nodes=2, per="gpu", retries=0)
+    places = eventually(lambda: lab.daemon.client.job(job).nodes, every_s=0.02)
+    assert lab.daemon.until(job, "SUCCEEDED").starts == 1
+    outputs = [lab.daemon.rota("logs", job, "--rank", rank).stdout.splitlines() for rank in (0, 1)]
+    first = next(line for line in outputs[0] if line.startswith("0 "))
+    master = first.split()[5]
+    other = next(m.address for m in lab.machines.values()
+                 if m.name in places and m.address != master)  # fmt: skip
+    assert master in [lab.machines[name].address for name in places]
+    assert first == f"0 4 0 2 0 {master} 0,1 1@{master} 2@{other} 3@{other}"
+    assert f"1 4 1 2 0 {master} 0,1" in outputs[0]
+    assert sorted(outputs[1]) == [f"{2 + n} 4 {n} 2 1 {master} 0,1" for n in (0, 1)]
+
+
+def test_the_output_of_a_distant_job(lab):
+    go = lab.file()
+    script = f"echo begin; echo oops >&2; {WAIT}"
+    job = lab.daemon.rota("submit", "-", text=json.dumps(
+        {"run": script, "envs": {"GO": str(go)}})).stdout.strip()  # fmt: skip
+    lab.place_of(job)
+    assert lab.daemon.rota("logs", job).stdout == "begin\n"
+    assert lab.daemon.rota("logs", job, "--err").stdout == "oops\n"
+    following = lab.daemon.namespace.do(
+        ServedProcess, lab.folder / "followed", "logs", "-f", job,
+        env={"ROTA_STATE": lab.daemon.state},
+    )  # fmt: skip
+    try:
+        eventually(lambda: following.text() == "begin\n")
+        assert following.runs
+        go.touch()
+        assert following.process.wait(20) == 0
+        assert following.text() == "begin\ndone\n"
+    finally:
+        following.kill()
+
+
+def test_drain_lets_jobs_finish(lab):
+    daemon, go, later = lab.daemon, lab.file(), lab.file()
+    first = daemon.submit(WAIT, gpus=2, envs={"GO": str(go)})
+    machine = lab.place_of(first)
+    daemon.rota("drain", machine.name)
+    assert lab.node(machine.name).state == "draining"
+    others = [daemon.submit(WAIT, gpus=2, envs={"GO": str(later)}) for _ in range(3)]
+    eventually(lambda: sorted(daemon.state_of(job) for job in others)
+               == ["PENDING", "RUNNING", "RUNNING"], every_s=0.05)  # fmt: skip
+    go.touch()
+    assert daemon.until(first, "SUCCEEDED").starts == 1
+    assert lab.node(machine.name).state == "drained"
+    time.sleep(0.5)
+    (waiting,) = [job for job in others if daemon.state_of(job) == "PENDING"]
+    assert lab.node(machine.name).jobs == []
+    daemon.rota("undrain", machine.name)
+    assert lab.place_of(waiting) is machine
+    later.touch()
+    assert {daemon.until(job, "SUCCEEDED").starts for job in others} == {1}
+
+
+def test_drain_stop_moves_jobs(lab):
+    daemon, go = lab.daemon, lab.file()
+    script = f"trap 'echo asked; exit 0' TERM; echo on $ROTA_NODE_NAME; {WAIT}"
+    job = daemon.submit(script, envs={"GO": str(go)})
+    before = lab.place_of(job)
+    daemon.rota("drain", before.name, "--stop")
+    lab.node_is(before.name, "drained")
+    after = lab.place_of(job)
+    assert after is not before
+    go.touch()
+    info = daemon.until(job, "SUCCEEDED")
+    assert (info.starts, info.preemptions) == (2, 1)
+    assert daemon.output(job).splitlines() == [
+        f"on {before.name}", "asked", f"on {after.name}", "done",
+    ]  # fmt: skip
+
+
+def beats(path):
+    """{run: (pids, first and last sign of life)}."""
+    found = {}
+    for line in path.read_text().splitlines():
+        run, pid, time_s = line.split()
+        pids, first_s, _ = found.get(run, (set(), float(time_s), 0))
+        found[run] = pids | {int(pid)}, first_s, float(time_s)
+    return found
+
+
+def test_a_machine_is_cut_off_and_returns(lab):
+    daemon, go, signs = lab.daemon, lab.file(), lab.file()
+    envs = {"GO": str(go), "BEATS": str(signs)}
+    job = daemon.submit(BEAT, gpus=2, envs=envs)
+    bystanders = [daemon.submit(WAIT, envs=envs) for _ in range(2)]
+    machine = lab.place_of(job)
+    for other in bystanders:
+        assert lab.place_of(other) is not machine
+    eventually(lambda: signs.exists() and beats(signs))
+    number = NAMES.index(machine.name)
+
+    lab.network.link(number, "down")
+    lab.node_is(machine.name, "silent")
+    assert daemon.state_of(job) == "RUNNING"  # perhaps it is only the network
+    ((pid,), _, _) = beats(signs)[f"{job}.0"]
+    assert alive(pid)
+    lab.node_is(machine.name, "down")
+    assert not alive(pid)
+    assert "not heard of" in lab.node(machine.name).why
+    elsewhere = lab.place_of(job)
+    assert elsewhere is not machine
+    seen = eventually(lambda: f"{job}.1" in beats(signs) and beats(signs), every_s=0.05)
+    (_, first_s, last_s), (pids, again_s, _) = seen[f"{job}.0"], seen[f"{job}.1"]
+    assert first_s < last_s < again_s  # never both at the same time
+    assert pids != {pid}
+    # the shim's own record, which nobody could fetch yet: it ended the job, before its time was up
+    (record,) = machine.root.glob(f"runs/{job}.0-*/exit.json")
+    assert "cut off" in json.loads(record.read_text())["lost"]
+
+    lab.network.link(number, "up")
+    lab.node_is(machine.name, "up")
+    eventually(lambda: not record.exists())  # it was told to forget it
+    fresh = daemon.submit("echo here", gpus=2)
+    assert daemon.until(fresh, "SUCCEEDED").starts == 1
+    assert f'"{fresh}.0", "node": "{machine.name}"' in machine.text()
+    go.touch()
+    assert daemon.until(job, "SUCCEEDED").starts == 2
+    assert set(beats(signs)) == {f"{job}.0", f"{job}.1"}
+    for other in bystanders:
+        assert daemon.until(other, "SUCCEEDED").starts == 1
+
+
+def test_a_killed_agent_adopts_its_jobs(lab):
+    daemon, go, signs = lab.daemon, lab.file(), lab.file()
+    job = daemon.submit(BEAT, envs={"GO": str(go), "BEATS": str(signs)})
+    machine = lab.place_of(job)
+    machine.agent.kill()
+    adopted = machine.text().count("run.adopted")
+    lab.start(machine.name)
+    eventually(lambda: machine.text().count("run.adopted") > adopted)
+    lab.node_is(machine.name, "up")
+    assert daemon.state_of(job) == "RUNNING"
+    go.touch()
+    assert daemon.until(job, "SUCCEEDED").starts == 1
+    ((run, (pids, _, _)),) = beats(signs).items()
+    assert (run, len(pids)) == (f"{job}.0", 1)
+
+
+def test_a_killed_daemon_adopts_all_jobs(lab):
+    daemon, go = lab.daemon, lab.file()
+    signs = [lab.file() for _ in range(4)]
+    jobs = [daemon.submit(BEAT, envs={"GO": str(go), "BEATS": str(path)}) for path in signs]
+    quick = daemon.submit("sleep 0.3; echo quick")
+    for job in jobs:
+        daemon.until(job, "RUNNING")
+    daemon.kill()
+    time.sleep(0.5)  # one job ends while nobody looks
+    daemon.start()
+    for name in NAMES:
+        lab.node_is(name, "up")
+    assert daemon.until(quick, "SUCCEEDED").starts == 1
+    assert [daemon.state_of(job) for job in jobs] == ["RUNNING"] * 4
+    go.touch()
+    for job, path in zip(jobs, signs, strict=True):
+        assert daemon.until(job, "SUCCEEDED").starts == 1
+        ((run, (pids, _, _)),) = beats(path).items()
+        assert (run, len(pids)) == (f"{job}.0", 1)
+    assert daemon.output(quick) == "quick\n"
+
+
+def test_an_agent_leaves(lab):
+    daemon, go, signs = lab.daemon, lab.file(), lab.file()
+    guest = Machine(lab.network.others[0], daemon, "guest")
+    guest.start("--leave", "--gpu-type", "guest", token_file=lab.token)
+    job = daemon.submit(
+        BEAT, resources={"gpu_type": "guest"}, checkpoint={"grace_s": 0.5},
+        envs={"GO": str(go), "BEATS": str(signs)},
+    )  # fmt: skip
+    assert daemon.until(job, "RUNNING").nodes == {"guest": 1}
+    eventually(lambda: signs.exists() and beats(signs))
+    assert guest.agent.stop() == 0
+    ((pid,), _, _) = beats(signs)[f"{job}.0"]
+    assert not alive(pid)
+    assert lab.node_is("guest", "down").why == "left"
+    assert daemon.until(job, "PENDING").starts == 1
+    daemon.client.cancel(job)
+    # and it may come again
+    guest.start("--gpu-type", "guest", token_file=lab.token)
+    back = daemon.submit("true", resources={"gpu_type": "guest"})
+    assert daemon.until(back, "SUCCEEDED").starts == 1
+    assert guest.agent.stop() == 0
+    lab.node_is("guest", "silent", "down")
+
+
+def test_who_may_do_what(lab):
+    daemon = lab.daemon
+    stranger = Machine(lab.network.others[1], daemon, "stranger")
+    for role in ("viewer", "user"):
+        stranger.start(token_file=lab.make_token(f"a-{role}", role))
+        stranger.says("the server says 403", f"role {role} may not do this")
+        assert stranger.agent.stop() == 0
+    assert "stranger" not in {node.name for node in daemon.client.nodes()}
+    before = len(list(daemon.client.jobs()))
+    for words in (["ls"], ["nodes"], ["submit", "--", "true"], ["drain", "n0"], ["token", "ls"]):
+        words[1:1] = ["--token-file", lab.token]
+        done = daemon.rota(*words, check=False)
+        assert done.returncode == 1, words
+        assert "role agent may not do this" in done.stderr
+    assert len(list(daemon.client.jobs())) == before
+    assert lab.node("n0").state == "up"
+
+
+def test_what_an_agent_says_about_its_server(lab):
+    machine = Machine(lab.network.others[2], lab.daemon, "lonely")
+    machine.start(token_file=lab.token, server=f"http://{machine.address}:9")
+    machine.says("server.unreachable", "Connection refused")
+    assert machine.agent.stop() == 0
+    wrong = lab.file()
+    wrong.touch(0o600)
+    wrong.write_text("guess\n")
+    machine.start(token_file=wrong)
+    machine.says("the server says 401", "no valid token")
+    assert machine.agent.runs  # the token may be replaced
+    wrong.write_text(lab.token.read_text())
+    lab.node_is("lonely", "up")
+    assert machine.agent.stop() == 0
+    for words, problem in (
+        (["--token-file", lab.folder / "none"], "No such file"),
+        (["--server", "10.213.0.1:80"], "http://"),
+    ):
+        machine.start(*words, token_file=lab.token)
+        assert machine.agent.process.wait(20) == 2
+        assert re.search(f"error: .*{problem}", machine.text())
+    assert "Traceback" not in machine.text()
+    assert lab.token.read_text().strip() not in machine.text()
