@@ -75,6 +75,11 @@ class PretendDriver:
                 job = run.rpartition(".")[0]
                 self._done[job] = self._done.get(job, 0.0) + monotonic() - began
 
+    def retire(self, job: str) -> None:
+        """Forget how long it took."""
+        with self._changed:
+            self._done.pop(job, None)
+
     def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:  # noqa: ARG002
         """Nothing was written."""
         raise ClusterError(f"job {job} wrote nothing: it only pretends to run")

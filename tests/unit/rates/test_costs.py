@@ -74,6 +74,24 @@ def costs_of(model, gpus=2):
     )
 
 
+def test_a_start_that_is_broken_off_may_cost_something_else():
+    plain = Custom(FixedParams(start_s=3, stop_s=2, lost_work_s=1))
+    model = Custom(FixedParams(start_s=3, stop_s=2, lost_work_s=1, abort_s=0.5))
+    starting = launched(job_of(), 10.0)
+    assert plain.transition(starting, None, 11.0) == TransitionCost(stop_s=2, lost_work=1)
+    assert model.transition(starting, None, 11.0) == TransitionCost(stop_s=0.5)
+    assert model.transition(starting, THERE, 11.0) == TransitionCost(0.5, 3)
+    assert model.transition(running(), None, 60.0) == plain.transition(running(), None, 60.0)
+    assert model.transition(running(), THERE, 60.0) == plain.transition(running(), THERE, 60.0)
+
+
+def test_a_start_that_takes_time_to_break_off_is_not_free():
+    model = Custom(FixedParams(abort_s=0.5))
+    assert not model.free
+    assert not model.instant_stop
+    assert Custom(FixedParams(abort_s=0.0)).free
+
+
 def start(seconds):
     return TransitionCost(start_s=seconds)
 

@@ -373,6 +373,8 @@ class LiveCluster:
             run.halting = True
             if self._live:
                 self.driver.halt(run.order.run)
+        if self._live:
+            self.driver.retire(job.id)
         self._measured.pop(job.index, None)
 
     def failure(self, subject: Job | Vertex) -> str:

@@ -136,6 +136,10 @@ class Driver(Protocol):
         """Its end was understood: no more news of it, its traces may go (its logs stay)."""
         ...
 
+    def retire(self, job: str) -> None:
+        """The job is over: it will not be launched again."""
+        ...
+
     def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:
         """A piece of the output (`out` or `err`) of a job on one of its nodes.
 

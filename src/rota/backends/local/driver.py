@@ -308,6 +308,9 @@ class AgentDriver:
 
     # --- output of jobs ---------------------------------------------------------------------------
 
+    def retire(self, job: str) -> None:
+        """Its folder stays: its owner may want to read what it wrote."""
+
     def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:
         """A piece of the output; where a job was on several machines, one after the other."""
         for base, agent, piece in self._streams(job, stream, node_rank):

@@ -23,10 +23,10 @@ FEW = 5
 """With fewer samples a number is not to be trusted."""
 DRAWS = 2_000
 COSTS = ("first", "again", "stop", "abort", "lost")
-INSTEAD = {"again": "first", "abort": "stop"}
+INSTEAD = {"first": "again", "again": "first", "abort": "stop"}
 """What stands for a cost that was never seen."""
 MISSING = {
-    "first": "no start was seen: taken as free",
+    "first": "every first start was broken off: taken as a restart",
     "again": "no job was started again: taken as the first start",
     "stop": "no job was stopped: taken as free",
     "abort": "no job was stopped while it was started: taken as a stop",
@@ -165,7 +165,7 @@ def fit(observed: Observed, ratios: Timings, seed: int) -> Fit:
         estimates[name], means[name] = _estimate(timings, rng, MISSING[name], empty=empty)
         seen[name] = timings.seconds if len(timings) else np.array([empty])
     for name, other in INSTEAD.items():
-        if not len(samples[name]):
+        if not len(samples[name]) and (len(samples[other]) or name == "abort"):
             estimates[name] = msgspec.structs.replace(
                 estimates[other], samples=0, jobs=0, note=MISSING[name]
             )
