@@ -291,4 +291,3 @@ def serving(folder, *args, **options):
         yield daemon.start()
     finally:
         daemon.close()
-

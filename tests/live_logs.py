@@ -83,4 +83,3 @@ def assert_nobody_shares(log, history, capacity):
     for row, _, vertex, gpus in sorted(changes):
         used[vertex] += gpus
         assert used[vertex] <= capacity + 1e-9, f"row {row}: {used[vertex]} GPUs of {names[vertex]}"
-

@@ -203,6 +203,26 @@ def fields(path: str) -> str:
     return _table(["Field", "Type", "Default"], rows)
 
 
+def settings(path: str) -> str:
+    """A table of the keys of a structure: values, defaults, and the comments in the source."""
+    kind = _load(path)
+    comments = dict(re.findall(r"^ +(\w+): .+?  # (.+)$", inspect.getsource(kind), re.MULTILINE))
+    rows = [
+        [f"`{field.name}`", _values(field.type), _setting(field), comments.get(field.name, "")]
+        for field in msgspec.structs.fields(kind)
+        if not isinstance(field.default, msgspec.Struct)  # it has a table of its own
+    ]
+    return _table(["Key", "Values", "Default", "Meaning"], rows)
+
+
+def _setting(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return "required"
+    if field.default in ("", None, ()):
+        return "none"
+    return _default(str(field.default))
+
+
 def _load(path: str) -> Any:
     module, _, name = path.partition(":")
     found: Any = import_module(module)
@@ -267,7 +287,7 @@ def _option(path: tuple[str, ...], item: Any) -> list[str]:
     value = "" if item.is_flag else item.metavar or "|".join(getattr(item.type, "choices", ()))
     names = ", ".join(f"`{name}`" for name in [*item.opts[:-1], f"{item.opts[-1]} {value}".strip()])
     default = "required" if item.required else str(item.default) if item.show_default else ""
-    variable = "_".join([PREFIX, *path[1:], item.name]).upper().replace("-", "_")
+    variable = item.envvar or "_".join([PREFIX, *path[1:], item.name]).upper().replace("-", "_")
     return [names, item.help or "", default, f"`{variable}`"]
 
 
@@ -295,7 +315,7 @@ MAKERS: dict[str, Callable[[str], str]] = {
     maker.__name__: maker
     for maker in (
         parts, policies, formats, kinds, parameters, sources, quirks, meanings, checks, members,
-        docstring, tree, fields, cli, http_api,
+        docstring, tree, fields, settings, cli, http_api,
     )
 }  # fmt: skip
 

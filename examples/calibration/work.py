@@ -9,7 +9,7 @@ import time
 
 from rota import job
 
-TICK_S = 0.05
+TICK_S = 0.02
 
 
 def main() -> None:

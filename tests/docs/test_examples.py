@@ -1,14 +1,17 @@
 """The files in `examples/` are what they claim to be."""
 
+import re
 import runpy
 from itertools import product
 
 import pytest
 
+from rota.cli.app import rota
 from rota.core.jobs import Request, Shape
 from rota.core.policy import Policy
 from rota.core.topology import NodeSpec, Topology
 from rota.engine.parts import policy_class
+from rota.daemon.settings import LocalSettings, Settings, SlurmSettings, read_settings
 from rota.placement.room import WHOLE
 from rota.testing import check_policy
 from shared_data import CHECKOUT
@@ -49,3 +52,31 @@ def test_an_example_of_a_placement_keeps_its_promises(name):
             assert placement.feasible(shape, placement.room) == (choice is not None)
             assert choice is None or sum(gpus for _, gpus in choice) == shape.gpus
             assert all(placement.room.gpus[node] >= gpus for node, gpus in choice or ())
+
+
+def test_the_example_of_a_configuration_names_every_key_that_has_no_table_of_its_own():
+    path = EXAMPLES / "rota.yaml"
+    settings = read_settings(path, {})
+    named = set(re.findall(r"^(?:# )?(\w+):", path.read_text(), re.MULTILINE))
+    assert settings.policy == "tiresias"
+    assert [queue.name for queue in settings.queues] == ["research", "production", "students"]
+    assert set(Settings.__struct_fields__) - named == {"seed", "slurm"}
+
+
+def test_the_example_of_a_configuration_states_defaults_where_it_says_nothing_else():
+    settings = read_settings(EXAMPLES / "rota.yaml", {})
+    assert (settings.local, settings.slurm) == (LocalSettings(), SlurmSettings())
+    changed = {"policy", "queues", "log_json"}
+    for name in set(Settings.__struct_fields__) - changed:
+        assert getattr(settings, name) == getattr(Settings(), name)
+
+
+@pytest.mark.parametrize("unit", ["rota.service", "rota-agent.service"])
+def test_the_command_of_a_systemd_unit_exists(unit):
+    text = (EXAMPLES / "systemd" / unit).read_text()
+    command, *options = re.search(r"^ExecStart=/opt/rota/bin/rota (.+)$", text, re.MULTILINE)[
+        1
+    ].split()
+    known = {name for param in rota.get_command(None, command).params for name in param.opts}
+    assert "KillMode=process" in text.splitlines()
+    assert {option for option in options if option.startswith("--")} <= known

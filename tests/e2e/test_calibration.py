@@ -2,10 +2,12 @@
 
 import filecmp
 import json
+import os
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -21,12 +23,14 @@ from shared_data import CHECKOUT
 EXAMPLE = CHECKOUT / "examples" / "calibration"
 START_S, STOP_S = 2.0, 1.0  # planted by `work.yaml`
 RECOVERED, PREDICTED = 0.15, 0.05  # how far off we may be
+PYTHON_FIRST = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 POLICIES = {"fit": "tiresias:limits=6", "other": "srtf"}
 
 
 def run_live(folder, name, policy, *, limit):
     """Run the first jobs of a trace of the example on a daemon; the exported run."""
-    with serving(folder / f"{name}-daemon", "--nodes", "2x2", "--policy", policy) as daemon:
+    args = ("--nodes", "2x2", "--policy", policy)
+    with serving(folder / f"{name}-daemon", *args, env=PYTHON_FIRST) as daemon:
         done = subprocess.run(
             [sys.executable, EXAMPLE / "submit_trace.py", EXAMPLE / f"{name}.csv", "--limit",
              str(limit)],
@@ -144,6 +148,13 @@ def test_an_exported_run_can_be_simulated(exported, tmp_path):
                 tmp_path / "out")  # fmt: skip
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["completed"] == 3
+
+
+def test_a_live_run_cannot_be_made_again(exported):
+    daemon, run = exported
+    refused = daemon.rota("rerun", run, check=False)
+    assert refused.returncode == 2
+    assert "is a live run, which cannot be made again" in refused.stderr
 
 
 def test_a_daemon_can_be_calibrated_by_its_url_and_by_its_state_folder(exported):

@@ -1,4 +1,4 @@
-"""The whole daemon on a real Slurm: preemption, a dead slurmd, a restart; nothing lost or doubled."""
+"""The daemon on a real Slurm: preemption, a dead slurmd, a restart; nothing lost or doubled."""
 
 import time
 

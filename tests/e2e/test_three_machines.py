@@ -1,20 +1,16 @@
-"""Three machines and a daemon, each in a network namespace of its own: join, drain, cut off, return."""
+"""Three machines and a daemon, each in a network namespace: join, drain, cut off, return."""
 
 import contextlib
 import json
-import os
 import re
-import signal
 import stat
 import time
-from pathlib import Path
 
 import pytest
 
 from agents_net import alive, eventually
 from daemon_process import ServedProcess
 from netns import DaemonInside, Machine, Network
-from rota.sdk.calls import ENDS
 
 SILENT_S, LOST_S = 1.5, 8.0
 CONFIG = f"check: true\nlog_json: true\nlocal: {{silent_s: {SILENT_S}, lost_s: {LOST_S}}}\n"
@@ -244,12 +240,17 @@ def test_drain_stop_moves_jobs(lab):
     lab.node_is(before.name, "drained")
     after = lab.place_of(job)
     assert after is not before
+    so_far = f"on {before.name}\nasked\non {after.name}\n"
+    eventually(lambda: daemon.output(job) == so_far)
+    daemon.kill()
+    daemon.start()  # it has to find out where the output is
+    for machine in (before, after):
+        lab.node_is(machine.name, "up", "drained")
+    eventually(lambda: daemon.output(job) == so_far)
     go.touch()
     info = daemon.until(job, "SUCCEEDED")
     assert (info.starts, info.preemptions) == (2, 1)
-    assert daemon.output(job).splitlines() == [
-        f"on {before.name}", "asked", f"on {after.name}", "done",
-    ]  # fmt: skip
+    assert daemon.output(job) == f"{so_far}done\n"
 
 
 def beats(path):
@@ -262,102 +263,121 @@ def beats(path):
     return found
 
 
+class Signs:
+    """A job that gives signs of life."""
+
+    def __init__(self, lab, go, **keys):
+        self.path = lab.file()
+        envs = {"GO": str(go), "BEATS": str(self.path)}
+        self.job = lab.daemon.submit(BEAT, envs=envs, **keys)
+        lab.daemon.until(self.job, "RUNNING")
+        eventually(lambda: self.path.exists() and beats(self.path))
+
+    def pids(self, run=0):
+        """Of one of its runs."""
+        return beats(self.path)[f"{self.job}.{run}"][0]
+
+    def began_again(self):
+        """Wait for its second run; seconds from the last sign of the first to its first sign."""
+        found = eventually(lambda: (b := beats(self.path)) and len(b) > 1 and b, every_s=0.05)
+        assert set(found) == {f"{self.job}.0", f"{self.job}.1"}
+        assert not found[f"{self.job}.0"][0] & found[f"{self.job}.1"][0]
+        return found[f"{self.job}.1"][1] - found[f"{self.job}.0"][2]
+
+
 def test_a_machine_is_cut_off_and_returns(lab):
-    daemon, go, signs = lab.daemon, lab.file(), lab.file()
-    envs = {"GO": str(go), "BEATS": str(signs)}
-    job = daemon.submit(BEAT, gpus=2, envs=envs)
-    bystanders = [daemon.submit(WAIT, envs=envs) for _ in range(2)]
-    machine = lab.place_of(job)
-    for other in bystanders:
-        assert lab.place_of(other) is not machine
-    eventually(lambda: signs.exists() and beats(signs))
-    number = NAMES.index(machine.name)
+    daemon, client, go = lab.daemon, lab.daemon.client, lab.file()
+    # one job on n0 and n1, one on n0, one somewhere else
+    client.drain("n2")
+    pair = Signs(lab, go, nodes=2, checkpoint={"grace_s": 0.3})
+    client.drain("n1")
+    single = Signs(lab, go)
+    client.undrain("n1")
+    client.undrain("n2")
+    client.drain("n0")
+    bystander = Signs(lab, go)
+    client.undrain("n0")
+    machine = lab.machines["n0"]
+    assert lab.node("n0").jobs == [pair.job, single.job]
 
-    lab.network.link(number, "down")
-    lab.node_is(machine.name, "silent")
-    assert daemon.state_of(job) == "RUNNING"  # perhaps it is only the network
-    ((pid,), _, _) = beats(signs)[f"{job}.0"]
-    assert alive(pid)
-    lab.node_is(machine.name, "down")
-    assert not alive(pid)
-    assert "not heard of" in lab.node(machine.name).why
-    elsewhere = lab.place_of(job)
-    assert elsewhere is not machine
-    seen = eventually(lambda: f"{job}.1" in beats(signs) and beats(signs), every_s=0.05)
-    (_, first_s, last_s), (pids, again_s, _) = seen[f"{job}.0"], seen[f"{job}.1"]
-    assert first_s < last_s < again_s  # never both at the same time
-    assert pids != {pid}
-    # the shim's own record, which nobody could fetch yet: it ended the job, before its time was up
-    (record,) = machine.root.glob(f"runs/{job}.0-*/exit.json")
-    assert "cut off" in json.loads(record.read_text())["lost"]
+    # not for long: nothing happens
+    lab.network.link(0, "down")
+    lab.node_is("n0", "silent")
+    lab.network.link(0, "up")
+    lab.node_is("n0", "up")
+    assert [client.job(one.job).starts for one in (pair, single)] == [1, 1]
 
-    lab.network.link(number, "up")
-    lab.node_is(machine.name, "up")
-    eventually(lambda: not record.exists())  # it was told to forget it
-    fresh = daemon.submit("echo here", gpus=2)
+    lab.network.link(0, "down")
+    lab.node_is("n0", "silent")
+    assert client.job(single.job).state == "RUNNING"  # perhaps it is only the network
+    assert all(map(alive, single.pids()))
+    assert "not heard of" in lab.node_is("n0", "down").why
+    assert not any(map(alive, single.pids()))
+    for one in (pair, single):
+        assert one.began_again() > 0  # never both at the same time
+        assert "n0" not in daemon.until(one.job, "RUNNING").nodes
+    # the shims' own records, which nobody could fetch yet: they ended what ran there
+    records = list(machine.root.glob("runs/*.0-*/exit.json"))
+    assert len(records) == 2
+    assert all("cut off" in json.loads(path.read_text())["lost"] for path in records)
+
+    lab.network.link(0, "up")
+    lab.node_is("n0", "up")
+    eventually(lambda: not any(path.exists() for path in records))  # it was told to forget them
+    fresh = daemon.submit("echo on $ROTA_NODE_NAME", gpus=2)
     assert daemon.until(fresh, "SUCCEEDED").starts == 1
-    assert f'"{fresh}.0", "node": "{machine.name}"' in machine.text()
+    assert daemon.output(fresh) == "on n0\n"
     go.touch()
-    assert daemon.until(job, "SUCCEEDED").starts == 2
-    assert set(beats(signs)) == {f"{job}.0", f"{job}.1"}
-    for other in bystanders:
-        assert daemon.until(other, "SUCCEEDED").starts == 1
+    for one, starts in ((pair, 2), (single, 2), (bystander, 1)):
+        assert daemon.until(one.job, "SUCCEEDED").starts == starts
+        assert len(beats(one.path)) == starts
 
 
 def test_a_killed_agent_adopts_its_jobs(lab):
-    daemon, go, signs = lab.daemon, lab.file(), lab.file()
-    job = daemon.submit(BEAT, envs={"GO": str(go), "BEATS": str(signs)})
-    machine = lab.place_of(job)
+    daemon, go = lab.daemon, lab.file()
+    one = Signs(lab, go)
+    machine = lab.place_of(one.job)
     machine.agent.kill()
     adopted = machine.text().count("run.adopted")
     lab.start(machine.name)
     eventually(lambda: machine.text().count("run.adopted") > adopted)
     lab.node_is(machine.name, "up")
-    assert daemon.state_of(job) == "RUNNING"
+    assert daemon.state_of(one.job) == "RUNNING"
     go.touch()
-    assert daemon.until(job, "SUCCEEDED").starts == 1
-    ((run, (pids, _, _)),) = beats(signs).items()
-    assert (run, len(pids)) == (f"{job}.0", 1)
+    assert daemon.until(one.job, "SUCCEEDED").starts == 1
+    assert (len(beats(one.path)), len(one.pids())) == (1, 1)
 
 
 def test_a_killed_daemon_adopts_all_jobs(lab):
     daemon, go = lab.daemon, lab.file()
-    signs = [lab.file() for _ in range(4)]
-    jobs = [daemon.submit(BEAT, envs={"GO": str(go), "BEATS": str(path)}) for path in signs]
-    quick = daemon.submit("sleep 0.3; echo quick")
-    for job in jobs:
-        daemon.until(job, "RUNNING")
+    jobs = [Signs(lab, go), Signs(lab, go), Signs(lab, go, nodes=2)]
+    quick = daemon.submit("sleep 0.5; echo quick")
+    daemon.until(quick, "RUNNING")
     daemon.kill()
     time.sleep(0.5)  # one job ends while nobody looks
     daemon.start()
     for name in NAMES:
         lab.node_is(name, "up")
     assert daemon.until(quick, "SUCCEEDED").starts == 1
-    assert [daemon.state_of(job) for job in jobs] == ["RUNNING"] * 4
+    assert [daemon.state_of(one.job) for one in jobs] == ["RUNNING"] * 3
     go.touch()
-    for job, path in zip(jobs, signs, strict=True):
-        assert daemon.until(job, "SUCCEEDED").starts == 1
-        ((run, (pids, _, _)),) = beats(path).items()
-        assert (run, len(pids)) == (f"{job}.0", 1)
+    for one, processes in zip(jobs, (1, 1, 2), strict=True):
+        assert daemon.until(one.job, "SUCCEEDED").starts == 1
+        assert (len(beats(one.path)), len(one.pids())) == (1, processes)
     assert daemon.output(quick) == "quick\n"
 
 
 def test_an_agent_leaves(lab):
-    daemon, go, signs = lab.daemon, lab.file(), lab.file()
+    daemon, go = lab.daemon, lab.file()
     guest = Machine(lab.network.others[0], daemon, "guest")
     guest.start("--leave", "--gpu-type", "guest", token_file=lab.token)
-    job = daemon.submit(
-        BEAT, resources={"gpu_type": "guest"}, checkpoint={"grace_s": 0.5},
-        envs={"GO": str(go), "BEATS": str(signs)},
-    )  # fmt: skip
-    assert daemon.until(job, "RUNNING").nodes == {"guest": 1}
-    eventually(lambda: signs.exists() and beats(signs))
+    one = Signs(lab, go, resources={"gpu_type": "guest"}, checkpoint={"grace_s": 0.5})
+    assert daemon.client.job(one.job).nodes == {"guest": 1}
     assert guest.agent.stop() == 0
-    ((pid,), _, _) = beats(signs)[f"{job}.0"]
-    assert not alive(pid)
+    assert not any(map(alive, one.pids()))
     assert lab.node_is("guest", "down").why == "left"
-    assert daemon.until(job, "PENDING").starts == 1
-    daemon.client.cancel(job)
+    assert daemon.until(one.job, "PENDING").starts == 1
+    daemon.client.cancel(one.job)
     # and it may come again
     guest.start("--gpu-type", "guest", token_file=lab.token)
     back = daemon.submit("true", resources={"gpu_type": "guest"})
@@ -371,7 +391,7 @@ def test_who_may_do_what(lab):
     stranger = Machine(lab.network.others[1], daemon, "stranger")
     for role in ("viewer", "user"):
         stranger.start(token_file=lab.make_token(f"a-{role}", role))
-        stranger.says("the server says 403", f"role {role} may not do this")
+        stranger.says("server.refuses", "the server says 403", f"role {role} may not do this")
         assert stranger.agent.stop() == 0
     assert "stranger" not in {node.name for node in daemon.client.nodes()}
     before = len(list(daemon.client.jobs()))
@@ -393,14 +413,14 @@ def test_what_an_agent_says_about_its_server(lab):
     wrong.touch(0o600)
     wrong.write_text("guess\n")
     machine.start(token_file=wrong)
-    machine.says("the server says 401", "no valid token")
+    machine.says("the server says 401: no valid token: check the token file")
     assert machine.agent.runs  # the token may be replaced
     wrong.write_text(lab.token.read_text())
     lab.node_is("lonely", "up")
     assert machine.agent.stop() == 0
     for words, problem in (
         (["--token-file", lab.folder / "none"], "No such file"),
-        (["--server", "10.213.0.1:80"], "http://"),
+        (["--server", "10.213.0.1:80"], "give a URL such as http://"),
     ):
         machine.start(*words, token_file=lab.token)
         assert machine.agent.process.wait(20) == 2

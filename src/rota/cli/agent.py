@@ -35,6 +35,13 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     type=click.Path(path_type=Path, dir_okay=False),
     help="A file with a token of the role `agent` (read by its owner only).",
 )
+@click.option(
+    "--ca",
+    metavar="F",
+    envvar="ROTA_CA",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A file with the certificates to trust (PEM), for a server that speaks HTTPS.",
+)
 @click.option("--name", metavar="N", help="Of this node; by default the name of this machine.")
 @click.option(
     "--gpus",
@@ -95,9 +102,12 @@ def agent(**options: Any) -> None:  # fmt: skip
     from rota.backends.local.agent import Agent
     from rota.backends.local.link import Link
     from rota.backends.local.transport import HttpTransport
+    from rota.sdk.place import checked_url, connection
 
     _log_to_stderr()
-    transport = HttpTransport(options["server"], options["token_file"])
+    server = options["server"] = checked_url(options["server"], "--server")
+    how = connection(server, str(options["ca"] or ""))
+    transport = HttpTransport(server, options["token_file"], how)
     root = options["root"] or Path.home() / ".local" / "state" / "rota-agent"
     node = _node(options)
     worker = Agent(root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True)

@@ -48,7 +48,6 @@ COMMANDS = {
     "export": ("rota.cli.export:export", "Write what a daemon has done into a folder."),
     "calibrate": ("rota.cli.calibrate:calibrate", "Fit costs to the log of a run, and check them."),
     "serve": ("rota.cli.serve:serve", "Run the scheduler on real machines."),
-    "shadow": ("rota.cli.shadow:shadow", "Watch a Slurm: what would Rota have done?"),
     "agent": ("rota.cli.agent:agent", "Let this machine work for a daemon."),
     "shadow": ("rota.cli.shadow:shadow", "Watch a Slurm: what would Rota do?"),
     "completion": ("rota.cli.completion:completion", "Completion for your shell."),

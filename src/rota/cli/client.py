@@ -29,6 +29,7 @@ LONG_PATIENCE_S = 60.0  # of commands that go on for long
 MOST_COMPLETIONS = 200
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
+_TRUSTED = "rota.client.ca"
 _SERVER = click.option(
     "--server", metavar="URL",
     help="The daemon; else ROTA_SERVER, else the one of this machine.",
@@ -36,6 +37,11 @@ _SERVER = click.option(
 _TOKEN_FILE = click.option(
     "--token-file", metavar="F",
     help="File with your token; else ROTA_TOKEN, ROTA_TOKEN_FILE, else the local one.",
+)  # fmt: skip
+_CA = click.option(
+    "--ca", metavar="F", envvar="ROTA_CA", expose_value=False,
+    callback=lambda ctx, _, path: ctx.meta.update({_TRUSTED: path}),
+    help="File with the certificates to trust (PEM), for a daemon that speaks HTTPS.",
 )  # fmt: skip
 WATCH = click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 INTERVAL = click.option(
@@ -46,7 +52,7 @@ INTERVAL = click.option(
 
 def server_options(command: F) -> F:
     """How to find the daemon."""
-    for option in (DEBUG, _TOKEN_FILE, _SERVER):
+    for option in (DEBUG, _CA, _TOKEN_FILE, _SERVER):
         command = option(command)
     return command
 
@@ -74,7 +80,9 @@ def connect(
             f"{error.name} is missing: commands that speak to a daemon need "
             f"`pip install 'rota[server]'`"
         ) from error
-    with Client(server, token_file=token_file, patience_s=patience_s) as rota:
+    context = click.get_current_context(silent=True)
+    ca = context.meta.get(_TRUSTED) if context else None
+    with Client(server, token_file=token_file, ca=ca, patience_s=patience_s) as rota:
         yield rota
 
 

@@ -74,10 +74,12 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
 
     \b
     Examples:
-      rota serve --nodes 4x4 --policy tiresias       a cluster on your laptop: 4 nodes, 4 GPUs each
-      rota serve                                     this machine's GPUs, and agents that join
+      rota serve --nodes 4x4 --policy tiresias   # 4 nodes with 4 GPUs each, on this machine
+      rota serve                                 # the GPUs of this machine, and agents that join
       rota serve --config rota.yaml --listen 0.0.0.0:7842
-      rota serve --backend slurm --policy srtf       Rota decides, Slurm executes
+      rota serve --backend slurm --policy srtf   # Rota decides, Slurm executes
+
+    \b
     Then, in another terminal:
       rota submit --gpus 2 -- python train.py
       rota ls

@@ -132,6 +132,7 @@ class Core(Journal):
 
     def _begin(self, scheduling: Scheduling, topology: Topology) -> None:
         self._build(scheduling, [list(topology.specs)], list(topology.levels))
+        self.cluster.runs.ports = zlib.crc32(self.store.id.encode())
         self.snapshot()
 
     def _recover(self, number: int, packed: bytes) -> None:

@@ -122,7 +122,8 @@ def _thaw(core: "Core", state: dict[str, Any], durations: Durations, dice: rando
         job.work = durations.draw(job, executed_s, dice)
         job.behaviour = Behaviour(job.work)
         job.left = job.work - job.run_s
-        if job.phase in (STARTING, RUNNING, STOPPING):
+        launched = job not in engine.executor.deferred  # else others have to leave first
+        if job.phase in (STARTING, RUNNING, STOPPING) and launched:
             cluster.resume(job)
     return engine
 

@@ -33,8 +33,8 @@ class Projection:
                     self._shapes[ref] = (int(value), job)
             elif event == Record.START:
                 self._started[job] = time_s
-                self.restarts += other == 1
             elif event == Record.RUN:
+                self.restarts += job in self.runs
                 self.runs[job] = self.runs.get(job, 0) + 1
                 self.observe(time_s - self._started.pop(job, time_s))
             elif event == Record.STOP:

@@ -17,11 +17,11 @@ BACKENDS = ("local", "slurm", "pretend")
 class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A queue: a tenant that jobs name in `queue`."""
 
-    name: str
-    parent: str = ""
-    quota: float = 0.0
-    limit: float | None = None
-    weight: float = 1.0
+    name: str  # the key of the mapping `queues`
+    parent: str = ""  # the queue that it is a part of
+    quota: float = 0.0  # GPUs that it is entitled to
+    limit: float | None = None  # GPUs that it may use at most
+    weight: float = 1.0  # for policies that share by weight
 
 
 class Scheduling(
@@ -68,8 +68,6 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     silent_s: float = 15.0  # an agent not heard of for so long gets nothing more to start
     lost_s: float = 120.0  # after so long its jobs are started elsewhere
-    log_mib: float = 64.0  # a job's output is rotated at this size ...
-    log_keep: int = 3  # ... and so many old pieces are kept
 
 
 class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,8 +75,8 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     conf: str = ""  # SLURM_CONF; empty: as the environment says
     partition: str = ""  # empty: the default partition
-    account: str = ""
-    qos: str = ""
+    account: str = ""  # empty: Slurm's default
+    qos: str = ""  # empty: Slurm's default
     time_limit: str = ""  # as sbatch takes it; empty: the partition's default
     poll_s: float = 1.0  # between looks at Slurm
     parked_s: float = 6 * 3600.0  # how long a preempted job stays in Slurm's queue, held
@@ -87,21 +85,21 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `rota.yaml`."""
 
-    policy: str = "fifo-skip"
-    placement: str = "consolidate"
-    admission: str = "accept-all"
-    seed: int = 0
-    queues: tuple[Queue, ...] = ()
-    backend: str = "local"  # or slurm
-    cluster: str = ""  # as for `rota simulate`; empty: the nodes that join
-    listen: str = "127.0.0.1:7842"
-    tls_cert: str = ""  # files (PEM): with both the API speaks HTTPS
-    tls_key: str = ""
+    policy: str = "fifo-skip"  # as for `rota simulate`
+    placement: str = "consolidate"  # as for `rota simulate`; it must name nodes
+    admission: str = "accept-all"  # as for `rota simulate`
+    seed: int = 0  # of placements that draw
+    queues: tuple[Queue, ...] = ()  # a mapping by name, or a list
+    backend: str = "local"  # who runs the jobs: local (agents), slurm, or pretend (nobody)
+    cluster: str = ""  # nodes of this machine: 4x4 or a cluster file; empty: the nodes that join
+    listen: str = "127.0.0.1:7842"  # port 0: a free one
+    tls_cert: str = ""  # a certificate (PEM): with it the API speaks HTTPS
+    tls_key: str = ""  # its private key
     public_metrics: bool = False  # /metrics without a token
-    durable: bool = True  # every commit reaches the disk
-    check: bool = False  # verify every invariant at every event
-    log_level: str = "info"
-    log_json: bool = False
+    durable: bool = True  # survive a loss of power too, not only of the process
+    check: bool = False  # verify every invariant at every event (slower)
+    log_level: str = "info"  # debug, info, warning or error
+    log_json: bool = False  # log lines as JSON
     requests_per_s: float = 500.0  # per token
     local: LocalSettings = LocalSettings()
     slurm: SlurmSettings = SlurmSettings()

@@ -89,6 +89,9 @@ class Store:
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         try:
             with self._engine.begin() as connection:
+                # said explicitly: else every table is a transaction of its own, and a crash
+                # between two of them leaves something that is neither old nor new
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
         except CommandError as error:

@@ -42,6 +42,12 @@ class Manifest(msgspec.Struct, frozen=True):
     written: str
 
 
+class _Origin(msgspec.Struct):
+    """`live`: what a daemon says of itself in the manifest of a run that it made."""
+
+    live: Any = None
+
+
 def write_run(result: RunResult, folder: Path, command: Sequence[str] = ()) -> dict[str, Any]:
     """Write all files of a run into an existing folder; returns the summary as written."""
     write_jobs(result.jobs, folder / JOBS)
@@ -80,7 +86,13 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder that `write_run` made."""
     path = folder / MANIFEST
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        content = path.read_bytes()
+        if msgspec.json.decode(content, type=_Origin).live is not None:
+            raise InputError(
+                f"{folder}: is a live run, which cannot be made again: simulate its workload.csv, "
+                f"or compare with `rota calibrate`"
+            )
+        manifest = msgspec.json.decode(content, type=Manifest)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}): name a folder that `rota simulate` made"

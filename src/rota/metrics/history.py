@@ -14,9 +14,9 @@ The rows of an actor cut its life into spans; the row at which a span begins say
 | EVICTED | is being stopped if STOPPED follows (*), else it waits for its node, then just waits |
 | DONE, FAILED, REJECTED, CANCELLED | is over |
 
-(*) Directly, or after STOP, MOVE or EVICTED in between. A job that loses the node it was moving to is
-evicted while it is still being stopped. Otherwise a failure keeps a job waiting until the node is
-up again (NODE_UP) or the job starts; after NODE_UP it waits like any other.
+(*) Directly, or after STOP, MOVE or EVICTED in between. A job that loses the node it was moving to
+is evicted while it is still being stopped. Otherwise a failure keeps a job waiting until the node
+is up again (NODE_UP) or the job starts; after NODE_UP it waits like any other.
 
 GPUs are held from START (or MOVE) until the actor waits again or is over. Two exceptions: a job
 that is told to MOVE but has to be stopped first (STOPPED follows) keeps its old GPUs until then;

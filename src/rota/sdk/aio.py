@@ -28,10 +28,11 @@ class AsyncClient(Base):
         token: str | None = None,
         *,
         token_file: str | Path | None = None,
+        ca: str | Path | None = None,
         patience_s: float = 10.0,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        super().__init__(server, token, token_file=token_file, patience_s=patience_s)
+        super().__init__(server, token, token_file=token_file, ca=ca, patience_s=patience_s)
         self._http = httpx2.AsyncClient(**self._settings(), transport=transport)
 
     async def aclose(self) -> None:

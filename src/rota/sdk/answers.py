@@ -77,4 +77,6 @@ def unreachable(error: Exception, place: Place) -> UnavailableError:
     """The exception for no answer at all."""
     why = str(error) or type(error).__name__
     remedy = "start one with `rota serve`, or name it with --server"
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        remedy = "name the file with its certificate, or with that of who signed it, in ROTA_CA"
     return UnavailableError(f"no daemon answers at {place.server} ({why}): {remedy}")

@@ -1,6 +1,5 @@
 """What both clients share: settings, headers, and when a request may be repeated."""
 
-import ssl
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from rota.core.errors import RotaError
 from rota.sdk.answers import TRY_AGAIN, decoded, first_kept, refused
 from rota.sdk.calls import Call
 from rota.sdk.patience import Patience, asked_s
-from rota.sdk.place import Place, find_place
+from rota.sdk.place import Place, connection, find_place
 
 STREAM_S = 60.0  # the daemon says that it is there every 15 s
 NOTHING_CHANGED = (429, 503)  # the daemon promises so
@@ -24,6 +23,7 @@ class Base:
         server: Its URL; found as `find_place` says if it is not given.
         token: A token for it.
         token_file: Or a file that holds one.
+        ca: A file with the certificates to trust (PEM); else ROTA_CA, else what is usual here.
         patience_s: How long to try again while the daemon cannot be reached or is not ready.
     """
 
@@ -33,24 +33,18 @@ class Base:
         token: str | None = None,
         *,
         token_file: str | Path | None = None,
+        ca: str | Path | None = None,
         patience_s: float = 10.0,
     ) -> None:
-        self.place: Place = find_place(server, token, token_file=token_file)
+        self.place: Place = find_place(server, token, token_file=token_file, ca=ca)
         self.patience_s = patience_s
 
     def _settings(self) -> dict[str, Any]:
         headers = {"Accept": "application/json", "User-Agent": "rota-sdk"}
         if self.place.token:
             headers["Authorization"] = f"Bearer {self.place.token}"
-        found = {
-            "base_url": self.place.server,
-            "headers": headers,
-            "timeout": 30.0,
-            "trust_env": not self.place.loopback,  # no proxy sees what stays on this machine
-        }
-        if self.place.loopback and self.place.server.startswith("https:"):
-            found["verify"] = ssl.create_default_context()  # which knows SSL_CERT_FILE
-        return found
+        own = {"base_url": self.place.server, "headers": headers, "timeout": 30.0}
+        return own | connection(self.place.server, self.place.ca)
 
     @staticmethod
     def _request(call: Call) -> dict[str, Any]:

@@ -31,10 +31,11 @@ class Client(Base):
         token: str | None = None,
         *,
         token_file: str | Path | None = None,
+        ca: str | Path | None = None,
         patience_s: float = 10.0,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        super().__init__(server, token, token_file=token_file, patience_s=patience_s)
+        super().__init__(server, token, token_file=token_file, ca=ca, patience_s=patience_s)
         self._http = httpx2.Client(**self._settings(), transport=transport)
 
     def close(self) -> None:

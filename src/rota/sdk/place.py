@@ -2,9 +2,11 @@
 
 import ipaddress
 import os
+import ssl
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,11 +18,15 @@ MOST_TOKEN_BYTES = 4096
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A daemon and a token for it; `found`: how it was found, for messages."""
+    """A daemon and a token for it; `found`: how it was found, for messages.
+
+    `ca`: a file with the certificates to trust; empty: those that this machine trusts.
+    """
 
     server: str
     token: str
     found: str
+    ca: str = ""
 
     @property
     def loopback(self) -> bool:
@@ -50,11 +56,12 @@ def find_place(
     token: str | None = None,
     *,
     token_file: str | Path | None = None,
+    ca: str | Path | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Place:
     """The daemon to speak to.
 
-    In this order: what is given, ROTA_SERVER and ROTA_TOKEN or ROTA_TOKEN_FILE, the files
+    In this order: what is given, ROTA_SERVER, ROTA_CA and ROTA_TOKEN or ROTA_TOKEN_FILE, the files
     `server.json` and `token` of the state folder (ROTA_STATE), the usual address. The token of the
     state folder is an administrator's: it is only ever sent to this machine, that is to a loopback
     address or to where the daemon of that folder says that it listens.
@@ -65,19 +72,19 @@ def find_place(
     token = token or _given_token(token_file, env)
     if not token and (is_loopback(server) or found == str(folder / "server.json")):
         token = _read_token(folder / "token", required=False)
-    return Place(server, token or "", found)
+    return Place(server, token or "", found, str(ca or env.get("ROTA_CA", "")))
 
 
 def _server(server: str | None, env: Mapping[str, str], folder: Path) -> tuple[str, str]:
     if server:
-        return _checked(server, "--server"), "--server"
+        return checked_url(server, "--server"), "--server"
     if env.get("ROTA_SERVER"):
-        return _checked(env["ROTA_SERVER"], "ROTA_SERVER"), "ROTA_SERVER"
+        return checked_url(env["ROTA_SERVER"], "ROTA_SERVER"), "ROTA_SERVER"
     try:
         running = msgspec.json.decode((folder / "server.json").read_bytes(), type=_Running)
     except (OSError, msgspec.DecodeError):
         return DEFAULT_SERVER, "the usual address"
-    return _checked(running.url, str(folder / "server.json")), str(folder / "server.json")
+    return checked_url(running.url, str(folder / "server.json")), str(folder / "server.json")
 
 
 def _given_token(token_file: str | Path | None, env: Mapping[str, str]) -> str:
@@ -90,7 +97,8 @@ def _given_token(token_file: str | Path | None, env: Mapping[str, str]) -> str:
     return ""
 
 
-def _checked(server: str, where: str) -> str:
+def checked_url(server: str, where: str) -> str:
+    """The URL of a daemon as clients need it; `where` it comes from, for messages."""
     try:
         parts = urlsplit(server)
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -122,6 +130,24 @@ def _clean(token: str, where: str) -> str:
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         raise InputError(f"{where}: holds no token: put one there, from `rota token create`")
     return token
+
+
+def connection(server: str, ca: str = "") -> dict[str, Any]:
+    """How an HTTP client shall connect to a daemon; `ca`: a file with certificates to trust."""
+    loopback = is_loopback(server)
+    found: dict[str, Any] = {"trust_env": not loopback}  # no proxy sees what stays on this machine
+    if server.startswith("https:") and ca:
+        found["verify"] = _trusting(ca)
+    elif server.startswith("https:") and loopback:
+        found["verify"] = ssl.create_default_context()  # which knows SSL_CERT_FILE
+    return found
+
+
+def _trusting(ca: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=Path(ca).expanduser())
+    except OSError as error:  # an SSLError is one too
+        raise InputError(f"{ca}: no certificates there ({error}): name a file in PEM") from error
 
 
 def is_loopback(server: str) -> bool:

@@ -42,7 +42,7 @@ class Runs:
         self._launches = launches
         self._numbers: dict[int, int] = {}
         self._leaving: dict[int, int] = {}  # by job: runs that are over but still there
-        self._ports = 0
+        self.ports = 0  # where to go on; daemons on one machine begin at different places
 
     def make(self, job: Job) -> Run:
         """The next run of a job, on its allocation."""
@@ -52,8 +52,8 @@ class Runs:
         self._numbers[job.index] = number + 1
         launch = self._launches(job)
         parts = make_parts(self._topology, job.allocation, launch)
-        port = FIRST_PORT + self._ports % PORTS
-        self._ports += 1
+        port = FIRST_PORT + self.ports % PORTS
+        self.ports += 1
         run = Run(job, number, self._order(job, number, parts, port))
         run.waits = job.index in self._leaving
         self.by_id[run.order.run] = self.current[job.index] = run
@@ -116,14 +116,14 @@ class Runs:
             ],
             "numbers": list(self._numbers.items()),
             "failures": list(self.failures.items()),
-            "ports": self._ports,
+            "ports": self.ports,
         }  # fmt: skip
 
     def restore(self, state: dict[str, Any], jobs: dict[int, Job]) -> None:
         """Take the state of `snapshot` up again."""
         self._numbers = dict(state["numbers"])
         self.failures = dict(state["failures"])
-        self._ports = state["ports"]
+        self.ports = state["ports"]
         for index, number, waits, halting, over, plain, port in state["runs"]:
             parts = tuple(
                 Part(node, tuple((int(d), a) for d, a in slices), *rest)

@@ -63,7 +63,7 @@ class LocalCluster(LiveCluster):
         last_s = monotonic() + self.grace_s + KILLED_S
         while self.runs.by_id and monotonic() < last_s:
             self.mailbox.wait(0.1)
-            self._enact(self._gather())
+            self._events(self._gather())
         super().close()
         self._agent.close()
 

@@ -30,6 +30,7 @@ from rota.backends.local.messages import (
     LogRequest,
     PartKey,
 )
+from rota.backends.local.outputs import Outputs
 from rota.backends.local.records import RunRecord
 from rota.core.errors import ClusterError, InputError, OptionError, UnavailableError
 
@@ -39,7 +40,6 @@ SILENT_S, LOST_S = 15.0, 60.0
 TICK_S = 1.0
 WAIT_S = 20.0  # the longest that an agent waits for an answer
 LOG_TIMEOUT_S = 10.0
-PLACES_KEPT = 100_000  # jobs whose agents are remembered
 
 
 class AgentDriver:
@@ -77,7 +77,7 @@ class AgentDriver:
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._jobs_here: dict[str, Path] = {}  # of embedded agents
-        self._places: dict[str, dict[str, None]] = {}  # job -> agents that had it
+        self._outputs = Outputs()
         self._requests = 0
         self._answers: dict[int, LogPiece | None] = {}
 
@@ -115,6 +115,8 @@ class AgentDriver:
     def launch(self, order: RunOrder) -> None:
         """Execute it; a run that is known already is not changed."""
         with self._changed:
+            if order.run == f"{order.job}.0":
+                self._outputs.begin(order.job)
             self._enter(order)
             self._changed.notify_all()
 
@@ -256,7 +258,7 @@ class AgentDriver:
             status = agent.parts.get(key)
             if status == record.statuses.get(key):
                 continue
-            self._remember(record.order.job, agent.id)
+            self._outputs.note(record.order.job, agent.id)
             self._changed.notify_all()  # other parts of it may have to end now
             if status is not None:
                 self._post(record.note(status))
@@ -265,11 +267,6 @@ class AgentDriver:
 
     def _keys_of(self, agent: KnownAgent) -> list[PartKey]:
         return [key for node in agent.nodes for key in sorted(self._by_node.get(node, ()))]
-
-    def _remember(self, job: str, agent: str) -> None:
-        self._places.setdefault(job, {})[agent] = None
-        if len(self._places) > PLACES_KEPT:
-            del self._places[next(iter(self._places))]
 
     def _orders(self, agent: KnownAgent) -> AgentOrders:
         lost_s = 0.0 if agent.id in self._fleet.embedded else self._fleet.lost_s
@@ -318,7 +315,8 @@ class AgentDriver:
                 inside = max(0, offset - base)
                 if inside < piece.start:
                     raise ClusterError(
-                        f"job {job}: the output before byte {base + piece.start} was rotated away"
+                        f"job {job}: the output before byte {base + piece.start} was rotated away "
+                        f"or is on a machine that is lost"
                     )
                 return self._ask(agent, job, stream, node_rank, inside, limit).data
         return b""
@@ -335,9 +333,14 @@ class AgentDriver:
         self, job: str, stream: str, node_rank: int
     ) -> list[tuple[int, KnownAgent, LogPiece]]:
         """The agents that have output of a job, oldest first, each with the offset of its part."""
+        which = stream, node_rank
         with self._lock:
-            agents = self._fleet.keepers(self._places.get(job, ()))
+            agents = self._outputs.whom_to_ask(job, which, self._fleet)
         pieces = [(self._ask(agent, job, stream, node_rank, 0, 0), agent) for agent in agents]
+        with self._lock:
+            for piece, agent in pieces:
+                self._outputs.answered(job, which, agent.id, piece)
+            pieces += self._outputs.out_of_reach(job, which, self._fleet, agents)
         base, found = 0, []
         for piece, agent in sorted(pieces, key=lambda pair: pair[0].since):
             if piece.end:

@@ -1,7 +1,6 @@
 """The agents that a server knows, and the nodes that they speak for."""
 
 from collections import deque
-from collections.abc import Iterable
 
 from rota.backends.live.orders import NodeStatus
 from rota.backends.local.messages import (
@@ -43,6 +42,7 @@ class Fleet:
         self.embedded: set[str] = set()
         self._owners: dict[str, str] = {}  # node -> agent
         self._expected: dict[str, float] = {}  # node -> since when
+        self._missed: set[str] = set()  # of these: told to be silent
 
     def agent_of(self, node: str) -> KnownAgent | None:
         """Whoever speaks for a node."""
@@ -98,6 +98,7 @@ class Fleet:
         for name in agent.nodes:
             self._owners[name] = agent.id
             self._expected.pop(name, None)
+            self._missed.discard(name)
         if report.left:
             agent.left = report.session
             return gone + self._turn(agent, "lost", "left")
@@ -136,13 +137,9 @@ class Fleet:
         for node, since_s in list(self._expected.items()):
             if now_s - since_s >= self.lost_s:
                 del self._expected[node]
+                self._missed.discard(node)
                 news.append(NodeStatus(node, "lost", why="it did not come back"))
+            elif now_s - since_s >= self.silent_s and node not in self._missed:
+                self._missed.add(node)
+                news.append(NodeStatus(node, "silent", why="it has not come back yet"))
         return news
-
-    def keepers(self, among: Iterable[str]) -> list[KnownAgent]:
-        """Of these agents one for each folder of jobs; if there are none, of all that are up."""
-        known = [self.agents[agent] for agent in among if agent in self.agents]
-        agents = [agent for agent in known if agent.state != "lost"]
-        if not known:
-            agents = [agent for agent in self.agents.values() if agent.state == "up"]
-        return list({agent.jobs or agent.id: agent for agent in agents}.values())

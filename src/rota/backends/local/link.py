@@ -9,6 +9,7 @@ from typing import TypeAlias
 from rota.backends.local.agent import Agent, boot_time_s
 from rota.backends.local.driver import WAIT_S
 from rota.backends.local.messages import AgentOrders, AgentReport
+from rota.core.errors import ClusterError
 
 log = logging.getLogger("rota.agent")
 
@@ -92,7 +93,9 @@ class Link:
             except Exception as error:  # noqa: BLE001 - whatever it is, jobs must go on
                 if self._stop.is_set():
                     return False
-                log.warning("server.unreachable", extra={"why": str(error) or repr(error)})
+                refused = isinstance(error, ClusterError) and not error.retryable
+                event = "server.refuses" if refused else "server.unreachable"
+                log.warning(event, extra={"why": str(error) or repr(error)})
                 self._stop.wait(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - to spread load
                 pause_s = min(2 * pause_s, LONGEST_S)
                 continue

@@ -98,28 +98,26 @@ def rotate(path: str, keep: int) -> None:
     """Copy and truncate an output file. What is written in between is lost: microseconds' worth."""
     copies = rotated(path)
     base = copies[-1][0] + copies[-1][1] if copies else 0
+    part, flags = path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
-        with opened(path, os.O_RDWR) as fd:
-            copy(fd, path + ".part")
-            os.rename(path + ".part", f"{path}.{base}")
+        with opened(path, os.O_RDWR) as fd, opened(part, flags) as out:
+            copied = copy(fd, out, 0)
+            os.rename(part, f"{path}.{base}")
+            copy(fd, out, copied)  # what was written meanwhile: a rename may take its time
             os.ftruncate(fd, 0)
-        surplus = copies[: max(0, len(copies) + 1 - keep)]
+        surplus = [name for _, _, name in copies[: max(0, len(copies) + 1 - keep)]]
     except OSError:  # no space: make some; the newest copy tells the offset
-        surplus = copies[:-1]
-    for _, _, old in surplus:
-        os.unlink(old)
+        surplus = [part, f"{path}.{base}", *(name for _, _, name in copies[:-1])]
+    for name in surplus:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
 
 
-def copy(fd: int, path: str) -> None:
-    """Copy everything that can be read to a new file."""
-    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as out:
-        try:
-            offset = 0
-            while sent := os.sendfile(out, fd, offset, 1 << 24):
-                offset += sent
-        except OSError:
-            os.unlink(path)
-            raise
+def copy(fd: int, out: int, offset: int) -> int:
+    """Copy everything from an offset on; where it ends."""
+    while sent := os.sendfile(out, fd, offset, 1 << 24):
+        offset += sent
+    return offset
 
 
 def stat_of(pid: int | str) -> tuple[int, int, int] | None:

@@ -28,6 +28,7 @@ LATE_S = 5.0  # records on a shared file system may be seen late
 AGAIN_S = 5.0  # between signals that should have had an effect
 PARKING_S = 15.0  # until a requeued job can be used again
 STUCK_S = 60.0  # a released job should have been started
+FORGOTTEN_S = 5.0  # the same, where a node looks idle but its GPUs do not
 REFUSED = 125  # the exit code of a run that Slurm does not take
 
 
@@ -75,6 +76,7 @@ class Carrier:
         self._looked_s = 0.0
         self._parked: dict[str, tuple[int, float]] = {}  # by job of Rota: Slurm job, since when
         self._retired: set[str] = set()
+        self._recounted_s = 0.0
 
     # --- what is seen ----------------------------------------------------------------------------
 
@@ -285,6 +287,13 @@ class Carrier:
         elif any(self._refuses(part.node) for part in run.order.parts):
             run.withdrawn = True
             self._hold(run, job)
+        elif monotonic() - max(run.released_s, self._recounted_s) > FORGOTTEN_S and any(
+            part.node in self.nodes and self.nodes[part.node].forgotten_gpus
+            for part in run.order.parts
+        ):
+            log.warning("Slurm counts GPUs as used that nobody has: it is asked to count again")
+            self._recounted_s = monotonic()
+            self._try(self._commands.reconfigure, job.id)
         elif monotonic() - run.released_s > STUCK_S:
             run.released_s = monotonic()
             log.warning("run %s waits in Slurm (job %d): %s", run.order.run, job.id, job.reason)

@@ -156,6 +156,10 @@ class Commands(ReadOnly):
         """Keep a pending job from starting."""
         self.call("scontrol", "hold", str(job))
 
+    def reconfigure(self, job: int) -> None:  # noqa: ARG002 - as the others
+        """Let the controller count again who uses what, because a job waits for nothing."""
+        self.call("scontrol", "reconfigure")
+
     def requeue_held(self, job: int) -> None:
         """Put a running or finished job back into the queue, held."""
         self.call("scontrol", "requeuehold", str(job))

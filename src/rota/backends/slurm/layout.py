@@ -83,6 +83,15 @@ class SeenNode(msgspec.Struct, frozen=True):
     cpus: float
     mem_gib: float
     partitions: tuple[str, ...]
+    gpus_used: int = 0
+
+    @property
+    def forgotten_gpus(self) -> bool:
+        """GPUs count as used although nothing runs there.
+
+        Seen with 22.05 after a job on several nodes lost one of them: they stay used for ever.
+        """
+        return self.state == "idle" and "COMPLETING" not in self.flags and self.gpus_used > 0
 
     @property
     def spec(self) -> NodeSpec:
@@ -290,4 +299,5 @@ def _node(raw: Mapping[str, Any]) -> SeenNode:
         cpus=number(raw.get("cpus")),
         mem_gib=number(raw.get("real_memory")) / 1024,
         partitions=tuple(str(part) for part in raw.get("partitions") or ()),
+        gpus_used=gpus_in(str(raw.get("gres_used") or ""))[0],
     )

@@ -184,7 +184,7 @@ def test_after_a_reboot_everything_is_lost(tmp_path, make_agent):
     identity |= {"boot": "the boot before", "pid": os.getpid(), "cgroup": ""}
     (folder / "identity.json").write_text(json.dumps(identity))
     agent = make_agent(tmp_path, nodes)
-    agent.step()
+    eventually(lambda: agent.step() or agent.idle)  # the shim may hold its lock for a moment
     (part,) = agent.report().parts
     assert (part.state, part.why) == ("lost", "the machine was restarted")
     agent.close()

@@ -241,7 +241,7 @@ def test_a_restart_of_the_daemon_loses_nothing_and_gives_time():
     assert [launch.run for launch in orders.launch] == ["3.0"]
     assert {m.run: m.state for m in world.told()} == {"1.0": "running", "2.0": "ended"}
     world.later(59.0)
-    assert [m.node for m in world.told()] == ["n0"]  # silent
+    assert [(m.node, m.state) for m in world.told()] == [("n0", "silent"), ("n9", "silent")]
     world.later(2.0)
     assert [(m.run, m.state) for m in world.told() if isinstance(m, RunStatus)] == [
         ("1.0", "lost"), ("3.0", "lost"), ("4.0", "lost"),

@@ -195,3 +195,24 @@ def test_errors_in_an_answer_are_errors():
     assert error.value.retryable
     with pytest.raises(ClusterError, match="cannot understand"):
         read_nodes("squeue: error: hello")
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "used", "forgotten"),
+    [
+        ("idle", [], "gpu:a100:4(IDX:0-3)", True),
+        ("idle", [], "gpu:a100:0(IDX:N/A)", False),
+        ("idle", ["COMPLETING"], "gpu:a100:4(IDX:0-3)", False),
+        ("allocated", [], "gpu:a100:4(IDX:0-3)", False),
+    ],
+)
+def test_gpus_that_slurm_has_forgotten(state, flags, used, forgotten):
+    raw = {
+        "name": "n1",
+        "state": state,
+        "state_flags": flags,
+        "gres": "gpu:a100:4",
+        "gres_used": used,
+    }
+    (node,) = read_nodes(json.dumps({"nodes": [raw]}))
+    assert node.forgotten_gpus is forgotten
