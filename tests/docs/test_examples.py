@@ -10,8 +10,8 @@ from rota.cli.app import rota
 from rota.core.jobs import Request, Shape
 from rota.core.policy import Policy
 from rota.core.topology import NodeSpec, Topology
-from rota.engine.parts import policy_class
 from rota.daemon.settings import LocalSettings, Settings, SlurmSettings, read_settings
+from rota.engine.parts import policy_class
 from rota.placement.room import WHOLE
 from rota.testing import check_policy
 from shared_data import CHECKOUT

@@ -47,8 +47,17 @@ def until(condition):
         time.sleep(0.02)
 
 
+# Both processes shall have spoken when one of them fails: that ends the other.
+AND_FAIL = """
+echo "$RANK $local_gpu_id"
+touch "spoke.$RANK"
+until [ -e spoke.0 ] && [ -e spoke.1 ]; do sleep 0.02; done
+exit 3
+"""
+
+
 def test_a_run_is_claimed_once(folders):
-    asked = order("1.0", [("n1", 2)], run='echo "$RANK $local_gpu_id"; exit 3', per="gpu")
+    asked = order("1.0", [("n1", 2)], run=AND_FAIL, per="gpu")
     assert not folders.started("1.0")
     assert finish(begin(folders, asked)) == (3, "")
     assert folders.started("1.0")
