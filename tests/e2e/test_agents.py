@@ -13,27 +13,15 @@ import msgspec
 import pytest
 
 from agents_net import Told, alive, eventually, order
+from netns import ip
 from rota.backends.live.orders import NodeStatus, Part
 from rota.backends.local.driver import AgentDriver
 from rota.backends.local.transport import PATH
 from rota.core.errors import UnavailableError
-from shared_data import IN_CI
 
 SILENT_S, LOST_S = 1.0, 4.0
 AGENT = [sys.executable, "-c", "from rota.cli.agent import agent; agent()"]
 SLEEP = "echo $$ > pid; exec sleep 1000"
-
-
-def ip(*words):
-    """Run the command `ip`; skip (fail in CI) where it may not do that."""
-    try:
-        result = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
-        problem = result.stderr.strip() if result.returncode else ""
-    except OSError as error:
-        problem = str(error)
-    if problem:
-        reason = f"needs root and iproute2, to make network namespaces: {problem}"
-        pytest.fail(reason) if IN_CI else pytest.skip(reason)
 
 
 class Network:

@@ -66,7 +66,7 @@ def assert_calibrated(fitted, other):
 
 @pytest.mark.timeout(300)
 def test_costs_fitted_to_one_run_predict_another_under_another_policy(tmp_path):
-    """Times are what is tested, so a machine that was busy with something else gets a second try."""
+    """Times are tested: a machine that was busy with something else gets a second try."""
     try:
         assert_calibrated(*run_both(tmp_path / "first", limit=14))
     except AssertionError:

@@ -82,7 +82,9 @@ class Lab:
         return self.machines[name]
 
     def up(self):
-        """Everything as it was: links, agents, nodes; nothing runs."""
+        """Everything as it was: daemon, links, agents, nodes; nothing runs."""
+        if not self.daemon.runs:
+            self.daemon.start()
         client = self.daemon.client
         for number, name in enumerate(NAMES):
             self.network.link(number, "up")
