@@ -62,6 +62,14 @@ class Lab:
         self.files += 1
         return self.folder / f"file{self.files}"
 
+    def has_output(self, job, text):
+        """Wait until the output of a job is this."""
+        try:
+            eventually(lambda: self.daemon.output(job) == text, every_s=0.05)
+        except AssertionError:
+            found = self.daemon.output(job), self.daemon.client.job(job)
+            raise AssertionError(f"{found}\n{self.daemon.log()[-3000:]}") from None
+
     def start(self, *names, **options):
         for name in names:
             self.machines[name].start(token_file=self.token, **options)
@@ -244,12 +252,12 @@ def test_drain_stop_moves_jobs(lab):
     after = lab.place_of(job)
     assert after is not before
     so_far = f"on {before.name}\nasked\non {after.name}\n"
-    eventually(lambda: daemon.output(job) == so_far)
+    lab.has_output(job, so_far)
     daemon.kill()
     daemon.start()  # it has to find out where the output is
     for machine in (before, after):
         lab.node_is(machine.name, "up", "drained")
-    eventually(lambda: daemon.output(job) == so_far)
+    lab.has_output(job, so_far)
     go.touch()
     info = daemon.until(job, "SUCCEEDED")
     assert (info.starts, info.preemptions) == (2, 1)

@@ -312,11 +312,11 @@ class Core(Journal):
             stored = self.store.jobs(first, count)
         out: list[Submission] = []
         for job in stored:
-            spec = to_spec(job.file, str(job.number), job.submit_s, job.user)
+            spec = to_spec(job.file, str(job.number), job.submit_s, job.user, checked=True)
             # nobody knows how long it will run: whoever wants to know gets the owner's estimate
             truth = Behaviour(spec.estimate_s) if spec.estimate_s < INF else UNKNOWN
             out.append((job.number, spec, truth))
-            self._launches[job.number] = to_launch(job.file)
+            self._launches[job.number] = to_launch(job.file, checked=True)
             if job.file.hold:
                 self.engine.detained.add(job.number)
         return out
@@ -325,7 +325,9 @@ class Core(Journal):
         number = job.index if job.parent is None else job.parent.index
         launch = self._launches.get(number)
         if launch is None:
-            launch = self._launches[number] = to_launch(self.store.jobs(number, 1)[0].file)
+            launch = self._launches[number] = to_launch(
+                self.store.jobs(number, 1)[0].file, checked=True
+            )
         return launch
 
     # --- configuration ----------------------------------------------------------------------------

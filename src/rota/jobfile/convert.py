@@ -10,14 +10,15 @@ from rota.jobfile.model import GpuRange, JobFile
 from rota.jobfile.quantities import duration_s, memory_gib
 
 
-def to_request(job: JobFile, where: str = "job") -> Request:
+def to_request(job: JobFile, where: str = "job", *, checked: bool = False) -> Request:
     """What the job asks for; raises an `InputError` for what cannot be asked.
 
     An elastic job asks for its smallest number of GPUs: it is refused only if even that can never
     fit, and a policy that resizes jobs may give it more. On several nodes it is one task per node
     with all GPUs of that node.
     """
-    check(job, where)
+    if not checked:
+        check(job, where)
     asked = job.resources
     mem_gib = memory_gib(asked.mem, f"{where}: resources: mem")
     types = gpu_types(asked.gpu_type)
@@ -41,10 +42,17 @@ def _on_nodes(
     return Request((TaskGroup("worker", nodes, whole, cpus, mem_gib),), types, apart=True)
 
 
-def to_spec(job: JobFile, id: str, submit_s: float, user: str) -> JobSpec:  # noqa: A002 - the field
+def to_spec(
+    job: JobFile,
+    id: str,  # noqa: A002 - the field
+    submit_s: float,
+    user: str,
+    *,
+    checked: bool = False,
+) -> JobSpec:
     """The submission as the engine knows it; `depends_on` is taken over as it was written."""
     where = f"job {id}"
-    request = to_request(job, where)
+    request = to_request(job, where, checked=checked)
     deadline = job.deadline
     estimate = job.estimate
     return JobSpec(
@@ -63,9 +71,10 @@ def to_spec(job: JobFile, id: str, submit_s: float, user: str) -> JobSpec:  # no
     )
 
 
-def to_launch(job: JobFile) -> Launch:
+def to_launch(job: JobFile, *, checked: bool = False) -> Launch:
     """What a cluster is told to run."""
-    check(job)
+    if not checked:
+        check(job)
     return Launch(
         run=job.run,
         setup=job.setup,
