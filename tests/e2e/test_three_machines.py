@@ -13,7 +13,7 @@ from daemon_process import ServedProcess
 from netns import DaemonInside, Machine, Network
 from rota.core.errors import ForbiddenError
 
-SILENT_S, LOST_S = 1.5, 8.0
+SILENT_S, LOST_S = 1.5, 10.0  # a daemon must be able to restart before jobs are given up
 CONFIG = f"check: true\nlog_json: true\nlocal: {{silent_s: {SILENT_S}, lost_s: {LOST_S}}}\n"
 NAMES = ("n0", "n1", "n2")
 WAIT = 'while [ ! -e "$GO" ]; do sleep 0.05; done; echo done'

@@ -13,7 +13,7 @@ import structlog
 
 from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.settings import LOOPBACK
-from rota.backends.live.orders import Driver
+from rota.backends.live.orders import Driver, NodeStatus
 from rota.backends.local.driver import AgentDriver
 from rota.backends.local.embedded import EmbeddedAgent
 from rota.backends.local.machine import find_gpus, gpu_type
@@ -35,6 +35,21 @@ PIECE = 1 << 20
 log = structlog.get_logger("rota")
 
 
+def declared(settings: Settings) -> tuple[Topology, Scheduling]:
+    """The nodes that are declared, and the scheduling with their queues."""
+    scheduling = settings.scheduling
+    if not settings.cluster:
+        return Topology((), growing=True), scheduling
+    topology, tenants = parse_cluster(settings.cluster)
+    if not scheduling.queues and len(tenants):
+        queues = tuple(
+            Queue(t.name, t.parent, t.quota, None if t.limit == INF else t.limit, t.weight)
+            for t in tenants
+        )
+        scheduling = msgspec.structs.replace(scheduling, queues=queues)
+    return topology, scheduling
+
+
 class Assembly:
     """Everything that a daemon consists of, in the order in which it has to be closed."""
 
@@ -51,7 +66,7 @@ class Assembly:
             self.folder = opened.enter_context(StateFolder(state))
             store = self.store = Store(self.folder.store, durable=settings.durable)
             opened.callback(store.close)
-            topology, scheduling = self._cluster()
+            topology, scheduling = declared(settings)
             self.driver, topology = self._driver(topology)
             checker = Invariants if settings.check else None
             self.core = Core(
@@ -60,28 +75,16 @@ class Assembly:
             )  # fmt: skip
             tokens = Tokens(store)
             tokens.local_file(self.folder.token, OWNER, ADMIN)
-            self.daemon = Daemon(self.core, tokens, config=config, said=said)
+            self.daemon = Daemon(
+                self.core, tokens, config=config, said=said, settings=settings,
+                complete=lambda settings: declared(settings)[1],
+            )  # fmt: skip
             self.embedded = self._embed(topology)
             opened.callback(self._close_embedded)
             self.server = self._listen()
             opened.callback(self.server.stop)
             self.folder.announce(_from_here(self.server.url))
             self._opened = opened.pop_all()
-
-    def _cluster(self) -> tuple[Topology, Scheduling]:
-        """The nodes that are declared, and their queues."""
-        settings = self.settings
-        scheduling = settings.scheduling
-        if not settings.cluster:
-            return Topology((), growing=True), scheduling
-        topology, tenants = parse_cluster(settings.cluster)
-        if not scheduling.queues and len(tenants):
-            queues = tuple(
-                Queue(t.name, t.parent, t.quota, None if t.limit == INF else t.limit, t.weight)
-                for t in tenants
-            )
-            scheduling = msgspec.structs.replace(scheduling, queues=queues)
-        return topology, scheduling
 
     def _driver(self, topology: Topology) -> tuple[Driver, Topology]:
         settings = self.settings
@@ -107,7 +110,12 @@ class Assembly:
     def _embed(self, topology: Topology) -> EmbeddedAgent | None:
         if not isinstance(self.driver, AgentDriver):
             return None
-        self.driver.expect(node.name for node in self.core.cluster.topology.nodes)
+        here = [node.name for node in topology.nodes]
+        gone = set(self.store.note("nodes_here", here)) - set(here)
+        for name in sorted(gone):  # they were parts of this machine
+            self.core.cluster.mailbox.post(NodeStatus(name, "lost", why="not declared any more"))
+        known = [node.name for node in self.core.cluster.topology.nodes]
+        self.driver.expect(name for name in known if name not in gone)
         if not topology.nodes:
             return None
         return EmbeddedAgent(self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs)

@@ -4,6 +4,7 @@ Recovery: the last snapshot, then the journal. Both are exact, so that the state
 own) is what it was when the last batch was committed; then the driver is told what shall exist.
 """
 
+import logging
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -45,6 +46,7 @@ from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.snapshot import freeze, restore
 from rota.jobfile.convert import to_launch, to_spec
 
+log = logging.getLogger("rota.daemon")
 SNAPSHOT_EVERY = 2000  # batches
 SNAPSHOT_VERSION = 1
 
@@ -208,6 +210,7 @@ class Core(Journal):
         """Open the driver; apply what was configured meanwhile."""
         self.cluster.mailbox.owner = get_ident()
         if self.wanted != self.scheduling:
+            self.cluster.catch_up()  # it changes now, not when the former daemon ended
             self.reconfigure(Reconfigured(self.wanted.as_dict(), by="configuration"))
         self.cluster.go_live()
 
@@ -252,8 +255,12 @@ class Core(Journal):
         except RotaError as error:
             self._pending.clear()
             self._keys.clear()
+            if not self.trouble:
+                log.warning("nothing can be accepted: %s", error)
             self.trouble = str(error)
             raise
+        if self.trouble:
+            log.warning("the store can be used again")
         self.trouble = ""
         self._unsaved = []
         self._keys = []
@@ -353,6 +360,7 @@ class Core(Journal):
 
     def _change(self, change: Reconfigured) -> None:
         engine = self.engine
+        engine.view.now_s = max(engine.view.now_s, self.cluster.now_s)
         scheduling = self.scheduling
         if change.config is not None:
             scheduling = msgspec.convert(change.config, Scheduling)

@@ -43,6 +43,8 @@ class Projection:
                 self._held[job] = int(value)
                 if text:
                     self.messages[job] = text
+            elif event == Record.DONE:
+                self.messages.pop(job, None)  # of earlier runs
             elif event == Record.ADMITTED:
                 self._held.pop(job, None)
                 self.messages.pop(job, None)

@@ -42,7 +42,13 @@ from rota.daemon.info import (
 )
 from rota.daemon.measures import Histogram
 from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
-from rota.daemon.settings import changes, read_settings
+from rota.daemon.settings import (
+    Scheduling,
+    Settings,
+    changes,
+    needs_restart,
+    read_settings,
+)
 from rota.daemon.store import StoredJob
 from rota.daemon.submissions import refuse_impossible, with_ids
 from rota.daemon.tokens import ADMIN, OPERATOR, RANKS, USER, Tokens, require
@@ -59,8 +65,25 @@ class Daemon:
     """Implements `Service` around a `Core`; `run` is the engine's thread."""
 
     def __init__(
-        self, core: Core, tokens: Tokens, *, config: Path | None = None, said: Any = None
+        self,
+        core: Core,
+        tokens: Tokens,
+        *,
+        config: Path | None = None,
+        said: Any = None,
+        settings: Settings | None = None,
+        complete: Callable[[Settings], Scheduling] = lambda settings: settings.scheduling,
     ) -> None:
+        """Answer for a core.
+
+        Args:
+            core: The engine with its memory.
+            tokens: Who may come in.
+            config: The configuration file, for `reload`.
+            said: What the command line said on top of it.
+            settings: What holds now.
+            complete: Makes the scheduling from settings (queues may stand in a cluster file).
+        """
         self.core = core
         self.access = tokens
         self.started_unix = time()
@@ -72,6 +95,8 @@ class Daemon:
         core.store.observe = self.commit_s.observe
         self._config = config
         self._said = said or {}
+        self._settings = settings
+        self._complete = complete
         self._news = threading.Condition()
         self._stopping = threading.Event()
         self._running = False
@@ -143,10 +168,11 @@ class Daemon:
             for i, job in enumerate(with_ids(jobs, first, actor, core.engine.jobs.values()))
         ]
         core.accept(stored, (actor.name, key) if key else None)
-        self._submissions += len(jobs)
-        return [Submitted(first, len(jobs))], lambda: [
-            self._picture(core.engine.jobs[job.number]) for job in stored
-        ]
+        return [Submitted(first, len(jobs))], lambda: self._accepted(stored)
+
+    def _accepted(self, stored: list[StoredJob]) -> list[JobInfo]:
+        self._submissions += len(stored)
+        return [self._picture(self.core.engine.jobs[job.number]) for job in stored]
 
     def jobs(
         self,
@@ -348,15 +374,16 @@ class Daemon:
         """Read the configuration file again; what changed."""
         require(actor, ADMIN, "reload the configuration")
         settings = read_settings(self._config, self._said)
-        wanted = settings.scheduling
+        wanted = self._complete(settings)
+        later = [] if self._settings is None else needs_restart(self._settings, settings)
 
         def act() -> tuple[list[Input], Callable[[], list[str]]]:
             changed = changes(self.core.scheduling, wanted)
             if not changed:
-                return [], lambda: changed
+                return [], lambda: later
             change = Reconfigured(wanted.as_dict(), by=actor.name)
             self.core.compose_for(change)
-            return [change], lambda: changed
+            return [change], lambda: [*changed, *later]
 
         return self._do(act)
 

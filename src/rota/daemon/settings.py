@@ -58,9 +58,14 @@ def changes(old: Scheduling, new: Scheduling) -> list[str]:
 
 
 def _spelled(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ", ".join(queue.name for queue in value) or "none"
-    return str(value)
+    if not isinstance(value, tuple):
+        return str(value)
+    queues = []
+    for queue in value:
+        said = {k: v for k, v in msgspec.to_builtins(queue).items() if k != "name"}
+        options = ", ".join(f"{key} {option}" for key, option in said.items())
+        queues.append(f"{queue.name} ({options})" if options else queue.name)
+    return ", ".join(queues) or "none"
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,6 +127,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if not host or not port.isdigit():
             raise InputError(f"listen {self.listen!r}: write HOST:PORT, e.g. 127.0.0.1:7842")
         return host.strip("[]"), int(port)
+
+
+def needs_restart(old: Settings, new: Settings) -> list[str]:
+    """What is different and holds only after a restart, for people."""
+    return [
+        f"{key}: {getattr(old, key)} -> {getattr(new, key)} (after a restart)"
+        for key in Settings.__struct_fields__
+        if key not in Scheduling.__struct_fields__ and getattr(old, key) != getattr(new, key)
+    ]
 
 
 def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:

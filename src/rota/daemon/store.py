@@ -49,6 +49,7 @@ class Store:
             durable: Survive a loss of power too, not only of the process (a write takes longer).
         """
         self.path = path
+        path.touch(0o600)
         self.observe: Callable[[float], None] = lambda _: None  # told how long each commit took
         self._engine = sa.create_engine(f"sqlite:///{path}")
         sa.event.listen(self._engine, "connect", _prepare(durable=durable))
@@ -132,6 +133,16 @@ class Store:
         with self.writing() as connection:
             connection.execute(sa.delete(tables.facts).where(tables.facts.c.name == PROBE))
             connection.execute(tables.facts.insert().values(name=PROBE, value=repr(time())))
+
+    def note(self, name: str, values: Sequence[str]) -> list[str]:
+        """Keep a list under a name; what was kept there before."""
+        text = msgspec.json.encode(list(values)).decode()
+        before: list[str] = msgspec.json.decode(self.fact(name, text), type=list[str])
+        with self.writing() as connection:
+            connection.execute(
+                sa.update(tables.facts).where(tables.facts.c.name == name).values(value=text)
+            )
+        return before
 
     # --- jobs -------------------------------------------------------------------------------------
 

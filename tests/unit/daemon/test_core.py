@@ -190,3 +190,31 @@ def test_a_crash_changes_no_later_decision(policy, seed, tmp_path):
     assert crashes > 3
     assert len(set(world.launched)) == len(world.launched)
     assert logged(core) == logged(expected)
+
+
+def test_a_change_after_a_long_absence_is_made_when_it_is_made(tmp_path):
+    world = ScriptedWorld({"1": 100.0, "2": 100.0})
+    core = make_core(tmp_path / "s.db", world, policy="tiresias:limits=8/40", nodes=(1, 4))
+    script = Script([(0.0, job_file(4, estimate=100.0)), (0.0, job_file(4, estimate=50.0))])
+    core.go_live()
+    script.speak(core, 0.0)
+    for _ in range(2):
+        core.step()
+    assert core.engine.timers  # the running job will be demoted
+    core.store.close()  # it dies
+    world.listener = None
+
+    world.go(60.0)
+    core = make_core(tmp_path / "s.db", world, policy="srtf", nodes=(1, 4))
+    core.go_live()
+    core.step()
+    core._flush()
+    note = next(row for row in core.store.rows(0, 1000) if row[2] == Record.NOTE)
+    assert (note[1], note[7]) == (60.0, "policy: tiresias:limits=8/40 -> srtf (configuration)")
+    before = logged(core)
+    core.store.close()  # it dies again
+
+    core = make_core(tmp_path / "s.db", world, policy="srtf", nodes=(1, 4))
+    core._flush()
+    assert logged(core)[: len(before)] == before
+    assert core.scheduling.policy == "srtf"

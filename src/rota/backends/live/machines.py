@@ -51,8 +51,8 @@ class Machines:
         return NodeStatus(
             status.node,
             "lost",
-            why=f"had {vertex.gpus} GPUs {vertex.gpu_type}, now has {status.spec.gpus} "
-            f"{status.spec.gpu_type}: give it another name",
+            why=f"had {_gpus(vertex.gpus, vertex.gpu_type)}, now has "
+            f"{_gpus(status.spec.gpus, status.spec.gpu_type)}: give it another name",
         )
 
     def news(self, status: NodeStatus) -> bool:
@@ -94,3 +94,7 @@ class Machines:
     def restore(self, state: list[Any]) -> None:
         """Take the state of `snapshot` up again."""
         self.by_name.update((name, Machine(*fields)) for name, fields in state)
+
+
+def _gpus(count: int, kind: str) -> str:
+    return f"{count} GPUs of type {kind}" if kind else f"{count} GPUs"

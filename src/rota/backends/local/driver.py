@@ -78,7 +78,7 @@ class AgentDriver:
         self._thread: threading.Thread | None = None
         self._jobs_here: dict[str, Path] = {}  # of embedded agents
         self._outputs = Outputs()
-        self._requests = 0
+        self._requests = time.time_ns()  # an answer to the server before this one fits no request
         self._answers: dict[int, LogPiece | None] = {}
 
     # --- the daemon's side ----------------------------------------------------------------------

@@ -97,7 +97,7 @@ class Link:
                 event = "server.refuses" if refused else "server.unreachable"
                 log.warning(event, extra={"why": str(error) or repr(error)})
                 self._stop.wait(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - to spread load
-                pause_s = min(2 * pause_s, LONGEST_S)
+                pause_s = min(2 * pause_s, LONGEST_S, self._wait_s)  # jobs here have a lease
                 continue
             pause_s = FIRST_S
             if orders.error:
