@@ -36,7 +36,9 @@ def sixty_jobs(folder, seed=3):
 @pytest.mark.parametrize(
     ("policy", "preempts"), [("fifo", False), ("tiresias:limits=0.4/2", True), ("srtf", True)]
 )
-def test_sixty_jobs_in_three_queues_all_finish(daemons, tmp_path, policy, preempts, capsys):
+def test_sixty_jobs_in_three_queues_all_finish(
+    daemons, tmp_path, policy, preempts, capsys, record_property
+):
     daemon = daemons("--nodes", "4x4", "--policy", policy, "--check", "--log-level", "warning")
     jobs = []
     for wave in sixty_jobs(tmp_path):
@@ -64,12 +66,14 @@ def test_sixty_jobs_in_three_queues_all_finish(daemons, tmp_path, policy, preemp
 
     status = daemon.client.status()
     decision, start = status["decision_s"], status["start_s"]
+    line = (
+        f"{policy}: {counts.get('stop', 0)} preemptions; "
+        f"decision p50 {1e3 * decision['p50']:.1f} ms, p99 {1e3 * decision['p99']:.1f} ms; "
+        f"job start p50 {1e3 * start['p50']:.0f} ms, p99 {1e3 * start['p99']:.0f} ms"
+    )
+    record_property("latency", line)
     with capsys.disabled():
-        print(  # noqa: T201 - to be seen in the output of the tests
-            f"\n{policy}: {counts.get('stop', 0)} preemptions; "
-            f"decision p50 {1e3 * decision['p50']:.1f} ms, p99 {1e3 * decision['p99']:.1f} ms; "
-            f"job start p50 {1e3 * start['p50']:.0f} ms, p99 {1e3 * start['p99']:.0f} ms"
-        )
+        print(f"\n{line}")  # noqa: T201 - to be seen in the output of the tests
     assert decision["count"] >= 60
     assert decision["p99"] < 2.0
     assert start["p50"] < 10.0

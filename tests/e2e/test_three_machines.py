@@ -401,7 +401,10 @@ def test_who_may_do_what(lab):
     daemon = lab.daemon
     stranger = Machine(lab.network.others[1], daemon, "stranger")
     for role in ("viewer", "user"):
-        stranger.start(token_file=lab.make_token(f"a-{role}", role))
+        token = lab.file()
+        token.touch(0o600)
+        token.write_text(daemon.client.create_token(f"a-{role}", role))
+        stranger.start(token_file=token)
         stranger.says("server.refuses", "the server says 403", f"role {role} may not do this")
         assert stranger.agent.stop() == 0
     assert "stranger" not in {node.name for node in daemon.client.nodes()}

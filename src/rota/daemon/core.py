@@ -177,6 +177,11 @@ class Core(Journal):
     def _replay(self, number: int) -> None:
         self.cluster.replay(self.store.batches(number))
         while self.cluster.replaying:
+            change = self.cluster.replayed_change()
+            if change is not None:
+                self._change(change)
+                self._collect()
+                continue
             try:
                 self.engine.advance()
             except PolicyError:
@@ -184,8 +189,8 @@ class Core(Journal):
                     raise
                 # it failed then and would fail again: the one that is configured now goes on
                 self._change(Reconfigured(self.wanted.as_dict(), by="recovery"))
+            self._write_notes()
             self._collect()
-            self._make_change()
         self.cluster.interrupted = True  # only what follows at the same instant
         while self.engine.advance():
             self._collect()
@@ -218,8 +223,9 @@ class Core(Journal):
         """One batch, and what follows from it."""
         self.engine.advance()
         self._collect()
-        self._make_change()
+        self._write_notes()
         try:
+            self._make_change()
             if self.cluster.joining:
                 nodes = tuple(self.cluster.joining.values())
                 self.reconfigure(Reconfigured(nodes=nodes, by="join"))
@@ -351,12 +357,18 @@ class Core(Journal):
             self._compose(msgspec.convert(change.config, Scheduling))
 
     def _make_change(self) -> None:
+        change, self.cluster.change = self.cluster.change, None
+        if change is not None:
+            try:
+                self.reconfigure(change)
+            except RotaError as error:
+                self.cluster.refuse(error)
+                raise
+
+    def _write_notes(self) -> None:
         for text in self.cluster.notes:
             self._note(text)
         self.cluster.notes.clear()
-        change, self.cluster.change = self.cluster.change, None
-        if change is not None:
-            self._change(change)
 
     def _change(self, change: Reconfigured) -> None:
         engine = self.engine

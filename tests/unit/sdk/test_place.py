@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rota.core.errors import InputError
-from rota.sdk.place import DEFAULT_SERVER, find_place, is_loopback, state_folder
+from rota.sdk.place import DEFAULT_SERVER, connection, find_place, is_loopback, state_folder
 
 
 @pytest.fixture
@@ -101,3 +101,17 @@ def test_the_state_folder(monkeypatch, tmp_path):
 )  # fmt: skip
 def test_loopback(url, local):
     assert is_loopback(url) == local
+
+
+def test_whom_to_trust(env, tmp_path):
+    assert find_place(env=env).ca == ""
+    assert find_place(env=env | {"ROTA_CA": "a.crt"}).ca == "a.crt"
+    assert find_place(ca="b.crt", env=env | {"ROTA_CA": "a.crt"}).ca == "b.crt"
+    assert connection("http://10.0.0.1:1", str(tmp_path / "none")) == {"trust_env": True}
+    assert connection("http://127.0.0.1:1") == {"trust_env": False}
+    assert set(connection("https://10.0.0.1:1")) == {"trust_env"}
+    assert set(connection("https://127.0.0.1:1")) == {"trust_env", "verify"}
+    (tmp_path / "empty").touch()
+    for name in ("none", "empty"):
+        with pytest.raises(InputError, match="no certificates there"):
+            connection("https://10.0.0.1:1", str(tmp_path / name))

@@ -1,7 +1,6 @@
 """The port around a driver: a living cluster whose every step can be repeated from a journal."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import InvalidStateError
 from time import perf_counter, sleep
 from typing import Any
 
@@ -102,6 +101,18 @@ class LiveCluster:
         """Is there more in the journal?"""
         return self._coming is not None
 
+    def replayed_change(self) -> Reconfigured | None:
+        """What comes next in the journal, if it is a change between two batches."""
+        batch = self._coming
+        change = batch.inputs[0] if batch is not None and batch.inputs else None
+        if not isinstance(change, Reconfigured) or batch is None or self._script is None:
+            return None
+        if batch.version != self.version() + 1:
+            return None
+        self.now_s = batch.time_s
+        self._coming = next(self._script, None)
+        return change
+
     def go_live(self) -> None:
         """From now on it is for real: tell the driver what shall exist."""
         self._live = True
@@ -164,26 +175,24 @@ class LiveCluster:
         try:
             self._journal.write(Batch(self.version() + 1, self.now_s, tuple(inputs)))
         except RotaError as error:
-            self._refuse(inputs, error)
+            self.refuse(error)
+            sleep(RETRY_S)
+            news = (RunStatus, NodeStatus, Measured)
+            self.mailbox.put_back([item for item in inputs if isinstance(item, news)])
             return False
         return True
 
-    def _refuse(self, inputs: list[Input], error: RotaError) -> None:
-        """It could not be kept, so it did not happen: people are told, the rest comes again."""
+    def refuse(self, error: RotaError) -> None:
+        """It could not be kept, so it did not happen: whoever asked for it is told."""
         for ask, _ in self._answers:
             ask.future.set_exception(error)
-        self._answers = []
-        sleep(RETRY_S)
-        news = (RunStatus, NodeStatus, Measured)
-        self.mailbox.put_back([item for item in inputs if isinstance(item, news)])
+        self._answers, self.change = [], None
 
     def _replayed(self, until_s: float) -> list[Event]:
         batch = self._coming
         if batch is None or self._script is None:  # pragma: no cover - see poll
             return []
-        changes = any(isinstance(item, Reconfigured) for item in batch.inputs)
-        late = batch.time_s > until_s and not changes  # a change does not wait for timers
-        if batch.version != self.version() + 1 or late:
+        if batch.version != self.version() + 1 or batch.time_s > until_s:
             raise ClusterError(
                 f"the journal does not fit the state: batch {batch.version} at {batch.time_s:g} s "
                 f"cannot follow {self.version()}, which waits until {until_s:g} s"
@@ -202,7 +211,7 @@ class LiveCluster:
         later: list[Input] = []
         for ask in asks:
             self._consider(ask, inputs, busy)
-        nodes = any(isinstance(item, (NodeWish, Reconfigured)) for item in inputs)
+        nodes = any(isinstance(item, NodeWish) for item in inputs)
         messages.sort(key=_about_nodes)  # news of runs first, whoever told us first
         for message in messages:
             if isinstance(message, NodeStatus):
@@ -261,9 +270,13 @@ class LiveCluster:
             ask.future.set_exception(error)
             return
         if not wanted:
-            _answer(ask, answer)
+            ask.reply(answer)
             return
         touched = {_root(self.jobs[w.job]) for w in wanted if isinstance(w, JobWish)}
+        if isinstance(wanted[0], Reconfigured) and self.change is None:
+            self.change = wanted[0]  # between two batches: whoever runs the engine makes it
+            self._answers.append((ask, answer))
+            return
         about_nodes = any(isinstance(w, (NodeWish, Reconfigured)) for w in (*wanted, *inputs))
         if touched & busy or (about_nodes and inputs):
             self.mailbox.ask_again(ask)  # it has to wait for the next batch
@@ -279,7 +292,7 @@ class LiveCluster:
             self._began = 0.0
         answers, self._answers = self._answers, []
         for ask, answer in answers:
-            _answer(ask, answer)
+            ask.reply(answer)
 
     # --- events -----------------------------------------------------------------------------------
 
@@ -304,8 +317,6 @@ class LiveCluster:
                 found += [(kind, self.machines.vertex(item.node)) for kind in kinds]
             elif isinstance(item, Submitted):
                 self.source.announce(self._journal.submissions(item.first, item.count))
-            else:
-                self.change = item
         found.sort(key=_rank)
         events = []
         for kind, subject in found:
@@ -436,15 +447,3 @@ def _rank(found: tuple[int, Any]) -> tuple[int, int]:
 def _root(job: Job) -> int:
     """Tasks of a non-gang job are one thing for people."""
     return job.index if job.parent is None else job.parent.index
-
-
-def _answer(ask: Ask[Any], answer: Callable[[], Any]) -> None:
-    try:
-        result = answer()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
-        ask.future.set_exception(error)
-        return
-    try:
-        ask.future.set_result(result)
-    except InvalidStateError:  # whoever asked has given up
-        return

@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from threading import Condition, get_ident
 from typing import Any, Generic, TypeVar
 
@@ -24,6 +25,16 @@ class Ask(Generic[T]):
     def __init__(self, act: Callable[[], tuple[list[Input], Callable[[], T]]]) -> None:
         self.act = act
         self.future: Future[T] = Future()
+
+    def reply(self, make: Callable[[], T]) -> None:
+        """Make the answer and hand it over; whatever goes wrong is the answer too."""
+        try:
+            result = make()
+        except Exception as error:  # noqa: BLE001 - as said
+            self.future.set_exception(error)
+            return
+        with suppress(InvalidStateError):  # whoever asked has given up
+            self.future.set_result(result)
 
 
 class Mailbox:
