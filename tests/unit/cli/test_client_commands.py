@@ -265,17 +265,22 @@ def test_logs(rota, job, service):
     assert rota("logs", job, "--err", "--rank", 1)[1] == "bad\n"
 
 
-def test_logs_are_followed(rota, job, service):
+def test_logs_are_followed(rota, job, service, monkeypatch):
     service.write(job, b"one\ntwo\n")
+    read = service.logs
+    seen = []
 
-    def end():
-        service.write(job, b"three\n")
-        service.finish(job)
+    def logs(*args, **options):
+        data = read(*args, **options)
+        seen.append(data)
+        if len(seen) > 2 and seen[-1] == b"":  # it has come to the end and waits for more
+            monkeypatch.setattr(service, "logs", read)
+            service.write(job, b"three\n")
+            service.finish(job)
+        return data
 
-    thread = threading.Timer(0.2, end)
-    thread.start()
+    monkeypatch.setattr(service, "logs", logs)
     assert rota("logs", "-f", job, "--tail", 1) == (0, "two\nthree\n", "")
-    thread.join()
 
 
 @pytest.mark.parametrize(
