@@ -99,12 +99,13 @@ class NaiveEngine:
             times += [job.submit_s for job in self.coming[:1]]
             times += [outage[0] for outage in self.outages[:1]]
             if self.round_s and self.present:
-                times.append((self.now // self.round_s + 1) * self.round_s)
+                # rounded: multiples of 0.7 are not exact
+                times.append((int(round(self.now / self.round_s, 9)) + 1) * self.round_s)
             self.now = min(times, default=INF)
             if self.now == INF:
                 return self.log
             self._happen()
-            if not self.round_s or self.now % self.round_s == 0:
+            if not self.round_s or round(self.now / self.round_s, 9) % 1 == 0:
                 self._serve()
             self._ask_levels()
         raise RuntimeError(f"no end after {batches} batches, at {self.now:g} s")
