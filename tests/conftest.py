@@ -17,3 +17,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if shared_data.I
 def shared():
     """Return `shared(path)`: a path in the shared reference folder, or a skip (a failure in CI)."""
     return shared_data.shared
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Print what tests measured (`record_property("latency", ...)`)."""
+    measured = [
+        f"{report.nodeid.rpartition('::')[2]}: {value}"
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == "latency"
+    ]
+    if measured:
+        terminalreporter.section("measured")
+        for line in sorted(measured):
+            terminalreporter.line(line)

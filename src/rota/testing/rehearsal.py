@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MARGIN_S = 0.4
 """Between any two instants at which something happens in `five_jobs`: real clusters may be late."""
 
+SLOW = 2.5
+
 KINDS = (Record.START, Record.STOP, Record.MOVE, Record.DONE)
 
 Slices = tuple[tuple[int, float], ...]
@@ -77,10 +79,10 @@ def five_jobs() -> Workload:
     )
 
 
-def stand_ins(workload: Workload, folder: Path) -> dict[str, list[str]]:
+def stand_ins(workload: Workload, folder: Path, slow: float = 1.0) -> dict[str, list[str]]:
     """Commands by job id that take as long as the jobs; checkpoints go into `folder`."""
     return {
-        spec.id: standin.command(behaviour.work, folder / f"{spec.id}.checkpoint")
+        spec.id: standin.command(behaviour.work * slow, folder / f"{spec.id}.checkpoint")
         for spec, behaviour in workload
     }
 
@@ -103,8 +105,12 @@ def rehearse(cluster: Cluster, workload: Workload, *, limit_gpu_s: float = 2.0) 
 def rehearse_locally(
     workload: Workload, places: Topology, folder: Path, *, limit_gpu_s: float = 2.0
 ) -> Engine:
-    """The same with stand-ins as processes; their checkpoints and output are in `folder`."""
-    with LocalCluster(places, stand_ins(workload, folder), folder / "agent") as cluster:
+    """The same with stand-ins as processes; their checkpoints and output are in `folder`.
+
+    Everything takes `SLOW` times as long, so that what processes take to start matters less.
+    """
+    commands = stand_ins(workload, folder, SLOW)
+    with LocalCluster(places, commands, folder / "agent", speed=1 / SLOW) as cluster:
         return rehearse(cluster, workload, limit_gpu_s=limit_gpu_s)
 
 
