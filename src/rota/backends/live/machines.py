@@ -17,6 +17,7 @@ class Machine(msgspec.Struct):
     silent: bool = False
     drained: bool = False
     why: str = ""
+    drained_by: str = ""
 
 
 class Machines:
@@ -65,7 +66,7 @@ class Machines:
     def heard(self, status: NodeStatus) -> list[int]:
         """What follows from it: kinds of events about the node."""
         machine = self.by_name[status.node]
-        machine.why = status.why
+        machine.why = status.why or _drained(machine)
         if status.state == "silent":
             machine.silent = True
             return [ev.NODE_CLOSED]
@@ -82,7 +83,8 @@ class Machines:
         """What follows from somebody's wish."""
         machine = self.by_name[wish.node]
         machine.drained = wish.what != "undrain"
-        machine.why = f"drained by {wish.by}" if machine.drained else ""
+        machine.drained_by = wish.by
+        machine.why = _drained(machine)
         if machine.drained:
             return [ev.NODE_CLEARED if wish.what == "clear" else ev.NODE_CLOSED]
         return [] if machine.silent else [ev.NODE_OPENED]
@@ -94,6 +96,10 @@ class Machines:
     def restore(self, state: list[Any]) -> None:
         """Take the state of `snapshot` up again."""
         self.by_name.update((name, Machine(*fields)) for name, fields in state)
+
+
+def _drained(machine: Machine) -> str:
+    return f"drained by {machine.drained_by}" if machine.drained else ""
 
 
 def _gpus(count: int, kind: str) -> str:
