@@ -11,6 +11,7 @@ import time
 import msgspec
 import pytest
 
+from agents_net import eventually
 from rota.backends.slurm import SlurmDriver, SlurmOptions
 from rota.core.errors import ClusterError
 from slurm_cluster import SlurmCluster, require_slurm
@@ -341,6 +342,7 @@ def test_a_dead_node_loses_its_runs_which_go_on_elsewhere(slurm, drive):
     driver.launch(order("3.0", [("n3", 2), ("n4", 1)], run=UNTIL_TERM))
     for run in ("1.0", "2.0", "3.0"):
         ears.run(run, "running")
+    eventually(lambda: output(driver, "1", 0) == "began on n4\n", 20)
     slurm.crash("n4")
     try:
         ears.node("n4", "lost")

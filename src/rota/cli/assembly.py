@@ -3,7 +3,7 @@
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rota.backends.local.driver import AgentDriver
 from rota.backends.local.embedded import EmbeddedAgent
 from rota.backends.local.machine import find_gpus, gpu_type
 from rota.backends.pretend import PretendDriver
+from rota.cli.signals import work_until_done
 from rota.core.events import INF
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.core import Core
@@ -160,9 +161,6 @@ class Assembly:
 
     def run(self) -> None:
         """Work until a signal says stop."""
-        signal.signal(signal.SIGTERM, self._stop)
-        signal.signal(signal.SIGINT, self._stop)
-        signal.signal(signal.SIGHUP, self._reload)
         if self.embedded is not None:
             self.embedded.start()
         core = self.core
@@ -171,8 +169,13 @@ class Assembly:
             policy=core.wanted.policy, nodes=len(core.cluster.topology.nodes),
             gpus=core.cluster.topology.gpus, jobs=len(core.engine.view.active),
         )  # fmt: skip
+        handlers: dict[int, Callable[[int], None]] = {
+            signal.SIGTERM: self._stop,
+            signal.SIGINT: self._stop,
+            signal.SIGHUP: self._reload,
+        }
         try:
-            self.daemon.run()
+            work_until_done(self.daemon.run, handlers)
         finally:
             self.close()
         log.info("stopped", state=str(self.folder.path))
@@ -181,11 +184,11 @@ class Assembly:
         """Let everything go; jobs run on."""
         self._opened.close()
 
-    def _stop(self, number: int, frame: object) -> None:  # noqa: ARG002 - the signal's interface
+    def _stop(self, number: int) -> None:
         log.info("stopping", signal=signal.Signals(number).name)
         self.daemon.stop()
 
-    def _reload(self, number: int, frame: object) -> None:  # noqa: ARG002 - the signal's interface
+    def _reload(self, number: int) -> None:  # noqa: ARG002 - as for the other signals
         def reload() -> None:
             try:
                 changed = self.daemon.reload(Actor(OWNER, ADMIN))
