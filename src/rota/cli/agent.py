@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rota.cli.options import DEBUG
+from rota.cli.signals import work_until_done
 from rota.core.errors import OptionError, RotaError
 
 if TYPE_CHECKING:
@@ -113,16 +114,18 @@ def agent(**options: Any) -> None:  # fmt: skip
     worker = Agent(root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True)
     link = Link(worker, transport)
     stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
     log = logging.getLogger("rota.agent")
     log.info("agent.started", extra={"node": node.spec.name, "gpus": node.spec.gpus})
-    link.start()
-    while not stopped.wait(3600.0):
-        pass
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    work_until_done(lambda: _work(link, stopped), dict.fromkeys(numbers, lambda _: stopped.set()))
     _end(link, leave=options["leave"])
     transport.close()
     log.info("agent.stopped", extra={"node": node.spec.name})
+
+
+def _work(link: "Link", stopped: threading.Event) -> None:
+    link.start()
+    stopped.wait()
 
 
 def _end(link: "Link", *, leave: bool) -> None:

@@ -161,6 +161,18 @@ class Assembly:
 
     def run(self) -> None:
         """Work until a signal says stop."""
+        handlers: dict[int, Callable[[int], None]] = {
+            signal.SIGTERM: self._stop,
+            signal.SIGINT: self._stop,
+            signal.SIGHUP: self._reload,
+        }
+        try:
+            work_until_done(self._work, handlers)
+        finally:
+            self.close()
+        log.info("stopped", state=str(self.folder.path))
+
+    def _work(self) -> None:
         if self.embedded is not None:
             self.embedded.start()
         core = self.core
@@ -169,16 +181,7 @@ class Assembly:
             policy=core.wanted.policy, nodes=len(core.cluster.topology.nodes),
             gpus=core.cluster.topology.gpus, jobs=len(core.engine.view.active),
         )  # fmt: skip
-        handlers: dict[int, Callable[[int], None]] = {
-            signal.SIGTERM: self._stop,
-            signal.SIGINT: self._stop,
-            signal.SIGHUP: self._reload,
-        }
-        try:
-            work_until_done(self.daemon.run, handlers)
-        finally:
-            self.close()
-        log.info("stopped", state=str(self.folder.path))
+        self.daemon.run()
 
     def close(self) -> None:
         """Let everything go; jobs run on."""
