@@ -115,17 +115,17 @@ def agent(**options: Any) -> None:  # fmt: skip
     link = Link(worker, transport)
     stopped = threading.Event()
     log = logging.getLogger("rota.agent")
-    log.info("agent.started", extra={"node": node.spec.name, "gpus": node.spec.gpus})
+
+    def work() -> None:
+        log.info("agent.started", extra={"node": node.spec.name, "gpus": node.spec.gpus})
+        link.start()
+        stopped.wait()
+
     numbers = (signal.SIGTERM, signal.SIGINT)
-    work_until_done(lambda: _work(link, stopped), dict.fromkeys(numbers, lambda _: stopped.set()))
+    work_until_done(work, dict.fromkeys(numbers, lambda _: stopped.set()))
     _end(link, leave=options["leave"])
     transport.close()
     log.info("agent.stopped", extra={"node": node.spec.name})
-
-
-def _work(link: "Link", stopped: threading.Event) -> None:
-    link.start()
-    stopped.wait()
 
 
 def _end(link: "Link", *, leave: bool) -> None:

@@ -18,8 +18,9 @@ its head; sums over a shape are exact, their attribution to single jobs is then 
 The wait of a non-gang job (no task makes progress) is divided in proportion to its tasks' waits.
 """
 
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
@@ -38,6 +39,9 @@ from rota.metrics.history import (
 
 REASONS = tuple(reason.label for reason in Reason if reason)
 """Names of all reasons, in the order of their numbers."""
+
+HeadSpan: TypeAlias = tuple[int, int, float, float]
+"""Slot of the actor, number of the reason, from when, until when (in seconds)."""
 
 _WIDTH = len(Reason)
 _LEAVES, _ENTERS, _BLAMED = range(3)  # order within one row of the log
@@ -62,7 +66,7 @@ def _own_delays(history: History) -> Floats:
     cells = history.actor[counted] * _WIDTH + reason[counted]
     size = len(history.actors) * _WIDTH
     delays = add_up(cells, history.length_s[counted], size).reshape(-1, _WIDTH)
-    heads = _head_times(history, plain & (history.length_s > 0))
+    heads = _head_times(history, waits_plainly(history))
     if heads is not None:
         delays += heads
         delays[:, Reason.ORDER] -= heads.sum(axis=1)
@@ -84,9 +88,33 @@ def _divide_families(history: History, delays: Floats) -> None:
 
 def _head_times(history: History, plain: Bools) -> Floats | None:
     """Seconds of every actor as the head of its shape, by the shape's reason (never `order`)."""
+    table: Floats | None = None
+    for head, reason, from_s, until_s in head_spans(history, plain):
+        if table is None:
+            totals = [[0.0] * len(history.actors) for _ in range(_WIDTH)]
+            table = np.zeros((len(history.actors), _WIDTH))
+        totals[reason][head] += until_s - from_s
+    if table is not None:
+        table[:] = np.array(totals).T
+    return table
+
+
+def waits_plainly(history: History) -> Bools:
+    """Spans in the queue that have no reason of their own."""
+    waits = (history.state == WAITS) & history.acting
+    return waits & (history.reason == 0) & (history.length_s > 0)
+
+
+def head_spans(history: History, plain: Bools) -> Iterator[HeadSpan]:
+    """Who was the head of its shape, by which reason (never `order`), from when until when.
+
+    Args:
+        history: The log.
+        plain: The spans of those who may be heads: of whole shapes, from `waits_plainly`.
+    """
     blames = np.flatnonzero((history.event == Record.REASON) & (history.ref >= 0))
     if not len(blames) or not plain.any():
-        return None
+        return iter(())
     shape_of = history.ref[history.entry_row]
     actors = history.actor[plain]
     heads = np.searchsorted(history.actors, history.job[blames])
@@ -98,53 +126,38 @@ def _head_times(history: History, plain: Bools) -> Floats | None:
     who = np.concatenate([actors, actors, heads])
     reason = np.zeros(len(row), dtype=np.int64)
     reason[2 * count :] = history.value[blames]
+    reason[reason == Reason.ORDER] = 0
     order = np.lexsort([what, row, shape])
     columns = (shape, history.time_s[row], what, who, reason)
-    total = _Sweep(len(history.actors))
-    total.run(zip(*(column[order].tolist() for column in columns), strict=True))
-    return total.seconds()
+    return _sweep(zip(*(column[order].tolist() for column in columns), strict=True))
 
 
-class _Sweep:
-    """Walks through the changes of every shape's queue and charges the time to its heads."""
+def _sweep(changes: Iterable[tuple[int, float, int, int, int]]) -> Iterator[HeadSpan]:
+    """Walks through the changes of every shape's queue.
 
-    def __init__(self, actors: int) -> None:
-        self._totals = {
-            reason: [0.0] * actors for reason in range(_WIDTH) if reason not in (0, Reason.ORDER)
-        }
-        self._actors = actors
-
-    def run(self, changes: Any) -> None:
-        """Changes are (shape, time, what, actor, reason), by shape and then as they happened."""
-        totals = self._totals
-        present = -1
-        queue: list[int] = []
-        waiting: set[int] = set()
-        named, charged, last_s = -1, None, 0.0
-        for shape, time_s, what, who, reason in changes:
-            if shape != present:
-                present, queue, waiting, named, charged = shape, [], set(), -1, None
-            elif charged is not None and waiting and time_s != last_s:
-                head = named
-                if head not in waiting:
-                    named = -1
-                    while queue[0] not in waiting:
-                        heappop(queue)
-                    head = queue[0]
-                charged[head] += time_s - last_s
-            last_s = time_s
-            if what == _ENTERS:
-                waiting.add(who)
-                heappush(queue, who)
-            elif what == _LEAVES:
-                waiting.discard(who)
-            else:
-                charged = totals.get(reason)
-                named = who
-
-    def seconds(self) -> Floats:
-        """By actor and number of reason."""
-        table = np.zeros((self._actors, _WIDTH))
-        for reason, total in self._totals.items():
-            table[:, reason] = total
-        return table
+    Changes are (shape, time, what, actor, reason), by shape and then as they happened.
+    """
+    present = -1
+    queue: list[int] = []
+    waiting: set[int] = set()
+    named, blame, last_s = -1, 0, 0.0
+    for shape, time_s, what, who, reason in changes:
+        if shape != present:
+            present, queue, waiting, named, blame = shape, [], set(), -1, 0
+        elif blame and waiting and time_s != last_s:
+            head = named
+            if head not in waiting:
+                named = -1
+                while queue[0] not in waiting:
+                    heappop(queue)
+                head = queue[0]
+            yield head, blame, last_s, time_s
+        last_s = time_s
+        if what == _ENTERS:
+            waiting.add(who)
+            heappush(queue, who)
+        elif what == _LEAVES:
+            waiting.discard(who)
+        else:
+            blame = reason
+            named = who
