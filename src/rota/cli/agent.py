@@ -111,9 +111,12 @@ def agent(**options: Any) -> None:  # fmt: skip
     transport = HttpTransport(server, options["token_file"], how)
     root = options["root"] or Path.home() / ".local" / "state" / "rota-agent"
     node = _node(options)
+    stopped = threading.Event()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    for number in numbers:  # from now on jobs may be adopted
+        signal.signal(number, lambda *_: stopped.set())
     worker = Agent(root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True)
     link = Link(worker, transport)
-    stopped = threading.Event()
     log = logging.getLogger("rota.agent")
 
     def work() -> None:
@@ -121,7 +124,6 @@ def agent(**options: Any) -> None:  # fmt: skip
         link.start()
         stopped.wait()
 
-    numbers = (signal.SIGTERM, signal.SIGINT)
     work_until_done(work, dict.fromkeys(numbers, lambda _: stopped.set()))
     _end(link, leave=options["leave"])
     transport.close()

@@ -66,11 +66,10 @@ def _own_delays(history: History) -> Floats:
     cells = history.actor[counted] * _WIDTH + reason[counted]
     size = len(history.actors) * _WIDTH
     delays = add_up(cells, history.length_s[counted], size).reshape(-1, _WIDTH)
-    heads = _head_times(history, waits_plainly(history))
-    if heads is not None:
-        delays += heads
-        delays[:, Reason.ORDER] -= heads.sum(axis=1)
-        np.maximum(delays[:, Reason.ORDER], 0.0, out=delays[:, Reason.ORDER])
+    heads = _head_times(history)
+    delays += heads
+    delays[:, Reason.ORDER] -= heads.sum(axis=1)
+    np.maximum(delays[:, Reason.ORDER], 0.0, out=delays[:, Reason.ORDER])
     return delays
 
 
@@ -86,23 +85,19 @@ def _divide_families(history: History, delays: Floats) -> None:
     delays[families] *= scale[:, None]
 
 
-def _head_times(history: History, plain: Bools) -> Floats | None:
+def _head_times(history: History) -> Floats:
     """Seconds of every actor as the head of its shape, by the shape's reason (never `order`)."""
-    table: Floats | None = None
-    for head, reason, from_s, until_s in head_spans(history, plain):
-        if table is None:
-            totals = [[0.0] * len(history.actors) for _ in range(_WIDTH)]
-            table = np.zeros((len(history.actors), _WIDTH))
+    totals = [[0.0] * len(history.actors) for _ in range(_WIDTH)]
+    for head, reason, from_s, until_s in head_spans(history, waits_plainly(history)):
         totals[reason][head] += until_s - from_s
-    if table is not None:
-        table[:] = np.array(totals).T
-    return table
+    return np.array(totals).T
 
 
 def waits_plainly(history: History) -> Bools:
     """Spans in the queue that have no reason of their own."""
     waits = (history.state == WAITS) & history.acting
-    return waits & (history.reason == 0) & (history.length_s > 0)
+    plain: Bools = waits & (history.reason == 0) & (history.length_s > 0)
+    return plain
 
 
 def head_spans(history: History, plain: Bools) -> Iterator[HeadSpan]:
