@@ -98,6 +98,7 @@ class Core(Journal):
         self._keys: list[tuple[str, str, int, int]] = []
         self._unsaved: list[Row] = []
         self._since_snapshot = 0
+        self._repaired = False
         self.trouble = ""  # why nothing can be accepted at the moment
         found = store.last_snapshot()
         if found is None:
@@ -157,6 +158,8 @@ class Core(Journal):
         self._replay(number)
         self._check_log(taken)
         self._since_snapshot = self.store.journal_number - number
+        if self._repaired:  # the repair is not in the journal
+            self.snapshot()
 
     @property
     def first_task(self) -> int:
@@ -184,9 +187,11 @@ class Core(Journal):
                 continue
             try:
                 self.engine.advance()
-            except PolicyError:
-                if self.wanted == self.scheduling:
+            except Exception as error:
+                ours = isinstance(error, RotaError) and not isinstance(error, PolicyError)
+                if ours or self.wanted == self.scheduling:
                     raise
+                self._repaired = True
                 # it failed then and would fail again: the one that is configured now goes on
                 self._change(Reconfigured(self.wanted.as_dict(), by="recovery"))
             self._write_notes()
@@ -305,6 +310,10 @@ class Core(Journal):
             self._unsaved += rows
 
     # --- jobs -------------------------------------------------------------------------------------
+
+    def is_pending(self, actor: str, key: str) -> bool:
+        """Is a submission under this key in the batch that is being made?"""
+        return any(known[:2] == (actor, key) for known in self._keys)
 
     def next_number(self) -> int:
         """The number of the next job."""

@@ -69,7 +69,10 @@ def forecast(core: "Core", ask: Ask, find: Callable[[], Job], runs: int) -> Fore
         job = find()
         if job.started or job.terminal:
             return job, None, None
-        return job, freeze(core.engine), Durations(core.engine.view.finished)
+        state = freeze(core.engine)
+        state["growth"] = [list(group) for group in core.growth]
+        state["specs"] = [j.spec for j in core.engine.jobs.values() if j.parent is None]
+        return job, state, Durations(core.engine.view.finished)
 
     job, state, durations = ask(look)
     epoch = core.store.epoch_unix
@@ -107,14 +110,13 @@ def _simulate(
 
 def _thaw(core: "Core", state: dict[str, Any], durations: Durations, dice: random.Random) -> Engine:
     """A simulated cluster in the state of the living one."""
-    topology = Topology(core.growth[0], core.levels, growing=True)
-    for group in core.growth[1:]:
+    topology = Topology(state["growth"][0], core.levels, growing=True)
+    for group in state["growth"][1:]:
         topology.extend(group)
     cluster = SimCluster(topology, Zero(), Uniform(topology))
     cluster.now_s = state["now_s"]
     source = LiveSource()
-    specs = [job.spec for job in core.engine.jobs.values() if job.parent is None]
-    source.announce([(int(spec.id), spec, Behaviour(INF)) for spec in specs])
+    source.announce([(int(spec.id), spec, Behaviour(INF)) for spec in state["specs"]])
     engine = Engine(cluster, core.compose_on(topology), source, tenants=core.scheduling.tenants())
     restore(engine, {**state, "cluster": cluster.snapshot()})
     for job in engine.view.active.values():

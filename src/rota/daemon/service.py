@@ -17,7 +17,7 @@ from rota.backends.live.inputs import (
     Reconfigured,
     Submitted,
 )
-from rota.backends.live.mailbox import Ask
+from rota.backends.live.mailbox import Ask, LaterError
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
@@ -157,6 +157,8 @@ class Daemon:
     ) -> tuple[list[Input], Callable[[], list[JobInfo]]]:
         core = self.core
         if key:
+            if core.is_pending(actor.name, key):
+                raise LaterError
             known = core.store.known_key(actor.name, key)
             if known is not None:
                 numbers = range(known[0], known[0] + known[1])

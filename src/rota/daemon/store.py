@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from rota.backends.live.inputs import DECODER, ENCODER, Batch
 from rota.core.errors import InputError, UnavailableError
@@ -314,7 +314,7 @@ def _translated() -> Iterator[None]:
     """Full disks and locks are not our caller's fault, and pass."""
     try:
         yield
-    except OperationalError as error:
+    except DBAPIError as error:
         raise UnavailableError(
             f"the store cannot be used: {error.orig}: nothing was accepted, try again"
         ) from error

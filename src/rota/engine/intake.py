@@ -36,14 +36,15 @@ class Gate:
 
     def enter(self, job: Job, view: View, plan: Plan) -> bool:
         """May this new job join the queue? Otherwise the plan says what happens to it."""
-        message = self.never(job)
-        if message is None:
-            if self.open:
-                return True
-            message = self.admission.refuse(job, view)
-        if message is not None:
-            plan.reject(job, message)
-            return False
+        if not job.started:  # who has run is not turned away by a new scheduler
+            message = self.never(job)
+            if message is None and not self.open:
+                message = self.admission.refuse(job, view)
+            if message is not None:
+                plan.reject(job, message)
+                return False
+        if self.open:
+            return True
         reason = self.admission.consider(job, view)
         if reason is not None:
             plan.hold(job, reason)

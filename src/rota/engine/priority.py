@@ -337,6 +337,7 @@ class PriorityScheduler:
             "shapes": list(self.packer.index.waiting),
             "blame": list(self.packer.blame.items()),
             "stuck": self.packer.stuck,
+            "again": [job.index for job in self._again],
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
@@ -358,6 +359,7 @@ class PriorityScheduler:
             if self._preemptive:
                 index.insert_running(job)
             job.queue = ON_CLUSTER
+        self._again = [view.everyone[number] for number in state["again"]]
         mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
 
 

@@ -48,6 +48,8 @@ def cancel(
 ) -> None:
     """End it for good."""
     now_s = engine.view.now_s
+    if job.terminal:  # it ended in this very batch
+        return
     if job.family is not None and job.parent is None:  # the whole ends with its tasks
         for task in job.family.siblings(job):
             cancel(engine, task, cause, passed, text=text)
@@ -67,6 +69,8 @@ def _hold(engine: "Engine", job: Job, passed: list[Event]) -> None:
     if job.family is not None and job.parent is None:
         for task in job.family.siblings(job):
             _hold(engine, task, passed)
+        return
+    if job.terminal:  # it ended in this very batch
         return
     engine.detained.add(job.index)
     if job.running:

@@ -13,6 +13,7 @@ import msgspec
 
 from rota.core.errors import InputError
 
+USUAL = "the usual address"
 DEFAULT_SERVER = "http://127.0.0.1:7842"
 MOST_TOKEN_BYTES = 4096
 
@@ -70,7 +71,8 @@ def find_place(
     folder = state_folder(env)
     server, found = _server(server, env, folder)
     token = token or _given_token(token_file, env)
-    if not token and (is_loopback(server) or found == str(folder / "server.json")):
+    # not to the usual address: on a shared machine anybody may listen there
+    if not token and found != USUAL and (is_loopback(server) or found == _announced(folder)):
         token = _read_token(folder / "token", required=False)
     return Place(server, token or "", found, str(ca or env.get("ROTA_CA", "")))
 
@@ -83,8 +85,12 @@ def _server(server: str | None, env: Mapping[str, str], folder: Path) -> tuple[s
     try:
         running = msgspec.json.decode((folder / "server.json").read_bytes(), type=_Running)
     except (OSError, msgspec.DecodeError):
-        return DEFAULT_SERVER, "the usual address"
-    return checked_url(running.url, str(folder / "server.json")), str(folder / "server.json")
+        return DEFAULT_SERVER, USUAL
+    return checked_url(running.url, _announced(folder)), _announced(folder)
+
+
+def _announced(folder: Path) -> str:
+    return str(folder / "server.json")
 
 
 def _given_token(token_file: str | Path | None, env: Mapping[str, str]) -> str:

@@ -69,7 +69,7 @@ def test_infinity_is_a_value_of_the_log(store):
 def test_a_failed_append_leaves_nothing(store):
     job = StoredJob(1, "alice", 0.0, JobFile(run="x"))
     store.append(None, [], [job])
-    with pytest.raises(sa.exc.IntegrityError):
+    with pytest.raises(UnavailableError, match="UNIQUE"):
         store.append(Batch(1, 0.0, ()), [(0.0, 0, 1, 0, 0, 0.0, None)], [job])
     assert (store.journal_number, store.log_number) == (0, 0)
     assert store.rows(0, 10) == []

@@ -15,8 +15,9 @@ from rota.backends.live.inputs import (
     Submitted,
 )
 from rota.backends.live.journal import Journal
-from rota.backends.live.machines import Machines
-from rota.backends.live.mailbox import Ask, Mailbox
+from rota.backends.live.machines import Machines, acceptable
+from rota.backends.live.mailbox import Ask, LaterError, Mailbox
+from rota.backends.live.order import PAST, WISHES, about_nodes, rank, root
 from rota.backends.live.orders import Driver, Measured, NodeStatus, RunStatus
 from rota.backends.live.runs import Run, Runs
 from rota.backends.live.source import LiveSource
@@ -30,8 +31,6 @@ from rota.core.topology import NodeSpec, Topology, Vertex
 
 NAP_S = 3600.0  # the longest single wait: some systems refuse longer ones
 RETRY_S = 0.25  # after a failure to write the journal
-PAST = {"cancel": "cancelled", "hold": "held", "release": "released"}
-WISHES = {"cancel": ev.JOB_CANCELLED, "hold": ev.JOB_HELD, "release": ev.JOB_RELEASED}
 
 
 class LiveCluster:
@@ -121,6 +120,9 @@ class LiveCluster:
         self.driver.adopt(
             [run.order for run in runs], frozenset(run.order.run for run in runs if run.halting)
         )
+        for run in runs:
+            if run.over and not run.halting:  # it was evicted: nothing of it shall be left
+                self.driver.kill(run.order.run)
         for run in self.runs.by_id.values():
             if run.waits and run.halting:
                 self.mailbox.post(RunStatus(run.order.run, "ended", asked=True))
@@ -212,7 +214,7 @@ class LiveCluster:
         for ask in asks:
             self._consider(ask, inputs, busy)
         nodes = any(isinstance(item, NodeWish) for item in inputs)
-        messages.sort(key=_about_nodes)  # news of runs first, whoever told us first
+        messages.sort(key=about_nodes)  # news of runs first, whoever told us first
         for message in messages:
             if isinstance(message, NodeStatus):
                 if later or (inputs and not nodes):
@@ -229,7 +231,7 @@ class LiveCluster:
     def _node_news(self, status: NodeStatus) -> bool:
         if self.machines.knows(status.node):
             return self.machines.news(status)
-        if status.spec is not None and status.state == "up":
+        if status.spec is not None and status.state == "up" and acceptable(status.spec):
             self.joining[status.node] = status.spec
         return False
 
@@ -246,7 +248,7 @@ class LiveCluster:
         run = self.runs.by_id.get(message.run)
         if run is None:
             return
-        index = _root(run.job)
+        index = root(run.job)
         if held or index in busy:
             later.append(message)
             return
@@ -265,25 +267,29 @@ class LiveCluster:
     def _consider(self, ask: Ask[Any], inputs: list[Input], busy: set[int]) -> None:
         """Do what was asked: at once if it changes nothing, else with this batch."""
         try:
+            if any(isinstance(item, NodeWish) for item in inputs):
+                raise LaterError  # noqa: TRY301 - before it acts: nodes are by themselves
             wanted, answer = ask.act()
+            touched = {root(self.jobs[w.job]) for w in wanted if isinstance(w, JobWish)}
+            nodes = any(isinstance(item, NodeWish) for item in wanted)
+            changes = any(isinstance(item, Reconfigured) for item in wanted)
+            if touched & busy or (nodes and inputs) or (changes and self.change):
+                raise LaterError  # noqa: TRY301 - as above
+        except LaterError:
+            self.mailbox.ask_again(ask)
+            return
         except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
             ask.future.set_exception(error)
             return
         if not wanted:
             ask.reply(answer)
             return
-        touched = {_root(self.jobs[w.job]) for w in wanted if isinstance(w, JobWish)}
-        if isinstance(wanted[0], Reconfigured) and self.change is None:
-            self.change = wanted[0]  # between two batches: whoever runs the engine makes it
-            self._answers.append((ask, answer))
-            return
-        about_nodes = any(isinstance(w, (NodeWish, Reconfigured)) for w in (*wanted, *inputs))
-        if touched & busy or (about_nodes and inputs):
-            self.mailbox.ask_again(ask)  # it has to wait for the next batch
-            return
-        busy |= touched
-        inputs += wanted
         self._answers.append((ask, answer))
+        if isinstance(wanted[0], Reconfigured):
+            self.change = wanted[0]  # between two batches: whoever runs the engine makes it
+        else:
+            busy |= touched
+            inputs += wanted
 
     def _settle_answers(self) -> None:
         """The batch has happened: tell those who asked for it."""
@@ -317,7 +323,7 @@ class LiveCluster:
                 found += [(kind, self.machines.vertex(item.node)) for kind in kinds]
             elif isinstance(item, Submitted):
                 self.source.announce(self._journal.submissions(item.first, item.count))
-        found.sort(key=_rank)
+        found.sort(key=rank)
         events = []
         for kind, subject in found:
             self._sequence += 1
@@ -433,17 +439,3 @@ class LiveCluster:
         self.machines.restore(state["machines"])
         self._why = dict(state["why"])
         self._measured = dict(state["measured"])
-
-
-def _about_nodes(message: Input) -> bool:
-    return isinstance(message, NodeStatus)
-
-
-def _rank(found: tuple[int, Any]) -> tuple[int, int]:
-    kind, subject = found
-    return kind, subject.index if isinstance(subject, Job) else subject.id
-
-
-def _root(job: Job) -> int:
-    """Tasks of a non-gang job are one thing for people."""
-    return job.index if job.parent is None else job.parent.index

@@ -1,5 +1,7 @@
 """What is known of the nodes of a living cluster, apart from what runs on them."""
 
+import logging
+import re
 from typing import Any
 
 import msgspec
@@ -7,7 +9,22 @@ import msgspec
 from rota.backends.live.inputs import NodeWish
 from rota.backends.live.orders import NodeStatus
 from rota.core import events as ev
-from rota.core.topology import Topology, Vertex
+from rota.core.topology import NodeSpec, Topology, Vertex
+
+MOST_GPUS = 1024  # of a node that joins: a mistyped number would be remembered for ever
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+log = logging.getLogger("rota.daemon")
+
+
+def acceptable(spec: NodeSpec) -> bool:
+    """May this node join? If not, the log says why."""
+    if _NAME.fullmatch(spec.name) and spec.name == spec.name.strip() and spec.gpus <= MOST_GPUS:
+        return True
+    log.warning(
+        "node %r with %d GPUs may not join: names have letters, digits, '.', '_' and '-', and "
+        "there may be %d GPUs", spec.name[:100], spec.gpus, MOST_GPUS,
+    )  # fmt: skip
+    return False
 
 
 class Machine(msgspec.Struct):

@@ -13,6 +13,10 @@ from rota.core.errors import UnavailableError
 T = TypeVar("T")
 
 
+class LaterError(Exception):
+    """What was asked for has to wait for the next batch."""
+
+
 class Ask(Generic[T]):
     """Something to be done in the engine's thread, between two batches.
 

@@ -100,8 +100,9 @@ class Runs:
             self._leaving[index] = left
             return None
         following = self.current.get(index)
-        if following is not None:
-            following.waits = False
+        if following is None or following.halting:  # its own end is on its way
+            return None
+        following.waits = False
         return following
 
     # --- state ------------------------------------------------------------------------------------

@@ -1,0 +1,143 @@
+"""Wishes that come in together: each happens, once, in one order."""
+
+import threading
+
+import pytest
+
+from rota.backends.live.inputs import JobWish, NodeWish, Submitted
+from rota.backends.live.mailbox import Ask
+from rota.backends.live.orders import RunStatus
+from rota.backends.pretend import PretendDriver
+from rota.core.jobs import CANCELLED
+from rota.core.topology import Topology
+from rota.daemon.core import Core
+from rota.daemon.info import Actor
+from rota.daemon.service import Daemon
+from rota.daemon.settings import Scheduling
+from rota.daemon.store import Store, StoredJob
+from rota.daemon.tokens import Tokens
+from scripted import ScriptedWorld, job_file, make_core
+
+ALICE = Actor("alice", "admin")
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    """Return a daemon that is not running yet, so that asks can pile up."""
+    store = Store(tmp_path / "rota.db", durable=False)
+    core = Core(store, PretendDriver(), Scheduling(), Topology.uniform(2, 2))
+    yield Daemon(core, Tokens(store))
+    store.close()
+
+
+def together(daemon, *asks):
+    """Have these asked before the daemon looks; what each was answered."""
+    answers = [None] * len(asks)
+
+    def ask(number):
+        try:
+            answers[number] = asks[number]()
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            answers[number] = error
+
+    box = daemon.core.cluster.mailbox
+    threads = []
+    for number in range(len(asks)):
+        threads.append(threading.Thread(target=ask, args=(number,)))
+        threads[-1].start()
+        while len(box._asks) <= number:
+            threading.Event().wait(0.001)
+    runner = threading.Thread(target=daemon.run)
+    runner.start()
+    for thread in threads:
+        thread.join(20)
+    daemon.stop()
+    runner.join(20)
+    assert not daemon.failure
+    return answers
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+def test_a_drain_and_a_submission(daemon, file, key):
+    node, jobs = together(
+        daemon, lambda: daemon.drain("n0", ALICE), lambda: daemon.submit([file()], ALICE, key=key)
+    )
+    assert node.state == "drained"
+    assert [info.id for info in jobs] == ["1"]
+    assert daemon.core.engine.jobs[1].started
+
+
+def test_the_same_key_twice(daemon, file):
+    first, second = together(
+        daemon,
+        lambda: daemon.submit([file()], ALICE, key="k"),
+        lambda: daemon.submit([file()], ALICE, key="k"),
+    )
+    assert [info.id for info in first] == [info.id for info in second] == ["1"]
+
+
+def test_two_reloads(daemon, tmp_path):
+    config = daemon._config = tmp_path / "rota.yaml"
+    config.write_text("policy: srtf\n")
+    first, second = together(daemon, lambda: daemon.reload(ALICE), lambda: daemon.reload(ALICE))
+    assert first == ["policy: fifo-skip -> srtf"]
+    assert second == []
+    assert daemon.core.scheduling.policy == "srtf"
+
+
+def ask(core, act):
+    with core.cluster.mailbox._changed:
+        core.cluster.mailbox._asks.append(Ask(act))
+
+
+def submit(core, *files):
+    first = core.next_number()
+    core.accept([StoredJob(first + i, "me", 0.0, f) for i, f in enumerate(files)], None)
+    return [Submitted(first, len(files))], lambda: None
+
+
+def test_a_job_and_its_dependant_are_cancelled(tmp_path):
+    world = ScriptedWorld({"1": 9.0, "2": 9.0})
+    core = make_core(tmp_path / "s.db", world)
+    core.go_live()
+    ask(core, lambda: submit(core, job_file(), job_file(depends_on=("1",))))
+    core.step()
+    for number in (1, 2):
+        ask(core, lambda number=number: ([JobWish("cancel", number, "me")], lambda: None))
+    core.step()
+    assert core.engine.jobs[1].phase == CANCELLED
+    assert core.engine.jobs[2].terminal
+    core.store.close()
+    assert make_core(tmp_path / "s.db", world).engine.jobs[2].terminal
+
+
+def test_a_run_that_waits_and_is_halted_is_not_launched(tmp_path):
+    world = ScriptedWorld({"1": 99.0}, stop_s=5.0)
+    core = make_core(tmp_path / "s.db", world, nodes=(2, 1))
+    core.go_live()
+    ask(core, lambda: submit(core, job_file()))
+    for _ in range(2):
+        core.step()
+    assert world.running
+    run = core.cluster.runs.current[1]
+    core.engine.cluster.mailbox.post(RunStatus("1.0", "running"))
+    core.cluster.runs.give_up(core.engine.jobs[1])
+    following = core.cluster.runs.make(core.engine.jobs[1])
+    assert following.waits
+    following.halting = True
+    assert core.cluster.runs.remove(run) is None
+    assert world.launched == ["1.0"]
+    core.store.close()
+
+
+def test_a_node_wish_stays_alone(tmp_path):
+    world = ScriptedWorld({"1": 9.0})
+    core = make_core(tmp_path / "s.db", world)
+    core.go_live()
+    ask(core, lambda: ([NodeWish("drain", "n0", "me")], lambda: None))
+    ask(core, lambda: submit(core, job_file()))
+    core.step()
+    assert not core.engine.jobs
+    core.step()
+    assert core.engine.jobs[1].started
+    core.store.close()
