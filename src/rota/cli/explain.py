@@ -1,6 +1,9 @@
 """`rota explain` and `rota when`."""
 
+import csv
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,64 +27,110 @@ from rota.core.errors import InputError
 
 if TYPE_CHECKING:
     from rota.daemon.info import Explanation
+    from rota.metrics.story import Story
     from rota.sdk import Client
 
 _URLS = ("http://", "https://")
+_EVENTS = "events.parquet"
+_MOST_STEPS = 20
+_FORMAT = click.option(
+    "-o", "--output", default="table", show_default=True,
+    type=click.Choice(["table", "json", "yaml", "csv"]), help="Form of the listing.",
+)  # fmt: skip
 
 
 @click.command()
 @click.argument("place", metavar="[DIR|URL]", required=False, shell_complete=complete_jobs)
 @click.argument("job", metavar="JOB", required=False, shell_complete=complete_jobs)
-@FORMAT
+@click.option("--all", is_flag=True,
+              help="Every job of the run in DIR: its wait in seconds by reason.")  # fmt: skip
+@_FORMAT
 @server_options
 def explain(
-    place: str | None, job: str | None, output: str, server: str | None, token_file: str | None
-) -> None:
+    *, place: str | None, job: str | None, all: bool, output: str, server: str | None,  # noqa: A002
+    token_file: str | None,
+) -> None:  # fmt: skip
     """Tell why a JOB waits or waited, in parts that add up.
 
-    With one argument the daemon is asked; with two, the daemon at a URL, or the folder DIR of a
-    simulation.
+    With one argument the daemon is asked; with two, the daemon at a URL, or the folder DIR of a run
+    (of `rota simulate`, or exported from a daemon).
 
     \b
     Examples:
       rota explain 17
       rota explain http://cluster:7842 17
+      rota explain out 17
       rota explain out 17 -o json
+      rota explain out --all -o csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    if place is None:
+    if all:
+        _print_everyone(place, job, output)
+        return
+    if place is None or (job is None and (Path(place) / _EVENTS).is_file()):
         raise click.UsageError("Missing argument 'JOB'.")
     asked, source = (place, None) if job is None else (job, place)
     if source is not None and not source.startswith(_URLS):
-        found = _of_folder(Path(source), asked)
+        found = _from_folder(Path(source)).explain_folder(Path(source), asked)
     else:
         with connect(source or server, token_file) as rota:
             found = rota.explain(job_id(rota, asked))
     print_explanation(found, output)
 
 
-def _of_folder(folder: Path, job: str) -> Any:
+def _from_folder(folder: Path) -> Any:
+    """Whoever explains folders."""
     if not folder.is_dir():
         raise InputError(
             f"{str(folder)!r} is neither a folder nor a URL: name what `rota simulate -o` wrote"
         )
     try:
-        module = import_module("rota.experiments.explain")
+        return import_module("rota.experiments.explain")
     except ImportError as error:
         raise InputError(
             "folders of simulations cannot be explained by this version: ask a daemon with "
             "`rota explain JOB`"
         ) from error
-    return module.explain_folder(folder, job)
 
 
-def print_explanation(found: "Explanation", output: str) -> None:
-    """A sentence and a table, or everything."""
+def _print_everyone(place: str | None, job: str | None, output: str) -> None:
+    if place is None or job is not None or place.startswith(_URLS):
+        raise click.UsageError("--all takes a folder and no job: rota explain DIR --all")
+    rows = _from_folder(Path(place)).explain_all(Path(place))
+    if output == "csv":
+        _emit_csv(rows)
+    elif output != "table":
+        emit(rows, output)
+    else:
+        used = [key for key in rows[0] if any(row[key] for row in rows)] if rows else []
+        told = [
+            [clean(str(row[key])) if isinstance(row[key], str) else span(row[key]) for key in used]
+            for row in rows
+        ]
+        table([key.removesuffix("_s") for key in used], told)
+
+
+def _emit_csv(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Lists as texts with blanks between."""
+    if not rows:
+        return
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    out.writerow(rows[0])
+    for row in rows:
+        out.writerow(" ".join(cell) if isinstance(cell, list) else cell for cell in row.values())
+
+
+def print_explanation(found: "Explanation | Story", output: str) -> None:
+    """A sentence and tables, or everything."""
     import msgspec
 
-    if output != "table":
-        emit(msgspec.to_builtins(found), output)
+    data = msgspec.to_builtins(found)
+    if output == "csv":
+        _emit_csv(data.get("intervals", data["parts"]))
         return
-    click.echo(f"job {found.id}: {clean(found.text)}")
+    if output != "table":
+        emit(data, output)
+        return
+    click.echo(f"job {clean(found.id)}: {clean(found.text)}")
     if found.parts:
         total = sum(part.seconds for part in found.parts) or 1.0
         table(
@@ -97,6 +146,32 @@ def print_explanation(found: "Explanation", output: str) -> None:
         click.echo(f"served first: {shortened(found.ahead, 10)}")
     if found.preempted_by:
         click.echo(f"preempted by: {shortened(found.preempted_by, 10)}")
+    _print_course(data)
+
+
+def _print_course(data: Mapping[str, Any]) -> None:
+    """One interval and one stop after the other, as far as they were told."""
+    steps = [
+        [_second(i["from_s"]), span(i["seconds"]), i["reason"], _of_task(i) + clean(i["text"])]
+        for i in data.get("intervals", ())
+    ] + [
+        [_second(halt["at_s"]), "", halt["what"], clean(halt["text"])]
+        for halt in data.get("halts", ())
+    ]
+    if len(steps) <= len(data["parts"]):  # it has all been said
+        return
+    steps.sort(key=lambda step: (float(step[0]), step[1]))  # a stop before what it led to
+    table(["at second", "waited", "reason", "what"], steps[:_MOST_STEPS])
+    if len(steps) > _MOST_STEPS:
+        click.echo(f"... and {len(steps) - _MOST_STEPS} more: see them with -o csv or -o json")
+
+
+def _of_task(interval: Mapping[str, Any]) -> str:
+    return "" if interval["task"] is None else f"task {interval['task']}: "
+
+
+def _second(at_s: float) -> str:
+    return f"{round(at_s, 3):.15g}"
 
 
 @click.command()

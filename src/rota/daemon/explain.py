@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rota.core.events import Record
 from rota.core.jobs import WAITING, Job
 from rota.core.reasons import Reason
+from rota.core.words import TEXTS, spell
 from rota.daemon.info import Explanation, WhyPart
 from rota.daemon.pictures import reason_of, state_of
 
@@ -18,19 +19,6 @@ if TYPE_CHECKING:
 Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Has something done in the engine's thread."""
 FEW = 5
-
-TEXTS = {
-    Reason.ORDER: "others are served first",
-    Reason.CAPACITY: "fewer GPUs are free than it asks for",
-    Reason.FRAGMENTATION: "enough GPUs are free, but not in places where it could run",
-    Reason.QUOTA: "its queue has used what it may",
-    Reason.GANG: "only a part of it could start",
-    Reason.CONSTRAINT: "what it requires (GPU type, label) is not there",
-    Reason.ADMISSION: "it is kept out of the queue",
-    Reason.DEPENDENCY: "it waits for another job",
-    Reason.OVERHEAD: "it was being started, stopped or moved",
-    Reason.DOWN: "the node under it failed",
-}
 
 
 def explain(core: "Core", ask: Ask, find: Callable[[], Job]) -> Explanation:
@@ -64,23 +52,13 @@ def explain(core: "Core", ask: Ask, find: Callable[[], Job]) -> Explanation:
 
 def waiting_parts(core: "Core", index: int, now_s: float) -> list[WhyPart]:
     """The parts of its waiting time up to now, largest first."""
-    import numpy as np
+    from rota.metrics.story import waiting_parts as fold
 
-    from rota.metrics.delay import REASONS, fold_delay
-    from rota.metrics.history import read_history
-
-    history = read_history(stored_log(core.store, now_s))
-    jobs = history.actors[history.is_job]
-    at = int(np.searchsorted(jobs, index))
-    if at >= len(jobs) or jobs[at] != index:
-        return []
-    delays = fold_delay(history)[at]
-    parts = [
-        WhyPart(reason=name, seconds=float(delays[i]), text=TEXTS[Reason[name.upper()]])
-        for i, name in enumerate(REASONS)
-        if delays[i] > 0
+    parts = fold(stored_log(core.store, now_s), index)
+    return [
+        WhyPart(reason=reason, seconds=seconds, text=TEXTS[Reason[reason.upper()]])
+        for reason, seconds in parts.items()
     ]
-    return sorted(parts, key=lambda part: -part.seconds)
 
 
 def stored_log(store: "Store", now_s: float, counts: tuple[int, int] = (0, 0)) -> "pl.DataFrame":
@@ -110,18 +88,10 @@ def _ahead(core: "Core", job: Job) -> list[str]:
 
 
 def _sentence(state: str, reason: str, wait_s: float, parts: list[WhyPart], message: str) -> str:
-    waited = f"it has waited {_spell(wait_s)}" if wait_s else "it has not waited"
+    waited = f"it has waited {spell(wait_s)}" if wait_s else "it has not waited"
     if parts:
-        waited += ": " + ", ".join(f"{_spell(part.seconds)} {part.reason}" for part in parts)
+        waited += ": " + ", ".join(f"{spell(part.seconds)} {part.reason}" for part in parts)
     if reason:
         cause = TEXTS[Reason[reason.upper()]]
         return f"{state}: {cause}; {waited}" + (f" ({message})" if message else "")
     return f"{state}; {waited}" + (f" ({message})" if message else "")
-
-
-def _spell(seconds: float) -> str:
-    """`2 h 10 min`, `14 s`."""
-    if seconds < 90:  # noqa: PLR2004 - reads better than minutes
-        return f"{seconds:.3g} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004

@@ -68,7 +68,8 @@ class History:
     """Rows of the log as arrays, and the spans of all actors, sorted by actor and then by time.
 
     Spans: `actor` (its slot in `actors`), `kind` (of the row), `row` (its number in the log),
-    `until_row`, `from_s`, `until_s`, `state`, `reason` (0: nothing special), `held` (GPUs).
+    `until_row`, `from_s`, `until_s`, `state`, `reason` (0: nothing special), `held` (GPUs),
+    `allocation` (number of what is held, or kept for it until others have left; -1: nothing).
     Actors: `actors` (their indices), `owner` (slot of a task's job, of others their own).
     """
 
@@ -167,6 +168,8 @@ class History:
         source = np.where(defines, np.arange(len(self.kind)), 0)
         np.maximum.accumulate(source, out=source)
         holds = ((self.state == RUNS) | (self.state == OVERHEAD)) & ~reserved
+        given = holds | reserved
+        self.allocation: Ints = np.where(given, self.ref[self.row[source]], -1)
         held: Floats = np.where(holds, gpus[source], 0.0) if len(gpus) else gpus
         return held
 

@@ -1,0 +1,97 @@
+"""What stands behind a part of a job's waiting, in a few words that go on from `30 min ...`."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rota.core.events import Record
+from rota.core.reasons import Reason
+
+FEW = 5
+_OVERHEAD = {
+    Record.START: "being started",
+    Record.MOVE: "being moved",
+    Record.STOP: "being stopped",
+    Record.EVICTED: "being stopped",
+}
+
+
+class Room(Protocol):
+    """GPUs that were free: for most of the time, on how many nodes, and the range."""
+
+    free_gpus: float | None
+    free_nodes: int | None
+    free_least: float | None
+    free_most: float | None
+
+
+def phrase(
+    reason: Reason,
+    *,
+    asked: str,
+    gpus: float,
+    ahead: Sequence[str],
+    room: Room | None,
+) -> str:
+    """For one reason.
+
+    Args:
+        reason: Why it waited.
+        asked: What the job asked for, in words.
+        gpus: How many GPUs of it.
+        ahead: Jobs to name.
+        room: What was free.
+    """
+    if reason == Reason.ORDER:
+        return f"behind jobs that were served first ({few(ahead)})" if ahead else "behind others"
+    if reason == Reason.DEPENDENCY:
+        return f"until {few(ahead)} was done" if ahead else "for another job"
+    if reason == Reason.CAPACITY:
+        return f"for want of {asked}" + _free(room)
+    if reason == Reason.FRAGMENTATION:
+        return "although " + _spread(room, gpus)
+    return _PLAIN[reason] + (_free(room) if reason == Reason.CONSTRAINT else "")
+
+
+_PLAIN = {
+    Reason.QUOTA: "because its tenant had used what it may",
+    Reason.GANG: "because only a part of it could start",
+    Reason.CONSTRAINT: "because what it requires was not there",
+    Reason.ADMISSION: "kept out of the queue",
+    Reason.OVERHEAD: "being started, stopped or moved",
+    Reason.DOWN: "after its node had failed",
+}
+
+
+def overhead_of(kind: int) -> str:
+    """What was done to it, by the row at which it began."""
+    return _OVERHEAD.get(Record(kind), _PLAIN[Reason.OVERHEAD])
+
+
+def few(names: Sequence[str]) -> str:
+    """The first few, and how many more there are."""
+    shown = ", ".join(names[:FEW])
+    return shown if len(names) <= FEW else f"{shown} and {len(names) - FEW} more"
+
+
+def gpus_of(count: float) -> str:
+    """`1 GPU`, `2 GPUs`."""
+    return f"{count:g} GPU{'' if count == 1 else 's'}"
+
+
+def _range(room: Room) -> str:
+    if room.free_least == room.free_most:
+        return f"{gpus_of(room.free_least or 0.0)} {'was' if room.free_least == 1 else 'were'} free"
+    return f"{room.free_least:g} to {room.free_most:g} GPUs were free"
+
+
+def _free(room: Room | None) -> str:
+    return f" ({_range(room)})" if room else ""
+
+
+def _spread(room: Room | None, gpus: float) -> str:
+    if room is None:
+        return f"{gpus_of(gpus)} were free"
+    if not room.free_nodes:
+        return _range(room)
+    nodes = "on 1 node" if room.free_nodes == 1 else f"spread over {room.free_nodes} nodes"
+    return f"{_range(room)}, {nodes}"

@@ -1,0 +1,170 @@
+"""GPUs that were free, node by node, at any time of a log.
+
+A node counts while it is up and open (not drained). What a placement took from the whole cluster or
+from a pool, and not from nodes, is subtracted from the sum; over how many nodes the rest is spread
+is then not known. GPUs that are kept for a job until others have left them are not free.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rota.core.events import Record
+from rota.metrics.history import History
+
+_LITTLE = 1e-9  # parts of GPUs are floats
+_NODE = "node:"
+_CHANGES = (Record.NODE_DOWN, Record.NODE_UP, Record.NODE_CLOSED, Record.NODE_OPENED)
+
+
+class Spare(NamedTuple):
+    """GPUs that are free for a while; `nodes`: on how many nodes they are (None: not known)."""
+
+    seconds: float
+    gpus: float
+    nodes: int | None
+
+
+class SpareGpus:
+    """Answers for one log."""
+
+    def __init__(self, history: History) -> None:
+        self._time_s = history.time_s
+        rows = np.flatnonzero(history.event == Record.VERTEX)
+        texts = history.log["text"].gather(rows).to_list()
+        kept = [i for i, text in enumerate(texts) if (text or "").startswith(_NODE)]
+        rows = rows[kept]
+        order = np.argsort(history.ref[rows], kind="stable")
+        rows = rows[order]
+        self._vertices = history.ref[rows]
+        self.names = [texts[kept[i]].removeprefix(_NODE) for i in order.tolist()]
+        self._size = history.value[rows]
+        self._doors = self._find_doors(history, rows)
+        self._takes(history)
+
+    # --- the changes ------------------------------------------------------------------------------
+
+    def slots_of(self, vertices: Any) -> Any:
+        """Slot of the node that each vertex is or belongs to; the last slot: none."""
+        count = len(self._vertices)
+        slots = np.searchsorted(self._vertices, vertices, side="right") - 1
+        if not count:
+            return np.zeros(len(slots), dtype=np.int64)
+        # the GPUs of a node have the numbers after its own
+        inside = (slots >= 0) & (vertices - self._vertices[slots] <= self._size[slots])
+        return np.where(inside, slots, count)
+
+    def _find_doors(self, history: History, defined: Any) -> list[tuple[int, int, bool]]:
+        """Rows at which a node begins or ceases to be of use."""
+        up = dict.fromkeys(range(len(defined)), True)
+        opened = dict(up)
+        found = [(int(row), slot, True) for slot, row in enumerate(defined.tolist())]
+        rows = np.flatnonzero(np.isin(history.event, _CHANGES))
+        slots = self.slots_of(history.ref[rows]).tolist()
+        for row, slot in zip(rows.tolist(), slots, strict=True):
+            kind = history.event[row]
+            if kind in (Record.NODE_UP, Record.NODE_DOWN):
+                up[slot] = bool(kind == Record.NODE_UP)
+            else:
+                opened[slot] = bool(kind == Record.NODE_OPENED)
+            found.append((row, slot, up[slot] and opened[slot]))
+        return sorted(found)
+
+    def _takes(self, history: History) -> None:
+        """Who takes and gives back what, sorted by row."""
+        slices = np.flatnonzero(history.event == Record.ALLOCATION)
+        slices = slices[np.argsort(history.ref[slices], kind="stable")]
+        numbers, amounts = history.ref[slices], history.value[slices]
+        slots = self.slots_of(history.other[slices])
+        spans = np.flatnonzero(history.allocation >= 0)
+        first = np.searchsorted(numbers, history.allocation[spans], side="left")
+        count = np.searchsorted(numbers, history.allocation[spans], side="right") - first
+        begins = np.cumsum(count) - count
+        which = np.arange(int(count.sum())) + np.repeat(first - begins, count)
+        row = np.concatenate(
+            [np.repeat(history.row[spans], count), np.repeat(history.until_row[spans], count)]
+        )
+        order = np.argsort(row, kind="stable")
+        self._row = row[order]
+        self._slot = np.tile(slots[which], 2)[order]
+        self._amount = np.concatenate([amounts[which], -amounts[which]])[order]
+
+    # --- questions --------------------------------------------------------------------------------
+
+    def before(self, row: int) -> Spare:
+        """What was free just before this row of the log."""
+        return self._books(row).spare(0.0)
+
+    def between(self, from_s: float, until_s: float) -> Iterator[Spare]:
+        """What was free, one piece after the other; changes at `from_s` have happened already."""
+        first = int(np.searchsorted(self._time_s, from_s, side="right"))
+        last = int(np.searchsorted(self._time_s, until_s, side="left"))
+        books = self._books(first)
+        since_s = from_s
+        for row, slot, change in self._changes(first, last):
+            at_s = float(self._time_s[row])
+            if at_s > since_s:
+                yield books.spare(at_s - since_s)
+                since_s = at_s
+            books.note(slot, change)
+        yield books.spare(until_s - since_s)
+
+    def _books(self, row: int) -> "_Books":
+        """The state before a row."""
+        end = int(np.searchsorted(self._row, row, side="left"))
+        used = np.bincount(
+            self._slot[:end], weights=self._amount[:end], minlength=len(self._size) + 1
+        )
+        is_open = [False] * len(self._size)
+        for _, slot, opens in self._doors[: bisect_left(self._doors, (row,))]:
+            is_open[slot] = opens
+        return _Books(self._size.tolist(), used.tolist(), is_open)
+
+    def _changes(self, first: int, last: int) -> list[tuple[int, int, float | bool]]:
+        """All changes in a range of rows: a node opens or closes (bool), GPUs are taken (float)."""
+        begin, end = np.searchsorted(self._row, [first, last], side="left")
+        columns = (self._row, self._slot, self._amount)
+        found: list[tuple[int, int, float | bool]] = list(
+            zip(*(column[begin:end].tolist() for column in columns), strict=True)
+        )
+        found += self._doors[bisect_left(self._doors, (first,)) : bisect_left(self._doors, (last,))]
+        return sorted(found, key=itemgetter(0))
+
+
+class _Books:
+    """GPUs in use by slot (the last: in no node), and sums that are kept up to date."""
+
+    def __init__(self, sizes: list[float], used: list[float], is_open: list[bool]) -> None:
+        self._sizes = sizes
+        self._used = used
+        self._open = is_open
+        self._pooled = used[-1]
+        free = [self._free(slot) for slot in range(len(sizes))]
+        self._gpus = sum(free)
+        self._nodes = sum(gpus > _LITTLE for gpus in free)
+
+    def _free(self, slot: int) -> float:
+        return max(0.0, self._sizes[slot] - self._used[slot]) if self._open[slot] else 0.0
+
+    def note(self, slot: int, change: float | bool) -> None:  # noqa: FBT001 - as in the list
+        """Apply one change."""
+        if slot == len(self._sizes):
+            self._pooled += change
+            return
+        before = self._free(slot)
+        if isinstance(change, bool):
+            self._open[slot] = change
+        else:
+            self._used[slot] += change
+        after = self._free(slot)
+        self._gpus += after - before
+        self._nodes += (after > _LITTLE) - (before > _LITTLE)
+
+    def spare(self, seconds: float) -> Spare:
+        """What is free now."""
+        pooled = self._pooled > _LITTLE
+        gpus = max(0.0, self._gpus - self._pooled)
+        return Spare(seconds, round(gpus, 6), None if pooled else self._nodes)

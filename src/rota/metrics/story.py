@@ -1,0 +1,406 @@
+"""The story of a job's waiting: every interval with its reason and with what was behind it.
+
+The parts of a story add up to the job's `wait_s`, and the intervals of a part to the part: both by
+the rules of `delay`. A non-gang job waits while none of its tasks makes progress. Its intervals are
+those of its tasks; its parts are the job's own wait, divided in proportion to them.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from math import fsum
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from rota.core.events import Record
+from rota.core.reasons import Reason
+from rota.core.words import spell
+from rota.metrics.delay import REASONS, fold_delay
+from rota.metrics.history import History, read_history
+from rota.metrics.jobs import UNFINISHED, fold_jobs
+from rota.metrics.phrases import few, gpus_of, overhead_of, phrase
+from rota.metrics.spare import Spare, SpareGpus
+from rota.metrics.waits import Wait, Waits
+
+MOST = 20  # jobs in one list
+_ROOM = (Reason.CAPACITY, Reason.FRAGMENTATION, Reason.GANG, Reason.CONSTRAINT)
+
+
+class Interval(msgspec.Struct, kw_only=True):
+    """Waiting for one reason.
+
+    `ahead`: who was started meanwhile (for `order`), or whose end it waited for (`dependency`); the
+    first few of `ahead_count`. `free_gpus`, `free_nodes`: what was free for most of the time, and
+    on how many nodes; `free_least` and `free_most`: the range. None: not told. For `fragmentation`
+    only the time counts in which enough were free: others who fit may have taken them meanwhile.
+    """
+
+    from_s: float
+    until_s: float
+    seconds: float
+    reason: str
+    text: str
+    task: int | None = None  # of a non-gang job
+    ahead: list[str] = []
+    ahead_count: int = 0
+    free_gpus: float | None = None
+    free_nodes: int | None = None
+    free_least: float | None = None
+    free_most: float | None = None
+
+
+class Part(msgspec.Struct, kw_only=True):
+    """All intervals with one reason together."""
+
+    reason: str
+    seconds: float
+    text: str
+
+
+class Halt(msgspec.Struct, kw_only=True):
+    """The job was stopped: for others (`preempted`), or because its node failed (`evicted`)."""
+
+    at_s: float
+    what: str
+    by: list[str]
+    lost_s: float  # work to be done again
+    text: str
+
+
+class Story(msgspec.Struct, kw_only=True):
+    """Why a job waited; the parts add up to `wait_s`."""
+
+    id: str
+    state: str
+    reason: str  # by which it waits at the end of the log; empty: it does not
+    text: str
+    wait_s: float
+    parts: list[Part]
+    ahead: list[str] = []
+    preempted_by: list[str] = []
+    tenant: str = ""
+    gpus: float = 0.0
+    submit_s: float = 0.0
+    first_start_s: float | None = None
+    end_s: float | None = None
+    intervals: list[Interval] = []
+    halts: list[Halt] = []
+
+
+class _Told(NamedTuple):
+    """An interval, and all who were ahead."""
+
+    interval: Interval
+    ahead: list[str]
+
+
+class Stories:
+    """Tells the stories of one log."""
+
+    def __init__(self, log: pl.DataFrame | History) -> None:
+        self.history = history = read_history(log)
+        self.ids: list[str] = (
+            history.log["text"].gather(history.entry_row[history.is_job]).to_list()
+        )
+        self._job_slots = np.flatnonzero(history.is_job)
+        self._names = dict(zip(self._job_slots.tolist(), self.ids, strict=True))
+        starts = np.flatnonzero((history.event == Record.START) | (history.event == Record.MOVE))
+        self._starts = starts
+        self._start_s = history.time_s[starts]
+        self._starters = history.owner[np.searchsorted(history.actors, history.job[starts])]
+        self._waits = Waits(history)
+
+    @cached_property
+    def jobs(self) -> pl.DataFrame:
+        """The table of jobs."""
+        return fold_jobs(self.history)
+
+    @cached_property
+    def delays(self) -> Any:
+        """Seconds by job and reason."""
+        return fold_delay(self.history)
+
+    @cached_property
+    def _spare(self) -> SpareGpus:
+        return SpareGpus(self.history)
+
+    @cached_property
+    def _shapes(self) -> dict[int, str]:
+        shapes = self.history.log.filter(pl.col("event") == "shape")
+        return dict(zip(shapes["ref"], shapes["text"], strict=True))
+
+    # --- one job ----------------------------------------------------------------------------------
+
+    def tell(self, number: int) -> Story:
+        """The story of a job by its number in the trace."""
+        slot = int(self._job_slots[number])
+        row = self.jobs.row(number, named=True)
+        told = self._tell_all(slot)
+        intervals = [one.interval for one in told]
+        halts = self._halts(slot)
+        parts = self._parts(number, slot, told)
+        wait_s = fsum(part.seconds for part in parts)
+        return Story(
+            id=row["job_id"],
+            state=row["state"],
+            reason=self._present(row["state"], intervals),
+            text=_sentence(row["state"], wait_s, parts, halts),
+            wait_s=wait_s,
+            parts=parts,
+            ahead=_union(i.ahead for i in intervals if i.reason == "order")[:MOST],
+            preempted_by=_union(halt.by for halt in halts if halt.what == "preempted"),
+            tenant=row["tenant"] or "",
+            gpus=row["gpus"],
+            submit_s=row["submit_s"],
+            first_start_s=row["first_start_s"],
+            end_s=row["end_s"],
+            intervals=intervals,
+            halts=halts,
+        )
+
+    def _present(self, state: str, intervals: Sequence[Interval]) -> str:
+        waits = state == UNFINISHED and intervals and intervals[-1].until_s == self.history.end_s
+        return intervals[-1].reason if waits else ""
+
+    def _actors(self, slot: int) -> list[int]:
+        """The job, or its tasks."""
+        if not self.history.has_tasks[slot]:
+            return [slot]
+        tasks: list[int] = np.flatnonzero(self.history.owner == slot).tolist()
+        return [task for task in tasks if task != slot]
+
+    def _parts(self, number: int, slot: int, told: "Sequence[_Told]") -> list[Part]:
+        """The largest first."""
+        whole = not self.history.has_tasks[slot]
+        found = []
+        for i, reason in enumerate(REASONS):
+            those = [one for one in told if one.interval.reason == reason]
+            seconds = (
+                fsum(one.interval.seconds for one in those)
+                if whole
+                else float(self.delays[number, i])
+            )
+            if those and seconds > 0:  # sums of a non-gang job's tasks are rounded
+                text = self._phrase(slot, those)
+                found.append(Part(reason=reason, seconds=seconds, text=text))
+        return sorted(found, key=lambda part: -part.seconds)
+
+    def _phrase(self, slot: int, those: "Sequence[_Told]") -> str:
+        history = self.history
+        row = history.entry_row[slot]
+        return phrase(
+            Reason[those[0].interval.reason.upper()],
+            asked=self._shapes.get(int(history.ref[row]), "its GPUs"),
+            gpus=float(history.value[row]),
+            ahead=_union(one.ahead for one in those),
+            room=_widest([one.interval for one in those]),
+        )
+
+    # --- intervals --------------------------------------------------------------------------------
+
+    def _tell_all(self, slot: int) -> "list[_Told]":
+        """Every interval of a job or of its tasks, in order of time."""
+        found = []
+        for task, actor in enumerate(self._actors(slot)):
+            for wait in self._waits.of(actor):
+                told = self._tell(slot, actor, wait)
+                told.interval.task = task if self.history.has_tasks[slot] else None
+                found.append(told)
+        return sorted(found, key=lambda one: (one.interval.from_s, one.interval.task or 0))
+
+    def _tell(self, slot: int, actor: int, wait: Wait) -> "_Told":
+        reason = Reason(wait.reason)
+        others: list[int] = []
+        if reason == Reason.ORDER:
+            others = self._served(slot, actor, wait)
+        elif reason == Reason.DEPENDENCY:
+            others = self._let_go_by(actor, wait.until_s)
+        ahead = [self._names[other] for other in others]
+        interval = Interval(
+            from_s=wait.from_s,
+            until_s=wait.until_s,
+            seconds=wait.seconds,
+            reason=reason.label,
+            text="",
+            ahead=ahead[:MOST],
+            ahead_count=len(ahead),
+        )
+        if reason in _ROOM:
+            self._measure(interval, actor, wait)
+        told = _Told(interval, ahead)
+        if reason == Reason.OVERHEAD:
+            interval.text = overhead_of(wait.kind)
+        elif reason == Reason.DOWN:
+            interval.text = f"after {self._failure(actor, wait.from_s)}"
+        else:
+            interval.text = self._phrase(slot, [told])
+        return told
+
+    def _served(self, slot: int, actor: int, wait: Wait) -> list[int]:
+        """Jobs that were started during an interval, in this order."""
+        history = self.history
+        first = int(np.searchsorted(self._start_s, wait.from_s, side="left"))
+        last = int(np.searchsorted(self._start_s, wait.until_s, side="right"))
+        own = self._starts[history.job[self._starts] == history.actors[actor]]
+        own = own[(history.time_s[own] == wait.until_s)]
+        if len(own):  # who comes after it at the same instant was not served first
+            last = min(last, int(np.searchsorted(self._starts, own[0])))
+        starts = history.event[self._starts[first:last]] == Record.START
+        served: list[int] = self._starters[first:last][starts].tolist()
+        return [other for other in dict.fromkeys(served) if other != slot]
+
+    def _let_go_by(self, actor: int, at_s: float) -> list[int]:
+        """Jobs that were done when a job that waited for others was admitted."""
+        history = self.history
+        first = int(np.searchsorted(history.time_s, at_s, side="left"))
+        last = int(np.searchsorted(history.time_s, at_s, side="right"))
+        rows = np.arange(first, last)
+        mine = history.job[rows] == history.actors[actor]
+        if not (mine & (history.event[rows] == Record.ADMITTED)).any():
+            return []
+        done = rows[history.event[rows] == Record.DONE]
+        ended = history.owner[np.searchsorted(history.actors, history.job[done])]
+        return list(dict.fromkeys(ended.tolist()))
+
+    def _measure(self, interval: Interval, actor: int, wait: Wait) -> None:
+        """How many GPUs were free."""
+        pieces = list(self._spare.between(wait.from_s, wait.until_s))
+        asked = float(self.history.value[self.history.entry_row[actor]])
+        if wait.reason == Reason.FRAGMENTATION:
+            # enough were free at its turn; those after it, who fitted, may have taken them since
+            enough = [piece for piece in pieces if piece.gpus >= asked]
+            pieces = enough or [self._at_turn(wait.from_s)]
+        lasted: dict[tuple[float, int | None], float] = {}
+        for piece in pieces:
+            key = (piece.gpus, piece.nodes)
+            lasted[key] = lasted.get(key, 0.0) + piece.seconds
+        interval.free_gpus, interval.free_nodes = max(lasted, key=lambda key: lasted[key])
+        interval.free_least = min(piece.gpus for piece in pieces)
+        interval.free_most = max(piece.gpus for piece in pieces)
+
+    def _at_turn(self, at_s: float) -> Spare:
+        """What was free at a decision before anybody was started."""
+        first = int(np.searchsorted(self._start_s, at_s, side="left"))
+        if first < len(self._starts) and self._start_s[first] == at_s:
+            return self._spare.before(int(self._starts[first]))
+        return self._spare.before(int(np.searchsorted(self.history.time_s, at_s, side="right")))
+
+    def _failure(self, actor: int, at_s: float) -> str:
+        """What failed under it last."""
+        history = self.history
+        index = history.actors[actor]
+        evicted = (history.event == Record.EVICTED) & (history.job == index)
+        rows = np.flatnonzero(evicted & (history.time_s <= at_s))
+        return self._failed(int(rows[-1])) if len(rows) else "its node failed"
+
+    def _failed(self, row: int) -> str:
+        """In the words of the row, or the name of the node."""
+        said: str | None = self.history.log["text"][row]
+        slot = int(self._spare.slots_of(self.history.ref[row : row + 1])[0])
+        if self.history.ref[row] < 0 or slot >= len(self._spare.names):
+            return f"its run was lost ({said})" if said else "its run was lost"
+        return f"node {self._spare.names[slot]} failed"
+
+    # --- stops ------------------------------------------------------------------------------------
+
+    def _halts(self, slot: int) -> list[Halt]:
+        history = self.history
+        actors = history.actors[self._actors(slot)]
+        kinds = (history.event == Record.STOP) | (history.event == Record.EVICTED)
+        rows = np.flatnonzero(kinds & np.isin(history.job, actors)).tolist()
+        return [
+            self._preemption(row) if history.event[row] == Record.STOP else self._eviction(row)
+            for row in rows
+        ]
+
+    def _preemption(self, row: int) -> Halt:
+        history = self.history
+        at_s = float(history.time_s[row])
+        winners = self._winners(row)
+        names = [self._names[slot] for slot in winners]
+        text = "stopped by the policy"
+        if winners:
+            asked = sum(float(history.value[history.entry_row[slot]]) for slot in winners)
+            stops = np.flatnonzero((history.event == Record.STOP) & (history.time_s == at_s))
+            free = self._spare.before(int(stops[0])).gpus
+            text = (
+                f"made room for {few(names)}, which the policy preferred "
+                f"({gpus_of(asked)} asked for, {free:g} free)"
+            )
+        return Halt(
+            at_s=at_s, what="preempted", by=names, lost_s=float(history.value[row]), text=text
+        )
+
+    def _winners(self, row: int) -> list[int]:
+        """Who displaced it: as the log says, else who was started on its nodes at that instant."""
+        history = self.history
+        if history.other[row] >= 0:
+            winner = int(np.searchsorted(history.actors, history.other[row]))
+            return [int(history.owner[winner])]
+        at_s = history.time_s[row]
+        first = int(np.searchsorted(self._start_s, at_s, side="left"))
+        last = int(np.searchsorted(self._start_s, at_s, side="right"))
+        left = self._nodes_of(int(history.ref[row]))
+        return list(
+            dict.fromkeys(
+                int(self._starters[i])
+                for i in range(first, last)
+                if left & self._nodes_of(int(history.ref[self._starts[i]]))
+            )
+        )
+
+    def _nodes_of(self, allocation: int) -> set[int]:
+        history = self.history
+        slices = (history.event == Record.ALLOCATION) & (history.ref == allocation)
+        return set(self._spare.slots_of(history.other[slices]).tolist())
+
+    def _eviction(self, row: int) -> Halt:
+        history = self.history
+        text = self._failed(row)
+        return Halt(
+            at_s=float(history.time_s[row]), what="evicted", by=[],
+            lost_s=float(history.value[row]), text=text,
+        )  # fmt: skip
+
+
+def waiting_parts(log: pl.DataFrame | History, index: int) -> dict[str, float]:
+    """Seconds by reason of the job with this index, the largest first; empty: no such job."""
+    history = read_history(log)
+    jobs = history.actors[history.is_job]
+    at = int(np.searchsorted(jobs, index))
+    if at >= len(jobs) or jobs[at] != index:
+        return {}
+    delays = zip(REASONS, fold_delay(history)[at].tolist(), strict=True)
+    return {reason: s for reason, s in sorted(delays, key=lambda pair: -pair[1]) if s > 0}
+
+
+def _union(lists: Iterable[Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(name for names in lists for name in names))
+
+
+def _widest(those: Sequence[Interval]) -> Interval | None:
+    """The longest of them, with the range over all."""
+    measured = [interval for interval in those if interval.free_gpus is not None]
+    if not measured:
+        return None
+    longest = max(measured, key=lambda interval: interval.seconds)
+    return msgspec.structs.replace(
+        longest,
+        free_least=min(interval.free_least or 0.0 for interval in measured),
+        free_most=max(interval.free_most or 0.0 for interval in measured),
+    )
+
+
+def _sentence(state: str, wait_s: float, parts: Sequence[Part], halts: Sequence[Halt]) -> str:
+    text = "did not wait"
+    if parts:
+        pieces = ", ".join(f"{spell(part.seconds)} {part.text}" for part in parts)
+        text = f"waited {spell(wait_s)}: {pieces}"
+    preempted = [halt for halt in halts if halt.what == "preempted"]
+    if preempted:
+        times = "once" if len(preempted) == 1 else f"{len(preempted)} times"
+        by = few(_union(halt.by for halt in preempted))
+        text += f"; preempted {times}" + (f" by {by}" if by else "")
+    return f"{state}; {text}"

@@ -1,0 +1,63 @@
+"""`rota explain DIR JOB`."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from rota.cli import explain as command
+
+
+@pytest.fixture
+def out(rota):
+    """Return the folder of a run in which everything waits."""
+    code, _, err = rota("simulate", "jobs.csv", "--cluster", "2x4", "--policy", "srtf", "-o", "out")
+    assert (code, err) == (0, "")
+    return "out"
+
+
+def test_a_short_story(rota, out):
+    code, text, err = rota("explain", out, "0")
+    assert (code, err) == (0, "")
+    assert text.startswith("job 0: done; waited ")
+    assert "preempted by: " in text
+    assert "made room for " in text
+
+
+def test_as_data(rota, out):
+    told = json.loads(rota("explain", out, "3", "-o", "json")[1])
+    assert told["id"] == "3"
+    assert sum(part["seconds"] for part in told["parts"]) == told["wait_s"] > 0
+    intervals = list(csv.DictReader(io.StringIO(rota("explain", out, "3", "-o", "csv")[1])))
+    assert [row["reason"] for row in intervals] == [i["reason"] for i in told["intervals"]]
+    assert "wait_s:" in rota("explain", out, "3", "-o", "yaml")[1]
+
+
+def test_all_jobs(rota, out):
+    rows = list(csv.DictReader(io.StringIO(rota("explain", out, "--all", "-o", "csv")[1])))
+    assert [row["job_id"] for row in rows] == ["0", "1", "2", "3", "4"]
+    for row in rows:
+        assert float(row["wait_s"]) == sum(float(s) for s in list(row.values())[3:])
+    text = rota("explain", out, "--all")[1]
+    assert "capacity" in text
+    assert "quota" not in text  # nobody waited for it
+    assert json.loads(rota("explain", out, "--all", "-o", "json")[1])[3]["job_id"] == "3"
+
+
+def test_mistakes(rota, out):
+    assert "Missing argument 'JOB'" in rota("explain", out)[2]
+    assert "--all takes a folder and no job" in rota("explain", out, "3", "--all")[2]
+    assert "--all takes a folder and no job" in rota("explain", "--all")[2]
+    code, _, err = rota("explain", out, "33")
+    assert (code, "did you mean 3?" in err) == (2, True)
+
+
+def test_a_long_story_is_cut(rota, out, monkeypatch):
+    monkeypatch.setattr(command, "_MOST_STEPS", 1)
+    assert "more: see them with -o csv" in rota("explain", out, "0")[1]
+
+
+def test_nothing_to_list(capsys):
+    command._emit_csv([])
+    assert capsys.readouterr().out == ""
