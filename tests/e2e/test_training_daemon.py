@@ -69,17 +69,8 @@ def digest(daemon, job):
     return found
 
 
-@pytest.mark.timeout(4 * LIMIT_S)
+@pytest.mark.timeout(2 * LIMIT_S)
 def test_ddp_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch, daemons):
-    try:
-        preempt_twice(daemons)
-    except AssertionError as error:  # ranks may miss each other on a busy machine: once more
-        warned = str(error)
-        assert "in time" in warned, warned
-        preempt_twice(daemons)
-
-
-def preempt_twice(daemons):
     daemon = daemons("--nodes", "2x2", "--policy", "srtf", "--check", env=PYTHON_FIRST)
     whole = ddp(daemon, gpus=2, name="whole")
     broken = ddp(daemon, gpus=2, name="broken", estimate="1h")
@@ -88,7 +79,7 @@ def preempt_twice(daemons):
     daemon.until(broken, "HELD")
     daemon.until(whole, "SUCCEEDED", within_s=LIMIT_S)
     daemon.rota("release", broken)
-    eventually(lambda: len(begins(daemon, broken)) == 2, LIMIT_S / 2, 0.1)
+    eventually(lambda: len(begins(daemon, broken)) == 2, LIMIT_S, 0.1)
     until_step(daemon, broken, begins(daemon, broken)[1][1] + 1)
     short = daemon.submit("sleep 0.2", gpus=4, estimate=1)
     ends = [daemon.until(job, "SUCCEEDED", within_s=LIMIT_S) for job in (whole, short, broken)]

@@ -243,7 +243,7 @@ class Daemon:
         if job.terminal:
             if what == "cancel":
                 return False
-            raise ConflictError(f"cannot {what} job {job.id}: it is over ({state_of(job)})")
+            raise ConflictError(f"job {job.id} is over ({state_of(job)}): it cannot be {what}ed")
         held = job.index in self.core.engine.detained
         if what == "hold":
             return not held
