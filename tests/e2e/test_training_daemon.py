@@ -57,8 +57,8 @@ def until_step(daemon, job, least):
 
 def begins(daemon, job):
     """(ranks, step, restart) at the begin of each run of a job, as its rank 0 tells."""
-    found = re.findall(r"^rank 0 of (\d+) begins at step (\d+), restart (\d+)$",
-                       daemon.output(job), re.MULTILINE)  # fmt: skip
+    # not by lines: what two ranks print at once may stand on one line
+    found = re.findall(r"rank 0 of (\d+) begins at step (\d+), restart (\d+)", daemon.output(job))
     return [tuple(map(int, numbers)) for numbers in found]
 
 

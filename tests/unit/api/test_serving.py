@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 import time
+from contextlib import closing
 
 import httpx2
 import msgspec
@@ -104,9 +105,12 @@ def test_a_large_body_over_the_wire_is_refused(make_server, service):
         line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
         headers = {"Authorization": "Bearer user-token"}
         body = iter([b"x" * 1_000] * 20) if chunked else b"x" * 20_000
-        line.request("POST", "/api/v1/jobs", body, headers, encode_chunked=chunked)
-        assert line.getresponse().status == 413
-        line.close()
+        with closing(line):
+            try:
+                line.request("POST", "/api/v1/jobs", body, headers, encode_chunked=chunked)
+                assert line.getresponse().status == 413
+            except (BrokenPipeError, ConnectionResetError):
+                continue  # the server hung up before all of it was sent
     assert service.changes == []
 
 
