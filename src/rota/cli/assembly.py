@@ -63,6 +63,7 @@ class Assembly:
         said: Mapping[str, Any] | None = None,
     ) -> None:
         self.settings = settings
+        self._embedded_works = False
         with ExitStack() as opened:
             self.folder = opened.enter_context(StateFolder(state))
             store = self.store = Store(self.folder.store, durable=settings.durable)
@@ -122,7 +123,7 @@ class Assembly:
         return EmbeddedAgent(self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs)
 
     def _close_embedded(self) -> None:
-        if self.embedded is not None:
+        if self.embedded is not None and self._embedded_works:
             self.embedded.close()
 
     def _listen(self) -> Server:
@@ -174,6 +175,7 @@ class Assembly:
 
     def _work(self) -> None:
         if self.embedded is not None:
+            self._embedded_works = True
             self.embedded.start()
         core = self.core
         log.info(

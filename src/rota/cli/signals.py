@@ -32,14 +32,16 @@ def work_until_done(
             writer.send(b"\0")
 
     for number in handlers:
-        signal.signal(number, lambda number, _: handlers[number](number))
+        signal.signal(number, lambda *_: None)  # its number comes through the socket
     before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     worker = threading.Thread(target=run, name="rota-engine")
     worker.start()
     try:
         while worker.is_alive():
             select.select([reader], [], [])
-            reader.recv(4096)
+            for number in reader.recv(4096):  # here, where no handler can interrupt another
+                if number in handlers:
+                    handlers[number](number)
             worker.join(0.05)
     finally:
         worker.join()
