@@ -68,6 +68,7 @@ class Assembly:
             self.folder = opened.enter_context(StateFolder(state))
             store = self.store = Store(self.folder.store, durable=settings.durable)
             opened.callback(store.close)
+            store.skip_to(self.folder.last_job())
             topology, scheduling = declared(settings)
             self.driver, topology = self._driver(topology)
             checker = Invariants if settings.check else None

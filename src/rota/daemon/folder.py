@@ -40,6 +40,13 @@ class StateFolder:
     agent = property(lambda self: self.path / "agent")
     jobs = property(lambda self: self.path / "jobs")
 
+    def last_job(self) -> int:
+        """The largest number of a job that has a folder; 0 if none has."""
+        if not self.jobs.is_dir():
+            return 0
+        names = (entry.name for entry in self.jobs.iterdir())
+        return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
+
     def announce(self, url: str) -> None:
         """Tell clients on this machine where the daemon is."""
         part = self.path / "server.json.part"

@@ -144,6 +144,13 @@ class Store:
             )
         return before
 
+    def skip_to(self, number: int) -> None:
+        """Give no number up to this one: an older copy was restored, and their folders are there.
+
+        A new job must not find the checkpoint or the output of one that the store does not know.
+        """
+        self.job_number = max(self.job_number, number)
+
     # --- jobs -------------------------------------------------------------------------------------
 
     def jobs(self, first: int, count: int) -> list[StoredJob]:
