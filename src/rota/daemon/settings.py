@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import yaml
@@ -103,7 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     public_metrics: bool = False  # /metrics without a token
     durable: bool = True  # survive a loss of power too, not only of the process
     check: bool = False  # verify every invariant at every event (slower)
-    log_level: str = "info"  # debug, info, warning or error
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_json: bool = False  # log lines as JSON
     requests_per_s: float = 500.0  # per token
     local: LocalSettings = LocalSettings()
