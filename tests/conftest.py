@@ -20,7 +20,15 @@ def shared():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Print what tests measured (`record_property("latency", ...)`)."""
+    """Print first failures of tests with two tries, and what tests measured.
+
+    A test tells what it measured by `record_property("latency", ...)`.
+    """
+    again = terminalreporter.getreports("rerun")
+    if again:
+        terminalreporter.section("failed at the first try")
+        for report in again:
+            terminalreporter.line(f"{report.nodeid}\n{report.longreprtext}")
     measured = [
         f"{report.nodeid.rpartition('::')[2]}: {value}"
         for report in terminalreporter.getreports("passed")
