@@ -1,22 +1,8 @@
 """Fixtures of the tests that run real daemons."""
 
-from pathlib import Path
-
 import pytest
 
 from daemon_process import DaemonProcess, serving
-
-HERE = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items):
-    """One more try for tests that drive real machines, whose time is shared with others.
-
-    The first failure is printed at the end all the same: see `tests/conftest.py`.
-    """
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.fixture
