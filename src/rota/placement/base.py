@@ -197,6 +197,29 @@ class Placement(ABC):
         """Take back what the job held."""
         self._book(allocation, +1)
 
+    def supplied(self, allocation: Allocation, cpus: float, mem_gib: float) -> Allocation | None:
+        """The same GPUs with other CPUs and memory, in proportion to the GPUs on each node.
+
+        None if there is no room for them. What the job holds must have been given back before.
+        """
+        room = self.room
+        kinds = [("cpu", cpus, room.cpus)] if cpus and room.has_cpus else []
+        kinds += [("memory", mem_gib, room.mem_gib)] if mem_gib and room.has_mem else []
+        gpus: dict[int, float] = {}
+        for vertex, amount in allocation.slices:
+            position = self._where[vertex][0]
+            gpus[position] = gpus.get(position, 0.0) + amount
+        extra = []
+        for position, amount in gpus.items():
+            for kind, total, free in kinds:
+                part = total * (amount / allocation.gpus)
+                if part > free[position] + EPSILON:
+                    return None
+                extra.append((room.nodes[position].id, kind, part))
+        if _alike(extra, allocation.extra):
+            return allocation  # the dust of float sums moves nobody
+        return Allocation(allocation.slices, extra, allocation.config)
+
     def set_node(self, node: Vertex, *, up: bool) -> None:
         """A node went down or came back; the jobs on it are told separately."""
         position, _ = self._where[node.id]
@@ -301,6 +324,15 @@ class Placement(ABC):
             if self.room.up[self._where[vertex][0]]:
                 self.free = tidy(self.free + sign * amount)
         self._clock += 1
+
+
+def _alike(
+    some: Sequence[tuple[int, str, float]], others: Sequence[tuple[int, str, float]]
+) -> bool:
+    """The same amounts at the same places."""
+    return [part[:2] for part in some] == [part[:2] for part in others] and all(
+        abs(a[2] - b[2]) <= EPSILON for a, b in zip(some, others, strict=True)
+    )
 
 
 def _described(shape: Shape) -> str:
