@@ -223,6 +223,12 @@ class FakeService:
             self._node(node).state = "up"
             return self._nodes[node]
 
+    def remove_node(self, node, actor):
+        with self._change("remove_node"):
+            if self._node(node).state == "up":
+                raise ConflictError(f"node {node} cannot be removed while it is in use")
+            del self._nodes[node]
+
     def queues(self):
         with self._look():
             found = {name: QueueInfo(name=name) for name in {j.queue for j in self._jobs.values()}}

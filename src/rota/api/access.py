@@ -41,6 +41,7 @@ LEAST = {
     "release_job": USER,
     "drain_node": OPERATOR,
     "undrain_node": OPERATOR,
+    "remove_node": OPERATOR,
     "export_events": OPERATOR,
     "list_tokens": ADMIN,
     "create_token": ADMIN,

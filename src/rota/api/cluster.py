@@ -72,6 +72,15 @@ def undrain_node(asker: Asker, here: Here, node: NodeName) -> Response:
     return encode(here.service.undrain(_known_node(node), asker))
 
 
+def remove_node(asker: Asker, here: Here, node: NodeName) -> Response:
+    """Forget a node that nobody uses.
+
+    It must be down or drained, with nothing left there; it is there again when its agent is.
+    """
+    here.service.remove_node(_known_node(node), asker)
+    return Response(status_code=204)
+
+
 def list_queues(here: Here) -> Response:
     """List all queues with what they use and ask for."""
     return encode(here.service.queues())
@@ -162,6 +171,10 @@ ROUTES = (
     Route(
         method="POST", path="/nodes/{node}/undrain", call=undrain_node, tag="cluster",
         answer=NodeInfo, about="The node afterwards.", errors=(409,),
+    ),
+    Route(
+        method="DELETE", path="/nodes/{node}", call=remove_node, tag="cluster", status=204,
+        about="It is gone.", errors=(409,),
     ),
     Route(method="GET", path="/queues", call=list_queues, tag="cluster", answer=list[QueueInfo]),
     Route(method="GET", path="/status", call=get_status, tag="cluster", answer=Status),

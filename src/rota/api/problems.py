@@ -13,6 +13,7 @@ from rota.core.errors import (
     ClusterError,
     ConflictError,
     ForbiddenError,
+    GoneError,
     InputError,
     NotFoundError,
     RequestError,
@@ -23,6 +24,7 @@ from rota.core.errors import (
 Kind = Literal[
     "not_found",
     "forbidden",
+    "gone",
     "conflict",
     "input",
     "unavailable",
@@ -70,11 +72,13 @@ _OF_STATUS: dict[int, Kind] = {
     403: "forbidden",
     404: "not_found",
     409: "conflict",
+    410: "gone",
     413: "too_large",
     429: "too_many",
     503: "unavailable",
 }
 _RETRY = {"Retry-After": "1"}
+FIRST_OFFSET = "Rota-First-Offset"
 
 
 def answer(status: int, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
@@ -101,6 +105,8 @@ async def from_refusal(_: Request, error: Exception) -> Response:
 
 async def from_service(_: Request, error: Exception) -> Response:
     """An answer for an error of the daemon."""
+    if isinstance(error, GoneError):
+        return answer(410, Problem(str(error), "gone"), {FIRST_OFFSET: str(error.first)})
     for family, status, kind in _OF_SERVICE:
         if isinstance(error, family):
             headers = _RETRY if kind == "unavailable" else None

@@ -21,6 +21,7 @@ _MEANINGS = {
     405: "Not with this method.",
     408: "The request did not arrive in time.",
     409: "Not in its present state.",
+    410: "Not kept any more; Rota-First-Offset says where the rest begins.",
     413: "The request is too large.",
     421: "Called by an unknown host name.",
     422: "Something in the request is wrong.",

@@ -161,7 +161,9 @@ async def read_job_log(  # noqa: PLR0913 - the query parameters
 
     Without `follow`: a piece from `offset` on; the header `Rota-Next-Offset` says where the next
     one begins, and an empty piece is the end so far. With `follow` the answer goes on until the job
-    has ended (or the stream has been open too long: count the bytes and resume from there).
+    has ended (or the stream has been open too long: count the bytes and resume from there). Where
+    the beginning is not kept any more the answer is 410; the header `Rota-First-Offset` says where
+    the rest begins.
     """
     read = _Reader(here, asker, known_id(job), stream, node_rank)
     if not follow:
@@ -240,6 +242,7 @@ ROUTES = (
     Route(
         method="GET", path="/jobs/{job}/logs", call=read_job_log, tag="jobs",
         answer={"type": "string"}, media="text/plain", about="The output, as it was written.",
+        errors=(410,),
     ),
     Route(
         method="GET", path="/events", call=list_events, tag="events", answer=EventPage,

@@ -49,7 +49,7 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     metavar="N|auto",
     default="auto",
     show_default=True,
-    help="GPUs to offer: a number, or those that nvidia-smi finds.",
+    help="GPUs to offer: a number (0: none), or those that nvidia-smi finds.",
 )
 @click.option("--gpu-type", metavar="T", help="Of all GPUs; by default what nvidia-smi says.")
 @click.option(
@@ -164,6 +164,11 @@ def _gpus(text: str) -> tuple[list[str], str]:
 
     if text == "auto":
         found = machine.find_gpus()
+        if not found:
+            raise OptionError(
+                "--gpus auto: nvidia-smi finds no GPUs on this machine: give --gpus N, or --gpus 0 "
+                "for a node without GPUs"
+            )
         return [gpu.index for gpu in found], machine.gpu_type(found)
     if not text.isdecimal():
         raise OptionError(f"--gpus {text!r}: give a number or auto")

@@ -117,8 +117,8 @@ class Assembly:
         gone = set(self.store.note("nodes_here", here)) - set(here)
         for name in sorted(gone):  # they were parts of this machine
             self.core.cluster.mailbox.post(NodeStatus(name, "lost", why="not declared any more"))
-        known = [node.name for node in self.core.cluster.topology.nodes]
-        self.driver.expect(name for name in known if name not in gone)
+        known = self.core.cluster.machines.by_name.items()
+        self.driver.expect(n for n, machine in known if n not in gone and not machine.removed)
         if not topology.nodes:
             return None
         return EmbeddedAgent(self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs)

@@ -205,6 +205,13 @@ def moment(unix_s: float | None) -> str:
         return amount(unix_s)
 
 
+def stopping(grace_s: float | None) -> str:
+    """For what is being stopped, until it is over; else empty."""
+    if grace_s is None:
+        return ""
+    return f"stopping (grace up to {amount(grace_s)} s)" if grace_s > 0 else "stopping (killed)"
+
+
 def shortened(items: Sequence[str], most: int = 6) -> str:
     """The first few of a list."""
     more = f", ... {len(items) - most} more" if len(items) > most else ""

@@ -1,23 +1,31 @@
 """`rota compare`."""
 
-import json
+import shutil
 import sys
+import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
 from rota.cli.progress import Bar
-from rota.cli.show import table, warn_about
+from rota.cli.show import WIDE, table, warn_about
 from rota.core.registry import POLICIES
 
-SPARE = ("completed", "knows", "p99", "makespan", "preemptions", "p50", "mean wait")
+if TYPE_CHECKING:
+    from rota.experiments.comparison import Comparison
+    from rota.experiments.config import RunConfig
+    from rota.experiments.run import Progress
+
+SPARE = ("completed", "knows", "p99", "makespan", "preemptions", "p50", "mean wait", "GPUs used")
+SMALL_BYTES = 200_000  # of all traces of a comparison: not worth other processes
+JOB_BYTES = 40  # about what a line of a trace has
 
 
 @click.command(
-    epilog="Results: a folder per policy (as of `rota simulate`), compare.json, report.html and a "
-    "picture."
+    epilog="Results: a folder per run (as of `rota simulate`), compare.json with every number, "
+    "report.html and a picture."
 )
 @click.argument("trace")
 @click.option(
@@ -28,54 +36,135 @@ SPARE = ("completed", "knows", "p99", "makespan", "preemptions", "p50", "mean wa
 @run_options
 @click.option(
     "--repeat", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Seeds per policy; with several the ratio gets an interval.",
+    help="Run every policy with N seeds, the same ones for all.",
 )  # fmt: skip
 @click.option(
-    "--jobs", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Runs at the same time, in processes of their own.",
+    "--windows", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Cut TRACE into N consecutive parts with equal numbers of jobs; each is run on its own, "
+    "from an empty cluster.",
 )  # fmt: skip
+@click.option(
+    "--jobs", metavar="N", type=click.IntRange(min=1),
+    help="Runs at the same time, in processes of their own; by default one per core.",
+)  # fmt: skip
+@click.option("--full", is_flag=True, help="Print all measures with their intervals.")
 @OUTPUT_DIR
 @FORCE
 @DEBUG
 def compare(
-    output: Path, policy: tuple[str, ...], *, repeat: int, jobs: int, force: bool, **values: Any
+    output: Path,
+    policy: tuple[str, ...],
+    *,
+    repeat: int,
+    windows: int,
+    jobs: int | None,
+    force: bool,
+    full: bool,
+    **values: Any,
 ) -> None:
     """Run several policies on the jobs of TRACE and put them side by side.
 
+    The ratio is the mean JCT relative to the first policy, with a 95 % interval in brackets. A star
+    says that the interval excludes 1: below 1 the policy is better, above 1 worse. Without a star
+    nothing is proven.
+
+    One run of one trace says little about the next, so nobody wins by it. Repeat it: with --windows
+    on other parts of the trace, with --repeat under other seeds. Seeds matter where something is
+    random: failures (--mtbf), wrong estimates (--estimate-error), or a workload that is drawn anew
+    for every seed, generate:KIND:jobs=N,load=L as TRACE (see `rota trace generate --help`). In
+    every repetition all policies meet the same jobs, failures and errors.
+
     \b
     Examples:
-      rota compare jobs.csv --cluster 16x8 --policy fifo --policy las --policy srtf -o report
-      rota compare jobs.csv --cluster 16x8 --policy srtf --policy las --repeat 5 -o report \\
-          --estimate-error cv=1
+      rota compare jobs.csv --cluster 16x8 --policy fifo --policy las -o report
+      rota compare jobs.csv --cluster 16x8 --policy fifo --policy las \\
+          --windows 8 -o report
+      rota compare generate:philly-like:jobs=500,load=0.9 --cluster 16x8 \\
+          --policy fifo --policy las --repeat 10 --full -o report
+      rota compare jobs.csv --cluster 16x8 --policy srtf --policy las \\
+          --repeat 5 --estimate-error cv=1 -o report
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.experiments.compare import compare as run
     from rota.experiments.compare import own_files
     from rota.experiments.config import RunConfig
     from rota.experiments.folder import OutputFolder
-    from rota.experiments.report import HEADINGS, cells
+    from rota.experiments.report import write_report
 
     if values["cluster"] is None:
         raise click.UsageError("Missing option '--cluster'.", click.get_current_context())
     config = RunConfig(policy=policy[0], **values)
+    workers = jobs or _workers(config, len(policy) * repeat * windows)
     bar = Bar("comparing")
+
+    def told(label: str, number: int, total: int) -> "Progress | None":
+        if workers == 1:
+            return bar.retitle(f"{number + 1}/{total} {label}")
+        bar(number, total)
+        return None
+
     with OutputFolder(output, force=force, own=own_files(output)) as folder, bar:
-        rows = run(
+        found = run(
             config,
             policy,
             folder.path,
             repeat=repeat,
-            workers=jobs,
+            windows=windows,
+            workers=workers,
             command=["rota", *sys.argv[1:]],
-            told=lambda label, number, total: bar.retitle(f"{number + 1}/{total} {label}"),
+            told=told,
         )
-    warn_about(_warnings(output))
-    gone = table(HEADINGS, [cells(row) for row in rows], numbers=True, spare=SPARE)
-    if gone:
-        click.echo(f"(too narrow for: {', '.join(gone)}; they are in the report)", err=True)
+        write_report(folder.path)
+    warn_about(f"{one.policy}: {text}" for one in found.runs for text in one.warnings)
+    _show(found, full=full)
     click.echo(f"report: {output / 'report.html'}", err=True)
 
 
-def _warnings(output: Path) -> list[str]:
-    """What the runs had to say, with the policy that it is about."""
-    data = json.loads((output / "compare.json").read_text(encoding="utf-8"))
-    return [f"{run['policy']}: {text}" for run in data["runs"] for text in run["warnings"]]
+def _workers(config: "RunConfig", runs: int) -> int:
+    """All cores, or this process alone if the others would not be ready before it is done."""
+    from rota.experiments.pool import cores
+    from rota.experiments.workloads import amount_of, is_generated
+
+    try:
+        if is_generated(config.trace):
+            size = amount_of(config.trace) * JOB_BYTES
+        else:
+            size = Path(config.trace).stat().st_size
+    except OSError:
+        return 1  # whoever reads it says what is wrong
+    return 1 if size * runs < SMALL_BYTES else min(cores(), runs)
+
+
+def _show(found: "Comparison", *, full: bool) -> None:
+    from rota.experiments.notes import NOTHING_RANDOM
+    from rota.experiments.table import FULL_HEADINGS, HEADINGS, cells, full_cells
+
+    gone = table(HEADINGS, [cells(row) for row in found.rows], numbers=True, spare=SPARE)
+    if full:
+        table(FULL_HEADINGS, full_cells(found))
+    if gone:
+        _tell(f"(too narrow for: {', '.join(gone)}; they are in the report)")
+    _tell(f"ratio: mean JCT relative to {found.baseline}, {found.method}; *: it excludes 1")
+    for note in found.notes:
+        _tell(f"{'warning' if note.startswith(NOTHING_RANDOM) else 'note'}: {note}")
+    _show_assumptions(found)
+
+
+def _show_assumptions(found: "Comparison") -> None:
+    from rota.experiments.table import common, differing
+
+    differs = differing(found.assumptions)
+    if differs:
+        _tell("assumptions that differ:")
+        for key, text in differs:
+            _tell(f"  {key}: {text}", indent=4)
+    shared = "; ".join(f"{key}: {text}" for key, text in common(found.assumptions))
+    _tell(f"the same for all: {shared}", indent=2)
+
+
+def _tell(text: str, indent: int = 2) -> None:
+    """On stderr, so that the table can go elsewhere alone."""
+    width = min(shutil.get_terminal_size().columns, WIDE // 2)
+    folded = textwrap.fill(
+        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    click.echo(folded, err=True)

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rota.cli.client import (
-    JOB,
     clean,
     complete_jobs,
     connect,
     job_id,
     moment,
-    on_daemon,
     server_options,
     shortened,
     span,
 )
+from rota.cli.progress import Bar
 from rota.cli.show import FORMAT, emit, table
 from rota.core.errors import InputError
 
 if TYPE_CHECKING:
-    from rota.daemon.info import Explanation
+    from rota.daemon.info import Explanation, Forecast
+    from rota.experiments.forecast import Outlook
     from rota.metrics.story import Story
-    from rota.sdk import Client
 
 _URLS = ("http://", "https://")
 _EVENTS = "events.parquet"
+_SNAPSHOT = b"\x78\x01"  # how a snapshot begins
 _MOST_STEPS = 20
 _FORMAT = click.option(
     "-o", "--output", default="table", show_default=True,
@@ -175,22 +175,112 @@ def _second(at_s: float) -> str:
 
 
 @click.command()
-@JOB
-@click.option("--runs", metavar="N", type=click.IntRange(1, 200), default=20, show_default=True,
-              help="Simulations to take.")  # fmt: skip
+@click.argument("place", metavar="[SNAPSHOT|URL]", required=False, shell_complete=complete_jobs)
+@click.argument("job", metavar="JOB", required=False, shell_complete=complete_jobs)
+@click.option(
+    "--runs",
+    metavar="N",
+    type=click.IntRange(1, 200),
+    default=20,
+    show_default=True,
+    help="Simulations to take.",
+)
+@click.option(
+    "--with-arrivals",
+    is_flag=True,
+    help="Of a snapshot: the rest of the trace comes; else nobody else comes.",
+)
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="Of a snapshot: the durations of the trace are known; else they are drawn.",
+)
+@click.option(
+    "--seed",
+    metavar="N",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of a snapshot: of the draws.",
+)
 @FORMAT
-@on_daemon
-def when(rota: "Client", *, job: str, runs: int, output: str) -> None:
-    """Tell when a JOB will start: the daemon simulates its own future.
+@server_options
+def when(
+    *, place: str | None, job: str | None, runs: int, output: str, server: str | None,
+    token_file: str | None, **known: Any,
+) -> None:  # fmt: skip
+    """Tell when a JOB will start, by simulating on from the present state.
+
+    With one argument the daemon is asked for its own future; with two, the daemon at a URL, or a
+    SNAPSHOT, the file that `rota simulate --snapshot-at T` wrote.
 
     \b
     Examples:
       rota when 17
       rota when resnet-50 --runs 100 -o json
+      rota when out/snapshot.rota 17
+      rota when out/snapshot.rota 17 --exact --with-arrivals
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    if place is None or (job is None and _is_snapshot(Path(place))):
+        raise click.UsageError("Missing argument 'JOB'.")
+    if job is not None and not place.startswith(_URLS):
+        _when_frozen(Path(place), job, runs, output, known)
+        return
+    if known["with_arrivals"] or known["exact"]:
+        raise click.UsageError(
+            "--with-arrivals and --exact need a snapshot: rota when SNAPSHOT JOB"
+        )
+    with connect(place if job is not None else server, token_file) as rota:
+        found = rota.when(job_id(rota, place if job is None else job), runs=runs)
+    _print_forecast(found, output)
+
+
+def _is_snapshot(path: Path) -> bool:
+    """Does a file begin like one? A job may have the name of a file."""
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == _SNAPSHOT
+    except OSError:
+        return False
+
+
+def _when_frozen(path: Path, job: str, runs: int, output: str, known: Mapping[str, Any]) -> None:
     import msgspec
 
-    found = rota.when(job_id(rota, job), runs=runs)
+    from rota.experiments.forecast import forecast
+
+    if not path.is_file():
+        raise InputError(
+            f"{str(path)!r} is neither a file nor a URL: name what "
+            f"`rota simulate --snapshot-at` wrote"
+        )
+    with Bar("forecasting") as bar:
+        found = forecast(
+            path, job, runs=runs, exact=known["exact"], arrivals=known["with_arrivals"],
+            seed=known["seed"], told=bar,
+        )  # fmt: skip
+    if output != "table":
+        emit(msgspec.to_builtins(found), output)
+        return
+    click.echo(f"job {clean(found.id)} ({found.state}) {found.text}")
+    if not found.runs:
+        return
+    click.echo(f"{'now:':<11}second {_second(found.now_s)}")
+    for label, at_s in (
+        ("starts", found.starts_s),
+        ("earliest", found.earliest_s),
+        ("latest", found.latest_s),
+    ):
+        if at_s is not None:
+            click.echo(f"{label + ':':<11}second {_second(at_s)} (in {span(at_s - found.now_s)})")
+    if found.why:
+        click.echo(f"{'why:':<11}{clean(found.why)}")
+    _print_doubts(found)
+
+
+def _print_forecast(found: "Forecast", output: str) -> None:
+    import msgspec
+
     if output != "table":
         emit(msgspec.to_builtins(found), output)
         return
@@ -207,6 +297,11 @@ def when(rota: "Client", *, job: str, runs: int, output: str) -> None:
     ):
         if at is not None:
             click.echo(f"{label + ':':<11}{moment(at)} (in {span(at - now)})")
+    _print_doubts(found)
+
+
+def _print_doubts(found: "Forecast | Outlook") -> None:
+    """How often it did not start, and what all of it rests on."""
     if found.never:
         click.echo(f"in {found.never} of {found.runs} simulations it did not start in time")
     if found.assumptions:

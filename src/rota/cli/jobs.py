@@ -1,11 +1,13 @@
 """`rota ls|show|cancel|hold|release`."""
 
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rota.cli.client import (
+    ENDED,
     INTERVAL,
     JOB,
     JOBS,
@@ -19,13 +21,18 @@ from rota.cli.client import (
     repeat,
     shortened,
     span,
+    stopping,
 )
 from rota.cli.show import FORMAT, emit, listing
 from rota.core.errors import RotaError
 
 if TYPE_CHECKING:
     from rota.daemon.info import JobInfo
+    from rota.jobfile.model import JobFile
     from rota.sdk import Client
+
+MOST_COUNTED = 1000  # of those that are over
+SPARE = ("starts", "ran", "queue", "user", "age", "nodes", "gpus")
 
 
 @click.command()
@@ -59,22 +66,44 @@ def ls(rota: "Client", *, watch: bool, interval: float, output: str, **values: A
             user=values["user"],
             active=not values["all"] and not states,
         )
-        print_jobs(list(found), output)
+        jobs = list(found)
+        print_jobs(jobs, output, nothing="" if jobs else _nothing(rota, values))
 
     repeat(show, watch=watch, interval=interval)
 
 
-def print_jobs(jobs: "list[JobInfo]", output: str) -> None:
-    """A table for people, everything for programs."""
-    import msgspec
+def _nothing(rota: "Client", values: dict[str, Any]) -> str:
+    """Why there is nothing to list."""
+    which = {"queue": values["queue"], "user": values["user"]}
+    wanted = any(which.values()) or bool(values["state"])
+    if values["all"] or values["state"]:
+        return "no such jobs" if wanted else "no jobs"
+    over = sum(1 for _ in islice(rota.jobs(states=ENDED, **which), MOST_COUNTED))
+    if not over:
+        return "no such jobs" if wanted else "no jobs"
+    more = " or more" if over == MOST_COUNTED else ""
+    return f"no active jobs ({over}{more} {'is' if over == 1 else 'are'} over: rota ls --all)"
 
+
+def print_jobs(jobs: "list[JobInfo]", output: str, *, nothing: str = "no jobs") -> None:
+    """A table for people, everything for programs."""
     if output != "table":
-        emit([msgspec.to_builtins(job) for job in jobs], output)
+        emit([plain(job) for job in jobs], output)
     elif jobs:
         now = time.time()
-        listing([row(job, now) for job in jobs], "table")
+        listing([row(job, now) for job in jobs], "table", spare=SPARE)
     else:
-        click.echo("no jobs", err=True)
+        click.echo(nothing, err=True)
+
+
+def plain(job: "JobInfo") -> dict[str, Any]:
+    """A job for programs."""
+    import msgspec
+
+    data: dict[str, Any] = msgspec.to_builtins(job)
+    if job.file is None:  # it is not told in listings
+        del data["file"]
+    return data
 
 
 def row(job: "JobInfo", now: float) -> dict[str, str]:
@@ -85,7 +114,7 @@ def row(job: "JobInfo", now: float) -> dict[str, str]:
         "user": clean(job.user) or "-",
         "queue": clean(job.queue) or "-",
         "state": job.state,
-        "why": clean(job.reason) or "-",
+        "why": clean(job.reason) or stopping(job.stopping_s) or "-",
         "gpus": amount(job.gpus),
         "nodes": shortened(list(job.nodes), 3),
         "age": span(now - job.submitted_at),
@@ -101,18 +130,18 @@ def row(job: "JobInfo", now: float) -> dict[str, str]:
 def show(rota: "Client", *, job: str, output: str) -> None:
     """Show everything about a JOB (its id or name).
 
+    What it executes, and its variables, are shown to its owner and to administrators only.
+
     \b
     Examples:
       rota show 17
       rota show resnet-50 -o yaml
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    import msgspec
-
     found = rota.job(job_id(rota, job))
     if output != "table":
-        emit(msgspec.to_builtins(found), output)
+        emit(plain(found), output)
         return
-    for key, value in facts(found).items():
+    for key, value in (facts(found) | _submitted(found.file)).items():
         click.echo(f"{key + ':':<13}{value}")
 
 
@@ -125,7 +154,7 @@ def facts(job: "JobInfo") -> dict[str, str]:
         "user": clean(job.user),
         "queue": clean(job.queue),
         "group": clean(job.group),
-        "state": job.state + (f" ({clean(job.reason)})" if job.reason else ""),
+        "state": state_of(job, f" ({clean(job.reason)})" if job.reason else ""),
         "message": clean(job.message),
         "gpus": amount(job.gpus) + (f" of type {clean(job.gpu_type)}" if job.gpu_type else ""),
         "nodes": shortened(places, 20) if places else "",
@@ -144,6 +173,28 @@ def facts(job: "JobInfo") -> dict[str, str]:
     return {key: value for key, value in told.items() if value}
 
 
+def state_of(job: "JobInfo", reason: str = "") -> str:
+    """Its state, and whether something of it is still being stopped."""
+    ending = stopping(job.stopping_s)
+    if job.state == "STOPPING":
+        return job.state + ending.removeprefix("stopping")
+    return f"{job.state}{reason}, {ending}" if ending else job.state + reason
+
+
+def _submitted(file: "JobFile | None") -> dict[str, str]:
+    """What it executes."""
+    if file is None:
+        return {}
+    told = {
+        "command": file.run.splitlines(),
+        "setup": file.setup.splitlines(),
+        "workdir": [file.workdir],
+        "variables": [f"{name}={value}" for name, value in file.envs.items()],
+    }
+    lines = {key: [clean(line) for line in found if line] for key, found in told.items()}
+    return {key: f"\n{'':13}".join(found) for key, found in lines.items() if found}
+
+
 # --- changes -------------------------------------------------------------------------------------
 
 
@@ -159,7 +210,7 @@ def _change(rota: "Client", verb: str, jobs: tuple[str, ...], output: str) -> in
             click.echo(f"error: {error}", err=True)
     if output == "table":
         for job in done:
-            click.echo(f"job {job.id}: {job.state.lower()}", err=True)
+            click.echo(f"job {job.id}: {state_of(job).lower()}", err=True)
     else:
         print_jobs(done, output)
     return 0 if len(done) == len(jobs) else 1

@@ -1,10 +1,16 @@
 """`rota logs`."""
 
 import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
 from rota.cli.client import INTERRUPTED, JOB, LONG_PATIENCE_S, connect, job_id, server_options
+from rota.core.errors import RotaError
+
+if TYPE_CHECKING:
+    from rota.sdk import Client
 
 
 @click.command()
@@ -39,7 +45,7 @@ def logs(
         with connect(server, token_file, patience_s=patience_s) as rota:
             number = job_id(rota, job)
             stream = "err" if err else "out"
-            offset = 0
+            offset, seen = 0, False
             if tail is not None:
                 last = b""
                 for piece in rota.logs(number, stream=stream, node_rank=rank):
@@ -47,15 +53,31 @@ def logs(
                     last = last_lines(last + piece, tail)
                 out.write(last)
                 out.flush()
+                seen = offset > 0
             if tail is None or follow:
                 for piece in rota.logs(
                     number, stream=stream, node_rank=rank, offset=offset, follow=follow
                 ):
+                    seen = True
                     out.write(piece)
                     out.flush()
+            if not seen:
+                _hint(rota, number, rank, other="out" if err else "err")
     except KeyboardInterrupt:  # the usual end of following
         return INTERRUPTED
     return 0
+
+
+def _hint(rota: "Client", job: str, rank: int, *, other: str) -> None:
+    """Nothing was printed: perhaps there is something in the other output."""
+    found = b""
+    with suppress(RotaError):  # it is only a hint
+        found = next(iter(rota.logs(job, stream=other, node_rank=rank)), b"")
+    if found:
+        more = f" --rank {rank}" if rank else ""
+        how = f"rota logs {job} --err{more}" if other == "err" else f"rota logs {job}{more}"
+        which = "out" if other == "err" else "err"
+        click.echo(f"nothing on std{which}, but on std{other}: see `{how}`", err=True)
 
 
 def last_lines(data: bytes, count: int) -> bytes:

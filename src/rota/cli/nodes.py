@@ -1,6 +1,6 @@
 """`rota nodes|drain|undrain`, `rota queues` and `rota reload`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,33 +10,83 @@ from rota.cli.client import (
     amount,
     clean,
     complete_nodes,
+    connect,
     on_daemon,
     repeat,
+    server_options,
     shortened,
+    stopping,
 )
 from rota.cli.show import FORMAT, emit, listing
+from rota.core.errors import RotaError
 
 if TYPE_CHECKING:
     from rota.daemon.info import NodeInfo, QueueInfo
     from rota.sdk import Client
 
+_SPARE_OF_NODES = ("mem_gib", "cpus", "type", "jobs")
+_SPARE_OF_QUEUES = ("parent", "weight", "limit", "held", "quota")
 _NODE = click.argument("node", metavar="NODE", shell_complete=complete_nodes)
 
 
-@click.command()
+@click.group(invoke_without_command=True, subcommand_metavar="[rm NODE...]")
 @WATCH
 @INTERVAL
 @FORMAT
-@on_daemon
-def nodes(rota: "Client", *, watch: bool, interval: float, output: str) -> None:
-    """List the nodes and what is free on them.
+@server_options
+@click.pass_context
+def nodes(
+    ctx: click.Context, /, *, server: str | None, token_file: str | None, **values: Any
+) -> None:
+    """List the nodes and what is free on them, or remove some.
 
     \b
     Examples:
       rota nodes
       rota nodes --watch
       rota nodes -o json
+      rota nodes rm gpu7
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    ctx.obj = (server, token_file)
+    if ctx.invoked_subcommand is None:
+        with connect(server, token_file) as rota:
+            _list(rota, **values)
+
+
+@nodes.command()
+@click.argument("node", metavar="NODE...", nargs=-1, required=True, shell_complete=complete_nodes)
+@server_options
+@click.pass_obj
+def rm(
+    above: tuple[str | None, str | None],
+    *,
+    node: tuple[str, ...],
+    server: str | None,
+    token_file: str | None,
+) -> int:
+    """Forget NODEs that are down or drained, with nothing left there.
+
+    A node is there again when its agent comes back, or is started again.
+
+    \b
+    Examples:
+      rota nodes rm gpu7
+      rota drain gpu7 --stop && rota nodes rm gpu7
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    failed = 0
+    with connect(server or above[0], token_file or above[1]) as rota:
+        for name in node:
+            try:
+                rota.remove_node(name)
+            except RotaError as error:
+                failed += 1
+                click.echo(f"error: {error}", err=True)
+            else:
+                click.echo(f"node {clean(name)}: removed", err=True)
+    return 1 if failed else 0
+
+
+def _list(rota: "Client", *, watch: bool, interval: float, output: str) -> None:
     import msgspec
 
     def show() -> None:
@@ -44,7 +94,7 @@ def nodes(rota: "Client", *, watch: bool, interval: float, output: str) -> None:
         if output != "table":
             emit([msgspec.to_builtins(node) for node in found], output)
         elif found:
-            listing([node_row(node) for node in found], "table")
+            listing([node_row(node) for node in found], "table", spare=_SPARE_OF_NODES)
         else:
             click.echo("no nodes yet: start an agent with `rota agent`", err=True)
 
@@ -62,15 +112,25 @@ def node_row(node: "NodeInfo") -> dict[str, str]:
         "cpus": amount(node.cpus) if node.cpus else "-",
         "mem_gib": amount(round(node.mem_gib, 1)) if node.mem_gib else "-",
         "jobs": shortened(node.jobs),
-        "why": clean(node.why) or "-",
+        "why": "; ".join(filter(None, [clean(node.why), _ending(node)])) or "-",
     }
+
+
+def _ending(node: "NodeInfo") -> str:
+    """Who is being stopped there."""
+    if node.stopping_s is None:
+        return ""
+    jobs = f"job{'s' if len(node.stopping) > 1 else ''} {shortened(node.stopping, 3)}"
+    return f"{jobs} {stopping(node.stopping_s)}"
 
 
 def _told(node: "NodeInfo", output: str) -> None:
     import msgspec
 
     if output == "table":
-        click.echo(f"node {clean(node.name)}: {node.state}", err=True)
+        ending = _ending(node)
+        more = f", {ending}" if ending else ""
+        click.echo(f"node {clean(node.name)}: {node.state}{more}", err=True)
     else:
         emit(msgspec.to_builtins(node), output)
 
@@ -125,7 +185,7 @@ def queues(rota: "Client", *, watch: bool, interval: float, output: str) -> None
         if output != "table":
             emit([msgspec.to_builtins(queue) for queue in found], output)
         elif found:
-            listing([queue_row(queue) for queue in found], "table")
+            listing([queue_row(queue) for queue in found], "table", spare=_SPARE_OF_QUEUES)
         else:
             click.echo("no queues yet: a queue appears with its first job", err=True)
 

@@ -12,7 +12,7 @@ PATIENCE_S = 1.0  # shorter runs show nothing
 
 
 class Bar:
-    """A context; call it with (done, total, simulated time)."""
+    """A context; call it with (done, total) and the simulated time if there is one."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -30,15 +30,15 @@ class Bar:
             progress.reset(task, description=title)
         return self
 
-    def __call__(self, done: int, total: int, now_s: float) -> None:
+    def __call__(self, done: int, total: int, now_s: float | None = None) -> None:
         """Show how far it is."""
         if self._shown is None:
             if not sys.stderr.isatty() or perf_counter() - self._begun_s < PATIENCE_S:
                 return
             self._shown = self._begin(total)
         progress, task = self._shown
-        day = f"{self._title} (day {now_s / 86400:.1f})"
-        progress.update(task, completed=done, total=total, description=day)
+        title = self._title if now_s is None else f"{self._title} (day {now_s / 86400:.1f})"
+        progress.update(task, completed=done, total=total, description=title)
 
     def _begin(self, total: int) -> "tuple[Progress, TaskID]":
         from rich.console import Console

@@ -49,19 +49,18 @@ SHOWN = {
 )  # fmt: skip
 @click.option(
     "-o", "--output", metavar="DIR", type=click.Path(path_type=Path),
-    help=f"Folder for {LOG} (a line per look, appended) and {SUMMARY}.",
+    help=f"Folder for {LOG} (a line per look, written as it goes) and {SUMMARY}.",
 )  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace Rota's files in a folder that is not empty.")
 @DEBUG
 def shadow(
     *,
-    policy: str,
-    placement: str,
-    partition: str,
-    slurm_conf: str,
     once: bool,
     duration: float | None,
     interval: float,
     output: Path | None,
+    force: bool,
+    **what: str,
 ) -> None:
     """Watch a Slurm and say what Rota would have done, and where that differs.
 
@@ -76,19 +75,24 @@ def shadow(
     from rota.backends.slurm.commands import ReadOnly
     from rota.backends.slurm.shadow import Shadow
     from rota.core.errors import OutputError
+    from rota.experiments.folder import OutputFolder
 
     if once and duration is not None:
         raise click.UsageError(
             "--once and --duration exclude each other", click.get_current_context()
         )
-    watcher = Shadow(ReadOnly(slurm_conf), policy, placement, partition=partition)
+    if output is not None:
+        OutputFolder(output, force=force, own=(LOG, SUMMARY))  # says so if it must not be used
+    slurm = ReadOnly(what["slurm_conf"])
+    watcher = Shadow(slurm, what["policy"], what["placement"], partition=what["partition"])
     end_s = time.monotonic() + (0.0 if once else duration if duration is not None else float("inf"))
     try:
         if output is None:
             _watch(watcher, None, end_s, interval)
         else:
             output.mkdir(parents=True, exist_ok=True)
-            with (output / LOG).open("ab") as file:
+            (output / SUMMARY).unlink(missing_ok=True)  # of an earlier watch
+            with (output / LOG).open("wb") as file:
                 _watch(watcher, file, end_s, interval)
     except OSError as error:
         raise OutputError(f"cannot write to {output}: {error}") from error
@@ -150,7 +154,9 @@ def _finish(totals: "Totals", output: Path | None) -> None:
     numbers = msgspec.structs.asdict(totals)
     if output is not None:
         text = msgspec.json.format(msgspec.json.encode(totals), indent=2)
-        (output / SUMMARY).write_bytes(text + b"\n")
+        part = output / f"{SUMMARY}.part"
+        part.write_bytes(text + b"\n")
+        part.replace(output / SUMMARY)
     table(
         ["", totals.policy],
         [[label, f"{numbers[name]:g}"] for name, label in SHOWN.items()],

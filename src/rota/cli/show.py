@@ -25,12 +25,18 @@ def emit(data: Any, style: str) -> None:
         click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
 
 
-def listing(rows: Sequence[Mapping[str, Any]], style: str) -> None:
-    """Rows with the same keys."""
+def listing(rows: Sequence[Mapping[str, Any]], style: str, *, spare: Sequence[str] = ()) -> None:
+    """Rows with the same keys; `spare` as for `table`."""
     if style != "table":
         emit([dict(row) for row in rows], style)
         return
-    table([*rows[0]] if rows else [], [[str(cell) for cell in row.values()] for row in rows])
+    cells = [[str(cell) for cell in row.values()] for row in rows]
+    table([*rows[0]] if rows else [], cells, spare=spare)
+
+
+def terminal_width() -> int | None:
+    """Characters in a line; None: it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def table(
@@ -43,16 +49,17 @@ def table(
     """A table for people; returns the headings that had to go.
 
     `numbers`: every column but the first is aligned to the right, and nothing is folded; columns of
-    `spare` are left out, in this order, while the terminal is too narrow.
+    `spare` are left out, in this order, while the terminal is too narrow. With `spare` a row is one
+    line on a terminal: what is still too long is cut.
     """
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDE
-    gone: list[str] = []
-    if numbers:
-        gone = _too_wide(headings, rows, width, spare)
+    terminal = terminal_width()
+    width = terminal or WIDE
+    gone = too_wide(headings, rows, width, spare)
+    cut = bool(spare) and not numbers and terminal is not None  # one line for each row
     shown = [i for i, heading in enumerate(headings) if heading not in gone]
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i in shown:
@@ -60,8 +67,8 @@ def table(
         made.add_column(
             headings[i],
             justify="right" if right else "left",
-            overflow="fold",
-            no_wrap=numbers,
+            overflow="ellipsis" if cut else "fold",
+            no_wrap=numbers or cut,
         )
     for row in rows:
         made.add_row(*(row[i] for i in shown))
@@ -70,12 +77,12 @@ def table(
     return gone
 
 
-def _too_wide(
+def too_wide(
     headings: Sequence[str], rows: Sequence[Sequence[str]], width: int, spare: Sequence[str]
 ) -> list[str]:
     """Columns to leave out so that the rest fits."""
     need = {
-        heading: max(len(heading), *(len(row[i]) for row in rows)) + 3
+        heading: max([len(heading), *(len(row[i]) for row in rows)]) + 3
         for i, heading in enumerate(headings)
     }
     gone: list[str] = []

@@ -1,6 +1,5 @@
 """`rota submit`."""
 
-import os
 import re
 import shlex
 import sys
@@ -10,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.client import INTERRUPTED, LONG_PATIENCE_S, connect, server_options
+from rota.cli.client import LONG_PATIENCE_S, clean, connect, server_options
 from rota.cli.jobs import print_jobs
 from rota.cli.show import FORMAT, emit, warn_about
+from rota.cli.wait import wait_for
 from rota.core.errors import InputError
 
 if TYPE_CHECKING:
     from rota.daemon.info import JobInfo
     from rota.jobfile.model import JobFile
-    from rota.sdk import Client
 
 _COMMAND = "rota.submit.command"
 _RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.)([0-9]+)")
@@ -60,6 +59,8 @@ def submit(
 ) -> int:
     """Submit the jobs of FILEs, or a COMMAND. Prints their ids.
 
+    The exit code is 1 if a job is rejected at once, because it can never run here.
+
     A file is Rota's own YAML, an #SBATCH script, a job of OpenPAI (version 2) or of Blox; what
     cannot be honoured is said. The jobs of all files are accepted together or not at all. A COMMAND
     runs in the present folder.
@@ -79,10 +80,12 @@ def submit(
     patience_s = LONG_PATIENCE_S if values["wait"] else 5.0
     with connect(server, token_file, patience_s=patience_s) as rota:
         made = rota.submit_many(jobs, key=values["key"])
-        if not values["wait"]:
-            _print(made, output)
-            return 0
-        return _wait(rota, made, output)
+        if values["wait"]:
+            if output == "table":
+                _print(made, output)
+            return wait_for(rota, [job.id for job in made], output)
+    _print(made, output)
+    return _tell_rejected(made)
 
 
 def _read(files: Sequence[Path]) -> "list[JobFile]":
@@ -157,20 +160,10 @@ def _print(jobs: "list[JobInfo]", output: str) -> None:
         click.echo(job.id)
 
 
-def _wait(rota: "Client", jobs: "list[JobInfo]", output: str) -> int:
-    if output == "table":
-        _print(jobs, output)
-    ended = []
-    try:
-        for job in jobs:
-            found = rota.wait(job.id)
-            message = f": {found.message}" if found.message else ""
-            click.echo(f"job {found.id}: {found.state.lower()}{message}", err=True)
-            ended.append(found)
-    except KeyboardInterrupt:
-        left = [job.id for job in jobs[len(ended) :]]
-        click.echo(f"{os.linesep}not waiting any more; {len(left)} jobs go on", err=True)
-        return INTERRUPTED
-    if output != "table":
-        print_jobs(ended, output)
-    return 0 if all(job.state == "SUCCEEDED" for job in ended) else 1
+def _tell_rejected(jobs: "list[JobInfo]") -> int:
+    """They have an id and will never run; the exit code."""
+    rejected = [job for job in jobs if job.state == "REJECTED"]
+    for job in rejected:
+        why = clean(job.message) or "see `rota show`"
+        click.echo(f"error: job {job.id} is rejected: {why}", err=True)
+    return 1 if rejected else 0

@@ -2,7 +2,9 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +19,7 @@ from rota.cli.client import (
     shortened,
     span,
 )
-from rota.cli.show import WIDE
+from rota.cli.show import WIDE, too_wide
 from rota.core.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
 _BAR = 20  # characters of a bar
 _ORDER = {"STOPPING": 0, "STARTING": 1, "RUNNING": 2, "PENDING": 3, "HELD": 4}
 _MOST_NODES, _MOST_QUEUES, _MOST_JOBS = 16, 8, 200
+_LEAST = 2  # rows of a table, however small the screen
+_FRAME = 4  # lines of a table that are not rows
+_SPARE = ("ran", "queue", "user", "age", "nodes", "gpus")
 
 
 @click.command()
@@ -52,13 +57,14 @@ def top(*, once: bool, interval: float, server: str | None, token_file: str | No
         width = None if sys.stdout.isatty() else WIDE
         console = Console(highlight=False, markup=False, emoji=False, width=width)
         if once or not console.is_terminal:
-            console.print(_Picture(rota).draw(console.height if console.is_terminal else 0))
+            height = console.height if console.is_terminal else 0
+            console.print(_Picture(rota).draw(height, console.width))
             return
         rota.patience_s = 0  # the screen says it when the daemon is away
         picture = _Picture(rota)
         with suppress(KeyboardInterrupt), Live(console=console, screen=True) as live:
             while True:
-                live.update(picture.draw(console.height), refresh=True)
+                live.update(picture.draw(console.height, console.width), refresh=True)
                 time.sleep(interval)
 
 
@@ -72,8 +78,11 @@ class _Picture:
         self._queues: list[QueueInfo] = []
         self._jobs: list[JobInfo] = []
 
-    def draw(self, height: int) -> "Group":
-        """Look and draw; if the daemon is away, what was seen before (if anything was)."""
+    def draw(self, height: int, width: int = WIDE) -> "Group":
+        """Look and draw; if the daemon is away, what was seen before (if anything was).
+
+        What there is no room for is counted.
+        """
         from rich.console import Group
 
         trouble = ""
@@ -83,13 +92,23 @@ class _Picture:
             if self._status is None:
                 raise
             trouble = f"  [{error}]"
-        parts: list[str | Table] = [self._header() + clean(trouble), _nodes(self._nodes)]
+        header = clean(self._header() + trouble)
+        nodes, queues, jobs = self._most(height - ceil(len(header) / width) if height else 0)
+        parts: list[str | Table] = [header, _nodes(self._nodes, nodes, width)]
         if self._queues:
-            parts.append(_queues(self._queues))
-        used = 8 + min(len(self._nodes), _MOST_NODES) + min(len(self._queues), _MOST_QUEUES) + 6
-        most = max(3, height - used) if height else _MOST_JOBS
-        parts.append(_jobs(self._jobs, most))
+            parts.append(_queues(self._queues, queues, width))
+        parts.append(_jobs(self._jobs, jobs, width))
         return Group(*parts)
+
+    def _most(self, lines: int) -> tuple[int, int, int]:
+        """Rows of nodes, queues and jobs; `lines`: that there are, 0 for as many as one likes."""
+        if not lines:
+            return _MOST_NODES, _MOST_QUEUES, _MOST_JOBS
+        lines -= _FRAME * (3 if self._queues else 2)
+        nodes = min(_MOST_NODES, max(_LEAST, lines // 3))
+        queues = min(_MOST_QUEUES, max(_LEAST, lines // 5)) if self._queues else 0
+        shown = _rows(self._nodes, nodes) + _rows(self._queues, queues)
+        return nodes, queues, max(_LEAST, lines - shown - 1)
 
     def _look(self) -> None:
         self._status = self._rota.status()
@@ -112,13 +131,28 @@ class _Picture:
         )
 
 
-def _table(*headings: str) -> "Table":
+def _rows(items: Sequence[Any], most: int) -> int:
+    """Lines that a table takes for these, with the one that says how many more there are."""
+    return min(len(items), most + 1)
+
+
+def _table(
+    headings: Sequence[str], rows: list[list[str]], more: int, width: int, spare: Sequence[str]
+) -> "Table":
+    """One line for each row; what has no room is left out or cut."""
     from rich import box
     from rich.table import Table
 
+    if more > 0:
+        rows = [*rows, [f"\N{HORIZONTAL ELLIPSIS} {more} more", *[""] * (len(headings) - 1)]]
+    gone = too_wide(headings, rows, width, spare)
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        made.add_column(heading, no_wrap=True, overflow="ellipsis")
+        if heading not in gone:
+            made.add_column(heading, no_wrap=True, overflow="ellipsis")
+    for row in rows:
+        cells = zip(headings, row, strict=True)
+        made.add_row(*(cell for heading, cell in cells if heading not in gone))
     return made
 
 
@@ -128,42 +162,39 @@ def bar(used: float, total: float) -> str:
     return "#" * filled + "." * (_BAR - filled)
 
 
-def _nodes(nodes: "list[NodeInfo]") -> "Table":
-    made = _table("node", "state", "gpus in use", "", "type", "jobs")
+def _nodes(nodes: "list[NodeInfo]", most: int, width: int) -> "Table":
+    headings = ("node", "state", "gpus in use", "", "type", "jobs")
     fullest = sorted(nodes, key=lambda node: (node.state == "up", node.free_gpus - node.gpus))
-    for node in fullest[:_MOST_NODES]:
+    rows = []
+    for node in fullest[:most]:
         used = node.gpus - node.free_gpus
-        made.add_row(
-            clean(node.name), node.state, bar(used, node.gpus),
-            f"{amount(round(used, 2))}/{amount(node.gpus)}", clean(node.gpu_type) or "-",
-            shortened(node.jobs, 4),
+        rows.append(
+            [clean(node.name), node.state, bar(used, node.gpus),
+             f"{amount(round(used, 2))}/{amount(node.gpus)}", clean(node.gpu_type) or "-",
+             shortened(node.jobs, 4)]
         )  # fmt: skip
-    if len(nodes) > _MOST_NODES:
-        made.add_row(f"... {len(nodes) - _MOST_NODES} more", "", "", "", "", "")
-    return made
+    return _table(headings, rows, len(nodes) - most, width, ("type", "jobs", "gpus in use"))
 
 
-def _queues(queues: "list[QueueInfo]") -> "Table":
-    made = _table("queue", "quota", "gpus", "asked", "running", "pending", "held")
+def _queues(queues: "list[QueueInfo]", most: int, width: int) -> "Table":
+    headings = ("queue", "quota", "gpus", "asked", "running", "pending", "held")
     busiest = sorted(queues, key=lambda queue: -(queue.gpus + queue.asked_gpus))
-    for queue in busiest[:_MOST_QUEUES]:
-        made.add_row(
-            clean(queue.name) or "(none)", amount(queue.quota), amount(queue.gpus),
-            amount(queue.asked_gpus), str(queue.running), str(queue.pending), str(queue.held),
-        )  # fmt: skip
-    return made
+    rows = [
+        [clean(queue.name) or "(none)", amount(queue.quota), amount(queue.gpus),
+         amount(queue.asked_gpus), str(queue.running), str(queue.pending), str(queue.held)]
+        for queue in busiest[:most]
+    ]  # fmt: skip
+    return _table(headings, rows, len(queues) - most, width, ("held", "quota", "asked"))
 
 
-def _jobs(jobs: "list[JobInfo]", most: int) -> "Table":
-    made = _table("job", "name", "user", "queue", "state", "why", "gpus", "nodes", "age", "ran")
+def _jobs(jobs: "list[JobInfo]", most: int, width: int) -> "Table":
+    headings = ("job", "name", "user", "queue", "state", "why", "gpus", "nodes", "age", "ran")
     now = time.time()
-    jobs = sorted(jobs, key=lambda job: (_ORDER.get(job.state, 9), job.submitted_at))
-    for job in jobs[:most]:
-        made.add_row(
-            job.id, clean(job.name) or "-", clean(job.user) or "-", clean(job.queue) or "-",
-            job.state, clean(job.reason) or "-", amount(job.gpus), shortened(list(job.nodes), 2),
-            span(now - job.submitted_at), span(job.run_s) if job.starts else "-",
-        )  # fmt: skip
-    if len(jobs) > most:
-        made.add_row("...", f"{len(jobs) - most} more", *[""] * 8)
-    return made
+    first = sorted(jobs, key=lambda job: (_ORDER.get(job.state, 9), job.submitted_at))
+    rows = [
+        [job.id, clean(job.name) or "-", clean(job.user) or "-", clean(job.queue) or "-",
+         job.state, clean(job.reason) or "-", amount(job.gpus), shortened(list(job.nodes), 2),
+         span(now - job.submitted_at), span(job.run_s) if job.starts else "-"]
+        for job in first[:most]
+    ]  # fmt: skip
+    return _table(headings, rows, len(jobs) - most, width, _SPARE)

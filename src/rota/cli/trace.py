@@ -1,4 +1,4 @@
-"""`rota trace`: workloads from generators and other formats."""
+"""`rota trace`: workloads from generators and other formats, and what is in them."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from rota.core.registry import FORMATS, load, names, split
 
 _FILE = click.option(
     "-o", "--output", required=True, metavar="FILE", type=click.Path(path_type=Path),
-    help="The csv file to write.",
+    help="The file to write.",
 )  # fmt: skip
 _FORCE = click.option("--force", is_flag=True, help="Replace the file if it is there.")
 
@@ -71,22 +71,60 @@ def generate(
 def convert(
     source: str, limit: int | None, output: Path, *, force: bool, **values: str | None
 ) -> None:
-    """Write the jobs of TRACE as plain csv, whatever its format is.
+    """Write TRACE in another form, whatever its format is.
+
+    The end of FILE says which: `.csv` (plain), `.swf` (Standard Workload Format), or no ending: a
+    folder of Parquet tables with everything that the trace tells (see the trace schema).
 
     \b
-    Example:
+    Examples:
       rota trace convert cluster_job_log --format philly -o jobs.csv
+      rota trace convert cluster_log.csv -o venus
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.traces.read import read_workload
-    from rota.traces.write import write_workload
+    from rota.traces.convert import convert as write
+    from rota.traces.read import read_trace
 
-    workload = read_workload(source, values["format"], limit=limit)
-    write_workload(workload, output, force=force)
-    quality = workload.quality
+    imported = read_trace(source, values["format"], limit=limit)
+    lost = write(imported, output, source=f"{source} {values['format'] or ''}".strip(), force=force)
+    quality = imported.quality
     for what, counts in (("left out", quality.dropped), ("repaired", quality.repaired)):
         for why, count in counts.items():
             warn(f"{count:,} jobs {what}: {why}")
-    click.echo(f"{output}: {len(workload):,} jobs", err=True)
+    for what in lost:
+        warn(f"this form has no room for {what}: it is lost")
+    click.echo(f"{output}: {len(imported):,} jobs", err=True)
+
+
+@trace.command()
+@click.argument("source", metavar="TRACE")
+@click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
+              help="Of TRACE; recognised by default.")  # fmt: skip
+@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
+@FORMAT
+@DEBUG
+def inspect(source: str, limit: int | None, output: str, **values: str | None) -> None:
+    """Say what is in TRACE and what its import had to do.
+
+    Rows read, kept, dropped by reason and repaired by rule; censored jobs; contradictions; load by
+    hour, sizes and durations.
+
+    \b
+    Examples:
+      rota trace inspect philly.csv
+      rota trace inspect openb_pod_list_default.csv -o json
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    import msgspec
+
+    from rota.cli.show import emit
+    from rota.cli.trace_report import show
+    from rota.traces.read import read_trace
+    from rota.traces.report import report
+
+    found = report(read_trace(source, values["format"], limit=limit))
+    if output == "table":
+        show(found)
+    else:
+        emit(msgspec.to_builtins(found), output)
 
 
 @trace.command()
@@ -101,8 +139,16 @@ def formats(output: str) -> None:
     """  # noqa: D301 - \b keeps click from wrapping the lines
     listing(
         [
-            {"format": name, "description": load(FORMATS, name).description}
+            {
+                "format": name,
+                "checked on": "a real file" if _verified(name) else "its schema only",
+                "description": load(FORMATS, name).description,
+            }
             for name in names(FORMATS)
         ],
         output,
     )
+
+
+def _verified(name: str) -> bool:
+    return bool(getattr(load(FORMATS, name), "verified", False))

@@ -13,6 +13,7 @@ RotaError
 ├── TransitionError       a job was driven through an impossible change of phase
 ├── InvariantError        a check of `--check` failed: a bug in the engine or in a cluster
 ├── ClusterError          the outside failed; `retryable` says whether trying again can help
+│   └── GoneError         the beginning of an output is not kept any more; `first` says what is
 └── RequestError          the daemon refuses a request
     ├── NotFoundError     there is no such job, node, ...
     ├── ForbiddenError    the role does not allow it
@@ -75,6 +76,14 @@ class ClusterError(RotaError):
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+class GoneError(ClusterError):
+    """What was asked for is not kept any more; `first` is the offset of the first byte that is."""
+
+    def __init__(self, message: str, first: int) -> None:
+        super().__init__(message)
+        self.first = first
 
 
 class RequestError(RotaError):

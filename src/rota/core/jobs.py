@@ -15,6 +15,7 @@ from rota.core.allocation import NOTHING
 from rota.core.errors import KnowledgeError
 from rota.core.events import INF
 from rota.core.knowledge import Knowledge
+from rota.core.sensitivity import Sensitivity
 
 
 class Phase(IntEnum):
@@ -141,13 +142,14 @@ class Behaviour(msgspec.Struct, frozen=True):
     `work` is in seconds on the allocation that the job asked for, on GPUs of speed 1. `speeds`
     gives the rate per GPU type, `scaling` the rate by number of GPUs relative to the request
     (missing numbers are interpolated linearly), `fails_at` the work after which the job fails
-    (inf: never).
+    (inf: never), `sensitivity` the speed by CPUs and memory.
     """
 
     work: float
     speeds: Mapping[str, float] | None = None
     scaling: Sequence[tuple[float, float]] | None = None
     fails_at: float = INF
+    sensitivity: Sensitivity | None = None
 
 
 UNKNOWN = Behaviour(INF)

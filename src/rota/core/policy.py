@@ -80,6 +80,8 @@ class DecidePolicy(Policy[P]):
     wake: Wake = ON_EVERY_EVENT
     explicit: ClassVar[bool] = False
     """It names every slice itself (`place_at`) instead of leaving that to a placement."""
+    compressible: ClassVar[bool] = False
+    """It gives jobs fewer CPUs and less memory than they ask for: only their GPUs must fit."""
 
     def decide(self, view: View) -> Draft:
         """Fill `view.plan()`: placed jobs run, everything else waits."""

@@ -18,6 +18,7 @@ COSTS = "rota.costs"
 RATES = "rota.rates"
 DIALECTS = "rota.dialects"
 FORMATS = "rota.formats"
+RECIPES = "rota.recipes"
 SINGULAR = {
     POLICIES: "policy",
     PLACEMENTS: "placement",

@@ -89,6 +89,19 @@ class Topology:
         self.pools = self._make_pools()
         self.specs += tuple(nodes)
 
+    def rename(self, old: str, new: str) -> None:
+        """Let a node make room for another one with its name; its numbers stay."""
+        node = next(node for node in self.nodes if node.name == old)
+        node.name = new
+        for number, device in enumerate(self._devices[node.id]):
+            self.vertices[device].name = f"{new}/{number}"
+        self._seen.discard(old)
+        self._seen.add(new)
+        self.specs = tuple(
+            msgspec.structs.replace(spec, name=new) if spec.name == old else spec
+            for spec in self.specs
+        )
+
     @classmethod
     def uniform(cls, nodes: int, gpus: int, gpu_type: str = "", prefix: str = "n") -> "Topology":
         """`nodes` equal machines with `gpus` each."""

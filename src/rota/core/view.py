@@ -1,7 +1,7 @@
 """The picture of the cluster that a policy decides on."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rota.core.errors import KnowledgeError
 from rota.core.jobs import RUNNING, STARTING, WAITING, Job
@@ -16,16 +16,31 @@ if TYPE_CHECKING:
 
     from rota.core.allocation import Allocation
 
+Supply: TypeAlias = tuple[float, float]
+"""CPUs and memory in GiB, for a whole job."""
+
 
 class Draft(Protocol):
     """A desired state in the making: placed jobs run, running jobs that are not placed stop."""
 
-    def place(self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None) -> bool:
+    def place(
+        self,
+        job: Job,
+        *,
+        gpus: float | None = None,
+        max_nodes: int | None = None,
+        supply: Supply | None = None,
+    ) -> bool:
         """Run it if it fits beside what is placed already; True if it does.
 
         `max_nodes`: a waiting job only starts where the placement needs no more nodes than this
-        (a pool has no nodes: there it always holds).
+        (a pool has no nodes: there it always holds). `supply`: CPUs and memory in GiB for the whole
+        job instead of what it asks for; a running job gets them where it is, if there is room.
         """
+        ...
+
+    def supply(self, job: Job, supply: Supply) -> bool:
+        """Give a placed job other CPUs and memory where it is; True if there is room for them."""
         ...
 
     def withdraw(self, job: Job) -> None:

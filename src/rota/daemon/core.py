@@ -35,6 +35,7 @@ from rota.core.launch import Launch
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology
+from rota.daemon.growth import extended
 from rota.daemon.projection import Projection
 from rota.daemon.settings import Scheduling, changes
 from rota.daemon.store import Row, Store, StoredJob
@@ -105,6 +106,8 @@ class Core(Journal):
             self._begin(scheduling, topology)
         else:
             self._recover(*found)
+        if self.wanted != self.scheduling:  # it holds from `go_live` on: is it possible at all?
+            self._compose(self.wanted)
 
     # --- birth and recovery -----------------------------------------------------------------------
 
@@ -231,8 +234,8 @@ class Core(Journal):
         self._write_notes()
         try:
             self._make_change()
-            if self.cluster.joining:
-                nodes = tuple(self.cluster.joining.values())
+            nodes = self.cluster.joining.ready()
+            if nodes:
                 self.reconfigure(Reconfigured(nodes=nodes, by="join"))
             if self._since_snapshot >= SNAPSHOT_EVERY:
                 self.snapshot()
@@ -386,10 +389,7 @@ class Core(Journal):
         if change.config is not None:
             scheduling = msgspec.convert(change.config, Scheduling)
         if change.nodes:
-            self.growth.append(list(change.nodes))
-            self.cluster.topology.extend(change.nodes)
-            self.cluster.grown()
-            engine.view.up_gpus += sum(spec.gpus for spec in change.nodes)
+            self._grow(change.nodes)
         same = (scheduling.policy, scheduling.admission) == (
             self.scheduling.policy, self.scheduling.admission,
         )  # fmt: skip
@@ -402,6 +402,16 @@ class Core(Journal):
             node = self.cluster.machines.vertex(spec.name)
             engine.backlog.append(engine.event(ev.NODE_UP, node))
         self.scheduling = scheduling
+
+    def _grow(self, nodes: Sequence[NodeSpec]) -> None:
+        self.growth, renamed = extended(self.growth, nodes)
+        for old, new in renamed.items():
+            self._note(f"node {old} joins with other GPUs; what it was before is {new}")
+            self.cluster.topology.rename(old, new)
+            self.cluster.machines.retired(old, new)
+        self.cluster.topology.extend(nodes)
+        self.cluster.grown()
+        self.engine.view.up_gpus += sum(spec.gpus for spec in nodes)
 
     def _note(self, text: str) -> None:
         self.engine.log.row(self.engine.view.now_s, Record.NOTE)

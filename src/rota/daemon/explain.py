@@ -3,75 +3,98 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rota.core.events import Record
-from rota.core.jobs import WAITING, Job
+import msgspec
+
+from rota.core.jobs import STOPPING, WAITING, Job
 from rota.core.reasons import Reason
 from rota.core.words import TEXTS, spell
 from rota.daemon.info import Explanation, WhyPart
-from rota.daemon.pictures import reason_of, state_of
+from rota.daemon.logtable import LogTable
+from rota.daemon.pictures import reason_of, state_of, tasks_of
 
 if TYPE_CHECKING:
     import polars as pl
 
     from rota.daemon.core import Core
-    from rota.daemon.store import Store
 
 Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Has something done in the engine's thread."""
 FEW = 5
 
 
-def explain(core: "Core", ask: Ask, find: Callable[[], Job]) -> Explanation:
+class _Seen(msgspec.Struct):
+    """What the engine's thread knows about a job."""
+
+    job: Job
+    state: str
+    reason: str
+    ahead: list[str]
+    causes: list[str]
+    leaving: list[int]  # it, or tasks of it, are being stopped
+    ending: str  # and how long that may take, and why
+    now_s: float
+
+
+def explain(core: "Core", log: LogTable, ask: Ask, find: Callable[[], Job]) -> Explanation:
     """From the live state (in the engine's thread) and the stored log (in this one)."""
 
-    def look() -> tuple[Job, str, str, list[str], list[str], float]:
+    def look() -> _Seen:
         job = find()
-        return (
+        return _Seen(
             job,
             state_of(job),
             reason_of(job, core.projection),
             _ahead(core, job),
             [str(i) for i in core.projection.preempted_by.get(job.index, [])],
+            [task.index for task in tasks_of(job) if task.phase == STOPPING],
+            _ending(core, job),
             core.cluster.now_s,
         )
 
-    job, state, reason, ahead, causes, now_s = ask(look)
-    parts = waiting_parts(core, job.index, now_s)
+    seen: _Seen = ask(look)
+    index = seen.job.index
+    parts = waiting_parts(log.frame(seen.now_s, leaving=seen.leaving), index)
     wait_s = sum(part.seconds for part in parts)
+    message = core.projection.messages.get(index, "")
     return Explanation(
-        id=job.id,
-        state=state,
-        reason=reason,
-        text=_sentence(state, reason, wait_s, parts, core.projection.messages.get(job.index, "")),
+        id=seen.job.id,
+        state=seen.state,
+        reason=seen.reason,
+        text=_sentence(seen, wait_s, parts, message),
         wait_s=wait_s,
         parts=parts,
-        ahead=ahead,
-        preempted_by=causes,
+        ahead=seen.ahead,
+        preempted_by=seen.causes,
     )
 
 
-def waiting_parts(core: "Core", index: int, now_s: float) -> list[WhyPart]:
+def waiting_parts(log: "pl.DataFrame", index: int) -> list[WhyPart]:
     """The parts of its waiting time up to now, largest first."""
     from rota.metrics.story import waiting_parts as fold
 
-    parts = fold(stored_log(core.store, now_s), index)
     return [
         WhyPart(reason=reason, seconds=seconds, text=TEXTS[Reason[reason.upper()]])
-        for reason, seconds in parts.items()
+        for reason, seconds in fold(log, index).items()
     ]
 
 
-def stored_log(store: "Store", now_s: float, counts: tuple[int, int] = (0, 0)) -> "pl.DataFrame":
-    """The whole log as a table that ends now; `counts`: events and decisions so far."""
-    import numpy as np
-
-    from rota.engine.log import as_frame
-
-    rows = store.rows(0, store.log_number)
-    last = max(now_s, rows[-1][1] if rows else 0.0)
-    end = (last, float(Record.END), -1, *counts, 0.0)
-    table = np.array([row[1:7] for row in rows] + [end], dtype=np.float64)
-    return as_frame(table, [row[7] for row in rows] + [None])
+def _ending(core: "Core", job: Job) -> str:
+    """What is being stopped, in words; empty: nothing is."""
+    runs = [run for task in tasks_of(job) for run in core.cluster.runs.ending(task)]
+    if not runs:
+        return ""
+    grace_s = max(run.order.launch.grace_s for run in runs)
+    machines = core.cluster.machines.by_name
+    nodes = dict.fromkeys(part.node for run in runs for part in run.order.parts)
+    drained = [node for node in nodes if node in machines and machines[node].drained]
+    why = ""
+    if job.terminal:
+        why = ", because it was cancelled"
+    elif job.index in core.engine.detained:
+        why = ", to be held on request"
+    elif drained:
+        why = f", because {', '.join(drained)} {'is' if len(drained) == 1 else 'are'} drained"
+    return f"it is being stopped{why} (grace up to {grace_s:g} s)"
 
 
 def _ahead(core: "Core", job: Job) -> list[str]:
@@ -87,11 +110,10 @@ def _ahead(core: "Core", job: Job) -> list[str]:
     return [other.id for other in before[:FEW]]
 
 
-def _sentence(state: str, reason: str, wait_s: float, parts: list[WhyPart], message: str) -> str:
+def _sentence(seen: _Seen, wait_s: float, parts: list[WhyPart], message: str) -> str:
     waited = f"it has waited {spell(wait_s)}" if wait_s else "it has not waited"
     if parts:
         waited += ": " + ", ".join(f"{spell(part.seconds)} {part.reason}" for part in parts)
-    if reason:
-        cause = TEXTS[Reason[reason.upper()]]
-        return f"{state}: {cause}; {waited}" + (f" ({message})" if message else "")
-    return f"{state}; {waited}" + (f" ({message})" if message else "")
+    cause = seen.ending or (TEXTS[Reason[seen.reason.upper()]] if seen.reason else "")
+    text = f"{seen.state}: {cause}; {waited}" if cause else f"{seen.state}; {waited}"
+    return text + (f" ({message})" if message else "")

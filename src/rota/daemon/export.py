@@ -22,7 +22,8 @@ from rota.core.errors import InputError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
-from rota.daemon.explain import stored_log
+from rota.daemon.growth import extended
+from rota.daemon.logtable import LogTable
 from rota.daemon.settings import Scheduling
 from rota.engine.log import SCHEMA_VERSION
 from rota.jobfile.convert import to_spec
@@ -117,7 +118,7 @@ def export_live(core: "Core", ask: Ask) -> Export:
 
     made, now_s, counts, last = ask(look)
     jobs = _asked(core.store.jobs(1, last))
-    log = stored_log(core.store, now_s, counts)
+    log = LogTable(core.store).frame(now_s, counts)
     return Export(log, msgspec.structs.replace(made, jobs=jobs))
 
 
@@ -146,7 +147,7 @@ def export_stored(folder: Path) -> Export:
             jobs=_asked(store.jobs(1, store.job_number)),
         )
         counts = (int(saved.engine["events"]), int(saved.engine["decisions"]))
-        return Export(stored_log(store, store.last_time_s(), counts), made)
+        return Export(LogTable(store).frame(store.last_time_s(), counts), made)
     finally:
         store.close()
 
@@ -161,7 +162,7 @@ def _followed(
                 if item.config is not None:
                     scheduling = msgspec.convert(item.config, Scheduling)
                 if item.nodes:
-                    growth = [*growth, list(item.nodes)]
+                    growth, _ = extended(growth, item.nodes)
     return scheduling, growth
 
 

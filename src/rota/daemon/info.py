@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from rota.jobfile.model import JobFile
+
 
 class JobInfo(msgspec.Struct, kw_only=True):
     """One job. Times are Unix seconds; None: not yet (or never).
@@ -34,10 +36,17 @@ class JobInfo(msgspec.Struct, kw_only=True):
     starts: int = 0
     preemptions: int = 0
     metrics: dict[str, float] = {}
+    stopping_s: float | None = None  # its processes are being stopped: the longest this may take
+    file: JobFile | None = (
+        None  # as submitted: for its owner and admins, when it alone is asked for
+    )
 
 
 class NodeInfo(msgspec.Struct, kw_only=True):
-    """One node. `state`: up, silent, down, draining or drained."""
+    """One node. `state`: up, silent, down, draining or drained.
+
+    A node is drained when nothing runs there any more; until then it is draining.
+    """
 
     name: str
     state: str
@@ -48,6 +57,8 @@ class NodeInfo(msgspec.Struct, kw_only=True):
     mem_gib: float = 0.0
     jobs: list[str] = []
     why: str = ""
+    stopping: list[str] = []  # jobs whose processes there are being stopped
+    stopping_s: float | None = None  # the longest that this may take
 
 
 class QueueInfo(msgspec.Struct, kw_only=True):

@@ -1,8 +1,11 @@
 """From live jobs, nodes and queues to what people are told of them."""
 
 from collections import Counter
+from collections.abc import Iterable
 
+from rota.backends.live.cluster import LiveCluster
 from rota.backends.live.machines import Machine
+from rota.backends.live.runs import Run
 from rota.core.events import INF
 from rota.core.jobs import HELD, WAITING, Job, Phase
 from rota.core.reasons import Reason
@@ -43,10 +46,11 @@ def reason_of(job: Job, projection: Projection) -> str:
 
 
 def picture_job(
-    job: Job, topology: Topology, projection: Projection, epoch_unix: float, now_s: float
+    job: Job, cluster: LiveCluster, projection: Projection, epoch_unix: float
 ) -> JobInfo:
-    """Everything about one job; `now_s` may be later than what the engine has seen."""
+    """Everything about one job; the clock may be later than what the engine has seen."""
     spec = job.spec
+    now_s = cluster.now_s
     return JobInfo(
         id=job.id,
         name=spec.name,
@@ -57,7 +61,7 @@ def picture_job(
         message=projection.messages.get(job.index, ""),
         gpus=job.gpus,
         gpu_type="|".join(spec.request.gpu_types),
-        nodes=places(job, topology) if on_cluster(job) else {},
+        nodes=places(job, cluster.topology) if on_cluster(job) else {},
         priority=spec.priority,
         group=spec.group,
         submitted_at=epoch_unix + job.submit_s,
@@ -70,7 +74,20 @@ def picture_job(
         starts=projection.runs.get(job.index, 0),
         preemptions=job.preemptions,
         metrics=dict(job.metrics or {}),
+        stopping_s=_longest(run for one in tasks_of(job) for run in cluster.runs.ending(one)),
     )
+
+
+def tasks_of(job: Job) -> list[Job]:
+    """What is started and stopped by itself: the tasks of a non-gang job, else the job."""
+    if job.family is None or job.parent is not None:
+        return [job]
+    return [task for task in job.family.members if task is not job]
+
+
+def _longest(runs: Iterable[Run]) -> float | None:
+    """Seconds until these must be gone; a run that nobody asked to end is killed at once."""
+    return max((run.order.launch.grace_s if run.halting else 0.0 for run in runs), default=None)
 
 
 def _at(time_s: float, epoch_unix: float) -> float | None:
@@ -89,8 +106,9 @@ def places(job: Job, topology: Topology) -> dict[str, float]:
     return held
 
 
-def picture_nodes(view: View, machines: dict[str, Machine]) -> list[NodeInfo]:
-    """All nodes, with who is on them."""
+def picture_nodes(view: View, cluster: LiveCluster) -> list[NodeInfo]:
+    """All nodes that were not removed, with who is on them."""
+    machines = cluster.machines.by_name
     used: Counter[str] = Counter()
     jobs: dict[str, list[str]] = {}
     for job in view.active.values():
@@ -98,10 +116,17 @@ def picture_nodes(view: View, machines: dict[str, Machine]) -> list[NodeInfo]:
             for name, gpus in places(job, view.topology).items():
                 used[name] += gpus  # type: ignore[assignment]  # parts of GPUs count too
                 jobs.setdefault(name, []).append(job.id)
+    ending: dict[str, list[Run]] = {}
+    for run in cluster.runs.by_id.values():
+        if (run.halting or run.over) and not run.waits:
+            for part in run.order.parts:
+                ending.setdefault(part.node, []).append(run)
     return [
         NodeInfo(
             name=node.name,
-            state=_node_state(node, machines[node.name], busy=node.name in jobs),
+            state=_node_state(
+                node, machines[node.name], busy=node.name in jobs or node.name in ending
+            ),
             gpus=node.gpus,
             free_gpus=max(0.0, node.gpus - used[node.name]) if node.up else 0.0,
             gpu_type=node.gpu_type,
@@ -109,8 +134,11 @@ def picture_nodes(view: View, machines: dict[str, Machine]) -> list[NodeInfo]:
             mem_gib=node.mem_gib,
             jobs=jobs.get(node.name, []),
             why=machines[node.name].why,
+            stopping=list(dict.fromkeys(run.job.id for run in ending.get(node.name, ()))),
+            stopping_s=_longest(ending.get(node.name, ())),
         )
         for node in view.topology.nodes
+        if not machines[node.name].removed
     ]
 
 

@@ -48,7 +48,7 @@ class Service(Protocol):
         ...
 
     def job(self, job: str, actor: Actor) -> JobInfo:
-        """One job, by id."""
+        """One job, by id; its owner and admins are also told what was submitted."""
         ...
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:
@@ -89,6 +89,10 @@ class Service(Protocol):
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:
         """Use it again."""
+        ...
+
+    def remove_node(self, node: str, actor: Actor) -> None:
+        """Forget a node that nobody uses; it is there again when its agent comes back."""
         ...
 
     def queues(self) -> list[QueueInfo]:

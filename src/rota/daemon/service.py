@@ -1,18 +1,15 @@
 """The daemon as the API sees it: every question is answered by the engine's thread."""
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import Any, TypeVar
 
-from rota import __version__
 from rota.backends.live.inputs import (
     Input,
     JobWish,
-    NodeWish,
     Noted,
     Reconfigured,
     Submitted,
@@ -40,7 +37,9 @@ from rota.daemon.info import (
     NodeInfo,
     QueueInfo,
 )
+from rota.daemon.logtable import LogTable
 from rota.daemon.measures import Histogram
+from rota.daemon.nodes import remove_node, wish_node
 from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
 from rota.daemon.settings import (
     Scheduling,
@@ -49,6 +48,7 @@ from rota.daemon.settings import (
     needs_restart,
     read_settings,
 )
+from rota.daemon.status import status_of
 from rota.daemon.store import StoredJob
 from rota.daemon.submissions import refuse_impossible, with_ids
 from rota.daemon.tokens import ADMIN, OPERATOR, RANKS, USER, Tokens, require
@@ -97,6 +97,7 @@ class Daemon:
         self._said = said or {}
         self._settings = settings
         self._complete = complete
+        self._log = LogTable(core.store)
         self._news = threading.Condition()
         self._stopping = threading.Event()
         self._running = False
@@ -167,7 +168,7 @@ class Daemon:
         refuse_impossible(jobs, core.driver)
         stored = [
             StoredJob(first + i, actor.name, core.cluster.now_s, job)
-            for i, job in enumerate(with_ids(jobs, first, actor, core.engine.jobs.values()))
+            for i, job in enumerate(with_ids(jobs, first, actor, core.engine.jobs))
         ]
         core.accept(stored, (actor.name, key) if key else None)
         return [Submitted(first, len(jobs))], lambda: self._accepted(stored)
@@ -209,8 +210,11 @@ class Daemon:
         return self._ask(read)
 
     def job(self, job: str, actor: Actor) -> JobInfo:
-        """One job, by id."""
-        return self._ask(lambda: self._picture(self._find(job, actor)))
+        """One job, by id; its owner and admins are also told what was submitted."""
+        found = self._ask(lambda: self._picture(self._find(job, actor)))
+        if found.user == actor.name or actor.role == ADMIN:
+            found.file = self.core.store.jobs(int(found.id), 1)[0].file
+        return found
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:
         """End it for good. Cancelling what is over already changes nothing."""
@@ -262,13 +266,12 @@ class Daemon:
 
     def _picture(self, job: Job) -> JobInfo:
         core = self.core
-        cluster, epoch_unix = core.cluster, core.store.epoch_unix
-        return picture_job(job, cluster.topology, core.projection, epoch_unix, cluster.now_s)
+        return picture_job(job, core.cluster, core.projection, core.store.epoch_unix)
 
     def explain(self, job: str, actor: Actor) -> Explanation:
         """Why it waits or waited."""
         self._ask(self.core.idle)  # what was logged must be in the store
-        return explain(self.core, self._ask, lambda: self._find(job, actor))
+        return explain(self.core, self._log, self._ask, lambda: self._find(job, actor))
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
@@ -289,34 +292,22 @@ class Daemon:
 
     def nodes(self) -> list[NodeInfo]:
         """All nodes."""
-        cluster = self.core.cluster
-        return self._ask(lambda: picture_nodes(self.core.engine.view, cluster.machines.by_name))
+        return self._ask(lambda: picture_nodes(self.core.engine.view, self.core.cluster))
 
     def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
         """Start nothing more there; `stop`: and preempt what runs there."""
-        return self._wish_node("clear" if stop else "drain", node, actor)
+        require(actor, OPERATOR, "drain nodes")
+        return self._do(lambda: wish_node(self.core, "clear" if stop else "drain", node, actor))
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:
         """Use it again."""
-        return self._wish_node("undrain", node, actor)
+        require(actor, OPERATOR, "undrain nodes")
+        return self._do(lambda: wish_node(self.core, "undrain", node, actor))
 
-    def _wish_node(self, what: Any, name: str, actor: Actor) -> NodeInfo:
-        require(actor, OPERATOR, f"{'un' if what == 'undrain' else ''}drain nodes")
-        machines = self.core.cluster.machines
-
-        def act() -> tuple[list[Input], Callable[[], NodeInfo]]:
-            if not machines.knows(name):
-                raise NotFoundError(f"there is no node {name!r}: see `rota nodes`")
-            drained = machines.by_name[name].drained
-            changes = drained if what == "undrain" else what == "clear" or not drained
-            wanted: list[Input] = [NodeWish(what, name, actor.name)] if changes else []
-            return wanted, lambda: next(
-                info
-                for info in picture_nodes(self.core.engine.view, machines.by_name)
-                if info.name == name
-            )
-
-        return self._do(act)
+    def remove_node(self, node: str, actor: Actor) -> None:
+        """Forget a node that nobody uses; it is there again when its agent comes back."""
+        require(actor, OPERATOR, "remove nodes")
+        self._do(lambda: remove_node(self.core, node, actor))
 
     def queues(self) -> list[QueueInfo]:
         """All queues that are declared or in use."""
@@ -324,41 +315,14 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         """Version, policy, times, counts by state, GPUs, latencies."""
-        return self._ask(self._status)
-
-    def _status(self) -> dict[str, Any]:
-        core = self.core
-        engine = core.engine
-        nodes = picture_nodes(engine.view, core.cluster.machines.by_name)
-        up = [node for node in nodes if node.state != "down"]
-        free = sum(node.free_gpus for node in nodes)
-        total = sum(node.gpus for node in up)
-        return {
-            "version": __version__,
-            "policy": core.scheduling.policy,
-            "placement": core.scheduling.placement,
-            "admission": core.scheduling.admission,
-            "backend": core.driver.name,
-            "now": core.store.epoch_unix + core.cluster.now_s,
+        own = {
             "started_at": self.started_unix,
-            "epoch_unix": core.store.epoch_unix,
-            "last_event": core.store.log_number,
-            "jobs": dict(Counter(state_of(j) for j in engine.jobs.values() if j.parent is None)),
-            "gpus": {
-                "total": total, "free": free, "used": total - free,
-                "down": sum(node.gpus for node in nodes if node.state == "down"),
-            },
-            "nodes": dict(Counter(node.state for node in nodes)),
-            "queues": {queue.name: queue.gpus for queue in picture_queues(engine.view)},
             "submissions": self._submissions,
-            "decisions": engine.decisions,
-            "preemptions": core.projection.preemptions,
-            "restarts": core.projection.restarts,
             "decision_s": self.decision_s.as_dict(),
             "start_s": self.start_s.as_dict(),
             "commit_s": self.commit_s.as_dict(),
-            "journal_lag_s": 0.0,
-        }  # fmt: skip
+        }
+        return self._ask(lambda: status_of(self.core) | own)
 
     def ready(self) -> tuple[bool, str]:
         """Can work be accepted? And if not, why."""

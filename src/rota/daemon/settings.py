@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import msgspec
 import yaml
@@ -10,6 +10,7 @@ import yaml
 from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.tenants import Tenant, TenantTree
+from rota.daemon.strict import refuse_unknown, told
 
 BACKENDS = ("local", "slurm", "pretend")
 
@@ -131,11 +132,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def needs_restart(old: Settings, new: Settings) -> list[str]:
     """What is different and holds only after a restart, for people."""
+    before, after = _flat(old), _flat(new)
     return [
-        f"{key}: {getattr(old, key)} -> {getattr(new, key)} (after a restart)"
-        for key in Settings.__struct_fields__
-        if key not in Scheduling.__struct_fields__ and getattr(old, key) != getattr(new, key)
+        f"{key}: {_said(before[key])} -> {_said(after[key])} (after a restart)"
+        for key in before
+        if key not in Scheduling.__struct_fields__ and before[key] != after[key]
     ]
+
+
+def _flat(settings: msgspec.Struct, above: str = "") -> dict[str, Any]:
+    """Values by their full key: `local.silent_s`."""
+    found: dict[str, Any] = {}
+    for key, value in msgspec.structs.asdict(settings).items():
+        if isinstance(value, msgspec.Struct):
+            found |= _flat(value, f"{above}{key}.")
+        else:
+            found[above + key] = value
+    return found
+
+
+def _said(value: Any) -> str:
+    """As it stands in the file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value) or "(empty)"
 
 
 def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
@@ -154,28 +174,36 @@ def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
             content = {}
         if not isinstance(content, dict):
             raise InputError(f"{path}: write `key: value` lines, e.g. policy: tiresias")
-    _rename_queues(content)
+    refuse_unknown(content, Settings, f"{where}: ")
+    _rename_queues(content, where)
+    content |= {key: value for key, value in said.items() if value is not None}
     try:
-        settings = msgspec.convert(
-            {**content, **{key: value for key, value in said.items() if value is not None}},
-            Settings,
-        )
+        settings = msgspec.convert(content, Settings)
     except msgspec.ValidationError as error:
-        keys = ", ".join(Settings.__struct_fields__)
-        raise InputError(f"{where}: {error}: the keys are {keys}") from error
+        raise InputError(told(error, content, f"{where}: ")) from error
     _check(settings, where)
     return settings
 
 
-def _rename_queues(content: dict[Any, Any]) -> None:
+def _rename_queues(content: dict[Any, Any], where: str) -> None:
     """`queues` may be a mapping by name."""
     queues = content.get("queues")
     if isinstance(queues, dict):
-        content["queues"] = [
-            {"name": name, **(options or {})}
-            for name, options in queues.items()
+        queues = content["queues"] = [
+            {**(options or {}), "name": name}
             if options is None or isinstance(options, dict)
+            else _refuse_queue(name, where)
+            for name, options in queues.items()
         ]
+    for number, queue in enumerate(queues if isinstance(queues, list) else ()):
+        if isinstance(queue, dict):
+            name = queue.get("name", number)
+            refuse_unknown(queue, Queue, f"{where}: queues.{name}.")
+
+
+def _refuse_queue(name: Any, where: str) -> NoReturn:
+    keys = ", ".join(key for key in Queue.__struct_fields__ if key != "name")
+    raise InputError(f"{where}: queues.{name}: write keys with values: {keys}")
 
 
 def _check(settings: Settings, where: str) -> None:

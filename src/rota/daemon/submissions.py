@@ -1,6 +1,6 @@
 """What has to be settled before jobs are accepted."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -8,6 +8,7 @@ from rota.backends.live.orders import Driver
 from rota.core.errors import InputError
 from rota.core.jobs import Job
 from rota.daemon.info import Actor
+from rota.daemon.tokens import OPERATOR, RANKS
 from rota.jobfile.model import JobFile
 
 
@@ -25,25 +26,37 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
 
 
 def with_ids(
-    jobs: Sequence[JobFile], first: int, actor: Actor, others: Iterable[Job]
+    jobs: Sequence[JobFile], first: int, actor: Actor, others: Mapping[int, Job]
 ) -> list[JobFile]:
-    """`depends_on` by number: a name means the newest job of that name of the same owner."""
+    """`depends_on` by number: a name means the newest job of that name of the same owner.
+
+    Users may only wait for jobs of their own: others would tell them what becomes of theirs.
+    """
     if not any(job.depends_on for job in jobs):
         return list(jobs)
-    names = {j.spec.name: j.id for j in others if j.spec.name and j.spec.user == actor.name}
+    mine = {number: j for number, j in others.items() if j.spec.user == actor.name}
+    names = {j.spec.name: j.id for j in mine.values() if j.spec.name}
+    known = others if RANKS.get(actor.role, 0) >= RANKS[OPERATOR] else mine
     names.update((job.name, str(first + i)) for i, job in enumerate(jobs) if job.name)
     return [
         msgspec.structs.replace(
-            job, depends_on=tuple(_resolve(name, names, first + i) for name in job.depends_on)
+            job,
+            depends_on=tuple(
+                _resolve(name, names, known, first, first + i) for name in job.depends_on
+            ),
         )
         for i, job in enumerate(jobs)
     ]
 
 
-def _resolve(name: str, names: dict[str, str], number: int) -> str:
+def _resolve(
+    name: str, names: dict[str, str], known: Mapping[int, Job], first: int, number: int
+) -> str:
     found = names.get(name)
-    if found is None and name.isascii() and name.isdigit() and 0 < int(name) < number:
-        found = str(int(name))
+    if found is None and name.isascii() and name.isdigit():
+        given = int(name)
+        if given in known or first <= given < number:
+            found = str(given)
     if found is None or found == str(number):
         raise InputError(
             f"depends_on {name!r}: you have no such job: give the id or the name of an earlier one"

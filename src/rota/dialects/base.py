@@ -36,6 +36,8 @@ class Dialect(ABC):
     placement: str
     """Used unless the user names one."""
     costs: str = "zero"
+    rates: str | None = None
+    """Used unless the user names some; None: the common default."""
     finish_round_s: float = 0.0
     """Jobs end only at multiples of it; 0: exactly."""
     wake: Wake | None = None

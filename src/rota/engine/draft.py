@@ -16,7 +16,7 @@ from rota.core.events import INF
 from rota.core.jobs import WAITING, Job, Request, Shape
 from rota.core.plan import Plan, Wake
 from rota.core.reasons import Reason
-from rota.core.view import View
+from rota.core.view import Supply, View
 from rota.placement.base import EPSILON, Placement
 
 
@@ -25,6 +25,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, float], Shape] = {}
+        self._supplied: dict[tuple[int, Supply], Shape] = {}
         self._gpus_only: bool | None = None
 
     def gpus_only(self, placement: Placement) -> bool:
@@ -43,9 +44,37 @@ class Shapes:
                 gpus, gpu_types=shape.types, cpus=shape.cpus * scale,
                 mem_gib=shape.mem_gib * scale, labels=shape.labels,
             )  # fmt: skip
-            made = Shape(-2 - len(self._made), request)
-            self._made[shape.number, gpus] = made
+            made = self._made[shape.number, gpus] = Shape(self._next_number(), request)
         return made
+
+    def supplied(self, shape: Shape, supply: Supply) -> Shape:
+        """The same request with other CPUs and memory; a job without GPUs keeps what it asks."""
+        if not shape.gpus:
+            return shape
+        made = self._supplied.get((shape.number, supply))
+        if made is None:
+            cpus, mem_gib = supply[0] / shape.gpus, supply[1] / shape.gpus
+            groups = tuple(
+                msgspec.structs.replace(group, cpus=cpus * group.gpus, mem_gib=mem_gib * group.gpus)
+                for group in shape.request.groups
+            )
+            request = msgspec.structs.replace(shape.request, groups=groups)
+            made = self._supplied[shape.number, supply] = Shape(self._next_number(), request)
+        return made
+
+    def wanted(self, shape: Shape, gpus: float | None, supply: Supply | None) -> Shape:
+        """The request, or another size of it, or one with other CPUs and memory."""
+        if gpus is not None and gpus != shape.gpus:
+            shape = self.resized(shape, gpus)
+        return shape if supply is None else self.supplied(shape, supply)
+
+    def without_supply(self, shape: Shape) -> Shape:
+        """Only its GPUs."""
+        return self.supplied(shape, (0.0, 0.0))
+
+    def _next_number(self) -> int:
+        """Below those of requests and of -1, which is nobody's."""
+        return -2 - len(self._made) - len(self._supplied)
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -80,22 +109,46 @@ class PlacementDraft:
 
     # --- what a policy calls --------------------------------------------------------------------
 
-    def place(self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None) -> bool:
+    def place(
+        self,
+        job: Job,
+        *,
+        gpus: float | None = None,
+        max_nodes: int | None = None,
+        supply: Supply | None = None,
+    ) -> bool:
         """Run it if it fits beside what is placed already."""
         index = job.index
-        if gpus is None or gpus == job.allocation.gpus:
+        if supply is None and (gpus is None or gpus == job.allocation.gpus):
             if self._open.pop(index, None) is not None:
                 self._room -= job.allocation.gpus
                 return True
             if job.shape.number in self._failed:
                 return index in self._placed or self._goes_on(job)
+        if supply is not None and index in self._open and gpus in (None, job.allocation.gpus):
+            self._keep(job, supply)
         if index in self._placed or self._goes_on(job):
             return True
-        if not self._place_anew(job, job.gpus if gpus is None else gpus):
+        if not self._place_anew(job, self._shapes.wanted(job.shape, gpus, supply)):
             return False
-        if max_nodes is not None and self._nodes(self._placed[index][1]) > max_nodes:
-            self.withdraw(job)
+        if max_nodes is None or self._nodes(self._placed[index][1]) <= max_nodes:
+            return True
+        self.withdraw(job)
+        return False
+
+    def supply(self, job: Job, supply: Supply) -> bool:
+        """Give a placed job other CPUs and memory where it is."""
+        old = self._holding(job)
+        if job.index in self._open or old is NOTHING:
+            raise PolicyError(f"job {job.id} has no place in this plan: call `place` first")
+        self._placement.give(job, old)
+        new = self._placement.supplied(old, *supply)
+        self._placement.hold(job, new or old)
+        if new is None:
             return False
+        self._placed[job.index] = (job, new)
+        self._failed.clear()  # somebody may have got less
+        self._latest = None
         return True
 
     def withdraw(self, job: Job) -> None:
@@ -219,8 +272,20 @@ class PlacementDraft:
     def _fits_free(self, shape: Shape) -> bool:
         return shape.gpus <= self._placement.free + EPSILON and self._placement.fits(shape)
 
-    def _place_anew(self, job: Job, gpus: float) -> bool:
-        shape = job.shape if gpus == job.gpus else self._shapes.resized(job.shape, gpus)
+    def _keep(self, job: Job, supply: Supply) -> None:
+        """It goes on where it is, with these CPUs and memory if there is room for them."""
+        self._release(job)
+        allocation = self._placement.supplied(job.allocation, *supply) or job.allocation
+        self._placement.hold(job, allocation)
+        self._latest = Placed(
+            job, victims=(), resized=True, displaced=False, failed=len(self._failed)
+        )
+        self._placed[job.index] = (job, allocation)
+        self._room -= allocation.gpus
+        if allocation is not job.allocation:
+            self._failed.clear()  # it may hold less than before
+
+    def _place_anew(self, job: Job, shape: Shape) -> bool:
         if shape.number in self._failed:
             return False
         if job.terminal or not (job.phase == WAITING or job.running):
@@ -290,13 +355,25 @@ class ExplicitDraft:
         self._wake_s = INF
         self.plan = Plan(view.version)
 
-    def place(self, job: Job, *, gpus: float | None = None, max_nodes: int | None = None) -> bool:
+    def place(
+        self,
+        job: Job,
+        *,
+        gpus: float | None = None,
+        max_nodes: int | None = None,
+        supply: Supply | None = None,
+    ) -> bool:
         """Keep a running job where it is; others need `place_at`."""
         del max_nodes  # it stays where it is
-        if not job.running or (gpus is not None and gpus != job.allocation.gpus):
+        resized = gpus is not None and gpus != job.allocation.gpus
+        if not job.running or resized or supply is not None:
             raise PolicyError(f"job {job.id}: an explicit policy says where: use `place_at`")
         self._wanted[job.index] = (job, job.allocation)
         return True
+
+    def supply(self, job: Job, supply: Supply) -> bool:  # noqa: ARG002
+        """An explicit policy says how much."""
+        raise PolicyError(f"job {job.id}: an explicit policy says how much: use `place_at`")
 
     def withdraw(self, job: Job) -> None:
         """Take `place` or `place_at` back."""

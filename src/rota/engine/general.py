@@ -12,13 +12,12 @@ from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
 from rota.core.view import View, arrival
+from rota.engine.blame import why_not
 from rota.engine.draft import ExplicitDraft, PlacementDraft, Shapes
 from rota.engine.intake import Gate, mark_down, refinement
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
-CAPACITY = int(Reason.CAPACITY)
-FRAGMENTATION = int(Reason.FRAGMENTATION)
 ENDS = (ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_CANCELLED, ev.JOB_EVICTED, ev.JOB_HELD)
 
 
@@ -40,7 +39,9 @@ class GeneralScheduler:
         self.knowledge = policy.knowledge
         self.wake = policy.wake
         self.refine = refinement(placement)
-        self.gate = Gate(admission, placement, patient=patient)
+        self._shapes = Shapes()
+        self._must_have = self._shapes.without_supply if policy.compressible else None
+        self.gate = Gate(admission, placement, patient=patient, must_have=self._must_have)
         self.running: dict[int, Job] = {}
         self._stopping: dict[int, Job] = {}
         self._queue: dict[int, Job] = {}  # who waits, in order of arrival once `_sorted`
@@ -49,7 +50,6 @@ class GeneralScheduler:
         self._waiting: dict[int, int] = {}  # shape -> how many wait
         self._shape_of: dict[int, Shape] = {}
         self._blame: dict[int, int] = {}
-        self._shapes = Shapes()
         self._made: PlacementDraft | ExplicitDraft | None = None
 
     def step(  # noqa: C901 - one branch per kind
@@ -84,7 +84,9 @@ class GeneralScheduler:
     def _waits(self, job: Job, sign: int) -> None:
         number = job.shape.number
         self._waiting[number] = self._waiting.get(number, 0) + sign
-        self._shape_of[number] = job.shape
+        self._shape_of[number] = (
+            job.shape if self._must_have is None else self._must_have(job.shape)
+        )
         if sign < 0:
             del self._queue[job.index]
             return
@@ -164,10 +166,8 @@ class GeneralScheduler:
             reason = 0
             if count:
                 shape = self._shape_of[number]
-                if shape.gpus > free or not (shape.plain or self.placement.enough(shape)):
-                    reason = CAPACITY
-                else:
-                    reason = ORDER if self.placement.fits(shape) else FRAGMENTATION
+                fits = shape.gpus <= free and self.placement.fits(shape)
+                reason = ORDER if fits else why_not(self.placement, shape)
             if self._blame.get(number, 0) != reason:
                 self._blame[number] = reason
                 plan.shape_reasons.append((number, reason, None))

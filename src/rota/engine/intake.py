@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rota.core.admission import Admission
-from rota.core.jobs import Job, JobSpec, Request
+from rota.core.jobs import Job, JobSpec, Request, Shape
 from rota.core.plan import Plan
 from rota.core.view import View
 from rota.placement.base import Placement
@@ -14,8 +14,14 @@ class Gate:
     """Refuses what can never fit and holds what admission does not want yet."""
 
     def __init__(
-        self, admission: Admission, placement: Placement, *, patient: bool = False
+        self,
+        admission: Admission,
+        placement: Placement,
+        *,
+        patient: bool = False,
+        must_have: Callable[[Shape], Shape] | None = None,
     ) -> None:
+        self._must_have = must_have  # what must fit of a request; None: all of it
         self.patient = patient  # nodes may come: what does not fit now may fit later
         self.admission = admission
         self.placement = placement
@@ -29,7 +35,8 @@ class Gate:
         """Message for a request that can never fit; None if it can."""
         number = job.shape.number
         if number not in self._never:
-            self._never[number] = None if self.patient else self.placement.never(job.shape)
+            shape = job.shape if self._must_have is None else self._must_have(job.shape)
+            self._never[number] = None if self.patient else self.placement.never(shape)
             if self._never[number] is None and self.open:
                 self.fine.add(number)
         return self._never[number]

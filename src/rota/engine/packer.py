@@ -14,13 +14,11 @@ from rota.core.allocation import NOTHING
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.plan import Plan
-from rota.core.reasons import Reason
+from rota.engine.blame import CAPACITY, why_not
 from rota.engine.index import ON_CLUSTER, Index, RunEntry, WaitEntry
 from rota.placement.base import Placement
 
 UNTOUCHED, DISPLACED, PLACED = 0, 1, 2  # values of job.mark during a scan
-CAPACITY = int(Reason.CAPACITY)
-FRAGMENTATION = int(Reason.FRAGMENTATION)
 
 NOBODY: tuple[Any, int] = (None, -1)
 
@@ -307,10 +305,7 @@ class Packer:
 
     def _blame_head(self, plan: Plan, job: Job) -> None:
         number = job.shape.number
-        short = self.placement.free < job.gpus
-        if not short and not job.shape.plain:
-            short = not self.placement.enough(job.shape)
-        reason = CAPACITY if short else FRAGMENTATION
+        reason = why_not(self.placement, job.shape)
         if self.blame.get(number, 0) != reason:
             self.blame[number] = reason
             plan.shape_reasons.append((number, reason, job))

@@ -42,3 +42,8 @@ class WorkloadSource:
         self._next = position
         self.next_s = self._upcoming()
         return taken
+
+    def close(self) -> None:
+        """Nobody else comes."""
+        self.total = self._next
+        self.next_s = INF

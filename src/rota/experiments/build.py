@@ -7,7 +7,9 @@ import msgspec
 
 from rota.core.errors import OptionError
 from rota.core.events import INF
+from rota.core.knowledge import Knowledge
 from rota.core.plan import Wake
+from rota.core.policy import Policy, PriorityPolicy
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
 from rota.core.workload import Workload
@@ -33,12 +35,12 @@ from rota.experiments.config import (
     parse_estimate_error,
     parse_rounds,
 )
-from rota.experiments.rough import draw_beliefs, draw_outages
+from rota.experiments.rough import draw_beliefs, draw_outages, tell_estimates
+from rota.experiments.workloads import draw_seed, load_workload
 from rota.metrics.window import Window
 from rota.rates.models import make_rates
 from rota.sim.cluster import SimCluster
 from rota.traces.cluster import parse_cluster
-from rota.traces.read import read_workload
 
 LONG = 20  # parameters with more values are counted, not listed
 
@@ -68,21 +70,27 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     dialect = create(config.like) if config.like else None
     _refuse_conflicts(config, dialect)
     costs = make_costs(config.costs or (dialect.costs if dialect else DEFAULT_COSTS))
-    rates = make_rates(config.rates or DEFAULT_RATES, topology)
+    rates = make_rates(
+        config.rates or (dialect.rates if dialect else None) or DEFAULT_RATES, topology
+    )
     free = costs.free and rates.unit
     scheduler, parts = _scheduler(config, dialect, topology, frictionless=free)
     if workload is None:
-        workload = read_workload(config.trace, config.format, limit=config.limit)
+        workload = load_workload(config)
     outages = _outages(config, topology, workload)
+    belief = draw_beliefs(error, len(workload), draw_seed(config))
+    told = workload
+    if config.estimate_error is not None and scheduler.knowledge & Knowledge.USER_ESTIMATE:
+        told = tell_estimates(workload, belief)
     finish_round_s = _finish_round_s(rounds, dialect)
     cluster = SimCluster(topology, costs, rates, outages=outages, finish_round_s=finish_round_s)
     engine = Engine(
         cluster,
         scheduler,
-        WorkloadSource(workload),
+        WorkloadSource(told),
         tenants=tenants,
         wake=_wake(rounds, dialect),
-        belief=draw_beliefs(error, len(workload), config.seed),
+        belief=belief,
         checker=Invariants() if config.check else None,
     )
     parts |= {
@@ -91,7 +99,11 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
         "ignored": _ignored(topology, workload),
         "dialect": _describe_dialect(dialect),
         "rounds": _describe_rounds(rounds, dialect),
-        "estimate_error": msgspec.structs.asdict(error) if error != EstimateError() else None,
+        "estimate_error": (
+            msgspec.structs.asdict(error)
+            if error != EstimateError() or told is not workload
+            else None
+        ),
     }
     return Run(config, workload, topology, engine, _assumptions(config, engine, parts), window)
 
@@ -131,22 +143,33 @@ def _scheduler(
 ) -> tuple[Scheduler, dict[str, Any]]:
     """The scheduler, and what it was made of."""
     if dialect is not None:
-        scheduler = dialect.build(config.policy, config.placement, topology, seed=config.seed)
+        seed = draw_seed(config)
+        scheduler = dialect.build(config.policy, config.placement, topology, seed=seed)
         placement_text = config.placement or dialect.placement
         return scheduler, {
             "policy": {"name": scheduler.name, "given": config.policy},
             "placement": {"name": placement_text},
             "admission": {"name": "everyone"},
+            "preemptive": None,
         }
     policy = make_policy(config.policy)
-    placement = make_placement(config.placement or DEFAULT_PLACEMENT, topology, config.seed)
+    placement = make_placement(config.placement or DEFAULT_PLACEMENT, topology, draw_seed(config))
     admission = make_admission(config.admission or DEFAULT_ADMISSION)
     scheduler = compose(policy, placement, admission, frictionless=frictionless)
     return scheduler, {
         "policy": {"name": policy.name, **_params(policy.params)},
         "placement": {"name": placement.name, **_params(placement.params)},
         "admission": {"name": admission.name, **_params(admission.params)},
+        "preemptive": _preemptive(policy),
     }
+
+
+def _preemptive(policy: Policy[Any]) -> bool | None:
+    """Whether it stops jobs in favour of others; None: it does not say so."""
+    if isinstance(policy, PriorityPolicy):
+        return policy.preemptive
+    declared = getattr(policy.params, "preemptive", None)
+    return None if declared is None else bool(declared)
 
 
 def _params(params: msgspec.Struct) -> dict[str, Any]:
@@ -158,7 +181,7 @@ def _outages(config: RunConfig, topology: Topology, workload: Workload) -> Any:
     if config.mtbf is None or config.mttr is None:
         return ()
     return draw_outages(
-        topology, workload, mtbf_h=config.mtbf, mttr_h=config.mttr, seed=config.seed
+        topology, workload, mtbf_h=config.mtbf, mttr_h=config.mttr, seed=draw_seed(config)
     )
 
 

@@ -1,67 +1,64 @@
 """Several policies on the same workload, side by side; the first is the baseline.
 
-With `repeat` every policy runs under several seeds (seed, seed + 1, ...), all policies under the
-same ones; numbers are then means over the seeds, and the ratio to the baseline gets a 95 % interval
-from the ratios of the single seeds (Student's t). Seeds change what is random in a run (failures,
-wrong estimates, a random placement), not the trace.
+A *replication* is a pair of a seed and a window of the trace, and every policy runs once in each.
+Common random numbers: failures, wrong estimates, random placements and a generated workload depend
+on the seed, the window and the job or node, never on what a policy decides, so all policies meet
+the same fate and are compared replication by replication (`measures`, `statistics`).
 """
 
-import math
 import re
-import signal
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import msgspec
 import numpy as np
-import polars as pl
 
-from rota.core.errors import OptionError
+from rota.core.errors import ClusterSpecError, OptionError, RotaError, TraceError
 from rota.core.workload import Workload
+from rota.experiments.assumptions import tabulate
+from rota.experiments.build import build
+from rota.experiments.comparison import COMPARE, Comparison, Row, RunOf, write_comparison
 from rota.experiments.config import RunConfig
 from rota.experiments.folder import RUN_FILES
-from rota.experiments.output import dump, write_run
-from rota.experiments.report import Curve, Row, cdf_svg, html
+from rota.experiments.measures import MEASURES, Arm, mean_of, measure_all
+from rota.experiments.notes import describe_method, find_notes
+from rota.experiments.output import write_run
+from rota.experiments.pool import each
 from rota.experiments.run import Progress, RunResult, simulate
+from rota.experiments.statistics import LEVEL
+from rota.experiments.workloads import is_generated, jobs_of, load_again
 from rota.metrics import Window
-from rota.traces.read import read_workload
+from rota.metrics.fairness import finish_time_fairness, slowdowns
 
-COMPARE, REPORT, PICTURE = "compare.json", "report.html", "jct-cdf.svg"
-CURVE_POINTS = 200
-_T_95 = (
-    12.706,
-    4.303,
-    3.182,
-    2.776,
-    2.571,
-    2.447,
-    2.365,
-    2.306,
-    2.262,
-)  # 1 to 9 degrees of freedom
-_NORMAL_95 = 1.96
-MEASURES = (
+REPORT, PICTURE = "report.html", "jct-cdf.svg"
+FLAT = (
     "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_wait_s", "makespan_s",
-    "gpu_utilisation", "preemptions", "completed", "jobs",
+    "gpu_utilisation", "preemptions", "completed", "censored", "jobs",
 )  # fmt: skip
 
 Told = Callable[[str, int, int], Progress | None]
-"""Told (label, number of the run, runs in all) before each run; may give its progress."""
+"""Told (a run's label, runs that are over, runs in all); with one worker before each run, whose
+progress it may give, with several after each run."""
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One run to do. `keep`: its jobs are wanted, not only its summary."""
+
+    label: str
+    config: RunConfig
+    folder: Path
+    command: Sequence[str]
+    keep: bool
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """One run: its label and folder, what came out, and its JCTs at even steps from 0 to 1."""
+    """What a run gave."""
 
-    policy: str
-    folder: str
-    seed: int
     summary: dict[str, Any]
-    jct_quantiles_s: list[float]
     warnings: list[str]
+    jobs: dict[str, Any]
 
 
 def compare(
@@ -70,58 +67,34 @@ def compare(
     folder: Path,
     *,
     repeat: int = 1,
-    workers: int = 1,
+    windows: int = 1,
+    workers: int | None = 1,
     command: Sequence[str] = (),
     told: Told | None = None,
-) -> list[Row]:
-    """Run every policy, write its folder and the comparison; returns the rows of the table.
+) -> Comparison:
+    """Run every policy in every replication; writes a folder per run, and compare.json.
+
+    If a run fails, so does the comparison, with an error that names the run.
 
     Args:
-        config: The run; its policy is replaced by each of the policies.
+        config: The run; its policy, seed and window are replaced.
         policies: At least one; the first is the baseline.
-        folder: Exists; receives a folder per run, compare.json, report.html and a picture.
-        repeat: Seeds per policy.
-        workers: Processes to run in; 1: in this one.
+        folder: Exists; receives the results.
+        repeat: Seeds per policy: the one of `config` and those after it.
+        windows: Parts into which the trace is cut (see `workloads`), each run on its own.
+        workers: Processes to run in; 1: in this one; None: as many as there are cores.
         command: The command line, for the manifests.
-        told: Told before each run (only with one worker).
+        told: Told about each run.
     """
-    plan = _plan(config, policies, repeat)
-    if workers > 1 and len(plan) > 1:
-        outcomes = _in_processes(plan, folder, workers, command)
-    else:
-        outcomes = _here(plan, folder, command, told)
-    rows = make_rows(outcomes)
-    _write(rows, outcomes, config, folder)
-    return rows
-
-
-def _write(
-    rows: Sequence[Row], outcomes: Sequence[Outcome], config: RunConfig, folder: Path
-) -> None:
-    picture = cdf_svg(
-        [Curve(o.policy, o.jct_quantiles_s) for o in outcomes if o.seed == config.seed]
+    tasks = _plan(config, policies, folder, command, repeat=repeat, windows=windows)
+    _check(config, policies)
+    outcomes = dict(_run(tasks, workers, told))
+    ordered = sorted(range(len(tasks)), key=lambda i: policies.index(tasks[i].config.policy))
+    comparison = _conclude(
+        config, policies, [tasks[i] for i in ordered], [outcomes[i] for i in ordered]
     )
-    data = {
-        "trace": config.trace,
-        "cluster": config.cluster,
-        "baseline": rows[0].policy,
-        "seeds": sorted({outcome.seed for outcome in outcomes}),
-        "rows": msgspec.to_builtins(rows),
-        "runs": [
-            {
-                "policy": o.policy,
-                "folder": o.folder,
-                "seed": o.seed,
-                "warnings": o.warnings,
-                "summary": o.summary,
-            }
-            for o in outcomes
-        ],
-    }
-    (folder / COMPARE).write_text(dump(data), encoding="utf-8")
-    (folder / PICTURE).write_text(picture, encoding="utf-8")
-    page = html(rows, picture, config, outcomes[0].summary["assumptions"], _folders(outcomes))
-    (folder / REPORT).write_text(page, encoding="utf-8")
+    write_comparison(comparison, folder)
+    return comparison
 
 
 def own_files(folder: Path) -> list[str]:
@@ -137,23 +110,43 @@ def own_files(folder: Path) -> list[str]:
     ]
 
 
-# --- running -------------------------------------------------------------------------------------
+# --- planning ------------------------------------------------------------------------------------
 
 
-def _plan(config: RunConfig, policies: Sequence[str], repeat: int) -> list[tuple[str, RunConfig]]:
-    """(folder, run) for every policy and seed."""
-    if len(set(policies)) != len(policies):
-        raise OptionError(f"a policy is named twice: {', '.join(policies)}")
-    if repeat < 1:
-        raise OptionError(f"repeat {repeat}: give 1 or more")
-    plan = []
+def _plan(
+    config: RunConfig,
+    policies: Sequence[str],
+    folder: Path,
+    command: Sequence[str],
+    *,
+    repeat: int,
+    windows: int,
+) -> list[Task]:
+    """All runs; those on the same jobs follow each other."""
+    if not policies:
+        raise OptionError("there is no policy to compare: name one or more")
+    if len(set(policies)) < len(policies):
+        raise OptionError("a policy is named twice: give every policy once")
+    if windows > 1 and (config.measure or "").startswith("ids="):
+        raise OptionError(
+            f"measure {config.measure}: the same ids are not in every window: use after=T, "
+            f"in seconds from the beginning of each window, or leave --windows out"
+        )
     taken: set[str] = set()
-    for policy in policies:
-        label = _label(policy, taken)
-        for turn in range(repeat):
+    labels = {policy: _label(policy, taken) for policy in policies}
+    tasks = []
+    for window, turn in product(range(1, windows + 1), range(repeat)):
+        for policy in policies:
             run = msgspec.structs.replace(config, policy=policy, seed=config.seed + turn)
-            plan.append((label if repeat == 1 else f"{label}-seed{run.seed}", run))
-    return plan
+            label = labels[policy]
+            if windows > 1:
+                run = msgspec.structs.replace(run, window=f"{window}/{windows}")
+                label += f"-window{window}"
+            if repeat > 1:
+                label += f"-seed{run.seed}"
+            first = window == 1 and turn == 0
+            tasks.append(Task(label, run, folder / label, command, first))
+    return tasks
 
 
 def _label(policy: str, taken: set[str]) -> str:
@@ -166,103 +159,172 @@ def _label(policy: str, taken: set[str]) -> str:
     return label
 
 
-def _here(
-    plan: list[tuple[str, RunConfig]], folder: Path, command: Sequence[str], told: Told | None
-) -> list[Outcome]:
-    first = plan[0][1]
-    workload = read_workload(first.trace, first.format, limit=first.limit)
-    outcomes = []
-    for number, (label, run) in enumerate(plan):
-        progress = told(label, number, len(plan)) if told else None
-        outcomes.append(_one(run, folder / label, command, progress, workload))
-    return outcomes
+def _check(config: RunConfig, policies: Sequence[str]) -> None:
+    """A wrong option is refused before anything runs for long."""
+    for policy in policies:
+        build(msgspec.structs.replace(config, policy=policy), Workload([], []))
 
 
-def _in_processes(
-    plan: list[tuple[str, RunConfig]], folder: Path, workers: int, command: Sequence[str]
-) -> list[Outcome]:
-    with ProcessPoolExecutor(
-        min(workers, len(plan)), mp_context=get_context("spawn"), initializer=_die_quietly
-    ) as pool:
-        futures = [pool.submit(_one, run, folder / label, command) for label, run in plan]
+# --- running -------------------------------------------------------------------------------------
+
+
+def _run(
+    tasks: Sequence[Task], workers: int | None, told: Told | None
+) -> Iterator[tuple[int, Outcome]]:
+    if workers == 1:
+        yield from _here(tasks, told)
+        return
+    for done, (number, outcome) in enumerate(each(_one, tasks, workers), start=1):
+        if isinstance(outcome, Exception):
+            raise _named(outcome, tasks[number])
+        if told is not None:
+            told(tasks[number].label, done, len(tasks))
+        yield number, outcome
+
+
+def _here(tasks: Sequence[Task], told: Told | None) -> Iterator[tuple[int, Outcome]]:
+    for number, task in enumerate(tasks):
+        progress = told(task.label, number, len(tasks)) if told else None
         try:
-            return [future.result() for future in futures]
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+            yield number, _one(task, progress)
+        except Exception as error:
+            named = _named(error, task)
+            if named is error:
+                raise
+            raise named from error
 
 
-def _die_quietly() -> None:
-    """An interruption is the parent's to report."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _named(error: Exception, task: Task) -> Exception:
+    """The same error; it says which run it is about."""
+    if isinstance(error, (TraceError, ClusterSpecError)):
+        return error  # it is about all of them
+    if isinstance(error, RotaError):
+        return type(error)(f"run {task.label} (policy {task.config.policy}): {error}")
+    error.add_note(f"in run {task.label} (policy {task.config.policy})")
+    return error
 
 
-def _one(
-    run: RunConfig,
-    folder: Path,
-    command: Sequence[str],
-    progress: Progress | None = None,
-    workload: Workload | None = None,
-) -> Outcome:
-    result = simulate(run, progress, workload=workload)
-    folder.mkdir()
-    summary = write_run(result, folder, command)
-    jct_s = _completed(result)["jct_s"].to_numpy()
-    steps = np.linspace(0.0, 1.0, CURVE_POINTS + 1)
-    quantiles = np.quantile(jct_s, steps).tolist() if len(jct_s) else []
-    return Outcome(run.policy, folder.name, run.seed, summary, quantiles, result.warnings)
+def _one(task: Task, progress: Progress | None = None) -> Outcome:
+    workload = load_again(jobs_of(task.config))
+    result = simulate(task.config, progress, workload=workload)
+    task.folder.mkdir()
+    summary = write_run(result, task.folder, task.command)
+    return Outcome(summary, result.warnings, _jobs(result) if task.keep else {})
 
 
-def _completed(result: RunResult) -> pl.DataFrame:
-    """The jobs that the summary is about."""
+def _jobs(result: RunResult) -> dict[str, Any]:
+    """What single jobs met; NaN for those that are in no average."""
+    jobs = result.jobs
     window = Window.parse(result.config.measure) if result.config.measure else Window()
-    return result.jobs.filter(pl.Series(window.chooses(result.jobs)), pl.col("state") == "done")
+    counts = window.chooses(jobs) & (jobs["state"] == "done").to_numpy()
+    vertices = result.log.filter(result.log["event"] == "vertex")
+    nodes = vertices.filter(vertices["text"].str.starts_with("node:"))
+    gpus, end_s = float(nodes["value"].sum()), float(result.log["time_s"][-1])
+    columns = {
+        "jct_s": jobs["jct_s"].to_numpy(),
+        "wait_s": jobs["wait_s"].to_numpy(),
+        "slowdown": slowdowns(jobs),
+        "rho": finish_time_fairness(jobs, gpus, end_s),
+    }
+    return {name: np.where(counts, column, np.nan) for name, column in columns.items()}
 
 
-def _folders(outcomes: Sequence[Outcome]) -> dict[str, str]:
-    """The first folder of every policy."""
-    return {outcome.policy: outcome.folder for outcome in reversed(outcomes)}
+# --- what came out -------------------------------------------------------------------------------
 
 
-# --- the table -----------------------------------------------------------------------------------
-
-
-def make_rows(outcomes: Sequence[Outcome]) -> list[Row]:
-    """One row per policy: means over the seeds, and ratios of the mean JCT to the first policy."""
-    by_policy: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_policy.setdefault(outcome.policy, []).append(outcome)
-    base = [outcome.summary["avg_jct_s"] for outcome in next(iter(by_policy.values()))]
-    rows = []
-    for policy, runs in by_policy.items():
-        values = {key: _mean([run.summary[key] for run in runs]) for key in MEASURES}
-        ratios = [
-            run.summary["avg_jct_s"] / jct_s
-            for run, jct_s in zip(runs, base, strict=True)
-            if jct_s and run.summary["avg_jct_s"] is not None
-        ]
-        rows.append(
-            Row(
-                policy=policy,
-                knowledge=runs[0].summary["assumptions"]["knowledge"],
-                ratio=_mean(ratios),
-                interval=_interval(ratios),
-                **values,
-            )
+def _conclude(
+    config: RunConfig, policies: Sequence[str], tasks: Sequence[Task], outcomes: Sequence[Outcome]
+) -> Comparison:
+    runs = [
+        RunOf(
+            policy=task.config.policy,
+            folder=task.label,
+            seed=task.config.seed,
+            window=_window(task.config),
+            warnings=outcome.warnings,
+            summary=outcome.summary,
         )
-    return rows
+        for task, outcome in zip(tasks, outcomes, strict=True)
+    ]
+    units = _units(runs, generated=is_generated(config.trace))
+    arms = {
+        policy: Arm(
+            [run.summary for run in runs if run.policy == policy],
+            [units[run.seed, run.window] for run in runs if run.policy == policy],
+            next(o.jobs for t, o in zip(tasks, outcomes, strict=True) if _is(t, policy)),
+        )
+        for policy in policies
+    }
+    rows = [_row(policy, arms[policies[0]], arms[policy]) for policy in policies]
+    return Comparison(
+        trace=config.trace,
+        cluster=config.cluster,
+        baseline=policies[0],
+        seeds=sorted({run.seed for run in runs}),
+        windows=sorted({run.window for run in runs if run.window is not None}),
+        level=LEVEL,
+        method=describe_method(runs, units),
+        measures=list(MEASURES),
+        rows=rows,
+        assumptions=tabulate(
+            {policy: arm.summaries[0]["assumptions"] for policy, arm in arms.items()},
+            {p: any(one["preemptions"] for one in arm.summaries) for p, arm in arms.items()},
+        ),
+        runs=runs,
+        notes=find_notes(rows, runs, units),
+    )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+def _is(task: Task, policy: str) -> bool:
+    return task.keep and task.config.policy == policy
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """95 % for the mean; None for a single value."""
-    count = len(values)
-    if count < 2:  # noqa: PLR2004 - one value has no spread
-        return None
-    factor = _T_95[count - 2] if count - 2 < len(_T_95) else _NORMAL_95
-    half = factor * stdev(values) / math.sqrt(count)
-    return fmean(values) - half, fmean(values) + half
+def _window(config: RunConfig) -> int | None:
+    return None if config.window is None else int(config.window.partition("/")[0])
+
+
+def _row(policy: str, base: Arm, arm: Arm) -> Row:
+    measures = measure_all(base, arm)
+    jct = measures["avg_jct_s"]
+    interval = None if jct.low is None or jct.high is None else (jct.low, jct.high)
+    flat = {key: mean_of([summary[key] for summary in arm.summaries]) for key in FLAT}
+    return Row(
+        policy=policy,
+        knowledge=arm.summaries[0]["assumptions"]["knowledge"],
+        runs=len(arm.summaries),
+        ratio=jct.ratio,
+        interval=interval,
+        measures=measures,
+        delay=_delay(arm),
+        **flat,
+    )
+
+
+def _delay(arm: Arm) -> dict[str, float]:
+    """Seconds per completed job by reason."""
+    completed = sum(summary["completed"] for summary in arm.summaries)
+    return {
+        reason: sum(summary["delay"][reason] for summary in arm.summaries) / max(completed, 1)
+        for reason in arm.summaries[0]["delay"]
+    }
+
+
+def _units(runs: Sequence[RunOf], *, generated: bool) -> dict[tuple[int, int | None], int]:
+    """The number of the independent unit that each replication belongs to."""
+    seeds = sorted({run.seed for run in runs})
+    by_seed = len(seeds) > 1 and (generated or runs[0].window is None)
+    if by_seed and _same(runs):
+        by_seed = False
+    return {
+        (run.seed, run.window): seeds.index(run.seed) if by_seed else run.window or 0
+        for run in runs
+    }
+
+
+def _same(runs: Sequence[RunOf]) -> bool:
+    """The seed made no difference to any number of any policy."""
+    found: dict[tuple[str, int | None], set[tuple[Any, ...]]] = {}
+    for run in runs:
+        values = tuple(run.summary.get(measure.key) for measure in MEASURES)
+        found.setdefault((run.policy, run.window), set()).add(values)
+    return all(len(values) == 1 for values in found.values())

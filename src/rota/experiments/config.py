@@ -36,6 +36,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     policy: str
     format: str | None = None
     limit: int | None = None
+    window: str | None = None
     placement: str | None = None
     admission: str | None = None
     costs: str | None = None

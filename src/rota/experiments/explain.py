@@ -23,7 +23,7 @@ def explain_folder(folder: Path, job: str) -> Story:
     try:
         number = stories.ids.index(job)
     except ValueError:
-        raise InputError(_no_job(folder, job, stories.ids)) from None
+        raise InputError(no_job(folder, job, stories.ids)) from None
     return stories.tell(number)
 
 
@@ -48,7 +48,8 @@ def open_log(folder: Path) -> pl.DataFrame:
     return read_log(folder)
 
 
-def _no_job(folder: Path, job: str, ids: list[str]) -> str:
+def no_job(folder: Path, job: str, ids: list[str]) -> str:
+    """What to say of an id that a run (its folder or its snapshot) does not have."""
     if not ids:
         return f"{folder}: there are no jobs in this run"
     close = get_close_matches(job, ids, n=3)

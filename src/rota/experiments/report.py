@@ -3,13 +3,21 @@
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import polars as pl
 
 import rota
+from rota.experiments.compare import PICTURE, REPORT
+from rota.experiments.comparison import Row, read_comparison
 from rota.experiments.config import RunConfig
+from rota.experiments.output import JOBS
+from rota.experiments.table import HEADINGS, cells
 
+CURVE_POINTS = 200
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 760, 420, 64, 16, 16, 52
 COLOURS = (
     "#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#000000",
@@ -22,25 +30,6 @@ _TIMES = (
 )  # fmt: skip
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One policy in the table; None: there is no such number."""
-
-    policy: str
-    avg_jct_s: float | None
-    p50_jct_s: float | None
-    p95_jct_s: float | None
-    p99_jct_s: float | None
-    avg_wait_s: float | None
-    makespan_s: float | None
-    gpu_utilisation: float | None
-    preemptions: float | None
-    completed: float | None
-    jobs: float | None
-    knowledge: str
-    ratio: float | None
-    interval: tuple[float, float] | None = None
-
-
 class Curve(msgspec.Struct, frozen=True):
     """Quantiles at even steps from 0 to 1."""
 
@@ -48,37 +37,30 @@ class Curve(msgspec.Struct, frozen=True):
     quantiles_s: Sequence[float]
 
 
-HEADINGS = (
-    "policy", "mean JCT", "p50", "p95", "p99", "mean wait", "makespan", "GPUs used",
-    "preemptions", "completed", "knows", "ratio",
-)  # fmt: skip
-
-
-def cells(row: Row) -> tuple[str, ...]:
-    """A row as texts, in the order of `HEADINGS`; times in hours."""
-    ratio = "-" if row.ratio is None else f"{row.ratio:.3f}"
-    if row.interval is not None:
-        ratio += f" [{row.interval[0]:.3f}, {row.interval[1]:.3f}]"
-    used = "-" if row.gpu_utilisation is None else f"{row.gpu_utilisation:.1%}"
-    return (
-        row.policy,
-        hours(row.avg_jct_s),
-        hours(row.p50_jct_s),
-        hours(row.p95_jct_s),
-        hours(row.p99_jct_s),
-        hours(row.avg_wait_s),
-        hours(row.makespan_s),
-        used,
-        f"{row.preemptions or 0:,.0f}",
-        f"{row.completed or 0:,.0f} of {row.jobs or 0:,.0f}",
-        row.knowledge,
-        ratio,
+def write_report(folder: Path) -> None:
+    """Make the page and the picture of a folder with a comparison."""
+    comparison = read_comparison(folder)
+    first = {row.policy: comparison.run_of(row.policy) for row in comparison.rows}
+    curves = [Curve(policy, _quantiles_s(folder / run.folder)) for policy, run in first.items()]
+    picture = cdf_svg(curves)
+    config = RunConfig(trace=comparison.trace, cluster=comparison.cluster, policy="")
+    page = html(
+        comparison.rows,
+        picture,
+        config,
+        comparison.runs[0].summary["assumptions"],
+        {policy: run.folder for policy, run in first.items()},
     )
+    (folder / PICTURE).write_text(picture, encoding="utf-8")
+    (folder / REPORT).write_text(page, encoding="utf-8")
 
 
-def hours(seconds: float | None) -> str:
-    """A time for people: `1.25 h`."""
-    return "-" if seconds is None else f"{seconds / 3600:,.2f} h"
+def _quantiles_s(folder: Path) -> list[float]:
+    types = {"jct_s": pl.Float64}
+    jobs = pl.read_csv(folder / JOBS, columns=["jct_s", "state"], schema_overrides=types)
+    jct_s = jobs.filter(pl.col("state") == "done")["jct_s"].to_numpy()
+    steps = np.linspace(0.0, 1.0, CURVE_POINTS + 1)
+    return [float(time_s) for time_s in np.quantile(jct_s, steps)] if len(jct_s) else []
 
 
 def html(
@@ -211,8 +193,8 @@ dt {{ font-weight: bold; }}
 {body}
 </tbody>
 </table>
-<p>Ratio: mean JCT relative to {baseline}; below 1 is better. A bracket is a 95 % interval over
-seeds.</p>
+<p>Ratio: mean JCT relative to {baseline}; below 1 is better. A bracket is a 95 % interval; a
+star: it excludes 1.</p>
 <h2>Job completion times</h2>
 {picture}
 <h2>Assumptions</h2>

@@ -36,6 +36,13 @@ def frozen_config(path: Path) -> RunConfig:
     return located(config, inputs)
 
 
+def frozen_state(path: Path) -> tuple[RunConfig, dict[str, Any]]:
+    """The run that a snapshot belongs to, and its state; its files must not have changed."""
+    config, inputs, state = _about(path)
+    _refuse_changes(path, inputs)
+    return located(config, inputs), state
+
+
 def _about(path: Path) -> tuple[RunConfig, list[InputFile], dict[str, Any]]:
     saved = snapshot.load(path)
     try:
@@ -62,7 +69,11 @@ def thaw(engine: Engine, path: Path, config: RunConfig) -> None:
             f"{path}: is a snapshot of another run ({'; '.join(differences)}): "
             f"resume it with the options that it was made with"
         )
+    _refuse_changes(path, inputs)
+    snapshot.restore(engine, state)
+
+
+def _refuse_changes(path: Path, inputs: list[InputFile]) -> None:
     problems = changed(inputs)
     if problems:
         raise InputError(f"{path}: cannot be resumed: {'; '.join(problems)}")
-    snapshot.restore(engine, state)

@@ -8,6 +8,7 @@ from time import process_time
 from typing import Any
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from rota.core.events import INF
@@ -17,6 +18,7 @@ from rota.experiments.build import Run, build
 from rota.experiments.config import RunConfig
 from rota.experiments.resume import Freeze, thaw
 from rota.metrics import fold_jobs, fold_summary, read_history
+from rota.metrics.history import Floats
 
 BATCHES = 2_000  # between two reports of progress
 
@@ -124,13 +126,22 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     log = run.engine.log.frame()
     history = read_history(log)
     jobs = fold_jobs(history)
-    summary = fold_summary(history, window=run.window, jobs=jobs)
+    deadlines_s = _deadlines_s(run.workload, jobs)
+    summary = fold_summary(history, window=run.window, jobs=jobs, deadlines_s=deadlines_s)
     late = {key: summary.pop(key) for key in ("states", "delay", "ledger", "measured")}
     rate = len(run.workload) / engine_cpu_s if engine_cpu_s else None
     summary |= {"engine_cpu_s": engine_cpu_s, "cpu_s": None, "jobs_per_cpu_s": rate}
     summary |= late
     summary["assumptions"] = run.assumptions
     return RunResult(run.config, log, jobs, summary, run.workload.quality, begun_s)
+
+
+def _deadlines_s(workload: Workload, jobs: pl.DataFrame) -> Floats:
+    """Of every job of the table: the log does not hold them."""
+    some = {spec.id: spec.deadline_s for spec in workload.specs if spec.deadline_s < INF}
+    if not some:
+        return np.full(jobs.height, INF)
+    return np.array([some.get(name, INF) for name in jobs["job_id"].to_list()])
 
 
 @contextmanager

@@ -6,7 +6,7 @@
 - `allocated_gpu_s` = useful + overhead;
 - `idle_gpu_s` = capacity - allocated;
 - `fragmented_gpu_s`: the part of idle while a waiting request finds enough free GPUs, but no
-  placement on them (the reason of some shape is `fragmentation`);
+  placement on them (the reason of some shape is `fragmentation` or `gang`);
 - `lost_gpu_s`: work thrown away by stops and failures, times the GPUs that the job asked for; it
   was useful when it was done, and is listed because it had to be done again.
 """
@@ -70,11 +70,7 @@ def _timeline(history: History, spans: Bools) -> Floats:
 
 def _capacity(history: History) -> Floats:
     """GPUs of nodes that are up, after every row of the log."""
-    log = history.log
-    vertices = log.filter(pl.col("event") == "vertex")
-    nodes = vertices.filter(pl.col("text").str.starts_with("node:"))
-    gpus = np.zeros(int(vertices["ref"].max() or 0) + 1)  # type: ignore[arg-type]  # a whole number
-    gpus[nodes["ref"].to_numpy()] = nodes["value"].to_numpy()
+    gpus = node_gpus(history)
     up = history.event == Record.NODE_UP
     down = history.event == Record.NODE_DOWN
     change = np.zeros(len(history.time_s))
@@ -84,11 +80,24 @@ def _capacity(history: History) -> Floats:
     return total
 
 
+def node_gpus(history: History) -> Floats:
+    """GPUs of each node by the number of its vertex; 0 for other vertices."""
+    rows = np.flatnonzero(history.event == Record.VERTEX)
+    gpus = np.zeros(int(history.ref[rows].max(initial=0)) + 1)
+    nodes = [
+        row
+        for row, text in zip(rows.tolist(), history.log["text"].gather(rows).to_list(), strict=True)
+        if (text or "").startswith("node:")
+    ]
+    gpus[history.ref[nodes]] = history.value[nodes]
+    return gpus
+
+
 def _is_fragmented(history: History) -> Bools:
-    """Whether fragmentation is the reason of any shape, after every row of the log."""
+    """Whether enough is free for any shape without a place, after every row of the log."""
     rows = np.flatnonzero((history.event == Record.REASON) & (history.ref >= 0))
     rows = rows[np.argsort(history.ref[rows], kind="stable")]
-    now = (history.value[rows] == Reason.FRAGMENTATION).astype(np.int64)
+    now = np.isin(history.value[rows], (Reason.FRAGMENTATION, Reason.GANG)).astype(np.int64)
     before = np.append([0], now[:-1])
     before[np.append([True], np.diff(history.ref[rows]) != 0)[: len(rows)]] = 0
     change = np.bincount(rows, weights=now - before, minlength=len(history.time_s))

@@ -47,15 +47,17 @@ def phrase(
         return f"until {few(ahead)} was done" if ahead else "for another job"
     if reason == Reason.CAPACITY:
         return f"for want of {asked}" + _free(room)
+    if reason == Reason.CONSTRAINT:
+        return f"for want of {asked}, although " + _spread(room, gpus)
+    although = "although " + _spread(room, gpus)
     if reason == Reason.FRAGMENTATION:
-        return "although " + _spread(room, gpus)
-    return _PLAIN[reason] + (_free(room) if reason == Reason.CONSTRAINT else "")
+        return although
+    return f"{_PLAIN[reason]}, {although}" if reason == Reason.GANG else _PLAIN[reason]
 
 
 _PLAIN = {
     Reason.QUOTA: "because its tenant had used what it may",
     Reason.GANG: "because only a part of it could start",
-    Reason.CONSTRAINT: "because what it requires was not there",
     Reason.ADMISSION: "kept out of the queue",
     Reason.OVERHEAD: "being started, stopped or moved",
     Reason.DOWN: "after its node had failed",

@@ -28,6 +28,16 @@ class Spare(NamedTuple):
     nodes: int | None
 
 
+class Timelines(NamedTuple):
+    """What nodes were like after each of their changes, sorted by node and then by row."""
+
+    slot: Any  # of the node
+    row: Any  # of the log, at which it changed
+    size: Any  # GPUs of the node
+    used: Any  # of them, from then on
+    open: Any  # whether the node is of use, from then on
+
+
 class SpareGpus:
     """Answers for one log."""
 
@@ -111,6 +121,23 @@ class SpareGpus:
                 since_s = at_s
             books.note(slot, change)
         yield books.spare(until_s - since_s)
+
+    def timelines(self) -> Timelines | None:
+        """All nodes over the whole log; None when something was taken that is on no node."""
+        count = len(self._size)
+        if (self._slot == count).any():
+            return None
+        doors = np.array(self._doors, dtype=np.int64).reshape(-1, 3)
+        row = np.concatenate([doors[:, 0], self._row])
+        slot = np.concatenate([doors[:, 1], self._slot])
+        is_door = np.arange(len(row)) < len(doors)
+        order = np.lexsort([~is_door, row, slot])  # the first of every node is its definition
+        row, slot, is_door = row[order], slot[order], is_door[order]
+        change = np.concatenate([np.zeros(len(doors)), self._amount])[order]
+        state = np.concatenate([doors[:, 2], np.zeros(len(self._row))])[order]
+        last_door = np.maximum.accumulate(np.where(is_door, np.arange(len(row)), 0))
+        used = np.cumsum(change)  # whatever is taken is given back, so every node begins with 0
+        return Timelines(slot, row, self._size[slot], used, state[last_door] > 0)
 
     def _books(self, row: int) -> "_Books":
         """The state before a row."""

@@ -33,8 +33,8 @@ class Interval(msgspec.Struct, kw_only=True):
 
     `ahead`: who was started meanwhile (for `order`), or whose end it waited for (`dependency`); the
     first few of `ahead_count`. `free_gpus`, `free_nodes`: what was free for most of the time, and
-    on how many nodes; `free_least` and `free_most`: the range. None: not told. For `fragmentation`
-    only the time counts in which enough were free: others who fit may have taken them meanwhile.
+    on how many nodes; `free_least` and `free_most`: the range. None: not told. Unless `capacity` is
+    the reason only the time counts in which enough were free: others who fit may have taken them.
     """
 
     from_s: float
@@ -268,7 +268,7 @@ class Stories:
         """How many GPUs were free."""
         pieces = list(self._spare.between(wait.from_s, wait.until_s))
         asked = float(self.history.value[self.history.entry_row[actor]])
-        if wait.reason == Reason.FRAGMENTATION:
+        if wait.reason != Reason.CAPACITY:
             # enough were free at its turn; those after it, who fitted, may have taken them since
             enough = [piece for piece in pieces if piece.gpus >= asked]
             pieces = enough or [self._at_turn(wait.from_s)]

@@ -7,10 +7,20 @@ completed job are null when there is none.
 - `jobs`: jobs in the window; `completed`: of them done; `censored`: of them unfinished when the
   run ended; `states`: how many are in each state;
 - `makespan_s`: from the first submission to the last end (done, failed or cancelled) in the window;
-- `avg_bounded_slowdown`: mean of max(jct / max(run, 10 s), 1), where run = jct - wait is the time
-  in which the job made progress;
+- `avg_bounded_slowdown`, `p99_bounded_slowdown`: of max(jct / max(run, 10 s), 1), where
+  run = jct - wait is the time in which the job made progress;
 - `gpu_utilisation`: useful GPU-seconds / GPU-seconds of nodes that were up, of all jobs, from the
   first submission to the last end in the window (`ledger` has the parts);
+- `gpu_allocation`: the same of allocated GPU-seconds, overhead included;
+- `fragmentation`: the same of fragmented GPU-seconds: GPUs that idle while some request waits by
+  the reason `fragmentation` (it finds enough free GPUs, but no placement on them);
+- `free_on_used_nodes`: of the free GPU-seconds, the share on nodes that were partly in use; null
+  when a placement takes GPUs from a pool, so that nobody knows where they are;
+- `avg_rho`, `p99_rho`, `max_rho`: finish-time fairness, see below; `jain_tenants`: Jain's index
+  over tenants, see below;
+- `with_deadline`, `deadline_misses`, `deadline_miss_share`: jobs with a deadline whose fate is
+  known, those of them that were not done by then, and their share; null for a log alone, which
+  does not hold the deadlines;
 - `delay`: seconds that the completed jobs waited, by reason; the parts add up to
   `avg_wait_s * completed`;
 - `preemptions`, `migrations`: of all jobs in the window;
@@ -23,13 +33,15 @@ import numpy as np
 import polars as pl
 
 from rota.core.events import Record
+from rota.metrics.deadlines import fold_deadlines
 from rota.metrics.delay import REASONS, fold_delay
-from rota.metrics.history import Floats, History, read_history
+from rota.metrics.fairness import finish_time_fairness, slowdowns, tenant_jain
+from rota.metrics.fragmentation import free_on_used_nodes
+from rota.metrics.history import Bools, Floats, History, read_history
 from rota.metrics.jobs import STATES, UNFINISHED, fold_jobs
-from rota.metrics.ledger import active_range, fold_ledger
+from rota.metrics.ledger import active_range, fold_ledger, node_gpus
 from rota.metrics.window import Window
 
-SHORTEST_RUN_S = 10.0  # of the bounded slowdown: shorter runs count as this long
 PERCENTILES = (50, 95, 99)
 
 
@@ -38,8 +50,16 @@ def fold_summary(
     *,
     window: Window | None = None,
     jobs: pl.DataFrame | None = None,
+    deadlines_s: Floats | None = None,
 ) -> dict[str, Any]:
-    """The summary of a log, or of some of its jobs (`jobs`: their table if it is there already)."""
+    """The summary of a log, or of some of its jobs.
+
+    Args:
+        log: The log or its history.
+        window: The jobs that count; all by default.
+        jobs: The table of all jobs if it is there already.
+        deadlines_s: Of all jobs, inf for none; the log does not hold them.
+    """
     history = read_history(log)
     table = fold_jobs(history) if jobs is None else jobs
     chosen = (window or Window()).chooses(table)
@@ -57,8 +77,11 @@ def fold_summary(
         "censored": counts.get(UNFINISHED, 0),
         **_times(completed),
         "makespan_s": _makespan_s(inside),
-        "avg_bounded_slowdown": _bounded_slowdown(completed),
-        "gpu_utilisation": _ratio(ledger["useful_gpu_s"], ledger["capacity_gpu_s"]),
+        **_slowdown(completed),
+        **_shares(ledger),
+        "free_on_used_nodes": free_on_used_nodes(history, *range_s),
+        **_fairness(history, table, done, completed),
+        **fold_deadlines(table, chosen, deadlines_s, history.end_s),
         "preemptions": int(inside["preemptions"].sum()),
         "migrations": int(inside["migrations"].sum()),
         "events": events,
@@ -77,6 +100,7 @@ def _times(completed: pl.DataFrame) -> dict[str, float | None]:
         "avg_jct_s": _mean(jct_s),
         **percentiles,
         "avg_wait_s": _mean(completed["wait_s"].to_numpy()),
+        "p95_wait_s": percentile(completed["wait_s"].to_numpy(), 95),
     }
 
 
@@ -93,10 +117,33 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _bounded_slowdown(completed: pl.DataFrame) -> float | None:
-    jct_s = completed["jct_s"].to_numpy()
-    run_s = jct_s - completed["wait_s"].to_numpy()
-    return _mean(np.maximum(jct_s / np.maximum(run_s, SHORTEST_RUN_S), 1.0))
+def _slowdown(completed: pl.DataFrame) -> dict[str, float | None]:
+    slower = slowdowns(completed)
+    return {
+        "avg_bounded_slowdown": _mean(slower),
+        "p99_bounded_slowdown": percentile(slower, 99),
+    }
+
+
+def _shares(ledger: dict[str, float]) -> dict[str, float | None]:
+    parts = {
+        "gpu_utilisation": "useful", "gpu_allocation": "allocated", "fragmentation": "fragmented",
+    }  # fmt: skip
+    whole = ledger["capacity_gpu_s"]
+    return {key: _ratio(ledger[f"{part}_gpu_s"], whole) for key, part in parts.items()}
+
+
+def _fairness(
+    history: History, table: pl.DataFrame, done: Bools, completed: pl.DataFrame
+) -> dict[str, float | None]:
+    gpus = float(node_gpus(history).sum())
+    rho = finish_time_fairness(table, gpus, history.end_s)[done]
+    return {
+        "avg_rho": _mean(rho),
+        "p99_rho": percentile(rho, 99),
+        "max_rho": percentile(rho, 100),
+        "jain_tenants": tenant_jain(completed),
+    }
 
 
 def _makespan_s(inside: pl.DataFrame) -> float | None:

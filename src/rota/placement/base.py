@@ -202,6 +202,8 @@ class Placement(ABC):
 
         None if there is no room for them. What the job holds must have been given back before.
         """
+        if not allocation.gpus:
+            return allocation
         room = self.room
         kinds = [("cpu", cpus, room.cpus)] if cpus and room.has_cpus else []
         kinds += [("memory", mem_gib, room.mem_gib)] if mem_gib and room.has_mem else []

@@ -1,6 +1,5 @@
 """From answers of the daemon to values and exceptions."""
 
-import re
 from typing import Any
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
+    GoneError,
     InputError,
     NotFoundError,
     RequestError,
@@ -30,8 +30,7 @@ _BY_STATUS: dict[int, type[RotaError]] = {
     503: UnavailableError,
     504: UnavailableError,
 }
-
-_ROTATED = re.compile(r"before byte ([0-9]{1,15}) was rotated away")
+GONE, FIRST_OFFSET = 410, "Rota-First-Offset"
 
 
 class _Problem(msgspec.Struct):
@@ -51,15 +50,17 @@ def decoded(content: bytes, kind: Any, place: Place) -> Any:
         ) from error
 
 
-def refused(status: int, content: bytes, place: Place) -> RotaError:
-    """The exception for an answer that says no."""
+def refused(status: int, content: bytes, place: Place, first: str = "") -> RotaError:
+    """The exception for an answer that says no; `first`: where what is kept begins."""
     try:
         problem = msgspec.json.decode(content, type=_Problem)
     except msgspec.DecodeError:
         problem = _Problem(f"{place.server} answers with HTTP status {status}")
     text = problem.error
-    if status == 401 and not place.token:  # noqa: PLR2004 - HTTP: unauthorised
-        text = f"{place.server} wants a token: set ROTA_TOKEN_FILE or ROTA_TOKEN"
+    if status == GONE and first.isdigit():
+        return GoneError(text, int(first))
+    if status == 401:  # noqa: PLR2004 - HTTP: unauthorised
+        text = _without_token(place)
     elif problem.remedy:
         text = f"{text}: {problem.remedy}"
     if problem.id:
@@ -67,10 +68,14 @@ def refused(status: int, content: bytes, place: Place) -> RotaError:
     return _BY_STATUS.get(status, RequestError)(text)
 
 
-def first_kept(text: str) -> int | None:
-    """Where the output of a job begins, if the daemon says that what was asked for is gone."""
-    match = _ROTATED.search(text)
-    return int(match[1]) if match else None
+def _without_token(place: Place) -> str:
+    how = "--token-file F, ROTA_TOKEN_FILE or ROTA_TOKEN"
+    if not place.token:
+        return f"{place.server} wants a token: give one with {how}"
+    return (
+        f"{place.server} does not accept the token: it was revoked, or is of another daemon: give "
+        f"another with {how} (an administrator makes one with `rota token create NAME`)"
+    )
 
 
 def unreachable(error: Exception, place: Place) -> UnavailableError:

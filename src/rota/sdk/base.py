@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 
 from rota.core.errors import RotaError
-from rota.sdk.answers import TRY_AGAIN, decoded, first_kept, refused
+from rota.sdk.answers import FIRST_OFFSET, TRY_AGAIN, decoded, refused
 from rota.sdk.calls import Call
 from rota.sdk.patience import Patience, asked_s
 from rota.sdk.place import Place, connection, find_place
@@ -70,7 +70,8 @@ class Base:
         return decoded(response.content, call.kind, self.place)
 
     def _refused(self, response: httpx2.Response) -> RotaError:
-        return refused(response.status_code, response.content, self.place)
+        first = response.headers.get(FIRST_OFFSET, "")
+        return refused(response.status_code, response.content, self.place, first)
 
 
 def wait_after_error(call: Call, error: httpx2.TransportError, patience: Patience) -> float | None:
@@ -87,6 +88,4 @@ def wait_after_answer(call: Call, response: httpx2.Response, patience: Patience)
     status = response.status_code
     if status not in TRY_AGAIN or not (call.again or status in NOTHING_CHANGED):
         return None
-    if response.is_closed and first_kept(response.text) is not None:
-        return None  # it will never come back
     return patience.wait_s(asked_s(response.headers.get("Retry-After")))

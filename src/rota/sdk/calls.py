@@ -148,6 +148,12 @@ def undrain(node: str) -> Call:
     return Call(method="POST", path=path, kind=NodeInfo)
 
 
+def remove_node(node: str) -> Call:
+    """Forget it; sent twice it would not be found."""
+    path = f"{BASE}/nodes/{_name(node, 'node')}"
+    return Call(method="DELETE", path=path, kind=None, again=False)
+
+
 def queues() -> Call:
     """All queues."""
     return Call(path=f"{BASE}/queues", kind=list[QueueInfo])

@@ -8,10 +8,10 @@ from typing import Any, Self
 
 import httpx2
 
-from rota.core.errors import UnavailableError
+from rota.core.errors import GoneError, UnavailableError
 from rota.daemon.info import Actor, Explanation, Forecast, JobInfo, NodeInfo, QueueInfo
 from rota.sdk import calls
-from rota.sdk.answers import first_kept, unreachable
+from rota.sdk.answers import unreachable
 from rota.sdk.base import STREAM_S, Base, wait_after_answer, wait_after_error
 from rota.sdk.calls import ENDS, PAGE, Call, JobLike
 from rota.sdk.events import Event, Messages
@@ -156,11 +156,10 @@ class Client(Base):
         """A piece and where the next one begins; what was rotated away is passed over."""
         try:
             piece: bytes = self._ask(calls.logs(job, offset=offset, **which))
-        except UnavailableError as error:
-            start = first_kept(str(error))
-            if start is None or start <= offset:
+        except GoneError as error:
+            if error.first <= offset:
                 raise
-            offset = start
+            offset = error.first
             piece = self._ask(calls.logs(job, offset=offset, **which))
         return offset + len(piece), piece
 
@@ -188,6 +187,10 @@ class Client(Base):
         """Use it again."""
         found: NodeInfo = self._ask(calls.undrain(node))
         return found
+
+    def remove_node(self, node: str) -> None:
+        """Forget a node that is down or drained; it is there again when its agent is."""
+        self._ask(calls.remove_node(node))
 
     def queues(self) -> list[QueueInfo]:
         """All queues."""

@@ -8,7 +8,15 @@ from typing import Any
 import msgspec
 
 from rota.core.allocation import Allocation
-from rota.core.events import INF, JOB_DONE, JOB_FAILED, JOB_RUNNING, JOB_STOPPED, Event
+from rota.core.events import (
+    INF,
+    JOB_DONE,
+    JOB_FAILED,
+    JOB_RUNNING,
+    JOB_STOPPED,
+    NODE_DOWN,
+    Event,
+)
 from rota.core.jobs import RUNNING, STARTING, Job
 from rota.core.ports import Costs, RateModel, TransitionCost
 from rota.core.topology import Topology, Vertex
@@ -116,6 +124,23 @@ class SimCluster:
         else:
             kind = JOB_RUNNING if job.phase == STARTING else JOB_STOPPED
             self._push(self.now_s, kind, job, job.epoch)
+
+    def look_again(self, jobs: Iterable[Job]) -> None:
+        """These jobs need more or less than was thought: the ends of their runs are others."""
+        running = {job.index: job for job in jobs if job.phase == RUNNING}
+        self.heap = [
+            event
+            for event in self.heap
+            if not (isinstance(event[3], Job) and event[3].index in running)
+        ]
+        heapify(self.heap)
+        for job in running.values():
+            self._look_ahead(job, job.epoch)
+
+    def no_more_failures(self) -> None:
+        """Nodes that are up stay so; those that are down are repaired when it was their turn."""
+        self.heap = [event for event in self.heap if event[1] != NODE_DOWN]
+        heapify(self.heap)
 
     def _begin(self, job: Job) -> None:
         """Progress begins now, or goes on at another rate: its end can be told."""

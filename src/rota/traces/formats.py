@@ -10,16 +10,18 @@ import msgspec
 
 from rota.core.errors import InputError, TraceError
 from rota.core.workload import Workload
+from rota.traces.sources import BOM, open_source
 
 _HEAD_BYTES = 1 << 16
-_BOM = b"\xef\xbb\xbf"
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The beginning of a file: enough to tell whose it is."""
+    """The beginning of a file, or the list of a folder: enough to tell whose it is."""
 
     text: str
     columns: tuple[str, ...] = ()  # of the first line, when the file is not JSON
+    name: str = ""  # of the file
+    files: tuple[str, ...] = ()  # in the folder
 
     @property
     def is_json(self) -> bool:
@@ -38,11 +40,19 @@ class Format(Protocol):
     def description(self) -> str:
         """One line for listings."""
 
+    @property
+    def verified(self) -> bool:
+        """A test reads a real file of this format; otherwise only its description is known."""
+
     def recognises(self, head: Head) -> float:
         """How sure the format is that the file is its own: 0 (no) to 1 (certainly)."""
 
     def read(self, path: Path, options: Mapping[str, str]) -> Workload:
-        """All jobs of the file."""
+        """All jobs of the file.
+
+        A format that also knows what happened has a method `load` with the same parameters, which
+        returns an `Imported` (see `read.read_trace`).
+        """
 
 
 def share_of(wanted: tuple[str, ...], head: Head) -> float:
@@ -51,30 +61,23 @@ def share_of(wanted: tuple[str, ...], head: Head) -> float:
 
 
 def first_look(path: Path) -> Head:
-    """Read the beginning of a file."""
+    """Read the beginning of a file, or list a folder."""
+    if path.is_dir():
+        return Head("", name=path.name, files=tuple(sorted(item.name for item in path.iterdir())))
     data = read_bytes(path, TraceError, limit=_HEAD_BYTES)
     text = decode(data, path, TraceError, whole=False)
-    head = Head(text)
+    head = Head(text, name=path.name)
     if head.is_json:
         return head
     line = next(filter(str.strip, text.splitlines()), "")
     titles = next(csv.reader([line], skipinitialspace=True))
-    return Head(text, tuple(title.strip() for title in titles))
+    return Head(text, tuple(title.strip() for title in titles), path.name)
 
 
 def read_bytes(path: Path, error: type[InputError], *, limit: int = -1) -> bytes:
-    """The content of a file without a byte-order mark; it must be readable and not empty."""
-    if path.is_dir():
-        raise error(f"{path}: is a folder: name a file in it")
-    try:
-        with path.open("rb") as file:
-            data = file.read(limit).removeprefix(_BOM)
-    except FileNotFoundError as problem:
-        raise error(f"{path}: there is no such file: check the path") from problem
-    except OSError as problem:
-        raise error(
-            f"{path}: cannot be read ({problem.strerror}): check its permissions"
-        ) from problem
+    """The content of a file, unpacked and without a byte-order mark; it must not be empty."""
+    with open_source(path, error) as file:
+        data = file.read(limit).removeprefix(BOM)
     if not data.strip():
         raise error(f"{path}: is empty: it needs a header line and at least one row")
     return data

@@ -14,17 +14,22 @@ start to last end, the `last` one), `unfinished` (`censor` at the end of the log
 """
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import compress, repeat
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.registry import parse_params
 from rota.core.workload import Quality, Workload
 from rota.traces.formats import Head, first_look, share_of
+from rota.traces.imported import Imported
+from rota.traces.observed import Observed, Seen
 from rota.traces.philly_log import EPOCH, Batch, LogParams, read_log, read_time
+from rota.traces.philly_machines import machines_beside
 from rota.traces.plain import NOT_NEGATIVE
 from rota.traces.table import Rule, Schema, Table, read_table
 
@@ -53,6 +58,7 @@ class Philly:
 
     name = "philly"
     description = "Microsoft Philly: the job log (JSON) or the csv derived from it"
+    verified = True
 
     def recognises(self, head: Head) -> float:
         """By the csv's columns or the log's keys."""
@@ -62,6 +68,30 @@ class Philly:
 
     def read(self, path: Path, options: Mapping[str, str]) -> Workload:
         """All jobs in the order of submission."""
+        batch, quality = self._batch(path, options)
+        return _workload(path, batch, quality)
+
+    def load(self, path: Path, options: Mapping[str, str]) -> Imported:
+        """The jobs; of the log also every attempt, and the machines listed beside it."""
+        batch, quality = self._batch(path, options)
+        workload = _workload(path, batch, quality)
+        origin_s = min(batch.times_s)
+        order = sorted(range(len(batch.times_s)), key=batch.times_s.__getitem__)
+        seen = [
+            _shifted(attempt, index, origin_s)
+            for index, row in enumerate(order)
+            for attempt in (batch.seen[row] if batch.seen else ())
+        ]
+        cluster, notes = machines_beside(path, seen)
+        return Imported(
+            workload,
+            observed=Observed.of(seen) if seen else None,
+            cluster=cluster,
+            origin=str(EPOCH + timedelta(seconds=origin_s)),
+            notes=notes,
+        )
+
+    def _batch(self, path: Path, options: Mapping[str, str]) -> tuple[Batch, Quality]:
         params: PhillyParams = parse_params("format philly", PhillyParams, options)
         keep = _filters(params)
         if first_look(path).is_json:
@@ -75,10 +105,17 @@ class Philly:
         if not batch.times_s:
             dropped = ", ".join(f"{many} {why}" for why, many in quality.dropped.items())
             raise TraceError(f"{path}: no job is left ({dropped}): relax the options")
-        return _workload(path, batch, quality)
+        return batch, quality
 
 
 FORMAT = Philly()
+
+
+def _shifted(attempt: Seen, job: int, origin_s: float) -> Seen:
+    end_s = None if attempt.end_s is None else attempt.end_s - origin_s
+    return msgspec.structs.replace(
+        attempt, job=job, start_s=attempt.start_s - origin_s, end_s=end_s
+    )
 
 
 def _filters(params: PhillyParams) -> list[tuple[str, str, Callable[[Any], bool]]]:

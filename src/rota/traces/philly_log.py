@@ -16,8 +16,11 @@ import msgspec
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
 from rota.traces.formats import decode, read_bytes
+from rota.traces.observed import CANCELLED, DONE, FAILED, RUNNING, Seen
 
 EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the log's times have no zone, neither has this one
+
+STATES = {"Pass": DONE, "Killed": CANCELLED, "Failed": FAILED}
 
 _MISSING = (None, "", "None")
 
@@ -41,9 +44,11 @@ class Batch(msgspec.Struct):
     gpus: list[float]
     tenants: list[str]
     users: list[str]
+    seen: list[list[Seen]] = []  # the attempts of each job; `job` is not set yet
 
 
 class _Detail(msgspec.Struct):
+    ip: str | None = None
     gpus: list[str] = []
 
 
@@ -71,6 +76,7 @@ class _Kept(msgspec.Struct):
     time_s: float
     gpus: int
     runs: list[Run]
+    details: list[list[_Detail]]  # of each run
 
 
 def read_log(path: Path, params: LogParams) -> tuple[Batch, Quality]:
@@ -117,17 +123,18 @@ def _examine(
         return None, "no submission time"
     if not gpus:
         return None, "no GPUs recorded" if entry.attempts else "no attempts, so the size is unknown"
-    runs = _runs(path, entry, quality)
+    runs, details = _runs(path, entry, quality)
     if not runs:
         return None, "no attempt with a start time"
     if params.unfinished == "drop" and runs[-1][1] is None:
         return None, "still running at the end of the log"
-    return _Kept(entry, time_s, gpus, runs), ""
+    return _Kept(entry, time_s, gpus, runs, details), ""
 
 
-def _runs(path: Path, entry: _Entry, quality: Quality) -> list[Run]:
-    """Start and end of the attempts that have them; only the last may lack its end."""
+def _runs(path: Path, entry: _Entry, quality: Quality) -> tuple[list[Run], list[list[_Detail]]]:
+    """Start, end and place of the attempts that have them; only the last may lack its end."""
     runs: list[Run] = []
+    details: list[list[_Detail]] = []
     for number, attempt in enumerate(entry.attempts, 1):
         start_s = _time_s(path, entry, "start_time", attempt.start_time)
         end_s = _time_s(path, entry, "end_time", attempt.end_time)
@@ -139,7 +146,8 @@ def _runs(path: Path, entry: _Entry, quality: Quality) -> list[Run]:
             count(quality.repaired, "attempt that ends before it starts ignored")
         else:
             runs.append((start_s, end_s))
-    return runs
+            details.append(attempt.detail or [])
+    return runs, details
 
 
 def _batch(jobs: list[_Kept], params: LogParams, quality: Quality) -> Batch:
@@ -157,7 +165,28 @@ def _batch(jobs: list[_Kept], params: LogParams, quality: Quality) -> Batch:
         gpus=[float(job.gpus) for job in jobs],
         tenants=[job.entry.vc or "" for job in jobs],
         users=[job.entry.user or "" for job in jobs],
+        seen=[_seen(job) for job in jobs],
     )
+
+
+def _seen(job: _Kept) -> list[Seen]:
+    """What happened; every attempt but the last failed, or another would not have followed."""
+    out = []
+    last = len(job.runs) - 1
+    for number, ((start_s, end_s), details) in enumerate(zip(job.runs, job.details, strict=True)):
+        state = STATES.get(job.entry.status, "") if number == last else FAILED
+        places = [detail for detail in details if detail.ip]
+        out.append(
+            Seen(
+                0,
+                start_s,
+                end_s,
+                tuple(detail.ip or "" for detail in places),
+                tuple(float(len(detail.gpus)) for detail in places),
+                state if end_s is not None else RUNNING,
+            )
+        )
+    return out
 
 
 def _latest_s(job: _Kept) -> float:

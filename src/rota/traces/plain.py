@@ -56,6 +56,7 @@ class PlainCsv:
 
     name = "csv"
     description = "job_id, submit_s, num_gpus, duration_s and optional columns"
+    verified = True
 
     def recognises(self, head: Head) -> float:
         """By the required columns; with one of them missing the file is still most likely this."""

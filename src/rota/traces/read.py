@@ -12,6 +12,7 @@ from rota.core.jobs import JobSpec
 from rota.core.registry import FORMATS, load, names, split
 from rota.core.workload import Quality, Workload
 from rota.traces.formats import Format, Head, first_look
+from rota.traces.imported import Imported
 
 _SURE = 0.5
 
@@ -32,14 +33,38 @@ def read_workload(
         OptionError: The format or one of its options is unknown or has a bad value.
     """
     path = Path(path)
+    format_, options, limits = _asked(path, format_text, limit)
+    with _no_collections():
+        workload = format_.read(path, options)
+    return _first(workload, limits)
+
+
+def read_trace(
+    path: str | Path, format_text: str | None = None, *, limit: int | None = None
+) -> Imported:
+    """Everything that a trace tells: jobs, the observed schedule, events, machines.
+
+    Parameters and errors are those of `read_workload`. Of a format that knows only jobs the rest is
+    empty.
+    """
+    path = Path(path)
+    format_, options, limits = _asked(path, format_text, limit)
+    load_all = getattr(format_, "load", None)
+    with _no_collections():
+        if load_all is None:
+            return Imported(_first(format_.read(path, options), limits))
+        imported: Imported = load_all(path, options)
+    return imported.first(_least(limits)) if limits else imported
+
+
+def _asked(
+    path: Path, format_text: str | None, limit: int | None
+) -> tuple[Format, dict[str, str], list[int]]:
     name, options = split(format_text or "")
     limits = [] if limit is None else [limit]
     if "limit" in options:
         limits.append(_whole(options.pop("limit")))
-    format_ = _load(name) if name else recognise(path)
-    with _no_collections():
-        workload = format_.read(path, options)
-    return _first(workload, limits)
+    return _load(name) if name else recognise(path), options, limits
 
 
 def recognise(path: Path) -> Format:
@@ -48,6 +73,8 @@ def recognise(path: Path) -> Format:
     claims = {name: _load(name).recognises(head) for name in names(FORMATS)}
     best = max(claims.values(), default=0.0)
     winners = [name for name, claim in claims.items() if claim == best]
+    if best < _SURE and path.is_dir():
+        raise TraceError(f"{path}: is a folder: name a file in it")
     if best < _SURE:
         raise TraceError(
             f"{path}: its format is not recognised (it starts with {_start(head)}): "
@@ -92,12 +119,17 @@ def _whole(text: str) -> int:
         ) from error
 
 
-def _first(workload: Workload, limits: list[int]) -> Workload:
-    if not limits:
-        return workload
+def _least(limits: list[int]) -> int:
     limit = min(limits)
     if limit < 1:
         raise OptionError(f"limit={limit} keeps no job: give 1 or more")
+    return limit
+
+
+def _first(workload: Workload, limits: list[int]) -> Workload:
+    if not limits:
+        return workload
+    limit = _least(limits)
     if limit >= len(workload):
         return workload
     old = workload.quality

@@ -36,10 +36,12 @@ class Tiresias:
 
     name = "tiresias"
     description = "job file of the Tiresias simulator"
+    verified = True
 
     def recognises(self, head: Head) -> float:
-        """By the required columns."""
-        return share_of(SCHEMA.required, head)
+        """By the required columns; others have them too, and more."""
+        strange = set(head.columns) - set(SCHEMA.known)
+        return share_of(SCHEMA.required, head) * (0.9 if strange else 1.0)
 
     def read(self, path: Path, options: Mapping[str, str]) -> Workload:
         """All rows, in the order of the file."""

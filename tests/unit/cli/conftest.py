@@ -1,7 +1,12 @@
 """Commands, called in this process."""
 
-import pytest
+import json
+import os
 
+import pytest
+from structlog.testing import capture_logs
+
+from fake_service import FakeService
 from rota.cli.app import run
 
 JOBS = """\
@@ -34,3 +39,42 @@ def rota(here, capsys):
         return code, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture
+def service():
+    return FakeService()
+
+
+@pytest.fixture
+def daemon(service, here, monkeypatch):
+    """Return its URL; the commands find it through the state folder."""
+    state = here / "state"
+    state.mkdir(mode=0o700)
+    monkeypatch.setenv("ROTA_STATE", str(state))
+    for name in ("ROTA_SERVER", "ROTA_TOKEN", "ROTA_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    from rota.api.app import create_app  # not needed by most tests
+    from rota.api.serving import serve
+
+    with capture_logs():
+        server = serve(create_app(service), port=0)
+        (state / "server.json").write_text(json.dumps({"pid": os.getpid(), "url": server.url}))
+        token = state / "token"
+        token.touch(mode=0o600)
+        token.write_text("admin-token\n")
+        yield server.url
+        server.stop()
+
+
+@pytest.fixture
+def job(rota, daemon):
+    """Return the id of a submitted job, called first."""
+    return rota("submit", "--gpus", 2, "--name", "first", "--", "python", "train.py")[1].strip()
+
+
+@pytest.fixture
+def job_file(here):
+    path = here / "job.yaml"
+    path.write_text("name: a\nrun: echo a\nqueue: q\n---\nname: b\nrun: echo b\n")
+    return path

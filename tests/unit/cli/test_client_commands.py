@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import stat
 import threading
 import time
@@ -10,53 +9,12 @@ import time
 import msgspec
 import pytest
 import yaml
-from structlog.testing import capture_logs
 
-from fake_service import FakeService
-from rota.api.app import create_app
-from rota.api.serving import serve
 from rota.cli import client as shared
 from rota.cli import top
 from rota.cli.logs import last_lines
 from rota.daemon.info import Explanation, WhyPart
 from rota.jobfile.read import read_jobs
-
-
-@pytest.fixture
-def service():
-    return FakeService()
-
-
-@pytest.fixture
-def daemon(service, here, monkeypatch):
-    """Return its URL; the commands find it through the state folder."""
-    state = here / "state"
-    state.mkdir(mode=0o700)
-    monkeypatch.setenv("ROTA_STATE", str(state))
-    for name in ("ROTA_SERVER", "ROTA_TOKEN", "ROTA_TOKEN_FILE"):
-        monkeypatch.delenv(name, raising=False)
-    with capture_logs():
-        server = serve(create_app(service), port=0)
-        (state / "server.json").write_text(json.dumps({"pid": os.getpid(), "url": server.url}))
-        token = state / "token"
-        token.touch(mode=0o600)
-        token.write_text("admin-token\n")
-        yield server.url
-        server.stop()
-
-
-@pytest.fixture
-def job(rota, daemon):
-    """Return the id of a submitted job, called first."""
-    return rota("submit", "--gpus", 2, "--name", "first", "--", "python", "train.py")[1].strip()
-
-
-@pytest.fixture
-def job_file(here):
-    path = here / "job.yaml"
-    path.write_text("name: a\nrun: echo a\nqueue: q\n---\nname: b\nrun: echo b\n")
-    return path
-
 
 # --- submit --------------------------------------------------------------------------------------
 
@@ -171,7 +129,7 @@ def test_ls(rota, job, job_file, service):
         r["id"] for r in yaml.safe_load(rota("ls", "--state", "succeeded", "-o", "yaml")[1])
     ] == ["2"]
     assert json.loads(rota("ls", "--queue", "none", "-o", "json")[1]) == []
-    assert rota("ls", "--user", "nobody") == (0, "", "no jobs\n")
+    assert rota("ls", "--user", "nobody") == (0, "", "no such jobs\n")
 
 
 def test_watching_ends_with_an_interruption(rota, job, monkeypatch):

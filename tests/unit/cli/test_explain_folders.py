@@ -61,3 +61,42 @@ def test_a_long_story_is_cut(rota, out, monkeypatch):
 def test_nothing_to_list(capsys):
     command._emit_csv([])
     assert capsys.readouterr().out == ""
+
+
+# --- when, of a snapshot --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def snapshot(rota):
+    """Return a snapshot in which 3 and 4 wait."""
+    code, _, err = rota("simulate", "jobs.csv", "--cluster", "1x8", "--policy", "fifo",
+                        "--snapshot-at", 50, "--snapshot", "at50.rota", "-o", "out")  # fmt: skip
+    assert (code, err) == (0, "")
+    return "at50.rota"
+
+
+def test_when_of_a_snapshot(rota, snapshot):
+    code, out, err = rota("when", snapshot, "4", "--exact")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "job 4 (waiting) is expected to start in 60 s",
+        "now:       second 50",
+        "starts:    second 110 (in 1m00s)",
+        "earliest:  second 110 (in 1m00s)",
+        "latest:    second 110 (in 1m00s)",
+        "why:       waited 20 s: 20 s behind jobs that were served first (2)",
+        "assumed:   durations: exact, of the trace, new_jobs: none, failures: those of the run",
+    ]
+    told = json.loads(rota("when", snapshot, "4", "--runs", 3, "-o", "json")[1])
+    assert (told["runs"], told["share"], told["assumptions"]["finished_jobs"]) == (3, 0.8, 1)
+    assert rota("when", snapshot, "0")[1] == ("job 0 (running) has started already, at second 0\n")
+
+
+def test_mistakes_with_snapshots(rota, snapshot, here):
+    assert "Missing argument 'JOB'" in rota("when", snapshot)[2]
+    assert "Missing argument 'JOB'" in rota("when")[2]
+    code, _, err = rota("when", "nowhere", "4")
+    assert (code, "is neither a file nor a URL" in err) == (2, True)
+    assert "not a snapshot of Rota" in rota("when", "jobs.csv", "4")[2]
+    assert "need a snapshot" in rota("when", "4", "--exact")[2]
+    assert "there is no job '7'" in rota("when", snapshot, "7")[2]

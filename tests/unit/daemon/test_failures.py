@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from rota.backends.pretend import PretendDriver
-from rota.core.errors import PolicyError, UnavailableError
+from rota.core.errors import OptionError, PolicyError, UnavailableError
 from rota.core.topology import Topology
 from rota.daemon.core import Core
 from rota.daemon.info import Actor
@@ -92,3 +92,10 @@ def test_a_store_that_cannot_be_written_accepts_nothing_and_recovers(tmp_path, f
     daemon.stop()
     thread.join(10)
     daemon.core.store.close()
+
+
+def test_a_wrong_policy_is_refused_before_anybody_is_told_that_it_is_ready(tmp_path):
+    path = tmp_path / "rota.db"
+    make(path, "fifo").core.store.close()
+    with pytest.raises(OptionError, match="did you mean 'fifo'"):
+        make(path, "fiffo")

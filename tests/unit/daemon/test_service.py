@@ -296,6 +296,19 @@ def test_when_follows_the_estimates(running, alice, file):
         assert daemon.when("1", alice).text == "it has started already"
 
 
+def test_when_tells_the_next_start_of_a_preempted_job(running, alice, file):
+    with running(policy="srtf") as daemon:
+        daemon.submit([file(4, estimate=1000)], alice)
+        state(daemon, alice, "1", "RUNNING")
+        daemon.submit([file(4, estimate=100)], alice)
+        state(daemon, alice, "2", "RUNNING")
+        now = daemon.status()["now"]
+        found = daemon.when("1", alice)
+        assert found.state == "PENDING"
+        assert found.starts_at - now == pytest.approx(100, abs=2)
+        assert found.text.startswith("expected to start again; ")
+
+
 def test_when_learns_from_the_past(running, alice, file):
     with running(policy="fifo") as daemon:
         daemon.submit([file(4, 0.2, estimate=0.4) for _ in range(4)], alice)

@@ -3,7 +3,7 @@
 import pytest
 
 from rota.core.errors import ClusterSpecError, InputError
-from rota.daemon.settings import Queue, Settings, read_settings
+from rota.daemon.settings import LocalSettings, Queue, Settings, needs_restart, read_settings
 
 
 def read(tmp_path, text, **said):
@@ -38,8 +38,19 @@ def test_an_empty_file_says_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("polcy: fifo\n", "unknown field `polcy`.*the keys are policy"),
-        ("seed: many\n", "Expected `int`.*seed"),
+        ("polcy: fifo\n", "yaml: polcy: there is no such key .did you mean 'policy'.*here are pol"),
+        ("zzz: fifo\n", "yaml: zzz: there is no such key: the keys here are policy, placement"),
+        ("local: {silnt_s: 1}\n", "yaml: local.silnt_s: .*'silent_s'.*here are silent_s, lost_s$"),
+        ("queues: {a: {quotta: 1}}\n", "yaml: queues.a.quotta: .*'quota'.*here are name, parent"),
+        ("queues: [{name: a, quotta: 1}]\n", "yaml: queues.a.quotta: .*'quota'"),
+        ("queues: {a: 4}\n", "yaml: queues.a: write keys with values: parent, quota"),
+        ("queues: {b: , a: {limit: x}}\n", "queues.a.limit: write a number or nothing, not a text"),
+        ("queues: 4\n", "yaml: queues: write a list, not a whole number"),
+        ("seed: many\n", "yaml: seed: write a whole number, not a text"),
+        (
+            "log_level: loud\n",
+            "yaml: log_level is 'loud': write one of debug, info, warning, error",
+        ),
         ("[1]\n", "write `key: value` lines"),
         ("a: [\n", "not valid YAML"),
         ("listen: '7842'\n", "write HOST:PORT"),
@@ -61,3 +72,12 @@ def test_queues_form_a_tree(tmp_path):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match="cannot read the configuration"):
         read_settings(tmp_path / "none.yaml", {})
+
+
+def test_what_needs_a_restart_is_told_key_by_key():
+    new = Settings(local=LocalSettings(silent_s=3.0), durable=False, tls_cert="a.crt", seed=4)
+    assert needs_restart(Settings(), new) == [
+        "tls_cert: (empty) -> a.crt (after a restart)",
+        "durable: true -> false (after a restart)",
+        "local.silent_s: 15 -> 3 (after a restart)",
+    ]

@@ -107,3 +107,14 @@ def test_readiness_comes_back_by_itself(running, file, monkeypatch):
                 daemon.submit([file()], ALICE)
             assert daemon.ready() == (False, PROBLEM)
         assert daemon.ready() == (True, "")
+
+
+def test_the_lag_of_the_journal_is_told(running, file, monkeypatch):
+    with running(nodes=(1, 1)) as daemon:
+        daemon.submit([file(1, 0.3)], ALICE)
+        assert daemon.status()["journal_lag_s"] == 0
+        with Trouble(daemon.core.store, monkeypatch) as trouble:
+            assert trouble.failed.wait(10)
+            assert daemon.status()["journal_lag_s"] > 0
+        until(lambda: daemon.job("1", ALICE).state == "SUCCEEDED")
+        assert daemon.status()["journal_lag_s"] == 0

@@ -209,11 +209,17 @@ class Says(DecidePolicy[Params]):
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
-        (Reason.GANG, "because only a part of it could start"),
-        (Reason.CONSTRAINT, "because what it requires was not there (4 GPUs were free)"),
+        (
+            Reason.GANG,
+            "because only a part of it could start, although 4 GPUs were free, on 1 node",
+        ),
+        (
+            Reason.CONSTRAINT,
+            "for want of 2 GPUs of type v100, although 4 GPUs were free, on 1 node",
+        ),
     ],
 )
-def test_reasons_that_only_a_policy_can_give(reason, text):
+def test_reasons_that_a_policy_gives(reason, text):
     # 4 GPUs of the other type are free all the time.
     def typed(name, at, work):
         return JobSpec(name, at, Request.of(2, gpu_types=("v100",))), Behaviour(work)

@@ -5,7 +5,13 @@ import json
 import httpx2
 import pytest
 
-from rota.core.errors import ForbiddenError, InputError, RequestError, UnavailableError
+from rota.core.errors import (
+    ForbiddenError,
+    GoneError,
+    InputError,
+    RequestError,
+    UnavailableError,
+)
 from rota.sdk import Client
 from rota.sdk.events import Messages
 from rota.sdk.patience import Patience, asked_s
@@ -146,11 +152,21 @@ def test_a_broken_stream_of_output_is_taken_up_again():
 
 
 def test_output_that_was_rotated_away_is_passed_over():
-    problem = {"error": "job 1: the output before byte 50 was rotated away", "kind": "unavailable"}
-    script = Script((503, json.dumps(problem).encode(), {}), (200, b"rest", {}), 200)
+    problem = json.dumps({"error": "job 1: it is gone", "kind": "gone"}).encode()
+    script = Script((410, problem, {"Rota-First-Offset": "50"}), (200, b"rest", {}), 200)
     with client(script) as rota:
         assert list(rota.logs("1")) == [b"rest"]
     assert [r.url.params.get("offset") for r in script.requests] == [None, "50", "54"]
+
+
+def test_output_that_is_gone_for_good():
+    problem = json.dumps({"error": "job 1: it is gone", "kind": "gone"}).encode()
+    script = Script((410, problem, {"Rota-First-Offset": "0"}), (410, problem, {}))
+    with client(script) as rota:
+        with pytest.raises(GoneError, match="it is gone"):
+            list(rota.logs("1"))
+        with pytest.raises(RequestError, match="it is gone"):
+            list(rota.logs("1"))
 
 
 def test_events_that_cannot_be_read():

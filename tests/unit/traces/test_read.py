@@ -102,10 +102,15 @@ def test_an_empty_file(trace, content, format_text):
         read_workload(trace(content), format_text)
 
 
+@pytest.mark.parametrize("content", [b"\x1f\x8b\x08\x00\x00\x00", b"PK\x03\x04\x00"])
+def test_a_broken_archive(trace, content):
+    with pytest.raises(TraceError, match=r"cannot be unpacked \(.*\): fetch it again"):
+        read_workload(trace(content))
+
+
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"\x1f\x8b\x08\x00\x00\x00", "a zero byte at position 3"),
         (b"\x89PNG\r\n\x1a\n", "byte 0x89 at position 0"),
         ("job_id,naïve\n".encode("latin-1"), "byte 0xef at position 9"),
         (PLAIN.encode("utf-16"), "a zero byte at position 3"),

@@ -14,8 +14,9 @@ from rota.backends.live.inputs import (
     Reconfigured,
     Submitted,
 )
+from rota.backends.live.joining import Joining
 from rota.backends.live.journal import Journal
-from rota.backends.live.machines import Machines, acceptable
+from rota.backends.live.machines import Machines
 from rota.backends.live.mailbox import Ask, LaterError, Mailbox
 from rota.backends.live.order import PAST, WISHES, about_nodes, rank, root
 from rota.backends.live.orders import Driver, Measured, NodeStatus, RunStatus
@@ -27,7 +28,7 @@ from rota.core.errors import ClusterError, RotaError
 from rota.core.events import INF, Event
 from rota.core.jobs import STARTING, Job
 from rota.core.launch import Launch
-from rota.core.topology import NodeSpec, Topology, Vertex
+from rota.core.topology import Topology, Vertex
 
 NAP_S = 3600.0  # the longest single wait: some systems refuse longer ones
 RETRY_S = 0.25  # after a failure to write the journal
@@ -68,7 +69,7 @@ class LiveCluster:
         self.source = LiveSource()
         self.runs = Runs(topology, launches)
         self.machines = Machines(topology)
-        self.joining: dict[str, NodeSpec] = {}  # nodes that the topology does not have yet
+        self.joining = Joining(self.machines, self.runs)
         self.notes: list[str] = []  # for the log, after this batch
         self.change: Reconfigured | None = None  # to be made before the next batch
         self.interrupted = False
@@ -87,6 +88,7 @@ class LiveCluster:
         self._sequence = 0
         self._answers: list[tuple[Ask[Any], Callable[[], Any]]] = []
         self._began = 0.0
+        self._waits_since_s = 0.0  # inputs that could not be journaled yet
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -164,7 +166,7 @@ class LiveCluster:
                 continue  # nothing happened, so not even this instant may pass
             if self._ends and until_s == INF and not self.runs.by_id:
                 return []
-            if self.change is None and not self.joining:
+            if self.change is None and not self.joining.ready():
                 self._journal.idle()
                 self.mailbox.wait(min(self._clock.wait_s(until_s), NAP_S))
             else:
@@ -176,13 +178,20 @@ class LiveCluster:
         """Journal a batch; False if that is not possible now."""
         try:
             self._journal.write(Batch(self.version() + 1, self.now_s, tuple(inputs)))
+            self._waits_since_s = 0.0
         except RotaError as error:
+            self._waits_since_s = self._waits_since_s or perf_counter()
             self.refuse(error)
             sleep(RETRY_S)
             news = (RunStatus, NodeStatus, Measured)
             self.mailbox.put_back([item for item in inputs if isinstance(item, news)])
             return False
         return True
+
+    @property
+    def lag_s(self) -> float:
+        """For how long inputs have been waiting to be journaled."""
+        return perf_counter() - self._waits_since_s if self._waits_since_s else 0.0
 
     def refuse(self, error: RotaError) -> None:
         """It could not be kept, so it did not happen: whoever asked for it is told."""
@@ -219,7 +228,10 @@ class LiveCluster:
             if isinstance(message, NodeStatus):
                 if later or (inputs and not nodes):
                     later.append(message)
-                elif self._node_news(same := self.machines.recognised(message)):
+                    continue
+                self.joining.hear(message)
+                same = self.machines.recognised(message)
+                if self.machines.knows(message.node) and self.machines.news(same):
                     nodes = True
                     inputs.append(same)
             elif isinstance(message, (RunStatus, Measured)):
@@ -227,13 +239,6 @@ class LiveCluster:
         if later:
             self.mailbox.put_back(later)
         return inputs
-
-    def _node_news(self, status: NodeStatus) -> bool:
-        if self.machines.knows(status.node):
-            return self.machines.news(status)
-        if status.spec is not None and status.state == "up" and acceptable(status.spec):
-            self.joining[status.node] = status.spec
-        return False
 
     def _run_news(
         self,
@@ -418,7 +423,7 @@ class LiveCluster:
     def grown(self) -> None:
         """The topology has more nodes."""
         self.machines.refresh()
-        self.joining = {n: s for n, s in self.joining.items() if not self.machines.knows(n)}
+        self.joining.joined()
 
     def snapshot(self) -> dict[str, Any]:
         """As plain data."""

@@ -29,15 +29,21 @@ class JobWish(msgspec.Struct, frozen=True, tag="job"):
 
 
 class NodeWish(msgspec.Struct, frozen=True, tag="wish"):
-    """Somebody wants something of a node; `clear`: drain it and stop what runs there."""
+    """Somebody wants something of a node.
 
-    what: Literal["drain", "clear", "undrain"]
+    `clear`: drain it and stop what runs there. `remove`: forget it; nothing runs there.
+    """
+
+    what: Literal["drain", "clear", "undrain", "remove"]
     node: str
     by: str
 
 
 class Reconfigured(msgspec.Struct, frozen=True, tag="config"):
-    """From here on another configuration holds, or more nodes. Always alone in its batch."""
+    """From here on another configuration holds, or more nodes. Always alone in its batch.
+
+    A node with the name of one that is known takes its place: that one is lost and empty.
+    """
 
     config: Mapping[str, Any] | None = None
     nodes: tuple[NodeSpec, ...] = ()

@@ -28,13 +28,14 @@ def acceptable(spec: NodeSpec) -> bool:
 
 
 class Machine(msgspec.Struct):
-    """One node: lost, silent (not heard of), drained (by somebody)."""
+    """One node: lost, silent (not heard of), drained or removed (by somebody)."""
 
     lost: bool = False
     silent: bool = False
     drained: bool = False
     why: str = ""
     drained_by: str = ""
+    removed: bool = False  # nobody wants to hear of it, until it comes back
 
 
 class Machines:
@@ -60,18 +61,25 @@ class Machines:
         return self._vertices[name]
 
     def recognised(self, status: NodeStatus) -> NodeStatus:
-        """A node that comes back with other GPUs is not the one we know: it cannot be used."""
+        """A node that comes back with other GPUs is not the one we know: that one is lost."""
         if status.spec is None or status.node not in self._vertices:
             return status
         vertex = self._vertices[status.node]
-        if (vertex.gpus, vertex.gpu_type) == (status.spec.gpus, status.spec.gpu_type):
+        if not differs(vertex, status.spec):
             return status
         return NodeStatus(
             status.node,
             "lost",
+            status.spec,  # who waits for its place
             why=f"had {_gpus(vertex.gpus, vertex.gpu_type)}, now has "
-            f"{_gpus(status.spec.gpus, status.spec.gpu_type)}: give it another name",
+            f"{_gpus(status.spec.gpus, status.spec.gpu_type)}",
         )
+
+    def retired(self, name: str, new_name: str) -> None:
+        """Another machine took the name of this one."""
+        gone = self.by_name.pop(name)
+        gone.removed = gone.lost = True
+        self.by_name[new_name] = gone
 
     def news(self, status: NodeStatus) -> bool:
         """Does it change anything?"""
@@ -90,6 +98,9 @@ class Machines:
         if status.state == "lost":
             machine.lost = True
             return [ev.NODE_DOWN]
+        if machine.removed:  # it is here again, as if it were new
+            machine.removed = machine.drained = False
+            machine.why = ""
         kinds = [ev.NODE_UP] if machine.lost else []
         machine.lost = machine.silent = False
         if self._vertices[status.node].closed and not machine.drained:
@@ -99,6 +110,10 @@ class Machines:
     def wished(self, wish: NodeWish) -> list[int]:
         """What follows from somebody's wish."""
         machine = self.by_name[wish.node]
+        if wish.what == "remove":
+            was_lost, machine.lost, machine.removed = machine.lost, True, True
+            machine.why = f"removed by {wish.by}"
+            return [] if was_lost else [ev.NODE_DOWN]
         machine.drained = wish.what != "undrain"
         machine.drained_by = wish.by
         machine.why = _drained(machine)
@@ -113,6 +128,11 @@ class Machines:
     def restore(self, state: list[Any]) -> None:
         """Take the state of `snapshot` up again."""
         self.by_name.update((name, Machine(*fields)) for name, fields in state)
+
+
+def differs(vertex: Vertex, spec: NodeSpec) -> bool:
+    """Is this another machine than the one with this place in the topology?"""
+    return (vertex.gpus, vertex.gpu_type) != (spec.gpus, spec.gpu_type)
 
 
 def _drained(machine: Machine) -> str:

@@ -144,7 +144,8 @@ class Driver(Protocol):
         """A piece of the output (`out` or `err`) of a job on one of its nodes.
 
         The output of all its runs is one stream; offsets count from its beginning even where the
-        oldest part was rotated away. Empty at the end. May block; raises `ClusterError`.
+        oldest part was rotated away (`GoneError` says where the rest begins). Empty at the end.
+        May block; raises `ClusterError`.
         """
         ...
 

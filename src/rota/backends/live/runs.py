@@ -105,6 +105,23 @@ class Runs:
         following.waits = False
         return following
 
+    # --- what is out there ------------------------------------------------------------------------
+
+    def on(self, node: str) -> list[Run]:
+        """Runs that have something on a node, even if nobody waits for them any more."""
+        return [
+            run for run in self.by_id.values() if any(part.node == node for part in run.order.parts)
+        ]
+
+    def ending(self, job: Job) -> list[Run]:
+        """Runs of a job that shall end, and of which something is still there."""
+        run = self.current.get(job.index)
+        if run is not None and run.halting and not run.waits:
+            return [run]
+        if job.index not in self._leaving:
+            return []
+        return [run for run in self.by_id.values() if run.over and run.job is job]
+
     # --- state ------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:

@@ -32,7 +32,13 @@ from rota.backends.local.messages import (
 )
 from rota.backends.local.outputs import Outputs
 from rota.backends.local.records import RunRecord
-from rota.core.errors import ClusterError, InputError, OptionError, UnavailableError
+from rota.core.errors import (
+    ClusterError,
+    GoneError,
+    InputError,
+    OptionError,
+    UnavailableError,
+)
 
 log = logging.getLogger("rota.driver")
 
@@ -314,9 +320,11 @@ class AgentDriver:
             if offset < base + piece.end:
                 inside = max(0, offset - base)
                 if inside < piece.start:
-                    raise ClusterError(
-                        f"job {job}: the output before byte {base + piece.start} was rotated away "
-                        f"or is on a machine that is lost"
+                    first = base + piece.start
+                    raise GoneError(
+                        f"job {job}: the output before byte {first} was rotated away or is on a "
+                        f"machine that is lost",
+                        first,
                     )
                 return self._ask(agent, job, stream, node_rank, inside, limit).data
         return b""

@@ -19,7 +19,7 @@ from rota.backends.local.logs import log_file
 from rota.backends.local.messages import AgentOrders, PartKey
 from rota.backends.local.names import folder_name
 from rota.backends.local.records import RunRecord
-from rota.core.errors import ClusterError
+from rota.core.errors import ClusterError, GoneError
 from rota.core.topology import NodeSpec
 
 SLEEP = "echo $$ > pid; exec sleep 1000"
@@ -345,8 +345,9 @@ def test_output_that_was_rotated_away(bench):
     assert bench.driver.read_log("1", "out", 0, 105, 3) == b"567"
     assert bench.driver.read_log("1", "out", 0, 110, 100) == b"hello\n"
     assert bench.driver.read_log("1", "out", 0, 116, 100) == b""
-    with pytest.raises(ClusterError, match="before byte 100 was rotated away"):
+    with pytest.raises(GoneError, match="before byte 100 was rotated away") as gone:
         bench.driver.read_log("1", "out", 0, 5, 3)
+    assert gone.value.first == 100
     with pytest.raises(ClusterError, match="no such output"):
         bench.driver.read_log("1", "../out", 0, 0, 3)
     assert bench.driver.read_log("99", "out", 0, 0, 3) == b""

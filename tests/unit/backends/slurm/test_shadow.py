@@ -10,7 +10,7 @@ from rota.backends.slurm.commands import ReadOnly
 from rota.backends.slurm.layout import SeenJob, SeenNode
 from rota.backends.slurm.shadow import Shadow, as_json
 from rota.cli.shadow import shadow as command
-from rota.core.errors import ClusterError, OptionError
+from rota.core.errors import ClusterError, OptionError, OutputError
 
 NOW = 1_000_000.0
 
@@ -226,6 +226,18 @@ def test_one_look_from_the_command_line(programs, tmp_path):
     assert "0/4 GPUs, 0 running, 1 waiting; Rota would start 5 on n1:2" in result.output
     assert json.loads((folder / "summary.json").read_text())["looks"] == 1
     assert json.loads((folder / "shadow.jsonl").read_text())["wish"]["starts"] == {"5": {"n1": 2}}
+
+
+def test_a_folder_is_not_written_over(programs, tmp_path):
+    folder = tmp_path / "out"
+    args = ["--policy", "fifo", "--once", "-o", str(folder)]
+    assert CliRunner().invoke(command, args).exit_code == 0
+    result = CliRunner().invoke(command, args)
+    assert isinstance(result.exception, OutputError)
+    assert "is not empty" in str(result.exception)
+    assert CliRunner().invoke(command, [*args, "--force"]).exit_code == 0
+    assert len((folder / "shadow.jsonl").read_text().splitlines()) == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["shadow.jsonl", "summary.json"]
 
 
 def test_a_slurm_that_does_not_answer_at_first_is_an_error(programs):

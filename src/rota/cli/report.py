@@ -1,0 +1,59 @@
+"""`rota report`."""
+
+from pathlib import Path
+
+import click
+
+from rota.cli.options import DEBUG
+from rota.cli.progress import Bar
+
+
+def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    from rota.report.write import FORMATS
+
+    kinds = tuple(kind for kind in value.replace(" ", "").split(",") if kind not in ("", "none"))
+    for kind in kinds:
+        if kind not in FORMATS:
+            raise click.BadParameter(f"{kind!r}: use {', '.join(FORMATS)}, or none", ctx, param)
+    return kinds
+
+
+@click.command(epilog="Figures as files need matplotlib (`pip install 'rota[plot]'`).")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--figures", metavar="F,...", default="svg,png,pdf", show_default=True, callback=_formats,
+    help="Files for each figure: svg, png, pdf, or none.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(path_type=Path),
+    help="The page; report.html in DIR by default. Figures go beside it.",
+)  # fmt: skip
+@click.option("--open", "show", is_flag=True, help="Show the page in a browser.")
+@DEBUG
+def report(folder: Path, figures: tuple[str, ...], output: Path | None, *, show: bool) -> None:
+    """Make the report of DIR anew: a page with all pictures, and each picture as a file.
+
+    DIR is a folder that `rota compare` or `rota simulate` made. The page is one file that needs no
+    network; everything is in it.
+
+    \b
+    Examples:
+      rota report out
+      rota report report --figures pdf
+      rota report report --figures none -o /tmp/page.html
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.cli.show import warn
+    from rota.report.write import NEEDS_PLOT, has_matplotlib, write_report
+
+    with Bar("report") as bar:
+        page = write_report(
+            folder,
+            to=output,
+            formats=figures,
+            told=lambda what, done, total: bar.retitle(f"report: {what}")(done, total),
+        )
+    if figures and not has_matplotlib():
+        warn(NEEDS_PLOT)
+    click.echo(str(page))
+    if show:
+        click.launch(str(page))

@@ -1,0 +1,64 @@
+"""The stored log as a table."""
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from rota.core.events import Record
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from rota.daemon.store import Store
+
+PIECE = 50_000  # rows read at once
+
+
+class LogTable:
+    """Reads what is new and remembers the rest: a question does not read the whole store again.
+
+    It may be asked by several threads.
+    """
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self._lock = Lock()
+        self._upto = 0
+        self._table: Any = None  # numpy is imported when somebody asks
+        self._texts: list[str | None] = []
+
+    def frame(
+        self, now_s: float, counts: tuple[int, int] = (0, 0), leaving: Sequence[int] = ()
+    ) -> "pl.DataFrame":
+        """The whole log as a table that ends now.
+
+        Args:
+            now_s: The end.
+            counts: Events and decisions so far.
+            leaving: Jobs that are being stopped at the end: the log will say so only later.
+        """
+        import numpy as np
+
+        from rota.engine.log import as_frame
+
+        with self._lock:
+            self._read()
+            table, texts = self._table, list(self._texts)
+        last = max(now_s, float(table[-1, 0]) if len(table) else 0.0)
+        end = [[last, float(Record.STOPPED), job, -1, -1, 0.0] for job in leaving]
+        end.append([last, float(Record.END), -1, *counts, 0.0])
+        whole = np.concatenate([table, np.array(end, dtype=np.float64)])
+        return as_frame(whole, [*texts, *[None] * len(end)])
+
+    def _read(self) -> None:
+        import numpy as np
+
+        if self._table is None:
+            self._table = np.empty((0, 6))
+        pieces = [self._table]
+        while rows := self._store.rows(self._upto, PIECE):
+            pieces.append(np.array([row[1:7] for row in rows], dtype=np.float64))
+            self._texts += [row[7] for row in rows]
+            self._upto = rows[-1][0]
+        if len(pieces) > 1:
+            self._table = np.concatenate(pieces)

@@ -1,0 +1,139 @@
+"""What policies are compared by, and what may be said about it.
+
+Numbers come from the summaries of runs. A replication is a pair (seed, window): all policies meet
+the same jobs and the same fate in it, so that they are compared replication by replication. What
+counts as independent are *units*: the windows of a trace (runs of one window under several seeds
+are averaged first), else the seeds.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, geometric_mean
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from rota.experiments.comparison import Measure, Measured, Verdict
+from rota.experiments.statistics import Ratio, Statistic, jobs_interval, ratio_interval
+from rota.metrics.history import Floats
+
+MEASURES = (
+    Measure("avg_jct_s", "mean JCT", "s", "less"),
+    Measure("p50_jct_s", "median JCT", "s", "less"),
+    Measure("p95_jct_s", "p95 JCT", "s", "less"),
+    Measure("p99_jct_s", "p99 JCT", "s", "less"),
+    Measure("avg_wait_s", "mean wait", "s", "less"),
+    Measure("p95_wait_s", "p95 wait", "s", "less"),
+    Measure("makespan_s", "makespan", "s", "less"),
+    Measure("avg_bounded_slowdown", "mean slowdown", "ratio", "less"),
+    Measure("p99_bounded_slowdown", "p99 slowdown", "ratio", "less"),
+    Measure("gpu_utilisation", "GPUs useful", "share", "more"),
+    Measure("gpu_allocation", "GPUs allocated", "share", None),
+    Measure("fragmentation", "GPUs idle by fragmentation", "share", "less"),
+    Measure("free_on_used_nodes", "free GPUs on used nodes", "share", "less"),
+    Measure("preemptions", "preemptions", "count", "less"),
+    Measure("migrations", "migrations", "count", "less"),
+    Measure("avg_rho", "mean rho (finish-time fairness)", "ratio", "less"),
+    Measure("p99_rho", "p99 rho", "ratio", "less"),
+    Measure("max_rho", "largest rho", "ratio", "less"),
+    Measure("jain_tenants", "Jain index of tenants", "index", "more"),
+    Measure("deadline_misses", "deadlines missed", "count", "less"),
+    Measure("deadline_miss_share", "share of deadlines missed", "share", "less"),
+    Measure("completed", "jobs completed", "count", "more"),
+    Measure("censored", "jobs unfinished", "count", "less"),
+)
+"""All of them, in the order of tables."""
+
+_JOBS = 1  # axis of jobs in a table of resamples
+
+
+def _percentile(q: float) -> Statistic:
+    return lambda jobs: np.asarray(np.percentile(jobs, q, axis=_JOBS))
+
+
+def _mean(jobs: Floats) -> Floats:
+    return np.asarray(jobs.mean(axis=_JOBS))
+
+
+OF_JOBS: Mapping[str, tuple[str, Callable[[Floats], Floats]]] = {
+    "avg_jct_s": ("jct_s", _mean),
+    "p50_jct_s": ("jct_s", _percentile(50)),
+    "p95_jct_s": ("jct_s", _percentile(95)),
+    "p99_jct_s": ("jct_s", _percentile(99)),
+    "avg_wait_s": ("wait_s", _mean),
+    "p95_wait_s": ("wait_s", _percentile(95)),
+    "avg_bounded_slowdown": ("slowdown", _mean),
+    "p99_bounded_slowdown": ("slowdown", _percentile(99)),
+    "avg_rho": ("rho", _mean),
+    "p99_rho": ("rho", _percentile(99)),
+}
+"""Measures that are a statistic of single jobs: of which column, and how."""
+
+Jobs = Mapping[str, Floats]
+"""Columns by name, a value per job of the trace; NaN for jobs that do not count."""
+
+
+class Arm(msgspec.Struct, frozen=True):
+    """One policy: the summaries of its runs, a unit for each of them, and the jobs of the first."""
+
+    summaries: Sequence[Mapping[str, Any]]
+    units: Sequence[int]
+    jobs: Jobs
+
+
+def measure_all(base: Arm, arm: Arm) -> dict[str, Measured]:
+    """Every measure of a policy against the baseline (which may be the policy itself)."""
+    return {measure.key: measured(measure, base, arm) for measure in MEASURES}
+
+
+def measured(measure: Measure, base: Arm, arm: Arm) -> Measured:
+    """One measure of a policy against the baseline; of the baseline itself there is no verdict."""
+    key = measure.key
+    mean = mean_of([summary.get(key) for summary in arm.summaries])
+    ours, theirs = _by_unit(key, base, arm)
+    found = ratio_interval(theirs, ours)
+    verdict = None if arm is base else judge(found, measure)
+    if found.low is None and found.ratio is not None and key in OF_JOBS:
+        found = _over_jobs(key, base.jobs, arm.jobs, found.ratio)  # proves nothing: no verdict
+    return Measured(mean, found.ratio, found.low, found.high, verdict)
+
+
+def judge(found: Ratio, measure: Measure) -> Verdict | None:
+    """Better or worse only if the interval excludes 1."""
+    if found.low is None or found.high is None or measure.better is None:
+        return None
+    if found.low <= 1 <= found.high:
+        return "unclear"
+    return "better" if (found.high < 1) == (measure.better == "less") else "worse"
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """Of those that exist."""
+    known = [float(value) for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _by_unit(key: str, base: Arm, arm: Arm) -> tuple[list[float], list[float]]:
+    """A number per unit of the policy and of the baseline, of replications that both have."""
+    found: dict[int, tuple[list[float], list[float]]] = {}
+    for mine, other, unit in zip(arm.summaries, base.summaries, arm.units, strict=True):
+        ours, theirs = mine.get(key), other.get(key)
+        if ours is not None and theirs is not None:
+            pair = found.setdefault(unit, ([], []))
+            pair[0].append(float(ours))
+            pair[1].append(float(theirs))
+    pairs = list(found.values())
+    positive = all(min(ours + theirs) > 0 for ours, theirs in pairs)
+    several = any(len(ours) > 1 for ours, _ in pairs)
+    middle = geometric_mean if positive and several else fmean
+    return [middle(ours) for ours, _ in pairs], [middle(theirs) for _, theirs in pairs]
+
+
+def _over_jobs(key: str, base: Jobs, mine: Jobs, ratio: float) -> Ratio:
+    """Of one run; no interval when other jobs count than under the baseline."""
+    column, statistic = OF_JOBS[key]
+    counts = np.isfinite(base[column])
+    if not np.array_equal(counts, np.isfinite(mine[column])):
+        return Ratio(ratio)
+    found = jobs_interval(base[column][counts], mine[column][counts], statistic)
+    return Ratio(ratio, found.low, found.high)

@@ -1,0 +1,207 @@
+"""Intervals for the ratio of two policies.
+
+*Over replications* (`ratio_interval`). Each policy has one number per replication. Logarithms are
+compared, so that a ratio and its inverse are treated alike and a heavy tail weighs less: the ratio
+is the geometric mean of the single ratios, and its interval is
+
+- Student's t for fewer than `FEW` replications (a bootstrap of few values is too narrow);
+- the studentised bootstrap (bootstrap-t, seeded) for more, which respects skewness; on either side
+  it reaches at least as far as Student's t, so that many equal ratios prove nothing, and at most
+  `FURTHEST` times as far, because resamples of a few values may have next to no spread.
+
+Replications that are not paired (two sets of seeds) are compared by Welch's form of the same. Where
+a number is 0 there is no logarithm: then the ratio is that of the means, with Student's t and the
+error of the linearised ratio.
+
+*Over the jobs of one run* (`jobs_interval`). Without replications, how much a ratio depends on
+single jobs can still be said: jobs are resampled in blocks of neighbours, because jobs that queue
+together wait together, each with its fate under both policies. This says nothing about other
+workloads, so nobody wins by it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from rota.metrics.history import Floats
+
+LEVEL = 0.95
+FEW = 8
+FURTHEST = 2.0
+RESAMPLES = 2_000
+LEAST_JOBS = 20
+_MOST_DRAWN = 10_000_000  # values drawn in all by the resampling of jobs
+_AT_ONCE = 2_000_000
+_GRID = 20_001
+_FAR = 100.0  # standard errors
+_MOST_FREEDOM = 5_000.0
+
+Statistic = Callable[[Floats], Floats]
+"""A number for each row of a table of jobs."""
+
+
+class Ratio(NamedTuple):
+    """A ratio and its interval; None: there is none."""
+
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def ratio_interval(
+    base: Sequence[float],
+    values: Sequence[float],
+    *,
+    paired: bool = True,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> Ratio:
+    """The ratio of `values` to `base`, over replications.
+
+    Args:
+        base: A number of the baseline per replication.
+        values: Those of the other policy; the same replications in the same order if paired.
+        paired: The i-th of both met the same jobs and the same fate.
+        level: Of the interval.
+        seed: Of the bootstrap.
+    """
+    x, y = np.asarray(base, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    if not len(x) or not len(y) or x.mean() <= 0:
+        return Ratio()
+    if x.min() <= 0 or y.min() <= 0:
+        return _of_means(x, y, level, paired=paired)
+    if len(x) == len(y) == 1:
+        return Ratio(float(y[0] / x[0]))
+    parts = [np.log(y / x)] if paired else [np.log(y), -np.log(x)]
+    middle = sum(float(part.mean()) for part in parts)
+    if min(map(len, parts)) < 2:  # noqa: PLR2004 - one value has no spread
+        return Ratio(math.exp(middle))
+    error, freedom = _error(parts)
+    half = student(level, freedom) * error
+    below, above = -half, half
+    if min(map(len, parts)) >= FEW and error:
+        left, right = _bootstrap_t(parts, level, seed)
+        below = max(min(below, left), FURTHEST * below)
+        above = min(max(above, right), FURTHEST * above)
+    return Ratio(math.exp(middle), math.exp(middle + below), math.exp(middle + above))
+
+
+def _of_means(x: Floats, y: Floats, level: float, *, paired: bool) -> Ratio:
+    ratio = float(y.mean() / x.mean())
+    if min(len(x), len(y)) < 2:  # noqa: PLR2004 - one value has no spread
+        return Ratio(ratio)
+    parts = [y - ratio * x] if paired else [y, -ratio * x]
+    error, freedom = _error(parts)
+    half = student(level, freedom) * error / float(x.mean())
+    return Ratio(ratio, max(0.0, ratio - half), ratio + half)
+
+
+def _error(parts: Sequence[Floats]) -> tuple[float, float]:
+    """Standard error of the sum of the parts' means, and its degrees of freedom (Welch)."""
+    squares = [float(part.var(ddof=1)) / len(part) for part in parts]
+    total = sum(squares)
+    if total <= 1e-24:  # noqa: PLR2004 - equal but for rounding
+        return 0.0, 1.0
+    spread = sum(square**2 / (len(part) - 1) for square, part in zip(squares, parts, strict=True))
+    return math.sqrt(total), total**2 / spread
+
+
+def _bootstrap_t(parts: Sequence[Floats], level: float, seed: int) -> tuple[float, float]:
+    """How far the interval reaches below and above the estimate."""
+    rng = np.random.default_rng(seed)
+    shift, square = np.zeros(RESAMPLES), np.zeros(RESAMPLES)
+    for part in parts:
+        drawn = part[rng.integers(0, len(part), (RESAMPLES, len(part)))]
+        shift += drawn.mean(axis=1) - part.mean()
+        square += drawn.var(axis=1, ddof=1) / len(part)
+    error_of = np.sqrt(np.maximum(square, np.finfo(float).tiny))
+    scores = np.clip(shift / error_of, -_FAR, _FAR)  # equal values have no spread of their own
+    error, _ = _error(parts)
+    left, right = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    return -float(right) * error, -float(left) * error
+
+
+# --- the jobs of one run -------------------------------------------------------------------------
+
+
+def jobs_interval(
+    base: Floats, values: Floats, statistic: Statistic, *, level: float = LEVEL, seed: int = 0
+) -> Ratio:
+    """The ratio of a statistic of the same jobs under two policies (circular moving blocks).
+
+    Blocks have the length sqrt(n); the interval is widened by Student's factor for the number of
+    blocks, since they are few. With fewer than `LEAST_JOBS` jobs there is no interval.
+    """
+    count = len(base)
+    if not count:
+        return Ratio()
+    whole = _quotient(statistic(values[None, :]), statistic(base[None, :]))
+    if not np.isfinite(whole[0]) or whole[0] <= 0:
+        return Ratio()
+    ratio = float(whole[0])
+    if count < LEAST_JOBS:
+        return Ratio(ratio)
+    if np.array_equal(base, values):
+        return Ratio(ratio, ratio, ratio)
+    length = math.isqrt(count)
+    blocks = -(-count // length)
+    resamples = max(200, min(RESAMPLES, _MOST_DRAWN // count))
+    drawn = _resampled(base, values, statistic, length=length, resamples=resamples, seed=seed)
+    drawn = drawn[np.isfinite(drawn) & (drawn > 0)]
+    if len(drawn) < resamples // 2:
+        return Ratio(ratio)
+    low, high = np.quantile(np.log(drawn), [(1 - level) / 2, (1 + level) / 2]).tolist()
+    wider = student(level, blocks - 1) / student(level, _MOST_FREEDOM)
+    middle = math.log(ratio)
+    return Ratio(
+        ratio,
+        math.exp(middle + wider * min(low - middle, 0.0)),
+        math.exp(middle + wider * max(high - middle, 0.0)),
+    )
+
+
+def _resampled(
+    base: Floats,
+    values: Floats,
+    statistic: Statistic,
+    *,
+    length: int,
+    resamples: int,
+    seed: int,
+) -> Floats:
+    rng = np.random.default_rng(seed)
+    count = len(base)
+    blocks = -(-count // length)
+    found = []
+    left = resamples
+    while left:
+        now = min(left, max(1, _AT_ONCE // count))
+        starts = rng.integers(0, count, (now, blocks, 1))
+        jobs = ((starts + np.arange(length)) % count).reshape(now, -1)[:, :count]
+        found.append(_quotient(statistic(values[jobs]), statistic(base[jobs])))
+        left -= now
+    return np.concatenate(found)
+
+
+def _quotient(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.full_like(part, np.nan), where=whole > 0)
+
+
+# --- Student's t ---------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def student(level: float, freedom: float) -> float:
+    """The t of which a share `level` of the distribution is between -t and t.
+
+    With t = sqrt(f) tan(a) the density becomes cos(a)^(f - 1), which is integrated on a grid.
+    """
+    freedom = min(freedom, _MOST_FREEDOM)
+    angles = np.linspace(0.0, math.pi / 2, _GRID)
+    density = np.maximum(np.cos(angles), 0.0) ** (freedom - 1)
+    area = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    angle = float(np.interp(level * area[-1], area, angles))
+    return math.sqrt(freedom) * math.tan(angle)

@@ -1,0 +1,102 @@
+"""Curves with intervals: how a number changes along an axis of an experiment."""
+
+from collections.abc import Mapping
+
+import matplotlib as mpl
+import polars as pl
+from matplotlib.axes import Axes
+
+from rota.report import style
+from rota.report.figures import SETTINGS, Picture
+
+_NAMES = {
+    "avg_jct_s": "mean JCT",
+    "p50_jct_s": "median JCT",
+    "p95_jct_s": "p95 JCT",
+    "p99_jct_s": "p99 JCT",
+    "avg_wait_s": "mean wait",
+    "makespan_s": "makespan",
+    "gpu_utilisation": "GPUs used",
+}
+_SPREAD = 0.5  # of the places of an axis of names, for the lines side by side
+
+
+def draw(curves: Mapping[str, pl.DataFrame], x: str, y: str, by: str) -> Picture:
+    """A figure of `Results.curves`: lines with bands, or points where x is a name."""
+    with mpl.rc_context(SETTINGS):
+        figure = Picture(figsize=(style.SINGLE_IN * 1.3, 2.6))
+        axes = figure.add_subplot()
+        if all(curve[x].dtype.is_numeric() for curve in curves.values()):
+            for number, (label, curve) in enumerate(curves.items()):
+                _band(axes, label, curve.drop_nulls(x).sort(x), number)
+        else:
+            _points(axes, curves)
+        axes.set_ylim(0, _top(curves, y))
+        axes.set_xlabel(x.replace("_", " "))
+        axes.set_ylabel(_NAMES.get(y, y.replace("_", " ")))
+        if y.endswith("_s"):
+            _in_units(axes)
+        axes.legend(title=by)
+    return figure
+
+
+def _band(axes: Axes, label: str, curve: pl.DataFrame, number: int) -> None:
+    at, mean, low, high, _ = (column.to_list() for column in curve)
+    colour = style.COLOURS[number % len(style.COLOURS)]
+    axes.plot(at, mean, color=colour, marker="o", markersize=3, label=label)
+    known = [i for i, value in enumerate(low) if value is not None]
+    axes.fill_between(
+        [at[i] for i in known],
+        [low[i] for i in known],
+        [high[i] for i in known],
+        color=colour,
+        alpha=0.2,
+        linewidth=0,
+    )
+
+
+def _points(axes: Axes, curves: Mapping[str, pl.DataFrame]) -> None:
+    names = list(
+        dict.fromkeys(_text(value) for curve in curves.values() for value in curve.to_series(0))
+    )
+    for number, (label, curve) in enumerate(curves.items()):
+        values, mean, low, high, _ = (column.to_list() for column in curve)
+        shift = _SPREAD * ((number + 0.5) / len(curves) - 0.5)
+        errors = [
+            [
+                0.0 if end is None else abs(end - middle)
+                for end, middle in zip(ends, mean, strict=True)
+            ]
+            for ends in (low, high)
+        ]
+        axes.errorbar(
+            [names.index(_text(value)) + shift for value in values],
+            mean,
+            errors,
+            color=style.COLOURS[number % len(style.COLOURS)],
+            fmt="o",
+            markersize=3,
+            capsize=2,
+            label=label,
+        )
+    axes.set_xticks(range(len(names)), names)
+
+
+def _top(curves: Mapping[str, pl.DataFrame], y: str) -> float:
+    """The means fill the picture; an interval may reach out of it."""
+    means = [value for curve in curves.values() for value in curve[y]]
+    ends = [value for curve in curves.values() for value in curve["high"].drop_nulls()]
+    highest = float(max(means, default=0.0))
+    reach = float(max([*ends, highest]))
+    return max(1.08 * min(reach, 2 * highest), 1e-9)
+
+
+def _in_units(axes: Axes) -> None:
+    """Seconds as minutes, hours or days."""
+    ticks, labels, unit = style.time_ticks(axes.get_ylim()[1])
+    axes.set_yticks(ticks, labels)
+    axes.set_ylabel(f"{axes.get_ylabel().removesuffix(' s')} ({unit})")
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)

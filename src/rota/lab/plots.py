@@ -1,0 +1,89 @@
+"""The figures of one run or of several side by side, for notebooks."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rota.core.errors import RotaError
+from rota.report.data import cdf, delay_parts, queue, tenant_shares, utilisation
+from rota.report.lanes import gantt, node_heat
+from rota.report.source import Look
+from rota.report.write import has_matplotlib
+
+if TYPE_CHECKING:
+    from rota.report.figures import Picture
+
+BINS = 400
+Looks = Mapping[str, Look]
+
+
+def draw(what: str, looks: Looks, **options: Any) -> "Picture":
+    """A figure; without matplotlib an error that says what to install.
+
+    Args:
+        what: `cdf`, `utilisation`, `queue`, `gantt`, `heat`, `tenants` or `delay`.
+        looks: Runs by name.
+        options: Of the figure: `width_in`; of `cdf` also `column`.
+    """
+    if not has_matplotlib():
+        raise RotaError("a figure needs matplotlib: install it with `pip install 'rota[plot]'`")
+    return _DRAW[what](looks, **options)
+
+
+def _cdf(looks: Looks, column: str = "jct_s", **options: Any) -> "Picture":
+    from rota.report.figures import cdf_figure
+
+    curves = {name: cdf(look.jobs, column, look.window) for name, look in looks.items()}
+    return cdf_figure(curves, column, **options)
+
+
+def _utilisation(looks: Looks, **options: Any) -> "Picture":
+    from rota.report.figures import utilisation_figure
+
+    series = {name: utilisation(look.history, BINS) for name, look in looks.items()}
+    return utilisation_figure(series, **options)
+
+
+def _queue(looks: Looks, **options: Any) -> "Picture":
+    from rota.report.figures import queue_figure
+
+    return queue_figure(
+        {name: queue(look.history, BINS) for name, look in looks.items()}, **options
+    )
+
+
+def _gantt(looks: Looks, **options: Any) -> "Picture":
+    from rota.report.figures import gantt_figure
+
+    return gantt_figure(gantt(next(iter(looks.values())).history), **options)
+
+
+def _heat(looks: Looks, **options: Any) -> "Picture":
+    from rota.report.figures import heat_figure
+
+    return heat_figure({name: node_heat(look.history) for name, look in looks.items()}, **options)
+
+
+def _tenants(looks: Looks, **options: Any) -> "Picture":
+    from rota.report.figures import tenants_figure
+
+    shares = {name: tenant_shares(look.history) for name, look in looks.items()}
+    return tenants_figure(shares, **options)
+
+
+def _delay(looks: Looks, **options: Any) -> "Picture":
+    from rota.report.figures import delay_figure
+
+    return delay_figure(
+        delay_parts({name: look.summary for name, look in looks.items()}), **options
+    )
+
+
+_DRAW: dict[str, Callable[..., "Picture"]] = {
+    "cdf": _cdf,
+    "utilisation": _utilisation,
+    "queue": _queue,
+    "gantt": _gantt,
+    "heat": _heat,
+    "tenants": _tenants,
+    "delay": _delay,
+}

@@ -1,0 +1,208 @@
+"""The report as one HTML page without any reference to the outside."""
+
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from importlib.resources import files
+from pathlib import PurePath
+
+import rota
+from rota.experiments.comparison import Comparison, Measure, Measured, Row
+from rota.metrics.delay import REASONS
+from rota.report.data import TIMES, cdf
+from rota.report.payload import payload
+from rota.report.source import Source
+from rota.report.style import coinciding
+from rota.report.words import NOTHING, alike, count, duration
+
+_MARKS = {"better": "\u2713", "worse": "\u2717", "unclear": "\u2248"}
+_SIDES = {"less": "less is better", "more": "more is better"}
+_COLUMN_NAMES = {"jct_s": "completion times", "wait_s": "waiting times"}
+
+
+def html(source: Source) -> str:
+    """The page."""
+    comparison = source.comparison
+    parts = {
+        "title": escape(_title(source)),
+        "facts": _facts(comparison),
+        "numbers": _numbers(source),
+        "notes": _notes(source.notes),
+        "coincide": _coincide(source),
+        "delays": _delays(comparison),
+        "assumptions": _assumptions(comparison),
+        "version": escape(rota.__version__),
+        "css": _file("page.css"),
+        "js": _file("page.js"),
+        "data": embedded(payload(source)),
+    }
+    return _filled(_file("page.html"), parts)
+
+
+def embedded(data: object) -> str:
+    """JSON that can stand inside a script element: no text in it can end the element."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _filled(template: str, parts: Mapping[str, str]) -> str:
+    """The template with its marks replaced, once: what is put in is not looked at again."""
+    pieces = template.split("{{")
+    out = [pieces[0]]
+    for piece in pieces[1:]:
+        name, _, rest = piece.partition("}}")
+        out += [parts[name], rest]
+    return "".join(out)
+
+
+def _file(name: str) -> str:
+    return (files("rota.report") / name).read_text(encoding="utf-8")
+
+
+def _title(source: Source) -> str:
+    comparison = source.comparison
+    who = comparison.baseline if source.single else f"{len(comparison.rows)} policies"
+    return (
+        f"{who} on {PurePath(comparison.trace).name}, cluster {PurePath(comparison.cluster).name}"
+    )
+
+
+def _facts(comparison: Comparison) -> str:
+    row = comparison.rows[0]
+    facts = [
+        ("trace", comparison.trace),
+        ("cluster", comparison.cluster),
+        ("baseline" if len(comparison.rows) > 1 else "policy", comparison.baseline),
+        ("seeds", ", ".join(map(str, comparison.seeds))),
+        ("windows of the trace", ", ".join(map(str, comparison.windows))),
+        ("jobs", count(row.jobs)),
+    ]
+    items = (f"<li>{escape(name)}: <b>{escape(text)}</b></li>" for name, text in facts if text)
+    return f'<ul class="facts">{"".join(items)}</ul>'
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _numbers(source: Source) -> str:
+    comparison = source.comparison
+    heads = "".join(f"<th scope='col'>{escape(row.policy)}</th>" for row in comparison.rows)
+    knows = "".join(f"<td>{escape(row.knowledge or NOTHING)}</td>" for row in comparison.rows)
+    body = "".join(_line(measure, comparison) for measure in comparison.measures)
+    told = "" if source.single else _legend(comparison)
+    return (
+        f'<div class="scroll"><table><thead><tr><th scope="col">measure</th>{heads}</tr></thead>'
+        f"<tbody>{body}<tr><th scope='row'>knows</th>{knows}</tr></tbody></table></div>{told}"
+    )
+
+
+def _line(measure: Measure, comparison: Comparison) -> str:
+    best = _best(measure, comparison.rows)
+    found = [row.measures.get(measure.key) or Measured(None) for row in comparison.rows]
+    if all(one.mean is None for one in found):
+        return ""
+    texts = alike((one.mean for one in found), measure.unit)
+    cells = "".join(
+        _cell(
+            one if row.policy != comparison.baseline else Measured(None), text, row.policy == best
+        )
+        for row, one, text in zip(comparison.rows, found, texts, strict=True)
+    )
+    side = _SIDES.get(measure.better or "", "")
+    title = f" title='{side}'" if side else ""
+    return f"<tr><th scope='row'{title}>{escape(measure.label)}</th>{cells}</tr>"
+
+
+def _cell(found: Measured, text: str, best: bool) -> str:  # noqa: FBT001 - private
+    classes = " ".join(filter(None, (found.verdict or "", "best" if best else "")))
+    if found.ratio is not None:
+        mark = f"{_MARKS[found.verdict]} " if found.verdict else ""
+        text += f"<small>{mark}{found.ratio:.3g}{_interval(found)}</small>"
+    return f'<td class="{classes}">{text}</td>'
+
+
+def _interval(found: Measured) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    return f" [{found.low:.3g}, {found.high:.3g}]"
+
+
+def _best(measure: Measure, rows: Iterable[Row]) -> str | None:
+    """The policy with the best mean, if it is clearly better than the baseline."""
+    sign = {"less": 1.0, "more": -1.0}.get(measure.better or "")
+    if sign is None:
+        return None
+    found = [(row.policy, row.measures.get(measure.key)) for row in rows]
+    known = [(policy, m) for policy, m in found if m is not None and m.mean is not None]
+    if not known:
+        return None
+    policy, first = min(known, key=lambda pair: sign * (pair[1].mean or 0.0))
+    return policy if first.verdict == "better" else None
+
+
+def _legend(comparison: Comparison) -> str:
+    text = comparison.method.strip().rstrip(".")
+    method = f" ({escape(text)})" if text else ""
+    return (
+        f'<p class="note">Small: the ratio to {escape(comparison.baseline)} and its '
+        f"{comparison.level * 100:g} % interval{method}. {_MARKS['better']} better and "
+        f"{_MARKS['worse']} worse only where the interval excludes 1, {_MARKS['unclear']} else. "
+        f"Bold: the best of those that are clearly better.</p>"
+    )
+
+
+def _delays(comparison: Comparison) -> str:
+    shown = [name for name in REASONS if any(row.delay.get(name) for row in comparison.rows)]
+    heads = "".join(f"<th scope='col'>{escape(name)}</th>" for name in shown)
+    body = "".join(
+        f"<tr><th scope='row'>{escape(row.policy)}</th>"
+        + "".join(f"<td>{duration(row.delay.get(name) or 0.0)}</td>" for name in shown)
+        + f"<td>{duration(sum(row.delay.values()))}</td></tr>"
+        for row in comparison.rows
+    )
+    return (
+        "<details><summary>The same as a table</summary><div class='scroll'><table><thead><tr>"
+        f"<th scope='col'>policy</th>{heads}<th scope='col'>together</th></tr></thead>"
+        f"<tbody>{body}</tbody></table></div></details>"
+    )
+
+
+def _assumptions(comparison: Comparison) -> str:
+    """What differs gets a column per policy; what all share is said once."""
+    policies = [row.policy for row in comparison.rows]
+    heads = "".join(f"<th scope='col'>{escape(policy)}</th>" for policy in policies)
+    body = ""
+    for assumption in comparison.assumptions:
+        common = assumption.common
+        if common is not None and len(policies) > 1:
+            cells = f"<td colspan='{len(policies)}'>{escape(common)}</td>"
+        else:
+            texts = (assumption.values.get(policy, NOTHING) for policy in policies)
+            cells = "".join(f"<td>{escape(text)}</td>" for text in texts)
+        body += f"<tr><th scope='row'>{escape(assumption.key)}</th>{cells}</tr>"
+    return (
+        f'<div class="scroll"><table class="texts"><thead><tr><th></th>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _notes(notes: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in notes)
+    if not items:
+        return ""
+    return (
+        f'<section aria-labelledby="h-notes"><h2 id="h-notes">Notes</h2><ul>{items}</ul></section>'
+    )
+
+
+def _coincide(source: Source) -> str:
+    told = ""
+    for column in TIMES:
+        curves = {look.name: cdf(look.jobs, column, look.window) for look in source.looks}
+        for _, names, _ in coinciding(curves):
+            if len(names) > 1:
+                told += (
+                    f'<p class="note">The {_COLUMN_NAMES[column]} of '
+                    f"{escape(' and '.join(names))} coincide.</p>"
+                )
+    return told

@@ -1,0 +1,186 @@
+"""What a report is about: a comparison, or one run as a comparison of itself with nothing."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from rota.core.errors import InputError
+from rota.experiments.comparison import (
+    COMPARE,
+    Assumption,
+    Comparison,
+    Measure,
+    Measured,
+    Row,
+    RunOf,
+    read_comparison,
+)
+from rota.experiments.output import EVENTS, MANIFEST, SUMMARY
+from rota.metrics import History, Window, fold_jobs, read_history
+
+_OF_A_RUN = (
+    Measure("avg_jct_s", "mean JCT", "s", "less"),
+    Measure("p50_jct_s", "p50 JCT", "s", "less"),
+    Measure("p95_jct_s", "p95 JCT", "s", "less"),
+    Measure("p99_jct_s", "p99 JCT", "s", "less"),
+    Measure("avg_wait_s", "mean wait", "s", "less"),
+    Measure("makespan_s", "makespan", "s", "less"),
+    Measure("avg_bounded_slowdown", "bounded slowdown", "index", "less"),
+    Measure("gpu_utilisation", "useful GPU share", "share", "more"),
+    Measure("preemptions", "preemptions", "count", None),
+    Measure("migrations", "migrations", "count", None),
+    Measure("completed", "completed", "count", None),
+)
+
+
+class Look:
+    """One run, of which there are pictures: the first of its policy."""
+
+    def __init__(
+        self, name: str, summary: Mapping[str, Any], log: pl.DataFrame, folder: str = ""
+    ) -> None:
+        self.name = name
+        self.summary = summary
+        self.folder = folder
+        self._log = log
+
+    @cached_property
+    def history(self) -> History:
+        """The lives of its jobs."""
+        return read_history(self._log)
+
+    @cached_property
+    def jobs(self) -> pl.DataFrame:
+        """The table of its jobs."""
+        return fold_jobs(self.history)
+
+    @property
+    def window(self) -> Window:
+        """The jobs that its numbers are about."""
+        text = str((self.summary.get("measured") or {}).get("window") or "all")
+        return Window() if text == "all" else Window.parse(text)
+
+
+class Source:
+    """A comparison and the runs to draw."""
+
+    def __init__(self, comparison: Comparison, looks: list[Look], notes: list[str]) -> None:
+        self.comparison = comparison
+        self.looks = looks
+        self.notes = notes
+
+    @property
+    def single(self) -> bool:
+        """There is nothing to compare."""
+        return len(self.comparison.rows) == 1
+
+
+def read_source(folder: Path) -> Source:
+    """From a folder that `rota compare` or `rota simulate` made."""
+    if (folder / COMPARE).exists():
+        return _of_comparison(read_comparison(folder), folder)
+    if not (folder / SUMMARY).exists():
+        raise InputError(
+            f"{folder}: has neither {COMPARE} nor {SUMMARY}: name a folder that `rota compare` or "
+            f"`rota simulate` made"
+        )
+    return _of_run(folder)
+
+
+def _of_comparison(comparison: Comparison, folder: Path) -> Source:
+    notes = list(dict.fromkeys(comparison.notes))
+    looks = []
+    for row in comparison.rows:
+        run = comparison.run_of(row.policy)
+        place = _inside(folder, run.folder)
+        try:
+            log = pl.read_parquet(place / EVENTS)
+        except (OSError, pl.exceptions.PolarsError):
+            notes.append(f"{row.policy}: no pictures, {run.folder}/{EVENTS} cannot be read")
+            continue
+        looks.append(Look(row.policy, run.summary, log, run.folder))
+    if len(comparison.seeds) > 1 or len(comparison.windows) > 1:
+        first = comparison.runs[0]
+        window = "" if first.window is None else f", window {first.window}"
+        notes.append(
+            f"curves and pictures over time show the first run of each policy "
+            f"(seed {first.seed}{window}); numbers are means over {_runs(comparison)} runs"
+        )
+    notes += [f"{run.policy}: {text}" for run in comparison.runs for text in run.warnings]
+    return Source(comparison, looks, list(dict.fromkeys(notes)))
+
+
+def _runs(comparison: Comparison) -> int:
+    return max(row.runs for row in comparison.rows)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A run's folder; a file from elsewhere must not lead out of the folder."""
+    place = folder / name
+    if not place.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{folder / COMPARE}: the run {name!r} is not inside the folder")
+    return place
+
+
+def _of_run(folder: Path) -> Source:
+    summary, config = _read(folder / SUMMARY), _read(folder / MANIFEST).get("config") or {}
+    assumptions = summary.get("assumptions") or {}
+    policy = str(config.get("policy") or (assumptions.get("policy") or {}).get("name") or "run")
+    try:
+        log = pl.read_parquet(folder / EVENTS)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{folder / EVENTS}: cannot be read ({error})") from error
+    comparison = Comparison(
+        trace=str(config.get("trace") or folder.name),
+        cluster=str(config.get("cluster") or "?"),
+        baseline=policy,
+        seeds=[int(config.get("seed") or 0)],
+        windows=[],
+        level=0.95,
+        method="",
+        measures=list(_OF_A_RUN),
+        rows=[_row(policy, summary)],
+        assumptions=[Assumption(key, {policy: brief(assumptions[key])}) for key in assumptions],
+        runs=[RunOf(policy, ".", int(config.get("seed") or 0), None, [], summary)],
+        notes=[],
+    )
+    return Source(comparison, [Look(policy, summary, log)], [])
+
+
+def _row(policy: str, summary: Mapping[str, Any]) -> Row:
+    completed = max(summary.get("completed") or 0, 1)
+    return Row(
+        policy=policy,
+        knowledge=str((summary.get("assumptions") or {}).get("knowledge") or ""),
+        avg_jct_s=summary.get("avg_jct_s"),
+        completed=summary.get("completed"),
+        jobs=summary.get("jobs"),
+        measures={m.key: Measured(summary.get(m.key)) for m in _OF_A_RUN},
+        delay={key: value / completed for key, value in (summary.get("delay") or {}).items()},
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}): name a folder that `rota simulate` made"
+        ) from error
+    except msgspec.DecodeError as error:
+        raise InputError(f"{path}: is not understood ({error})") from error
+
+
+def brief(value: Any) -> str:
+    """An assumption in a few words."""
+    if isinstance(value, Mapping):
+        name = str(value.get("name", ""))
+        rest = ", ".join(f"{key}={brief(item)}" for key, item in value.items() if key != "name")
+        return f"{name} ({rest})" if name and rest else name or rest
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(brief, value)) or "nothing"
+    return "none" if value is None else str(value)

@@ -1,0 +1,74 @@
+"""What all pictures share: colours, dashes, sizes, and axes of time for people."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import polars as pl
+
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
+"""Paul Tol's bright scheme: told apart by most colour-blind readers, on white and on black."""
+DASHES: tuple[tuple[float, ...], ...] = (
+    (), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5), (3, 1), (8, 2, 1.5, 2, 1.5, 2), (1, 2.5),
+)  # fmt: skip
+"""Lengths drawn and left out, in widths of the line: curves on top of each other stay visible."""
+REASON_COLOURS = {
+    "order": "#4477aa",
+    "capacity": "#66ccee",
+    "fragmentation": "#ee6677",
+    "quota": "#ccbb44",
+    "gang": "#aa3377",
+    "constraint": "#882255",
+    "admission": "#999933",
+    "dependency": "#117733",
+    "overhead": "#999999",
+    "down": "#444444",
+}
+USEFUL, OVERHEAD, DOWN = "#4477aa", "#ccbb44", "#cc3311"
+SINGLE_IN, DOUBLE_IN = 3.4, 7.0
+"""Widths of a figure in one and in two columns of a paper, in inches."""
+
+_LOG_TICKS = (
+    (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3_600, "1 h"), (36_000, "10 h"),
+    (345_600, "4 d"), (3_456_000, "40 d"), (31_536_000, "1 y"),
+)  # fmt: skip
+_STEPS = (
+    (1, "s"), (2, "s"), (5, "s"), (10, "s"), (20, "s"), (30, "s"),
+    (60, "min"), (120, "min"), (300, "min"), (600, "min"), (1_200, "min"), (1_800, "min"),
+    (3_600, "h"), (7_200, "h"), (14_400, "h"), (21_600, "h"), (43_200, "h"),
+    (86_400, "d"), (172_800, "d"), (432_000, "d"), (864_000, "d"), (1_728_000, "d"),
+    (4_320_000, "d"), (8_640_000, "d"), (31_536_000, "d"),
+)  # fmt: skip
+_SIZES = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+
+
+def log_ticks(low_s: float, high_s: float) -> list[tuple[float, str]]:
+    """(time, label) on a logarithmic axis of time."""
+    return [(float(at), label) for at, label in _LOG_TICKS if low_s <= at <= high_s]
+
+
+def time_ticks(until_s: float, count: int = 6) -> tuple[list[float], list[str], str]:
+    """Times from 0, their labels, and the unit of the labels."""
+    step, unit = next(
+        (pair for pair in _STEPS if until_s / pair[0] <= count),
+        (max(math.ceil(until_s / count / 86_400), 1) * 86_400, "d"),
+    )
+    times = [float(i * step) for i in range(int(until_s // step) + 1)]
+    return times, [f"{at / _SIZES[unit]:g}" for at in times], unit
+
+
+def coinciding(curves: Mapping[str, pl.DataFrame]) -> list[tuple[int, list[str], pl.DataFrame]]:
+    """Curves that are not the same: their number, the names of all that are it, the curve."""
+    found: list[tuple[int, list[str], pl.DataFrame]] = []
+    for number, (name, curve) in enumerate(curves.items()):
+        same = next((names for _, names, other in found if other.equals(curve)), None)
+        if same is None:
+            found.append((number, [name], curve))
+        else:
+            same.append(name)
+    return found
+
+
+def legend(names: Sequence[str]) -> str:
+    """`fifo`, or `fifo = las (coincide)`."""
+    text = names[0] if len(names) == 1 else f"{' = '.join(names)} (coincide)"
+    return f" {text}" if text.startswith("_") else text  # matplotlib hides what begins with _

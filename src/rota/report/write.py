@@ -1,0 +1,87 @@
+"""Making the report of a folder anew."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rota.core.errors import OptionError, OutputError
+from rota.report.page import html
+from rota.report.source import Source, read_source
+
+REPORT, FIGURES = "report.html", "figures"
+FORMATS = ("svg", "png", "pdf")
+NEEDS_PLOT = "no figures as files: they need matplotlib, install it with `pip install 'rota[plot]'`"
+
+_OWN = re.compile(
+    r"(cdf-jct|cdf-wait|utilisation|queue|tenants|heat|gantt(-[^/]+)?|delay|ratios)\.(svg|png|pdf)"
+)
+
+Told = Callable[[str, int, int], object]
+"""Told (what is being made, how many files are done, how many there will be)."""
+
+
+def write_report(
+    folder: Path,
+    *,
+    to: Path | None = None,
+    formats: Sequence[str] = FORMATS,
+    told: Told | None = None,
+) -> Path:
+    """Write the page and the figures of a folder that `rota compare` or `rota simulate` made.
+
+    Args:
+        folder: With compare.json, or the summary.json of one run.
+        to: The page; by default report.html in the folder. Figures go to `figures` beside it.
+        formats: Of the figures: some of svg, png, pdf, or none.
+        told: Told before each file is made.
+
+    Returns:
+        Where the page is.
+    """
+    wrong = [kind for kind in formats if kind not in FORMATS]
+    if wrong:
+        raise OptionError(f"figures as {wrong[0]!r}: use {', '.join(FORMATS)}, or none")
+    source = read_source(folder)
+    page = to or folder / REPORT
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        if formats:
+            _write_figures(source, page.parent / FIGURES, formats, told)
+        part = page.with_name(page.name + ".part")
+        part.write_text(html(source), encoding="utf-8")
+        part.replace(page)
+    except OSError as error:
+        raise OutputError(
+            f"{page}: cannot be written ({error.strerror}): name another file with -o"
+        ) from error
+    return page
+
+
+def figure_files(folder: Path) -> list[str]:
+    """Figures that an earlier report wrote into a folder, relative to it."""
+    found = sorted((folder / FIGURES).glob("*.*"))
+    return [f"{FIGURES}/{path.name}" for path in found if _OWN.fullmatch(path.name)]
+
+
+def has_matplotlib() -> bool:
+    """Static figures can be made."""
+    from importlib.util import find_spec
+
+    return find_spec("matplotlib") is not None
+
+
+def _write_figures(source: Source, folder: Path, formats: Sequence[str], told: Told | None) -> None:
+    if not has_matplotlib():
+        source.notes.append(NEEDS_PLOT)
+        return
+    from rota.report.draw import count, pictures
+    from rota.report.figures import save, settle
+
+    folder.mkdir(exist_ok=True)
+    total = count(source) * len(formats)
+    for number, (name, figure) in enumerate(pictures(source)):
+        settle(figure)
+        for turn, kind in enumerate(formats):
+            if told:
+                told(f"{name}.{kind}", number * len(formats) + turn, total)
+            save(figure, folder / f"{name}.{kind}")

@@ -1,0 +1,107 @@
+"""What an import gives: jobs, the observed schedule, cluster events and machines.
+
+    imported = rota.traces.read.read_trace(path, "helios")
+    imported.workload        # JobSpec and Behaviour objects, for a simulation
+    imported.jobs            # the same as one polars frame (see `schema`), for everything else
+    imported.observed        # what really happened (see `observed`); empty when not recorded
+    imported.events          # capacity changes and outages (see `schema`)
+    imported.cluster         # the machines, if the trace lists them: NodeSpec objects
+    imported.quality         # rows read, kept, dropped by reason, repaired by rule
+    imported.notes           # remarks for people: contradictions, what to beware of
+
+Jobs come either as a frame or as a workload; the other form is made when it is first asked for. A
+million jobs are quick as a frame and slow as objects, so only a simulation asks for objects.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from rota.core.topology import NodeSpec
+from rota.core.workload import Quality, Workload
+from rota.traces.observed import Observed
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+class Imported:
+    """A trace after its import."""
+
+    def __init__(
+        self,
+        jobs: "pl.DataFrame | Workload",
+        *,
+        observed: Observed | None = None,
+        events: "pl.DataFrame | None" = None,
+        cluster: Sequence[NodeSpec] = (),
+        quality: Quality | None = None,
+        name: str = "",
+        origin: str = "",
+        notes: Sequence[str] = (),
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            jobs: A frame with columns of `schema.JOBS` (optional ones may be absent) or a workload.
+            observed: Attempts; their `job` is the position in `jobs`.
+            events: Rows of `schema.EVENTS`.
+            cluster: Machines that the trace lists.
+            quality: Default: that of the workload, or one that kept every row.
+            name: Of the trace; default: the workload's.
+            origin: What second 0 was on the trace's own clock, as text; empty when unknown.
+            notes: Remarks for people.
+        """
+        self._source = jobs
+        self._observed = observed
+        self._events = events
+        self.cluster = tuple(cluster)
+        if isinstance(jobs, Workload):
+            self.quality = quality or jobs.quality
+            self.name = name or jobs.name
+        else:
+            self.quality = quality or Quality(rows=jobs.height, kept=jobs.height)
+            self.name = name
+        self.origin = origin
+        self.notes = list(notes)
+
+    def __len__(self) -> int:
+        source = self._source
+        return len(source) if isinstance(source, Workload) else int(source.height)
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The jobs as objects."""
+        if isinstance(self._source, Workload):
+            return self._source
+        from rota.traces.schema import to_workload
+
+        return to_workload(self._source, name=self.name, quality=self.quality)
+
+    @cached_property
+    def jobs(self) -> "pl.DataFrame":
+        """The jobs as one frame with every column of `schema.JOBS`."""
+        from rota.traces.schema import complete, from_workload
+
+        source = self._source
+        return from_workload(source) if isinstance(source, Workload) else complete(source)
+
+    @cached_property
+    def observed(self) -> Observed:
+        """What really happened."""
+        return self._observed or Observed()
+
+    @cached_property
+    def events(self) -> "pl.DataFrame":
+        """What happened to the cluster, by time."""
+        from rota.traces.schema import events_frame
+
+        return events_frame() if self._events is None else self._events
+
+    def first(self, limit: int) -> "Imported":
+        """Only the first jobs; the others are counted as dropped."""
+        if limit >= len(self):
+            return self
+        from rota.traces.schema import first_jobs
+
+        return first_jobs(self, limit)

@@ -1,0 +1,107 @@
+"""The machines of Philly, and how busy they were by the minute.
+
+`cluster_machine_list` contradicts the job log: jobs hold more GPUs of a machine than it is said to
+have. A machine's size is therefore the larger of the list and of what was seen at one time.
+
+`cluster_gpu_util` has a row per minute and machine: time with its zone (PDT, from November PST),
+machine, the use of each GPU in percent (NA: off), and a comma too many at the end of every line.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rota.core.errors import TraceError
+from rota.core.topology import NodeSpec
+from rota.core.workload import Quality
+from rota.traces.chunks import Chunks, Column, Layout, read_all
+from rota.traces.observed import Seen
+from rota.traces.sources import exists
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MACHINES = Layout(
+    (
+        Column("machineId", required=True),
+        Column("number of GPUs", "number", required=True, least=0),
+        Column("single GPU mem"),
+    ),
+    headerless=True,
+)
+GPUS = tuple(f"gpu{number}" for number in range(8))
+UTILISATION = Layout(
+    (
+        Column("time", required=True),
+        Column("machineId", required=True, other=("machine_id",)),
+        *(
+            Column(f"{gpu}_util", "number", optional=True, other=(gpu, f"{gpu} util"))
+            for gpu in GPUS
+        ),
+    ),
+    headerless=True,
+)
+_FILES = ("cluster_machine_list", "cluster_machine_list.csv")
+_HOURS = {"PDT": 7, "PST": 8, "UTC": 0, "": 7}
+
+
+def machines_beside(path: Path, seen: Sequence[Seen]) -> tuple[tuple[NodeSpec, ...], list[str]]:
+    """The machines of the list beside a file, as large as was seen; and what contradicts it."""
+    file = next((path.with_name(n) for n in _FILES if exists(path.with_name(n))), None)
+    if file is None:
+        return (), []
+    most: dict[str, float] = {}
+    for attempt in seen:
+        for node, gpus in zip(attempt.nodes, attempt.gpus, strict=False):
+            most[node] = max(gpus, most.get(node, 0.0))
+    nodes = []
+    raised = 0
+    for listed in read_machines(file):
+        size = max(listed.gpus, int(most.pop(listed.name, 0)))
+        raised += size > listed.gpus
+        nodes.append(NodeSpec(listed.name, size, listed.gpu_type))
+    notes = []
+    if raised:
+        notes.append(
+            f"contradiction: on {raised:,} machines jobs held more GPUs than {file.name} lists; "
+            f"their size was raised to what was seen"
+        )
+    if most:
+        notes.append(f"contradiction: {len(most):,} machines of the log are not in {file.name}")
+    return tuple(nodes), notes
+
+
+def read_machines(path: Path) -> list[NodeSpec]:
+    """The machines of the list; the memory of a GPU (as in 24GB) is its type."""
+    table = read_all(Chunks(path, MACHINES)).unique("machineId", keep="first", maintain_order=True)
+    return [NodeSpec(name, int(gpus), memory) for name, gpus, memory in table.rows()]
+
+
+def read_utilisation(path: Path, *, quality: Quality | None = None) -> "Iterator[pl.DataFrame]":
+    """The use of GPUs, part by part, with the columns `time_s`, `machine`, `gpu0` to `gpu7`.
+
+    `time_s` counts seconds since 1970 in UTC, so the hour that the clocks were set back is not
+    there twice. A use of null: the GPU was off, or the machine has no such GPU.
+    """
+    import polars as pl
+
+    for chunk in Chunks(path, UTILISATION, quality=quality):
+        text = pl.col("time")
+        zone = text.str.slice(19).str.strip_chars()
+        local = text.str.slice(0, 19).str.strptime(
+            pl.Datetime("ms"), "%Y-%m-%d %H:%M:%S", strict=False
+        )
+        offset = zone.replace_strict(_HOURS, default=None, return_dtype=pl.Int64)
+        frame = chunk.select(
+            (local.dt.epoch("ms") / 1_000 + offset * 3_600).alias("time_s"),
+            pl.col("machineId").alias("machine"),
+            *(pl.col(f"{gpu}_util").alias(gpu) for gpu in GPUS),
+            text,
+        )
+        if frame["time_s"].null_count():
+            wrong = frame.filter(pl.col("time_s").is_null())["time"][0]
+            raise TraceError(
+                f"{path}: column 'time': {wrong!r} is not a time with a zone: "
+                f"write YYYY-MM-DD HH:MM:SS PDT or PST"
+            )
+        yield frame.drop("time")

@@ -1,0 +1,170 @@
+"""An imported trace on disk: a folder of three tables and a description, read back equal.
+
+| File | Content |
+| --- | --- |
+| `jobs.parquet` | what was asked, and how long it ran (`schema.JOBS`) |
+| `observed.parquet` | what happened (`observed`); no policy ever sees it |
+| `events.parquet` | what happened to the cluster (`schema.EVENTS`) |
+| `trace.json` | schema version, name, source, origin, machines, quality, notes |
+"""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rota.core.errors import OutputError, TraceError
+from rota.core.registry import parse_params
+from rota.core.topology import NodeSpec
+from rota.core.workload import Quality, Workload
+from rota.traces.formats import Head, read_bytes
+from rota.traces.imported import Imported
+from rota.traces.observed import Observed
+from rota.traces.schema import EVENTS, JOBS, VERSION, kinds
+
+DESCRIPTION = "trace.json"
+
+
+class Description(msgspec.Struct):
+    """The content of `trace.json`."""
+
+    rota_trace: int
+    name: str = ""
+    source: str = ""
+    origin: str = ""
+    quality: Quality = msgspec.field(default_factory=Quality)
+    notes: list[str] = []
+    cluster: list[NodeSpec] = []
+
+
+class NoParams(msgspec.Struct, frozen=True):
+    """The format has no options."""
+
+
+def save(imported: Imported, folder: str | Path, *, source: str = "", force: bool = False) -> Path:
+    """Write the folder; it appears whole or not at all.
+
+    Args:
+        imported: The trace.
+        folder: The folder to make.
+        source: Where the trace came from: file, format and options.
+        force: Replace a folder that holds a trace.
+
+    Raises:
+        OutputError: Something else is there, or it cannot be written.
+    """
+    folder = Path(folder)
+    if folder.exists() and not (force and (folder / DESCRIPTION).is_file()):
+        raise OutputError(
+            f"{folder}: is there already: choose another name"
+            + ("; it holds no trace, so --force does not replace it" if force else " or --force")
+        )
+    part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    try:
+        part.mkdir()
+        imported.jobs.write_parquet(part / "jobs.parquet")
+        imported.observed.frame.write_parquet(part / "observed.parquet")
+        imported.events.write_parquet(part / "events.parquet")
+        (part / DESCRIPTION).write_bytes(_description(imported, source))
+        if folder.exists():
+            shutil.rmtree(folder)
+        part.replace(folder)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: cannot be written ({error.strerror}): its folder must be writable"
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+def restore(folder: Path) -> Imported:
+    """Read the folder.
+
+    Raises:
+        TraceError: It is not a trace, of a newer version, or damaged.
+    """
+    about = _described(folder)
+    jobs = _table(folder / "jobs.parquet", {name: kind for name, (kind, _) in JOBS.items()})
+    events = _table(folder / "events.parquet", EVENTS)
+    return Imported(
+        jobs,
+        observed=Observed(_table(folder / "observed.parquet", {})),
+        events=events,
+        cluster=about.cluster,
+        quality=about.quality,
+        name=about.name,
+        origin=about.origin,
+        notes=about.notes,
+    )
+
+
+class Stored:
+    """Reads what `save` wrote."""
+
+    name = "rota"
+    description = "a trace that Rota imported: folder with trace.json and Parquet tables"
+    verified = True
+
+    def recognises(self, head: Head) -> float:
+        """By its description."""
+        return float(DESCRIPTION in head.files or '"rota_trace"' in head.text)
+
+    def load(self, path: Path, options: Mapping[str, str]) -> Imported:
+        """Everything in the folder; the path may also be that of its description."""
+        parse_params(f"format {self.name}", NoParams, options)
+        return restore(path.parent if path.name == DESCRIPTION else path)
+
+    def read(self, path: Path, options: Mapping[str, str]) -> Workload:
+        """Only the jobs."""
+        return self.load(path, options).workload
+
+
+FORMAT = Stored()
+
+
+def _description(imported: Imported, source: str) -> bytes:
+    about = Description(
+        VERSION,
+        imported.name,
+        source,
+        imported.origin,
+        imported.quality,
+        imported.notes,
+        list(imported.cluster),
+    )
+    return msgspec.json.format(msgspec.json.encode(about), indent=2) + b"\n"
+
+
+def _described(folder: Path) -> Description:
+    file = folder / DESCRIPTION
+    try:
+        about = msgspec.json.decode(read_bytes(file, TraceError), type=Description)
+    except msgspec.DecodeError as error:
+        raise TraceError(
+            f"{file}: is not the description of a trace ({error}): import the trace again"
+        ) from error
+    if about.rota_trace > VERSION:
+        raise TraceError(
+            f"{file}: has schema version {about.rota_trace}, this Rota knows {VERSION}: "
+            f"use a newer Rota"
+        )
+    return about
+
+
+def _table(path: Path, columns: Mapping[str, str]) -> Any:
+    import polars as pl
+
+    types = kinds()
+    try:
+        frame = pl.read_parquet(path)
+        if columns:
+            frame = frame.select(pl.col(name).cast(types[kind]) for name, kind in columns.items())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise TraceError(
+            f"{path}: cannot be read as a table of a trace ({error}): import the trace again"
+        ) from error
+    return frame

@@ -1,0 +1,112 @@
+"""`rota compare` as users see it."""
+
+import json
+import re
+
+import pytest
+
+from rota.cli.compare import _workers
+from rota.experiments.config import RunConfig
+
+PAIR = ("--cluster", "1x8", "--policy", "fifo", "--policy", "srtf")
+DRAWN = "generate:gavel-like:jobs=40,load=0.9"
+
+
+def test_what_is_proven_and_what_is_assumed(rota, here):
+    code, out, err = rota("compare", DRAWN, *PAIR, "--repeat", 4, "-o", "report")
+    told = " ".join(err.split())
+
+    assert code == 0
+    assert "ratio" in out
+    assert "[" in out
+    assert "95 % intervals over 4 seeds, paired" in told
+    assert "each interval is at 95 % on its own" in told
+    assert "knowledge: nothing: fifo; remaining work: srtf" in told
+    assert "preemptive: no: fifo; yes: srtf" in told
+    assert "placement: consolidate; admission: accept-all; costs: zero;" in told
+    data = json.loads((here / "report" / "compare.json").read_text())
+    assert data["seeds"] == [0, 1, 2, 3]
+    assert len(data["runs"]) == 8
+    assert data["level"] == 0.95
+
+
+def test_everything_fits_a_narrow_terminal(rota, here, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    _, out, err = rota("compare", DRAWN, *PAIR, "--repeat", 4, "--full", "-o", "report")
+
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[\d+m", "", out + err).splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert "too narrow" in err
+
+
+def test_all_measures(rota, here):
+    _, out, _ = rota("compare", DRAWN, *PAIR, "--repeat", 2, "--full", "-o", "report")
+
+    for label in ("p99 slowdown", "GPUs allocated", "mean rho", "jobs completed"):
+        assert label in out
+    assert "jobs unfinished" not in out  # there are none
+
+
+def test_windows(rota, here):
+    code, _, err = rota("compare", "jobs.csv", *PAIR, "--windows", 2, "-o", "report")
+    told = " ".join(err.split())
+
+    assert code == 0
+    assert "over 2 windows" in told
+    assert "begins with an empty cluster" in told
+    assert (here / "report" / "srtf-window2" / "jobs.csv").is_file()
+    assert rota("rerun", "report/srtf-window2")[0] == 0
+
+
+def test_seeds_without_anything_random(rota, here):
+    _, _, err = rota("compare", "jobs.csv", *PAIR, "--repeat", 2, "-o", "report")
+
+    assert "warning: the seed made no difference" in err
+    assert "--windows N" in " ".join(err.split())
+
+
+def test_jobs_that_never_finish_are_told(rota, here):
+    (here / "never.py").write_text(
+        "from rota.core.policy import DecidePolicy\n\n\n"
+        "class Never(DecidePolicy):\n"
+        "    name = 'never'\n\n"
+        "    def decide(self, view):\n"
+        "        return view.plan()\n"
+    )
+    code, _, err = rota("compare", "jobs.csv", "--cluster", "1x8", "--policy", "fifo", "--policy",
+                        "never.py", "-o", "report")  # fmt: skip
+    told = " ".join(err.split())
+
+    assert code == 0
+    assert "never.py: 5 jobs unfinished when the run ended" in told
+    assert "completed different jobs" in told
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["jobs.csv", "--windows", 9], "ask for fewer windows"),
+        (["jobs.csv", "--windows", 2, "--measure", "ids=0:2"], "not in every window"),
+        (["generate:nope:jobs=40"], "'nope'"),
+        (["none.csv"], "none.csv"),
+    ],
+)
+def test_mistakes_leave_nothing(rota, here, args, named):
+    code, out, err = rota("compare", *args, *PAIR, "-o", "report")
+
+    assert (code, out) == (2, "")
+    assert named in err
+    assert not (here / "report").exists()
+
+
+def test_other_processes_only_where_they_pay(here, monkeypatch):
+    monkeypatch.setattr("rota.experiments.pool.cores", lambda: 4)
+
+    def workers(trace, runs):
+        return _workers(RunConfig(trace=trace, cluster="1x8", policy="fifo"), runs)
+
+    assert workers("jobs.csv", 3) == 1
+    assert workers("generate:poisson:jobs=10000", 3) == 3
+    assert workers("generate:poisson:jobs=10000", 30) == 4
+    assert workers("none.csv", 3) == 1

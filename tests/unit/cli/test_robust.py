@@ -1,0 +1,61 @@
+"""`rota robust`."""
+
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from rota.cli.robust import robust
+from rota.core.errors import OptionError
+
+
+@pytest.fixture
+def call(here):
+    """Return `call(*args)`: what the command printed."""
+
+    def run(*args, **options):
+        made = CliRunner().invoke(
+            robust,
+            ["jobs.csv", "--cluster", "1x8", "--jobs", "1", "-o", "out", *map(str, args)],
+            **{"catch_exceptions": False} | options,
+        )
+        return made.exit_code, made.output
+
+    return run
+
+
+def test_a_table_and_a_picture(call, here):
+    code, text = call("--policy", "srtf", "--policy", "fifo", "--estimate-error", "cv=0,1",
+                      "--repeat", 2)  # fmt: skip
+    assert code == 0
+    assert "mean JCT in hours, and its ratio to cv=0 (2 seeds)" in text
+    assert "x1.000 [1.000, 1.000]" in text
+    assert sorted(path.name for path in (here / "out").iterdir()) == [
+        "curve.csv", "curve.svg", "robust.json",
+    ]  # fmt: skip
+    picture = (here / "out" / "curve.svg").read_text()
+    assert "<svg" in picture
+    for words in ("srtf", "error of estimates (cv)", "mean JCT (h)"):
+        assert f"<!-- {words} -->" in picture
+
+
+def test_other_measures(call):
+    _, text = call("--policy", "fifo", "--mtbf", "inf,100", "--mttr", 1, "--by", "preemptions")
+    assert text.startswith("preemptions, and its ratio to inf\n")
+    assert " 0 " in text
+
+
+def test_without_matplotlib(call, here, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rota.report.curves", None)
+    code, text = call("--policy", "fifo", "--costs", "zero,pollux30")
+    assert code == 0
+    assert "pip install 'rota[plot]'" in text
+    assert not (here / "out" / "curve.svg").exists()
+
+
+def test_mistakes(call, here):
+    without = CliRunner().invoke(robust, ["jobs.csv", "--policy", "fifo", "-o", "out"])
+    assert "Missing option '--cluster'" in without.output
+    with pytest.raises(OptionError, match="nothing has several levels"):
+        call("--policy", "fifo")
+    assert not (here / "out").exists()

@@ -1,0 +1,153 @@
+"""Static figures: there is something on them, and it is the same every time."""
+
+import matplotlib as mpl
+import numpy as np
+import polars as pl
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from rota.core.errors import OptionError
+from rota.report import data, figures, lanes, style
+from rota.report.draw import count, pictures
+from rota.report.source import read_source
+
+WHITE = 255
+
+
+def ink(figure):
+    """Return the share of pixels that are not white, and how many colours there are."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())[:, :, :3].reshape(-1, 3)
+    return (pixels != WHITE).any(axis=1).mean(), len(np.unique(pixels, axis=0))
+
+
+def test_no_figure_is_empty(folder):
+    source = read_source(folder)
+    found = dict(pictures(source))
+
+    assert set(found) == {
+        "cdf-jct", "cdf-wait", "utilisation", "queue", "tenants", "heat", "gantt-run0",
+        "gantt-run1", "delay", "ratios",
+    }  # fmt: skip
+    assert len(found) == count(source)
+    for name, figure in found.items():
+        share, colours = ink(figure)
+        assert share > 0.02, name
+        assert colours > 5, name
+        assert figure.get_figwidth() in (style.SINGLE_IN, style.DOUBLE_IN), name
+
+
+def test_a_curve_per_policy_and_coinciding_ones_are_said_to_coincide(run_of):
+    same, other = data.cdf(run_of("fifo").jobs), data.cdf(run_of().jobs)
+    figure = figures.cdf_figure({"fifo": same, "las": other, "fifo again": same})
+    lines = figure.axes[0].get_lines()
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+
+    assert len(lines) == 2
+    assert labels == ["fifo = fifo again (coincide)", "las"]
+    assert len({line.get_color() for line in lines}) == 2
+    assert len({line.get_linestyle() for line in lines}) == 2
+
+
+def test_waits_of_nothing_are_on_the_logarithmic_axis():
+    waits = pl.DataFrame({"wait_s": [0.0, 5_000.0], "share": [0.5, 1.0]})
+    axes = figures.cdf_figure({"fifo": waits}, "wait_s").axes[0]
+
+    assert axes.get_xscale() == "log"
+    assert [label.get_text() for label in axes.get_xticklabels()][:2] == ["\u2264 1 s", "10 s"]
+    assert axes.get_lines()[0].get_ydata().tolist() == [0.0, 0.5, 1.0]
+
+
+def test_a_bar_per_policy_with_its_parts(run_of):
+    parts = data.delay_parts({"fifo": run_of("fifo").summary, "las": run_of().summary})
+    axes = figures.delay_figure(parts).axes[0]
+    width = sum(patch.get_width() for patch in axes.patches)
+
+    assert width == pytest.approx(parts["wait_s"].sum())
+
+
+def test_a_gantt_chart_has_all_bars(run_of):
+    bars = lanes.gantt(run_of().log)
+    axes = figures.gantt_figure(bars).axes[0]
+
+    assert len(axes.collections[0].get_paths()) == bars.height
+
+
+@pytest.mark.parametrize("kind", figures.FORMATS)
+def test_the_same_data_give_the_same_bytes(run_of, kind, tmp_path):
+    curves = {"las": data.cdf(run_of().jobs)}
+    first = figures.save(figures.cdf_figure(curves), tmp_path / f"a.{kind}").read_bytes()
+    again = figures.as_bytes(figures.cdf_figure(curves), kind)
+
+    assert first == again
+    assert len(first) > 5_000
+    assert [path.name for path in tmp_path.iterdir()] == [f"a.{kind}"]
+
+
+def test_fonts_are_embedded_and_no_date_is_inside(run_of):
+    figure = figures.cdf_figure({"las": data.cdf(run_of().jobs)})
+    content = figures.as_bytes(figure, "pdf")
+
+    assert b"/FontFile2" in content  # TrueType
+    assert b"CreationDate" not in content
+    assert b"date" not in figures.as_bytes(figure, "svg").lower()
+
+
+@pytest.mark.parametrize("name", ["$\\frac{", "<script>alert(1)</script>", "_hidden", "a\nb"])
+def test_names_are_only_names(run_of, name):
+    figure = figures.cdf_figure(
+        {name: data.cdf(run_of().jobs), "las": data.cdf(run_of("fifo").jobs)}
+    )
+    content = figures.as_bytes(figure, "svg")
+
+    assert b"<script" not in content
+    assert len(figure.legends[0].get_texts()) == 2
+
+
+def test_settings_of_others_stay_as_they_are(run_of):
+    before = dict(mpl.rcParams)
+    figures.as_bytes(figures.queue_figure({"las": data.queue(run_of().log)}), "png")
+
+    assert dict(mpl.rcParams) == before
+
+
+def test_an_unknown_kind_of_file_is_refused(run_of, tmp_path):
+    figure = figures.cdf_figure({"las": data.cdf(run_of().jobs)})
+
+    with pytest.raises(OptionError, match="kind 'gif': use svg, png, pdf"):
+        figures.save(figure, tmp_path / "a.gif")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_without_jobs_can_be_drawn(script):
+    log = script.end()
+    drawn = [
+        figures.cdf_figure({"x": data.cdf(pl.DataFrame(schema=EMPTY))}),
+        figures.utilisation_figure({"x": data.utilisation(log)}),
+        figures.queue_figure({"x": data.queue(log)}),
+        figures.tenants_figure({"x": data.tenant_shares(log)}),
+        figures.heat_figure({"x": lanes.node_heat(log)}),
+        figures.gantt_figure(lanes.gantt(log)),
+    ]
+
+    assert all(len(figures.as_bytes(figure, "png")) > 1_000 for figure in drawn)
+
+
+EMPTY = {
+    "job_id": pl.String, "submit_s": pl.Float64, "jct_s": pl.Float64, "wait_s": pl.Float64,
+    "state": pl.String,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("until_s", "labels", "unit"),
+    [
+        (5, ["0", "1", "2", "3", "4", "5"], "s"),
+        (3_600, ["0", "10", "20", "30", "40", "50", "60"], "min"),
+        (30 * 86_400, ["0", "5", "10", "15", "20", "25", "30"], "d"),
+        (4e9, ["0", "7717", "15434", "23151", "30868", "38585"], "d"),
+    ],
+)
+def test_ticks_are_whole_times(until_s, labels, unit):
+    assert style.time_ticks(until_s)[1:] == (labels, unit)

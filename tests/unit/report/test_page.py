@@ -1,0 +1,215 @@
+"""The page: complete in itself, and harmless whatever the names in it are."""
+
+import base64
+import json
+import re
+from html.parser import HTMLParser
+
+import msgspec
+import numpy as np
+import pytest
+
+from rota.core.errors import InputError, OptionError, OutputError
+from rota.experiments.output import write_run
+from rota.report import payload as payloads
+from rota.report import write, write_report
+from rota.report.page import embedded, html
+from rota.report.source import read_source
+
+HOSTILE = '</script><script>alert("1")</script><img src=x onerror=alert(1)>&{{css}}'
+
+
+class Elements(HTMLParser):
+    """Collects elements, attributes and texts."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.found = []
+        self.text = {}
+        self._inside = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_data(self, data):
+        self.text[self._inside] = self.text.get(self._inside, "") + data
+
+
+def page_of(folder):
+    return html(read_source(folder))
+
+
+def data_of(page):
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(found[1])
+
+
+def test_everything_is_in_one_file(folder):
+    page = page_of(folder)
+    elements = Elements(page).found
+    addresses = [
+        value for _, attrs in elements for key, value in attrs.items() if key in ("src", "href")
+    ]
+
+    assert addresses == ["data:,"]  # no icon is asked for
+    assert "://" not in page
+    assert "@import" not in page
+    assert "url(" not in page
+    assert ("meta", {
+        "http-equiv": "Content-Security-Policy",
+        "content": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+        "img-src data:",
+    }) in elements  # fmt: skip
+
+
+def test_the_tables_tell_who_is_better(folder):
+    page = page_of(folder)
+
+    assert re.search(r'<td class="better best">[^<]+<small>\u2713 0\.5 \[0\.475, 0\.525\]', page)
+    assert "a warning about las" in page
+    assert "a note" in page
+    assert "<td colspan='2'>pollux30</td>" in page
+    assert "<td>is las</td>" in page
+    assert "(by hand)" in page
+
+
+def test_nobody_is_best_without_a_clear_interval(compare_as):
+    page = page_of(compare_as("a", "b", "c", "d"))
+    cells = re.findall(r'<td class="([a-z ]*)">', page)
+
+    assert cells[:4] == ["", "better", "unclear", "worse"]  # the best mean is of d, by chance
+
+
+def test_hostile_names_are_texts(compare_as):
+    folder = compare_as(HOSTILE, "las", trace=HOSTILE, cluster="<b>", method=HOSTILE)
+    page = page_of(folder)
+    elements = Elements(page)
+    tags = [tag for tag, _ in elements.found]
+
+    assert tags.count("script") == 2  # the data and ours
+    assert "img" not in tags
+    assert "b" in tags  # our own; the cluster's is a text:
+    assert not any("onerror" in attrs for _, attrs in elements.found)
+    assert HOSTILE in elements.text["b"]
+    assert data_of(page)["policies"] == [HOSTILE, "las"]
+
+
+def test_data_cannot_leave_their_element():
+    text = embedded({"name": "</script><!--&\u2028"})
+
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"name": "</script><!--&\u2028"}
+
+
+def test_the_data_are_those_of_the_run(folder, run_of):
+    data = data_of(page_of(folder))
+    look, bars = data["looks"][1], data["looks"][1]["gantt"]
+    width = {
+        name: np.frombuffer(base64.b64decode(bars[name]), dtype=kind)
+        for name, kind in (("lanes", "<f4"), ("start", "<f4"), ("end", "<f4"), ("job", "<i4"))
+    }
+    ledger = run_of().summary["ledger"]
+
+    assert look["policy"] == "las"
+    assert len(width["job"]) == bars["count"] == bars["all"]
+    area = float(((width["end"] - width["start"]) * width["lanes"]).sum())
+    assert area == pytest.approx(ledger["allocated_gpu_s"], rel=1e-4)
+    assert look["cdf"]["jct_s"][1][-1] == 1
+    assert data["jobs"][look["jobs"]]["id"][:2] == ["0", "1"]
+    assert len(data["jobs"]) == 1  # both policies ran the same jobs
+    assert sum(data["delays"][1]) == pytest.approx(run_of().summary["avg_wait_s"], rel=1e-3)
+
+
+def test_long_series_are_thinned(folder, monkeypatch):
+    monkeypatch.setattr(payloads, "POINTS", 50)
+    monkeypatch.setattr(payloads, "BARS", 60)
+    look = data_of(page_of(folder))["looks"][0]
+
+    assert len(look["queue"]["time_s"]) <= 50
+    assert 40 <= len(look["cdf"]["jct_s"][0]) <= 50
+    assert look["cdf"]["jct_s"][1][-1] == 1
+    assert look["gantt"]["count"] == 60 < look["gantt"]["all"]
+
+
+def test_the_page_is_always_the_same(folder):
+    assert page_of(folder) == page_of(folder)
+
+
+def test_a_report_is_a_page_and_its_figures(folder):
+    page = write_report(folder, formats=("svg",))
+    first = {path.name: path.read_bytes() for path in (folder / "figures").iterdir()}
+    write_report(folder, formats=("svg",))
+    again = {path.name: path.read_bytes() for path in (folder / "figures").iterdir()}
+
+    assert page == folder / "report.html"
+    assert first == again
+    assert set(write.figure_files(folder)) == {f"figures/{name}" for name in first}
+    assert {"cdf-jct.svg", "gantt-run0.svg", "ratios.svg"} <= set(first)
+    assert not list(folder.rglob("*.part"))
+
+
+def test_one_run_has_a_report_too(run_of, tmp_path):
+    write_run(run_of(), tmp_path)
+    page = write_report(tmp_path, formats=("png",)).read_text()
+
+    assert "las:limits=100/400 on jobs.csv, cluster 4x4" in page
+    assert data_of(page)["ratios"] == []
+    assert (tmp_path / "figures" / "gantt.png").exists()
+    assert not (tmp_path / "figures" / "ratios.png").exists()
+
+
+def test_without_matplotlib_there_is_a_page_that_says_so(folder, monkeypatch):
+    monkeypatch.setattr(write, "has_matplotlib", lambda: False)
+    page = write_report(folder)
+
+    assert "pip install &#x27;rota[plot]&#x27;" in page.read_text()
+    assert not (folder / "figures").exists()
+
+
+def test_several_runs_per_policy_are_said_to_be(compare_as):
+    folder = compare_as("fifo", "las", seeds=[0, 1, 2])
+
+    assert "show the first run of each policy (seed 0)" in page_of(folder)
+
+
+def test_a_run_that_is_gone_has_no_pictures(folder):
+    (folder / "run1" / "events.parquet").unlink()
+    page = page_of(folder)
+
+    assert "las: no pictures, run1/events.parquet cannot be read" in page
+    assert [look["policy"] for look in data_of(page)["looks"]] == ["fifo"]
+
+
+def test_a_comparison_cannot_lead_out_of_its_folder(folder):
+    data = json.loads((folder / "compare.json").read_text())
+    data["runs"][1]["folder"] = "../elsewhere"
+    (folder / "compare.json").write_text(json.dumps(data))
+
+    with pytest.raises(InputError, match=r"the run '\.\./elsewhere' is not inside the folder"):
+        write_report(folder)
+
+
+def test_another_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"has neither compare\.json nor summary\.json"):
+        write_report(tmp_path)
+
+
+def test_other_kinds_of_figures_are_refused(folder):
+    with pytest.raises(OptionError, match="figures as 'gif': use svg, png, pdf, or none"):
+        write_report(folder, formats=("gif",))
+
+
+def test_a_place_that_cannot_be_written_is_said(folder):
+    with pytest.raises(OutputError, match="name another file with -o"):
+        write_report(folder, formats=(), to=folder / "compare.json" / "page.html")
+
+
+def test_numbers_that_do_not_exist_are_left_out(folder):
+    data = msgspec.json.decode((folder / "compare.json").read_bytes())
+    for row in data["rows"]:
+        row["measures"]["avg_jct_s"]["mean"] = None
+    (folder / "compare.json").write_bytes(msgspec.json.encode(data))
+
+    assert "mean JCT</th>" not in page_of(folder)

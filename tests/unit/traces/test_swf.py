@@ -1,0 +1,130 @@
+"""The Standard Workload Format: read, written, and read again."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota.core.errors import OutputError, TraceError
+from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.workload import Workload
+from rota.traces.formats import first_look
+from rota.traces.imported import Imported
+from rota.traces.observed import Observed, Seen
+from rota.traces.swf import FORMAT
+from rota.traces.swf_write import write_swf
+from trace_readers import counted
+
+LOG = """; Version: 2.2
+; Computer: a machine
+
+1 0 10 100 4 -1 -1 8 200 -1 1 3 1 -1 2 -1 -1 -1
+2 5 -1 -1 -1 -1 -1 2 50 -1 5 3 1 -1 2 -1 -1 -1
+  3 7 2 30.5 1 -1 -1 -1 -1 1048576 0 4 1 7 1 -1 1 10
+4 8 0 1 -1 -1 -1 -1 -1 -1 1 4 1 -1 1 -1 -1 -1
+"""
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Return `log(text)`: the path of a log."""
+
+    def write(text=LOG):
+        path = tmp_path / "log.swf"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_what_a_line_means(log):
+    imported = FORMAT.load(log(), {})
+    first, third = imported.workload.specs
+    assert first == JobSpec("1", 0.0, Request.of(8), "2", "3", estimate_s=200.0)
+    assert third.request == Request.of(1, mem_gib=1.0)
+    assert (third.name, third.depends_on) == ("7", ("1",))
+    assert [behaviour.work for behaviour in imported.workload.behaviours] == [100.0, 30.5]
+    assert imported.observed.rows() == [
+        Seen(0, 10.0, 110.0, state="done"),
+        Seen(1, 9.0, 39.5, state="failed"),
+    ]
+    assert imported.quality.dropped == {
+        "never started, or without a run time": 1,
+        "asks for nothing": 1,
+    }
+    assert counted(imported.quality)
+
+
+def test_processors_can_be_cpus(log):
+    imported = FORMAT.load(log(), {"unit": "cpu"})
+    assert imported.workload.specs[0].request == Request.of(0, cpus=8.0)
+
+
+def test_recognised_by_its_eighteen_numbers(log):
+    assert FORMAT.recognises(first_look(log())) == 1.0
+    assert FORMAT.recognises(first_look(log("1 2 3\n"))) == 0.0
+
+
+def test_a_job_cannot_wait_for_a_later_one(log):
+    line = "{} {} 1 9 1 -1 -1 1 -1 -1 1 1 1 -1 1 -1 {} -1\n"
+    text = line.format(1, 0, 2) + line.format(2, 0, 1) + line.format(3, 4, 3)
+    specs = FORMAT.load(log(text), {}).workload.specs
+    assert [spec.depends_on for spec in specs] == [(), ("1",), ()]
+
+
+@pytest.mark.parametrize("line", ["1 2 3", "x" + " 1" * 17, "1" + " nan" * 17])
+def test_a_wrong_line_is_named(log, line):
+    text = LOG + line + "\n"
+    with pytest.raises(TraceError, match="line 8: .* is not 18 numbers"):
+        FORMAT.load(log(text), {})
+    dropped = FORMAT.load(log(text), {"bad": "drop"})
+    assert dropped.quality.dropped["not 18 numbers"] == 1
+    assert counted(dropped.quality)
+
+
+def test_written_and_read_again(log, tmp_path):
+    imported = FORMAT.load(log(), {})
+    assert write_swf(imported, tmp_path / "again.swf") == []
+    again = FORMAT.load(tmp_path / "again.swf", {})
+    assert again.jobs.equals(imported.jobs)
+    assert again.observed.frame.equals(imported.observed.frame)
+    with pytest.raises(OutputError, match="is there already"):
+        write_swf(imported, tmp_path / "again.swf")
+
+
+NAMES = st.one_of(st.sampled_from(["", "7", "alice", "a b", '"', "é", "007"]), st.text(max_size=4))
+TIMES = st.one_of(st.integers(0, 10**6).map(float), st.floats(0, 1e6))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(
+        st.tuples(NAMES, NAMES, NAMES, TIMES, st.integers(1, 64), st.floats(1, 1e6), TIMES),
+        min_size=1,
+        max_size=6,
+    ),
+    ids=st.sampled_from([str, "job-{}".format]),
+)
+def test_any_jobs_survive_the_round_trip(tmp_path_factory, rows, ids):
+    rows = sorted(rows, key=lambda row: row[3])
+    origin = rows[0][3]
+    specs = [
+        JobSpec(ids(n), at - origin, Request.of(gpus), vc, user, name)
+        for n, (vc, user, name, at, gpus, _, _) in enumerate(rows)
+    ]
+    behaviours = [Behaviour(work) for *_, work, _ in rows]
+    seen = [Seen(n, specs[n].submit_s + row[6], specs[n].submit_s + row[6] + row[5], state="done")
+            for n, row in enumerate(rows)]  # fmt: skip
+    imported = Imported(Workload(specs, behaviours), observed=Observed.of(seen))
+    path = tmp_path_factory.mktemp("swf") / "log.swf"
+    write_swf(imported, path)
+    again = FORMAT.load(path, {})
+    assert again.workload.specs == specs
+    assert again.workload.behaviours == behaviours
+    starts = [row.start_s for row in again.observed.rows()]
+    assert starts == pytest.approx([row.start_s for row in seen])
+
+
+def test_what_has_no_room_is_told(tmp_path):
+    spec = JobSpec("a", 0.0, Request.of(2, gpu_types=("v",), cpus=4.0), priority=1, model="m")
+    lost = write_swf(Imported(Workload([spec], [Behaviour(5.0)])), tmp_path / "x.swf")
+    assert lost == ["model", "gpu_type", "priority", "cpus beside GPUs"]
