@@ -1,3 +1,23 @@
-"""Rota: deep-learning jobs, simulated exactly or run for real, with the same policy object."""
+"""Rota: deep-learning jobs, simulated exactly or run for real, with the same policy object.
+
+For notebooks and scripts: `rota.simulate`, `rota.compare`, `rota.Experiment`, `rota.load` (see
+`rota.lab`). They are loaded when they are first used, so that `import rota` stays quick.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rota.lab import Comparison, Experiment, Result, compare, load, simulate
 
 __version__ = "0.1.0"
+
+__all__ = ["Comparison", "Experiment", "Result", "__version__", "compare", "load", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    """The interface for notebooks, from `rota.lab`."""
+    if name not in __all__:
+        raise AttributeError(f"module 'rota' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("rota.lab"), name)

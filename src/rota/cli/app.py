@@ -22,6 +22,10 @@ OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 COMMANDS = {
     "simulate": ("rota.cli.simulate:simulate", "Run a workload on a simulated cluster."),
     "compare": ("rota.cli.compare:compare", "Run several policies on the same workload."),
+    "sweep": ("rota.cli.sweep:sweep", "Run a matrix of runs, resumable, here or on Ray."),
+    "robust": ("rota.cli.robust:robust", "How do results change with errors, failures, costs?"),
+    "reproduce": ("rota.cli.reproduce:reproduce", "Compare with published results."),
+    "report": ("rota.cli.report:report", "Make the report of a folder anew."),
     "rerun": ("rota.cli.rerun:rerun", "Run again what made a folder; is the result the same?"),
     "policy": ("rota.cli.listing:policy", "List the policies, or explain one."),
     "placement": ("rota.cli.listing:placement", "List the placements, or explain one."),
@@ -36,6 +40,7 @@ COMMANDS = {
     "cancel": ("rota.cli.jobs:cancel", "End jobs for good."),
     "hold": ("rota.cli.jobs:hold", "Keep jobs out of the queue."),
     "release": ("rota.cli.jobs:release", "Let held jobs into the queue."),
+    "wait": ("rota.cli.wait:wait", "Wait until jobs are over."),
     "explain": ("rota.cli.explain:explain", "Tell why a job waits or waited."),
     "when": ("rota.cli.explain:when", "Tell when a job will start."),
     "top": ("rota.cli.top:top", "Watch nodes, queues and jobs."),

@@ -324,3 +324,17 @@ def test_a_run_of_another_rota_is_refused(run, monkeypatch):
     outcome = run()
     assert len(outcome.failures) == 8
     assert "this process has Rota 9.9.9+other" in outcome.failures[0].error
+
+
+def test_warnings_are_told_once(run, trace):
+    with trace.open("a") as file:
+        file.write("5,40,9,60,a\n")
+    text = SPEC.replace("jobs.csv", "{file: jobs.csv, limit: 6}")
+    too_big, *others = run(text).warnings
+    assert others == []
+    assert "workload=jobs.csv, cluster=1x8, policy=fifo, load=1.0, seed=0 and 7 more" in too_big
+    assert "job 5 was rejected" in too_big
+    cut = run(text.replace("limit: 6", "limit: 5")).warnings
+    assert len(cut) == 2  # of the file with another load, and of the runs on the file itself
+    assert cut[0] == "jobs.csv: 1 jobs left out: beyond the limit"
+    assert "and 3 more runs: 1 jobs of the trace left out: beyond the limit" in cut[1]

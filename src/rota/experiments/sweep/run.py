@@ -203,12 +203,16 @@ def _collect(folder: Path, record: Record, failures: dict[str, Failure]) -> Outc
 
 
 def _warnings(plan: Plan, runs: Runs) -> list[str]:
-    found = dict.fromkeys(plan.warnings)
+    """Each once, with the first run that it is about and how many there are."""
+    found: dict[str, list[str]] = {}
     for cell, task in zip(plan.cells, plan.tasks, strict=True):
         record = runs.record(task.key)
         for text in record.warnings if record else ():
-            found[f"{cell.describe()}: {text}"] = None
-    return list(found)
+            found.setdefault(text, []).append(cell.describe())
+    return plan.warnings + [
+        f"{cells[0]}{f' and {len(cells) - 1:,} more runs' if len(cells) > 1 else ''}: {text}"
+        for text, cells in found.items()
+    ]
 
 
 def load_sweep(folder: Path) -> Outcome:

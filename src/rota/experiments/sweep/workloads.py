@@ -65,6 +65,7 @@ class Workloads:
             stem = sha256(f"{rota.__version__} {recipe}".encode()).hexdigest()[:_SHORT]
             made = self._find(stem) or self._make(stem, whole, cell)
             self._made[recipe] = Trace(str(made), "csv")
+            self._warn(cell.workload)
         return self._made[recipe]
 
     def _path(self, entry: WorkloadEntry) -> Path:
@@ -76,15 +77,17 @@ class Workloads:
     def _whole(self, entry: WorkloadEntry) -> Workload:
         """Read it, also if nothing is to be changed: a bad file is found before the first run."""
         if entry not in self._read:
-            found = read_workload(self._path(entry), self._format(entry), limit=entry.limit)
-            for what, counts in (
-                ("left out", found.quality.dropped),
-                ("repaired", found.quality.repaired),
-            ):
-                for why, count in counts.items():
-                    self.warnings[f"{entry.name}: {count:,} jobs {what}: {why}"] = None
-            self._read[entry] = found
+            self._read[entry] = read_workload(
+                self._path(entry), self._format(entry), limit=entry.limit
+            )
         return self._read[entry]
+
+    def _warn(self, entry: WorkloadEntry) -> None:
+        """Of what reading did to the file: runs see only the clean file that was made of it."""
+        quality = self._read[entry].quality
+        for what, counts in (("left out", quality.dropped), ("repaired", quality.repaired)):
+            for why, count in counts.items():
+                self.warnings[f"{entry.name}: {count:,} jobs {what}: {why}"] = None
 
     def _generator(self, cell: Cell, cluster: str) -> Trace:
         """It is tried once per cluster, so that a bad option is found before the first run."""
