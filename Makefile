@@ -74,7 +74,7 @@ demo: $(BASE) ## compare policies on a generated workload; writes build/demo/rep
 .PHONY: picture
 picture: demo ## make the README's picture anew from the demo
 	@mkdir -p docs/images
-	cp $(DEMO)/report/jct-cdf.svg docs/images/compare.svg
+	cp $(DEMO)/report/figures/cdf-jct.svg docs/images/compare.svg
 
 # --- What developers and CI run --------------------------------------------------------------
 

@@ -2,15 +2,9 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
-SCRIPT = """\
-from rota.cli.app import main, rota
-from rota.cli.sweep import sweep
-
-rota.add_command(sweep)
-main()
-"""
-COMMAND = [sys.executable, "-c", SCRIPT, "sweep"]
+COMMAND = [str(Path(sys.executable).with_name("rota")), "sweep"]
 
 
 def rota_sweep(*args, cwd, **kwargs):

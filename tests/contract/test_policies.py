@@ -26,6 +26,8 @@ VARIANTS = {
     "qssf user": variant("qssf", estimate="user", strict=False),
     "sjf strict": variant("sjf", strict=True),
     "drf preemptive": variant("drf", preemptive=True),
+    "synergy las tune": variant("synergy", order="las", mechanism="tune"),
+    "synergy srtf proportional": variant("synergy", order="srtf", mechanism="proportional"),
 }
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -102,9 +103,11 @@ def test_three_nodes_give_the_same_table_as_this_machine(inside, tmp_path):
     assert here.returncode == 0, here.stderr
 
     scratch = tempfile.mkdtemp(prefix="rota-ray-")  # its sockets need a short path
+    session = Path(scratch) / "ray"
+    session.mkdir()
     try:
         driven = subprocess.run(
-            [*inside, sys.executable, "-c", DRIVER, scratch, str(NODES), json.dumps(COMMAND)],
+            [*inside, sys.executable, "-c", DRIVER, session, str(NODES), json.dumps(COMMAND)],
             cwd=tmp_path,
             env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": scratch},
             capture_output=True,

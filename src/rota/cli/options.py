@@ -62,7 +62,8 @@ _RUN = (
     _text("--round", metavar="R",
           help="Decide only every R seconds: 300[,refill=yes][,arrivals=now][,finish=boundary]."),
     _text("--estimate-error", metavar="E",
-          help="Make oracles wrong by a random factor per job: cv=0.5,bias=0.1."),
+          help="Make oracles and users' estimates wrong by a random factor per job: "
+               "cv=0.5,bias=0.1."),
     _text("--mtbf", metavar="H", type=click.FloatRange(min=0, min_open=True),
           help="Mean hours between failures of a node; needs --mttr."),
     _text("--mttr", metavar="H", type=click.FloatRange(min=0, min_open=True),
@@ -78,3 +79,14 @@ def run_options(command: F) -> F:
     for option in reversed(_RUN):
         command = option(command)
     return command
+
+
+def figure_formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    """The formats in which figures are wanted."""
+    from rota.report.write import FORMATS
+
+    kinds = tuple(kind for kind in value.replace(" ", "").split(",") if kind not in ("", "none"))
+    for kind in kinds:
+        if kind not in FORMATS:
+            raise click.BadParameter(f"{kind!r}: use {', '.join(FORMATS)}, or none", ctx, param)
+    return kinds

@@ -4,24 +4,14 @@ from pathlib import Path
 
 import click
 
-from rota.cli.options import DEBUG
+from rota.cli.options import DEBUG, figure_formats
 from rota.cli.progress import Bar
-
-
-def _formats(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
-    from rota.report.write import FORMATS
-
-    kinds = tuple(kind for kind in value.replace(" ", "").split(",") if kind not in ("", "none"))
-    for kind in kinds:
-        if kind not in FORMATS:
-            raise click.BadParameter(f"{kind!r}: use {', '.join(FORMATS)}, or none", ctx, param)
-    return kinds
 
 
 @click.command(epilog="Figures as files need matplotlib (`pip install 'rota[plot]'`).")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
-    "--figures", metavar="F,...", default="svg,png,pdf", show_default=True, callback=_formats,
+    "--figures", metavar="F,...", default="svg,png,pdf", show_default=True, callback=figure_formats,
     help="Files for each figure: svg, png, pdf, or none.",
 )  # fmt: skip
 @click.option(

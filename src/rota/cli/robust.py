@@ -23,6 +23,7 @@ LEVELS = {
 }
 """What can be varied, in words."""
 HOUR_S = 3600.0
+SMALL_BYTES = 200_000  # of the traces of all runs: not worth other processes
 
 
 def _other_options(command: F) -> F:
@@ -119,14 +120,21 @@ def robust(
     config = RunConfig(policy=policy[0], **values, **fixed)
     bar = Bar("robustness")
     with OutputFolder(output, force=force, own=FILES) as folder, bar:
+        workers = jobs or _workers(config.trace, len(policy) * repeat * len(axis.levels))
         curves = trace_curves(
-            config, policy, axis, folder.path, by=by, repeat=repeat, workers=jobs, told=bar
+            config, policy, axis, folder.path, by=by, repeat=repeat, workers=workers, told=bar
         )
         drawn = _draw(curves, folder.path)
     warn_about(curves.warnings)
     _show(curves)
     if drawn:
         click.echo(f"picture: {output / drawn}", err=True)
+
+
+def _workers(trace: str, runs: int) -> int | None:
+    """1 if other processes would not be ready before this one is done; None: as many as fit."""
+    path = Path(trace)
+    return 1 if path.is_file() and path.stat().st_size * runs < SMALL_BYTES else None
 
 
 def _draw(curves: "Curves", folder: Path) -> str:

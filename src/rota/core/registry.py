@@ -27,6 +27,7 @@ SINGULAR = {
     RATES: "rate model",
     DIALECTS: "dialect",
     FORMATS: "format",
+    RECIPES: "recipe",
 }
 
 

@@ -32,7 +32,7 @@ from rota.experiments.workloads import is_generated, jobs_of, load_again
 from rota.metrics import Window
 from rota.metrics.fairness import finish_time_fairness, slowdowns
 
-REPORT, PICTURE = "report.html", "jct-cdf.svg"
+REPORT = "report.html"
 FLAT = (
     "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_wait_s", "makespan_s",
     "gpu_utilisation", "preemptions", "completed", "censored", "jobs",
@@ -99,7 +99,7 @@ def compare(
 
 def own_files(folder: Path) -> list[str]:
     """What an earlier comparison wrote into a folder."""
-    own = [COMPARE, REPORT, PICTURE]
+    own = [COMPARE, REPORT]
     try:
         data = msgspec.json.decode((folder / COMPARE).read_bytes())
         runs = [str(run["folder"]) for run in data["runs"]]

@@ -237,7 +237,7 @@ def heat_figure(heat: Mapping[str, pl.DataFrame], width_in: float = style.SINGLE
             aspect="auto", interpolation="nearest", cmap=colours, vmin=0, vmax=1,
             extent=(0.0, end_s, len(nodes), 0.0),
         )  # fmt: skip
-        _node_ticks(axes, nodes, [float(i) for i in range(len(nodes) + 1)])
+        _node_ticks(axes, nodes, [float(i) for i in range(len(nodes) + 1)], 6)
         axes.grid(visible=False)
     if image is not None:
         bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.02, aspect=30)
@@ -414,9 +414,9 @@ def _time_axis(axes: Axes, tables: Any, origin_s: float | None = None) -> None:
     axes.set_xlabel(f"time since the first submission ({unit})")
 
 
-def _node_ticks(axes: Axes, nodes: list[str], edges: list[float]) -> None:
+def _node_ticks(axes: Axes, nodes: list[str], edges: list[float], most: int = 12) -> None:
     """Names of some nodes, at the middle of their rows."""
-    every = max(1, -(-len(nodes) // 12))
+    every = max(1, -(-len(nodes) // most))
     shown = range(0, len(nodes), every)
     axes.set_yticks([(edges[i] + edges[i + 1]) / 2 for i in shown], [nodes[i] for i in shown])
     axes.tick_params(axis="y", length=0)

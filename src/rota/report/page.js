@@ -535,7 +535,7 @@
         return ["job " + jobs.id[job] + " (" + jobs.gpus[job] + (jobs.gpus[job] === 1 ? " GPU" : " GPUs") + (jobs.tenant[job] ? ", " + jobs.tenant[job] : "") + ")",
           g.overhead[found] ? "being started, stopped or moved" : "running",
           duration(g.start[found]) + " to " + duration(g.end[found]) + " (" + duration(g.end[found] - g.start[found]) + ")",
-          name + ", " + tidy(g.lanes[found]) + " of its GPUs here"].join("\n");
+          name + ": " + tidy(g.lanes[found]) + " of the job's GPUs"].join("\n");
       },
     });
   }

@@ -183,4 +183,6 @@ def brief(value: Any) -> str:
         return f"{name} ({rest})" if name and rest else name or rest
     if isinstance(value, (list, tuple)):
         return ", ".join(map(brief, value)) or "nothing"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "none" if value is None else str(value)

@@ -56,6 +56,7 @@ _STATES = {"Succeeded": DONE, "Failed": FAILED, "Running": RUNNING}
 _NODE_LISTS = ("openb_node_list_all_node.csv", "openb_node_list_gpu_node.csv")
 _CLONE = re.compile(r"-tuned-\d+$")
 _MILLI = 1_000.0
+FOREVER_S = 1e9  # some 30 years: no pod of a sequence ends before the last one has arrived
 
 
 class OpenbParams(Common, frozen=True):
@@ -171,7 +172,7 @@ def _sequence(
         pl.col("_pod").alias("job_id"),
         pl.exclude("job_id", "_pod", "num_gpu", "gpu_milli"),
         pl.int_range(pl.len()).cast(pl.Float64).alias("submit_s"),
-        pl.lit(float("inf")).alias("duration_s"),
+        pl.lit(FOREVER_S).alias("duration_s"),
     )
 
 

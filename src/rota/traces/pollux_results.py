@@ -103,7 +103,7 @@ def _lives(path: Path, params: Common, quality: Quality) -> dict[str, _Life]:
     decoder = msgspec.json.Decoder(_Line)
     number = 0
     for block in blocks(path, TraceError):
-        for text in decode(block, path, TraceError).splitlines():
+        for text in decode(block, path, TraceError).split("\n"):
             number += 1
             if not text.strip():
                 continue

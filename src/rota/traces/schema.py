@@ -63,6 +63,10 @@ _ASKED = (
     "num_gpus", "gpu_type", "labels", "cpus", "mem_gib", "gang", "apart", "min_gpus", "max_gpus",
     "roles",
 )  # fmt: skip
+_SPEC_FIELDS = {
+    "job_id": "id", "submit_s": "submit_s", "vc": "tenant", "user": "user", "group": "group",
+    "name": "name", "model": "model", "priority": "priority", "depends_on": "depends_on",
+}  # fmt: skip
 
 
 def kinds() -> "dict[str, pl.DataType]":
@@ -191,38 +195,28 @@ def from_workload(workload: Workload) -> "pl.DataFrame":
     """The jobs as a frame."""
     import polars as pl
 
-    types = kinds()
-    requests: dict[Request, dict[str, Any]] = {}
-    rows: dict[str, list[Any]] = {name: [] for name in JOBS}
-    for spec, behaviour in workload:
-        asked = requests.get(spec.request)
-        if asked is None:
-            asked = requests[spec.request] = _asked(spec.request)
-        cells = {**_cells(spec, behaviour), **asked}
-        for name, values in rows.items():
-            values.append(cells[name])
-    schema = {name: types[kind] for name, (kind, _) in JOBS.items()}
-    return pl.DataFrame(rows, schema=schema)
-
-
-def _cells(spec: JobSpec, behaviour: Behaviour) -> dict[str, Any]:
-    return {
-        "job_id": spec.id,
-        "submit_s": spec.submit_s,
-        "duration_s": behaviour.work,
-        "vc": spec.tenant,
-        "user": spec.user,
-        "group": spec.group,
-        "name": spec.name,
-        "model": spec.model,
-        "priority": spec.priority,
-        "deadline_s": _or_null(spec.deadline_s),
-        "estimate_s": _or_null(spec.estimate_s),
-        "depends_on": list(spec.depends_on),
-        "speeds": behaviour.speeds and as_json(dict(behaviour.speeds)),
-        "scaling": behaviour.scaling and as_json(list(map(list, behaviour.scaling))),
-        "fails_at_s": _or_null(behaviour.fails_at),
+    specs, behaviours = workload.specs, workload.behaviours
+    cells = {request: _asked(request) for request in {spec.request for spec in specs}}
+    asked = [cells[spec.request] for spec in specs]
+    columns: dict[str, list[Any]] = {name: [cell[name] for cell in asked] for name in _ASKED}
+    columns |= {
+        name: [getattr(spec, field) for spec in specs] for name, field in _SPEC_FIELDS.items()
     }
+    columns |= {
+        "deadline_s": [_or_null(spec.deadline_s) for spec in specs],
+        "estimate_s": [_or_null(spec.estimate_s) for spec in specs],
+        "duration_s": [behaviour.work for behaviour in behaviours],
+        "speeds": [it.speeds and as_json(dict(it.speeds)) for it in behaviours],
+        "scaling": [it.scaling and as_json(list(map(list, it.scaling))) for it in behaviours],
+        "fails_at_s": [_or_null(behaviour.fails_at) for behaviour in behaviours],
+    }
+    types = kinds()
+    said = {
+        name: pl.Series(columns[name], dtype=types[kind])
+        for name, (kind, default) in JOBS.items()
+        if name == "job_id" or any(value != default for value in columns[name])
+    }
+    return complete(pl.DataFrame(said))
 
 
 def _asked(request: Request) -> dict[str, Any]:
@@ -246,8 +240,8 @@ def _asked(request: Request) -> dict[str, Any]:
     plain = again.groups == request.groups
     return {
         **shape,
-        "gpu_type": list(request.gpu_types),
-        "labels": list(request.labels),
+        "gpu_type": request.gpu_types,
+        "labels": request.labels,
         "gang": request.gang,
         "apart": request.apart,
         "roles": None if plain else [msgspec.structs.asdict(group) for group in request.groups],

@@ -83,7 +83,7 @@ def _tables(
 
     before = 0
     for block in blocks(path, TraceError):
-        lines = decode(block, path, TraceError).splitlines()
+        lines = decode(block, path, TraceError).split("\n")  # only newlines end a line
         for line in lines:
             if line.startswith(";") and (match := NAME.fullmatch(line.strip())):
                 try:
@@ -96,7 +96,7 @@ def _tables(
         rows = rows.filter(~texts.str.starts_with(";") & (texts != ""))
         if rows.height:
             yield _numbers(path, rows, params, quality)
-        before += len(lines)
+        before += block.count(b"\n")
 
 
 def _numbers(

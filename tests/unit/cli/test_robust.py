@@ -5,7 +5,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from rota.cli.robust import robust
+from rota.cli.robust import _workers, robust
 from rota.core.errors import OptionError
 
 
@@ -59,3 +59,9 @@ def test_mistakes(call, here):
     with pytest.raises(OptionError, match="nothing has several levels"):
         call("--policy", "fifo")
     assert not (here / "out").exists()
+
+
+def test_small_work_is_done_in_one_process(here):
+    assert _workers("jobs.csv", 10) == 1
+    assert _workers("jobs.csv", 10_000) is None
+    assert _workers("generate:poisson:jobs=5", 1) is None

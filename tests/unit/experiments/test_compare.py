@@ -4,7 +4,6 @@ import json
 import re
 from math import exp, log
 from statistics import fmean
-from xml.etree import ElementTree as ET
 
 import polars as pl
 import pytest
@@ -13,9 +12,9 @@ from rota.core.errors import OptionError, PolicyError
 from rota.experiments.compare import compare, own_files
 from rota.experiments.comparison import read_comparison
 from rota.experiments.folder import OutputFolder
-from rota.experiments.report import Curve, cdf_svg, write_report
 from rota.experiments.rerun import rerun
 from rota.experiments.table import cells
+from rota.report.write import write_report
 
 FAULTY = """
 from rota.core.policy import DecidePolicy
@@ -55,7 +54,7 @@ def test_every_policy_gets_a_row_and_a_folder(config, out):
 
 def test_the_report_needs_nothing_else(config, out):
     compare(config(), ["fifo", "srtf"], out)
-    write_report(out)
+    write_report(out, formats=())
     page = (out / "report.html").read_text()
 
     assert "<svg" in page
@@ -279,11 +278,11 @@ def test_an_earlier_comparison_is_replaced_and_foreign_files_stay(config, tmp_pa
     for policies in (["fifo", "srtf"], ["fifo", "las"]):
         with OutputFolder(target, force=True, own=own_files(target)) as output:
             compare(config(), policies, output.path)
-            write_report(output.path)
+            write_report(output.path, formats=())
         (target / "fifo" / "notes.txt").write_text("mine")
 
     assert {path.name for path in target.iterdir()} == {
-        "compare.json", "report.html", "jct-cdf.svg", "fifo", "las",
+        "compare.json", "report.html", "fifo", "las",
     }  # fmt: skip
     assert (target / "fifo" / "notes.txt").exists()
 
@@ -292,14 +291,3 @@ def test_a_broken_compare_json_removes_nothing(tmp_path):
     (tmp_path / "compare.json").write_text('{"runs": [{"folder": "../../etc"}]}')
 
     assert all(".." not in name for name in own_files(tmp_path))
-
-
-def test_the_picture_is_well_formed_and_has_a_line_per_policy():
-    curves = [Curve(f"<p{i}>", [float(10**j) for j in range(5)]) for i in range(10)]
-    root = ET.fromstring(cdf_svg(curves))  # noqa: S314 - we made it
-
-    assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 10
-
-
-def test_the_picture_without_data_is_still_a_picture():
-    ET.fromstring(cdf_svg([Curve("fifo", [])]))  # noqa: S314 - we made it

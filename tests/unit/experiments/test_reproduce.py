@@ -14,7 +14,14 @@ from rota.core.registry import RECIPES
 from rota.experiments.config import RunConfig
 from rota.experiments.reproduce import checks
 from rota.experiments.reproduce.base import Recipe, Scale, Setting, Verdict
-from rota.experiments.reproduce.carry import lacking, overall, own_files, reproduce, settle
+from rota.experiments.reproduce.carry import (
+    find_recipe,
+    lacking,
+    overall,
+    own_files,
+    reproduce,
+    settle,
+)
 from rota.experiments.rerun import rerun
 from rota.traces.generate import generate
 from shared_data import CHECKOUT
@@ -249,6 +256,20 @@ def test_the_recipe_of_the_guide_works():
     exec(code, made)  # noqa: S102 - it is ours
 
     assert reproduce(made["RECIPE"]).verdict == AGREES
+
+
+def test_registered_recipes_are_complete_and_described():
+    page = (CHECKOUT / "docs" / "reference" / "recipes.md").read_text()
+    found = {name: find_recipe(name) for name in registry.names(RECIPES)}
+
+    assert {"tiresias-artifact", "blox-artifact", "blox-fig6", "yarn-cs-locality"} <= set(found)
+    for name, recipe in found.items():
+        assert recipe.name == name
+        assert f"rota reproduce {name}" in page
+        assert set(recipe.takes) == set(Scale)
+        assert recipe.summary
+        assert recipe.paper
+        assert recipe.source
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from rota.core.jobs import Request, TaskGroup
 from rota.traces.go_random import GoRandom
 from rota.traces.inflate import Inflation, inflate, node_order
 from rota.traces.observed import Seen
-from rota.traces.openb import FORMAT
+from rota.traces.openb import FOREVER_S, FORMAT
 from rota.traces.tidy import CUT, NO_DURATION
 from trace_readers import counted
 
@@ -68,7 +68,7 @@ def test_a_sequence_grows_to_its_load_and_nothing_ends(pods):
     assert sorted(ids[:4]) == ["p0", "p1", "p2", "p3"]
     assert all("-tuned-" in name for name in ids[4:])
     assert [spec.submit_s for spec in imported.workload.specs] == list(range(len(ids)))
-    assert {behaviour.work for behaviour in imported.workload.behaviours} == {float("inf")}
+    assert {behaviour.work for behaviour in imported.workload.behaviours} == {FOREVER_S}
     assert counted(imported.quality)
     again = FORMAT.load(pods(), {"mode": "inflate", "ratio": "3", "seed": "7"})
     assert again.jobs.equals(imported.jobs)

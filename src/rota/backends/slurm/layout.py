@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from rota.backends.slurm.hostlist import expand
 from rota.core.errors import ClusterError
 from rota.core.events import INF
+from rota.core.hostlist import expand
 from rota.core.topology import NodeSpec
 
 PENDING, RUNNING, SUSPENDED = "PENDING", "RUNNING", "SUSPENDED"

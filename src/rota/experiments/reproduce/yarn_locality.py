@@ -20,7 +20,11 @@ SIZES = "1:7663/2:182/4:187/8:164/16:20/32:7"  # Philly's mix without 64 GPUs an
 PHILLY_LIKE = {"max_s": "86400", "vcs": "4", "sizes": SIZES}
 RECORDED = {
     Scale.SMALL: ("philly1000", "common/philly1000.csv", "48x8"),
-    Scale.PAPER: ("philly5k", "common/philly5k.csv", "32x8"),
+    Scale.PAPER: ("philly5k", "common/philly5k.csv", "40x8"),
+}
+FAIR_SHARE = {
+    "philly5k": "nearly all of the wait is fair-share delay here, with shares that are our guess; "
+    "the wait of large jobs and the fragmentation delay do follow locality"
 }
 LARGE = 5  # GPUs
 TIMES = 1.5
@@ -73,7 +77,7 @@ class YarnLocality(Recipe):
         for name, _, _ in RECORDED.values():
             recorded = table.filter(pl.col("workload") == name)
             if recorded.height:
-                found += _compare(name, recorded)
+                found += _compare(name, recorded, FAIR_SHARE.get(name, ""))
         return found
 
     def series(self, runs: Mapping[str, Outcome]) -> pl.DataFrame:
@@ -95,8 +99,8 @@ class YarnLocality(Recipe):
         return pl.DataFrame(rows)
 
 
-def _compare(name: str, table: pl.DataFrame) -> list[Check]:
-    """The finding, on the means over the workloads of a table."""
+def _compare(name: str, table: pl.DataFrame, known: str = "") -> list[Check]:
+    """The finding, on the means over the workloads of a table; `known`: why waits may differ."""
     means = {
         strictness: table.filter(pl.col("strictness") == strictness).mean().row(0, named=True)
         for strictness in RELAX
@@ -107,7 +111,7 @@ def _compare(name: str, table: pl.DataFrame) -> list[Check]:
 
     strict_s, relaxed_s = means["strict"]["wait_s"], means["relaxed"]["wait_s"]
     return [
-        ordered(f"{name}: mean wait (s)", of("wait_s")),
+        ordered(f"{name}: mean wait (s)", of("wait_s"), known=known),
         ordered(f"{name}: mean wait (s) of jobs with {LARGE} GPUs or more", of("large_wait_s")),
         ordered(f"{name}: fragmentation delay (s per job)", of("fragmentation_s")),
         holds(
@@ -115,6 +119,7 @@ def _compare(name: str, table: pl.DataFrame) -> list[Check]:
             f"at least {TIMES:g} times as long",
             f"{strict_s:,.0f} against {relaxed_s:,.0f}",
             ok=strict_s > 0 and strict_s >= TIMES * relaxed_s,
+            known=known,
         ),
     ]
 

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from rota.backends.slurm.hostlist import expand
 from rota.backends.slurm.layout import (
     exit_code,
     gpus_in,
@@ -14,6 +13,7 @@ from rota.backends.slurm.layout import (
 )
 from rota.core.errors import ClusterError
 from rota.core.events import INF
+from rota.core.hostlist import expand
 from rota.core.topology import NodeSpec
 
 

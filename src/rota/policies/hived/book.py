@@ -1,0 +1,234 @@
+"""The accounts of one chain: free cells, what is promised, and which promises hardware breaks.
+
+VC safety is here: at each level at least as many cells are left as the virtual clusters together
+have not yet taken. A promised cell is *doomed* when so much hardware is bad that it could only be
+bound to a bad cell: it is then bound to one at once, so that the search inside the virtual cluster
+avoids it.
+"""
+
+from typing import TYPE_CHECKING
+
+from rota.core.errors import ClusterSpecError
+from rota.policies.hived.cells import CellList, PhysicalCell, VirtualCell, bind, unbind, unbound
+
+if TYPE_CHECKING:
+    from rota.policies.hived.build import Cells
+
+
+class ChainBook:
+    """Free cells and counts of one chain; lists are indexed by level, 0 is unused."""
+
+    def __init__(self, chain: str, cells: "Cells") -> None:
+        by_level = cells.chains[chain]
+        self.chain = chain
+        self.top = max(by_level)
+        levels = range(self.top + 1)
+        self._types = cells.type_at[chain]
+        self._vcs = cells.vcs
+        self.children = [0, *(len(by_level[level][0].children) for level in levels[1:])]
+        self.free: list[CellList[PhysicalCell]] = [CellList() for _ in levels]
+        self.free[self.top] = CellList(cells.tops[chain])
+        self.left = [0, *(len(by_level[level]) for level in levels[1:])]
+        """Cells in the free lists, or in cells of those lists."""
+        self.promised: dict[str, list[int]] = {}
+        """By virtual cluster: cells that it was promised and does not use."""
+        self.promised_all = [0] * (self.top + 1)
+        self.bad: list[CellList[PhysicalCell]] = [CellList() for _ in levels]
+        """Bad cells among those left."""
+        self.doomed: dict[str, list[CellList[PhysicalCell]]] = {}
+        """By virtual cluster: bad cells bound to its unused ones."""
+
+    def promise(self, vc: str, level: int) -> None:
+        """One more cell of a level for a virtual cluster."""
+        if vc not in self.promised:
+            self.promised[vc] = [0] * (self.top + 1)
+            self.doomed[vc] = [CellList() for _ in range(self.top + 1)]
+        self.promised[vc][level] += 1
+        self.promised_all[level] += 1
+
+    def check_promises(self) -> None:
+        """Split the cells from the top down and see that all promises can be kept.
+
+        Raises:
+            ClusterSpecError: They cannot.
+        """
+        available = len(self.free[self.top])
+        for level in range(self.top, 0, -1):
+            needed = self.promised_all[level]
+            if needed > available:
+                holders = ", ".join(vc for vc, held in self.promised.items() if held[level])
+                message = (
+                    f"too many cells promised: {needed} of type {self._types[level]!r} in chain "
+                    f"{self.chain!r} (level {level}), but {available} available; "
+                    f"lower cellNumber in {holders}"
+                )
+                raise ClusterSpecError(message)
+            available = (available - needed) * self.children[level]
+
+    def is_safe(self) -> bool:
+        """Whether all unused promises could be kept at once, as far as numbers go."""
+        available = 0
+        for level in range(self.top, 0, -1):
+            available += len(self.free[level]) - self.promised_all[level]
+            if available < 0:
+                return False
+            available *= self.children[level]
+        return True
+
+    def allocate(self, cell: PhysicalCell, vc: str, *, doomed: bool = False) -> bool:
+        """Give a physical cell to a promised one; whether that leaves enough for all others."""
+        level = cell.level
+        self._move(vc, level, -1)
+        split_to = self._take(cell)
+        safe = True
+        parent = cell.parent
+        for above in range(level + 1, split_to + 1):
+            assert parent is not None  # noqa: S101 - it was split just now
+            self.left[above] -= 1
+            safe = safe and self.left[above] >= self.promised_all[above]
+            if parent.healthy:
+                self.doom(above)
+            elif parent in self.bad[above]:
+                self.bad[above].remove(parent)
+            parent = parent.parent
+        if cell.healthy:
+            self.doom(level)
+        else:
+            self._allocate_bad(cell)
+            if not doomed:
+                self.spare(level)
+        number = self.children[level]
+        for below in range(level - 1, 0, -1):
+            self.left[below] -= number
+            safe = safe and self.left[below] >= self.promised_all[below]
+            if not doomed:
+                self.doom(below)
+            number *= self.children[below]
+        return safe
+
+    def release(self, cell: PhysicalCell, vc: str, *, doomed: bool = False) -> None:
+        """A promised cell does not need its physical one any more."""
+        level = cell.level
+        self._move(vc, level, 1)
+        merged_to = self._give_back(cell)
+        parent = cell.parent
+        for above in range(level + 1, merged_to + 1):
+            assert parent is not None  # noqa: S101 - it was merged just now
+            self.left[above] += 1
+            if parent.healthy:
+                self.spare(above)
+            else:
+                self.bad[above].add(parent)
+            parent = parent.parent
+        if cell.healthy:
+            self.spare(level)
+        else:
+            self._release_bad(cell)
+            if not doomed:
+                self.doom(level)
+        number = self.children[level]
+        for below in range(level - 1, 0, -1):
+            self.left[below] += number
+            if not doomed:
+                self.spare(below)
+            number *= self.children[below]
+
+    def add_bad(self, cell: PhysicalCell) -> None:
+        """A cell that is left has become bad."""
+        level = cell.level
+        self.bad[level].add(cell)
+        if self.promised_all[level] > self.left[level] - len(self.bad[level]):
+            self.doom(level)
+
+    def remove_bad(self, cell: PhysicalCell) -> None:
+        """A cell that is left has become healthy."""
+        self.bad[cell.level].remove(cell)
+        self.spare(cell.level)
+
+    def doom(self, level: int) -> None:
+        """Bind bad cells to unused promises that cannot get a healthy one."""
+        for vc, promised in self.promised.items():
+            while promised[level] > self.left[level] - len(self.bad[level]):
+                virtual = unbound(self._vcs[vc].free_tops.get(self.chain, {}).get(level, []))
+                if virtual is None or not self.bad[level]:
+                    break
+                physical = self.bad[level].cells[0]
+                bind(virtual, physical)
+                self.doomed[vc][level].add(physical)
+                self.allocate(physical, vc, doomed=True)
+
+    def spare(self, level: int) -> None:
+        """Let doomed promises go that can get a healthy cell again."""
+        for vc, promised in self.promised.items():
+            doomed = self.doomed[vc][level]
+            while doomed and promised[level] < self.left[level] - len(self.bad[level]):
+                physical = doomed.cells[0]
+                assert physical.virtual is not None  # noqa: S101 - that is what doomed means
+                unbind(physical.virtual, physical)
+                doomed.remove(physical)
+                self.release(physical, vc, doomed=True)
+
+    def recover(self, cell: PhysicalCell, virtual: VirtualCell) -> None:
+        """A doomed cell has become healthy and is not bound any more."""
+        self.doomed[virtual.vc][cell.level].remove(cell)
+        self.release(cell, virtual.vc, doomed=True)
+
+    def _move(self, vc: str, level: int, change: int) -> None:
+        self.promised[vc][level] += change
+        self.promised_all[level] += change
+        self.left[level] += change
+
+    def _take(self, cell: PhysicalCell) -> int:
+        """Out of the free lists; parents are split as far as needed. The highest level touched."""
+        while True:
+            parent = cell.parent
+            done = parent is None or parent.split
+            if parent is not None and not parent.split:
+                for child in parent.children:
+                    self.free[cell.level].add(child)
+                parent.split = True
+            self.free[cell.level].remove(cell)
+            if done or parent is None:
+                return cell.level
+            cell = parent
+
+    def _give_back(self, cell: PhysicalCell) -> int:
+        """Into the free lists; complete sets of children are merged. The highest level touched."""
+        while True:
+            parent, free = cell.parent, self.free[cell.level]
+            if parent is None:
+                break
+            buddies = [child for child in parent.children if child is not cell]
+            if not all(buddy in free for buddy in buddies):
+                break
+            for buddy in buddies:
+                free.remove(buddy)
+            parent.split = False
+            cell = parent
+        self.free[cell.level].add(cell)
+        return cell.level
+
+    def _allocate_bad(self, cell: PhysicalCell) -> None:
+        """A bad cell leaves; bad cells in it are bound too, so that the search can see them."""
+        if cell in self.bad[cell.level]:
+            self.bad[cell.level].remove(cell)
+        bind_like_parent(cell)
+        for child in cell.children:
+            if not child.healthy:
+                self._allocate_bad(child)
+
+    def _release_bad(self, cell: PhysicalCell) -> None:
+        self.bad[cell.level].add(cell)
+        if cell.virtual is not None:
+            unbind(cell.virtual, cell)
+        for child in cell.children:
+            if not child.healthy:
+                self._release_bad(child)
+
+
+def bind_like_parent(cell: PhysicalCell) -> None:
+    """Bind a physical cell to a free place in the virtual cell that its parent is bound to."""
+    if cell.virtual is None and cell.parent is not None and cell.parent.virtual is not None:
+        virtual = unbound(cell.parent.virtual.children)
+        if virtual is not None:
+            bind(virtual, cell)
