@@ -126,6 +126,7 @@ def test_every_group_of_entry_points_is_described():
         registry.RATES,
         registry.DIALECTS,
         registry.FORMATS,
+        registry.RECIPES,
     }
     assert groups <= code_in("reference/python-extension-points.md")
 

@@ -44,7 +44,7 @@ COMMANDS = {
     "explain": ("rota.cli.explain:explain", "Tell why a job waits or waited."),
     "when": ("rota.cli.explain:when", "Tell when a job will start."),
     "top": ("rota.cli.top:top", "Watch nodes, queues and jobs."),
-    "nodes": ("rota.cli.nodes:nodes", "List the nodes."),
+    "nodes": ("rota.cli.nodes:nodes", "List the nodes, or remove some."),
     "drain": ("rota.cli.nodes:drain", "Start nothing more on a node."),
     "undrain": ("rota.cli.nodes:undrain", "Use a drained node again."),
     "queues": ("rota.cli.nodes:queues", "List the queues."),

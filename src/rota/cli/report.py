@@ -18,9 +18,9 @@ from rota.cli.progress import Bar
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path),
     help="The page; report.html in DIR by default. Figures go beside it.",
 )  # fmt: skip
-@click.option("--open", "show", is_flag=True, help="Show the page in a browser.")
+@click.option("--open", is_flag=True, help="Show the page in a browser.")
 @DEBUG
-def report(folder: Path, figures: tuple[str, ...], output: Path | None, *, show: bool) -> None:
+def report(folder: Path, figures: tuple[str, ...], output: Path | None, **values: bool) -> None:
     """Make the report of DIR anew: a page with all pictures, and each picture as a file.
 
     DIR is a folder that `rota compare` or `rota simulate` made. The page is one file that needs no
@@ -45,5 +45,5 @@ def report(folder: Path, figures: tuple[str, ...], output: Path | None, *, show:
     if figures and not has_matplotlib():
         warn(NEEDS_PLOT)
     click.echo(str(page))
-    if show:
+    if values["open"]:
         click.launch(str(page))

@@ -50,6 +50,8 @@ class Layout(msgspec.Struct, frozen=True):
     separator: str = ","
     headerless: bool = False  # a file may come without its header
     times: str = _TIME
+    missing: tuple[str, ...] = MISSING  # how a number or time that is not known is written
+    no_text: tuple[str, ...] = _TEXT_MISSING  # and a text, beside an empty one
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -262,7 +264,7 @@ class Chunks:
         problems = both.select(
             problem.fill_null(value=False).alias(f"{column.name}|{what}")
             for column in doubtful
-            for what, problem in _problems(column)
+            for what, problem in _problems(column, self.layout.missing)
         )
         sums = problems.sum().row(0) if problems.width else ()
         if not any(sums):
@@ -289,7 +291,8 @@ class Chunks:
             return pl.col(column.name)
         text = pl.col(column.name).str.strip_chars()
         if column.kind == "text":
-            return text.fill_null("").replace(_TEXT_MISSING, "")
+            text = text.fill_null("")
+            return text.replace(self.layout.no_text, "") if self.layout.no_text else text
         if column.kind == "number":
             return text.cast(pl.Float64, strict=False).fill_nan(None)
         time = text.str.strptime(pl.Datetime("ms"), self.layout.times, strict=False, exact=True)
@@ -352,13 +355,13 @@ def _clean(values: "pl.Series", column: Column, *, gaps: bool = False) -> bool:
     return max(column.least, -MAX) <= least and most <= MAX
 
 
-def _problems(column: Column) -> "list[tuple[str, pl.Expr]]":
+def _problems(column: Column, missing: tuple[str, ...]) -> "list[tuple[str, pl.Expr]]":
     """What may be wrong with a cell: (what, where)."""
     import polars as pl
 
     text = pl.col(column.name).str.strip_chars()
     value = pl.col(f"{column.name}#")
-    said = text.is_not_null() & ~text.is_in(MISSING)
+    said = text.is_not_null() & ~text.is_in(missing)
     out = []
     if column.required:
         empty = (value == "") if column.kind == "text" else (value.is_null() & ~said)

@@ -56,7 +56,7 @@ def test_every_option_reaches_the_run(rota, here):
         "trace": "jobs.csv", "cluster": "1x8", "policy": "fifo", "format": "csv", "limit": 4,
         "placement": "count", "admission": "accept-all", "costs": "pollux30", "rates": "uniform",
         "like": None, "seed": 2, "round": "50,refill=yes", "estimate_error": "cv=0.1",
-        "mtbf": 1000.0, "mttr": 1.0, "measure": "ids=0:3", "check": True,
+        "mtbf": 1000.0, "mttr": 1.0, "measure": "ids=0:3", "check": True, "window": None,
     }  # fmt: skip
     assert json.loads((here / "out" / "summary.json").read_text())["jobs"] == 3
 

@@ -1,4 +1,4 @@
-"""`synergy-artifact`: the simulator of Synergy (Mohan et al., OSDI 2022), job by job."""
+"""The simulator of Synergy (Mohan et al., OSDI 2022), job by job."""
 
 from collections.abc import Sequence
 

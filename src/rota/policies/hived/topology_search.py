@@ -1,0 +1,152 @@
+"""Find leaf cells for a gang so that it is packed, and lies close together inside each node.
+
+The same search serves a virtual cluster (on virtual cells) and opportunistic pods (on physical
+cells). The order of the nodes is kept from call to call: among equals, history decides.
+"""
+
+from collections.abc import Container, Iterable
+from typing import Generic, TypeVar
+
+from rota.policies.hived.cells import FREE, OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell
+
+C = TypeVar("C", PhysicalCell, VirtualCell)
+
+Placement = dict[int, list[list[C]]]
+"""Leaf cells by pod size, pod and place in the pod."""
+
+
+class TopologySearch(Generic[C]):
+    """The nodes of a view: cells of a chain, of a virtual cluster's chain, or of a pinned cell."""
+
+    def __init__(self, by_level: dict[int, list[C]], *, across_priorities: bool) -> None:
+        self.nodes: list[C] = _nodes(by_level)
+        self._across = across_priorities
+        """Pack pods of all priorities together, or only those of the same priority."""
+
+    def find(
+        self,
+        sizes: list[int],
+        priority: int,
+        suggested: Container[str],
+        *,
+        anywhere: bool,
+    ) -> Placement[C] | str:
+        """Leaf cells for pods of these sizes (ascending); or why there are none.
+
+        First without preemption; then cells of lower priority count as free. `anywhere` allows
+        nodes outside `suggested`.
+        """
+        level = OPPORTUNISTIC
+        usable = self._arrange(level, suggested, anywhere=anywhere)
+        picked = self._fit(sizes, level, usable)
+        if isinstance(picked, str) and priority > OPPORTUNISTIC:
+            level = priority
+            usable = self._arrange(level, suggested, anywhere=anywhere)
+            picked = self._fit(sizes, level, usable)
+        if isinstance(picked, str):
+            return picked
+        available: dict[C, list[C]] = {}
+        placement: Placement[C] = {}
+        for size, node in zip(sizes, picked, strict=True):
+            if node not in available:
+                available[node] = _available(node, level)
+            leaves = closest(available[node], size)
+            taken = set(leaves)
+            available[node] = [leaf for leaf in available[node] if leaf not in taken]
+            placement.setdefault(size, []).append(leaves)
+        return placement
+
+    def _arrange(self, priority: int, suggested: Container[str], *, anywhere: bool) -> int:
+        """Sort the nodes, best first; how many of them may be used."""
+        good: list[C] = []
+        elsewhere: list[C] = []
+        bad: list[C] = []
+        for node in self.nodes:
+            home = _home(node)
+            if home is None or (home.healthy and (anywhere or home.nodes[0] in suggested)):
+                good.append(node)
+            elif home.healthy:
+                elsewhere.append(node)
+            else:
+                bad.append(node)
+        if self._across:
+            good.sort(key=lambda node: -sum(node.used.values()))
+        else:
+            good.sort(key=lambda node: _apart(node.used, priority))
+        # Those that cannot be used change their order at each call. It shows when they return.
+        self.nodes = good + elsewhere[::-1] + bad[::-1]
+        return len(good)
+
+    def _fit(self, sizes: list[int], priority: int, usable: int) -> list[C] | str:
+        """A node for each pod, first fit without going back; or why not."""
+        picked: list[C] = []
+        waiting = iter(sizes)
+        size = next(waiting)
+        for node in self.nodes[:usable]:
+            free = node.leaves - sum(n for at, n in node.used.items() if at >= priority)
+            while free >= size:
+                picked.append(node)
+                free -= size
+                following = next(waiting, None)
+                if following is None:
+                    return picked
+                size = following
+        if usable == len(self.nodes):
+            return "insufficient capacity"
+        blocked = _home(self.nodes[usable])
+        what = "non-suggested" if blocked is None or blocked.healthy else "bad"
+        where = self.nodes[usable].address if blocked is None else blocked.address
+        return f"have to use at least one {what} node {where}"
+
+
+def closest(available: list[C], size: int) -> list[C]:
+    """The first so many leaf cells, in order, whose lowest common ancestor is as low as it gets."""
+    over: list[Cell] = list(available)
+    while True:
+        counts: dict[Cell, list[C]] = {}
+        for leaf, ancestor in zip(available, over, strict=True):
+            counts.setdefault(ancestor, []).append(leaf)
+        full = next((leaves for leaves in _in_order(counts, size)), None)
+        if full is not None:
+            return full[:size]
+        over = [ancestor.parent or ancestor for ancestor in over]
+
+
+def _in_order(counts: dict[Cell, list[C]], size: int) -> Iterable[list[C]]:
+    # A dict keeps the order of first insertion: that of the first leaf of each ancestor.
+    return (leaves for leaves in counts.values() if len(leaves) >= size)
+
+
+def _apart(used: dict[int, int], priority: int) -> tuple[int, int]:
+    """More at the same priority first, then less at higher ones."""
+    return -used.get(priority, 0), sum(number for at, number in used.items() if at > priority)
+
+
+def _home(node: Cell) -> PhysicalCell | None:
+    """The physical cell of a node of the view; None while a virtual one is not bound."""
+    if isinstance(node, VirtualCell):
+        return node.physical
+    assert isinstance(node, PhysicalCell)  # noqa: S101 - there are two kinds
+    return node
+
+
+def _available(node: C, priority: int) -> list[C]:
+    """Free leaf cells of a node, then those that may be preempted."""
+    leaves = [cell for cell in node.below() if cell.level == 1]
+    free = [leaf for leaf in leaves if leaf.priority == FREE]
+    return free + [leaf for leaf in leaves if FREE < leaf.priority < priority]
+
+
+def _nodes(by_level: dict[int, list[C]]) -> list[C]:
+    """Cells at the level of nodes, and top cells below it (each counts as a node)."""
+    levels = sorted(by_level)
+    node_level = next((at for at in levels if by_level[at][0].at_node), levels[-1])
+    found: dict[C, None] = {}
+    for level in range(node_level, 0, -1):
+        for cell in by_level[level]:
+            top = cell
+            while not top.at_node and top.parent is not None:
+                top = top.parent
+            if top not in found:
+                found[cell] = None
+    return list(found)
