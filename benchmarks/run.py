@@ -38,13 +38,14 @@ class Bench:
         self.wrong: list[str] = []
 
     def case(
-        self, name: str, trace: Path, cluster: str, policy: str, placement: str
-    ) -> dict[str, Any]:
+        self, name: str, trace: Path, cluster: str, policy: str, placement: str,
+        more: tuple[str, ...] = (),
+    ) -> dict[str, Any]:  # fmt: skip
         """One simulation in a process of its own."""
         out = self.folder / "out"
         command = [
             sys.executable, "-m", "rota.cli", "simulate", str(trace), "--cluster", cluster,
-            "--policy", policy, "--placement", placement, "-o", str(out), "--force",
+            "--policy", policy, "--placement", placement, "-o", str(out), "--force", *more,
         ]  # fmt: skip
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
@@ -52,6 +53,7 @@ class Bench:
             raise SystemExit(f"{name} {policy} {placement}: the run failed")
         summary: dict[str, Any] = json.loads((out / "summary.json").read_text())
         summary["peak_mb"] = usage.ru_maxrss / 1024
+        cluster = "file" if Path(cluster).is_file() else cluster
         self._count(f"{name}/{cluster}/{policy}/{placement}", summary)
         print(
             f"{name:<12} {cluster:>6} {policy:<13} {placement:<12} {summary['jobs']:>7} "
@@ -104,6 +106,21 @@ def philly(bench: Bench, *, full: bool) -> None:
             bench.case("philly82k", whole, cluster, policy, "count")
 
 
+def fragments(bench: Bench) -> None:
+    """A placement study: 10,866 pods on 1,213 nodes, with the report on fragments per arrival."""
+    openb = SHARED / "data" / "openb"
+    if not openb.is_dir():
+        print(f"the pods of openb are not at {openb}: skipped (set ROTA_SHARED)")
+        return
+    header("placement study of FGD (openb, inflated to 130 %)")
+    for placement in ("fgd", "best-fit", "dot-product", "gpu-packing", "gpu-clustering", "random"):
+        bench.case(
+            "openb", openb / "openb_pod_list_default.csv",
+            str(openb / "openb_node_list_gpu_node.csv"), "fifo-skip", placement,
+            ("--format", "openb:mode=inflate,ratio=1.3,seed=42", "--like", "fgd"),
+        )  # fmt: skip
+
+
 def growth(bench: Bench) -> None:
     """Cost per job from 5,000 to 80,000 generated jobs at load 0.95."""
     header("growth with the number of jobs (generated, load 0.95)")
@@ -135,6 +152,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder), expected)
         philly(bench, full=options.full)
+        fragments(bench)
         growth(bench)
     if options.update:
         COUNTS.write_text(json.dumps(dict(sorted(bench.seen.items())), indent=1) + "\n")

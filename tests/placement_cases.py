@@ -6,17 +6,24 @@ from collections import Counter
 from rota.core.allocation import Allocation
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape
 from rota.core.topology import DEVICE, NodeSpec, Topology
+from rota.placement.anywhere import Anywhere
 from rota.placement.best_fit import BestFit
 from rota.placement.consolidate import Consolidate, SearchingConsolidate
 from rota.placement.count import Count, PooledCount
+from rota.placement.fgd import Fgd
 from rota.placement.first_fit import FirstFit
+from rota.placement.gpu_clustering import GpuClustering
+from rota.placement.kubernetes import Kubernetes
 from rota.placement.random_fit import Random
 from rota.placement.skew import SKEWED, Skew
 from rota.placement.spread import Spread
 from rota.placement.topology import TopologyAware
 from rota.placement.yarn import Yarn
 
-ON_NODES = [BestFit, FirstFit, Random, SearchingConsolidate, Skew, Spread, TopologyAware, Yarn]
+SCORED = [Anywhere, Fgd, GpuClustering, Kubernetes]  # the others differ in their formula only
+ON_NODES = [
+    BestFit, FirstFit, Random, SearchingConsolidate, Skew, Spread, TopologyAware, Yarn, *SCORED,
+]  # fmt: skip
 SKEWED_LABEL = SKEWED
 __all__ = ["Consolidate", "Count", "PooledCount"]
 

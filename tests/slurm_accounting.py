@@ -3,7 +3,6 @@
 Everything listens on loopback, lives in one folder and dies with the test process.
 """
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -138,5 +137,5 @@ def newest(folder: Path) -> str:
     return "\n".join(
         f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}"
         for path in sorted((folder / "log").iterdir())
-        if os.path.getsize(path)
+        if path.stat().st_size
     )

@@ -6,6 +6,8 @@ from rota.core.allocation import Allocation
 from rota.core.errors import InvariantError
 from rota.core.events import Record
 from rota.core.jobs import DONE, WAITING, Behaviour, JobSpec, Request
+from rota.core.knowledge import Knowledge
+from rota.core.policy import Params, PriorityPolicy
 from rota.core.registry import POLICIES, load
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
@@ -258,3 +260,51 @@ def test_an_elastic_job_may_have_more_than_it_asked_for_but_not_any_number():
     engine, _ = mixed(Request.of(1, min_gpus=1, max_gpus=2))
     for gpus, fine in ((2, True), (1, True), (3, False)):
         assert invariants._acceptable(engine.jobs[0], gpus) is fine
+
+
+class Drifts(PriorityPolicy[Params]):
+    """Its key is the work that is left, and it does not say that this changes."""
+
+    name = "drifts"
+    knowledge = Knowledge.REMAINING_WORK
+
+    def key(self, job, now_s):
+        return job.remaining_s(now_s) * job.gpus
+
+
+class Slopes(Drifts):
+    """Says it."""
+
+    def slope(self, job):
+        return -job.gpus
+
+
+class Bored(Drifts):
+    """The keys of its waiting jobs drift."""
+
+    name = "bored"
+
+    def key(self, job, now_s):
+        return job.submit_s if job.running else job.submit_s - 2 * now_s
+
+
+def keyed(policy):
+    engine = Scenario(TWO_RUN_TWO_WAIT, (2, 2), "consolidate", Fixed(), ()).engine(policy)
+    engine.checker = invariants.Invariants()
+    return engine
+
+
+def test_the_key_of_a_running_job_that_drifts_without_a_slope():
+    broken(
+        keyed(Drifts()), r"'drifts' breaks .* at 1 s is queued by 20, .* `key` says 18.* `slope`"
+    )
+
+
+def test_the_key_of_a_waiting_job_that_drifts():
+    broken(keyed(Bored()), "'bored' breaks the promise of its keys: .*waiting.* `next_change`")
+
+
+def test_a_key_that_drifts_as_its_slope_says():
+    engine = keyed(Slopes())
+    engine.run()
+    assert engine.checker.batches > 4

@@ -1,6 +1,7 @@
 """The report of a large comparison in a real browser."""
 
 import json
+import re
 import shutil
 from importlib.util import find_spec
 from statistics import median
@@ -24,6 +25,8 @@ CHARTS = (
     "gantt",
 )  # fmt: skip
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+MOMENT = r"\d+ d \d\d:\d\d(:\d\d)?"
+LEFTS = "Object.values(rotaReport.charts).filter(c => c.x === rotaReport.time).map(c => c.left)"
 COLOURS = """name => {
   const canvas = document.querySelector(`[data-chart="${name}"] canvas`);
   const {data} = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
@@ -135,6 +138,7 @@ def test_hovering_tells_the_values(opened):
     box = box_of(page, "gantt")
     page.mouse.move(box["x"] + 250, box["y"] + 60)
     assert page.locator("#tip").inner_text().startswith(("job ", "n"))
+    assert re.search(MOMENT, page.locator("#tip").inner_text())
     page.mouse.move(5, 5)
     assert page.locator("#tip").is_hidden()
 
@@ -151,7 +155,7 @@ def test_dragging_zooms_all_pictures_over_time(opened):
     at, full = page.evaluate("[rotaReport.time.at, rotaReport.time.full]")
 
     assert 0 < at[0] < at[1] < full[1]
-    assert " to " in page.locator("#range").inner_text()
+    assert re.fullmatch(rf"{MOMENT} to {MOMENT}", page.locator("#range").inner_text())
     assert all(page.evaluate(PIXELS, chart) != pixels for chart, pixels in before.items())
     page.get_by_role("button", name="Whole time").click()
     settled(page)
@@ -200,6 +204,41 @@ def test_ten_thousand_bars_are_redrawn_at_once(opened, record_property):
     assert bars >= BARS
     assert min(medians) < REDRAWS_IN_MS  # the best: others may use the cores
     assert page.evaluate(COLOURS, "gantt") > 10
+
+
+def test_times_are_at_the_same_place_in_all_pictures(opened):
+    lefts = opened().evaluate(LEFTS)
+
+    assert len(lefts) == 5
+    assert len(set(lefts)) == 1
+
+
+def test_the_box_that_is_dragged_is_seen(opened):
+    page = opened()
+    box = box_of(page, "queue")
+    page.mouse.move(box["x"] + 300, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 500, box["y"] + 60, steps=3)
+
+    assert page.locator('[data-chart="queue"] .band').bounding_box()["width"] == pytest.approx(200)
+    page.mouse.up()
+
+
+def test_long_names_are_told_apart(browser, report, tmp_path):
+    names = [f"policies/of/mine/by_size.py:alpha=0.125,beta={i}" for i in (1, 2)]
+    folder = tmp_path / "copy"
+    shutil.copytree(report.parent, folder)
+    data = json.loads((folder / "compare.json").read_text())
+    for number, name in enumerate(names, 1):
+        data["rows"][number]["policy"] = data["runs"][number]["policy"] = name
+    (folder / "compare.json").write_text(json.dumps(data))
+    page = browser.new_page()
+    page.goto(write_report(folder, formats=()).as_uri())
+    buttons = page.locator("[data-legend]").first.get_by_role("button")
+
+    assert buttons.all_inner_texts() == ["fifo", "by_size.py:beta=1", "by_size.py:beta=2"]
+    assert buttons.nth(2).get_attribute("title") == names[1]
+    page.close()
 
 
 def test_names_are_shown_and_never_executed(browser, report, tmp_path):

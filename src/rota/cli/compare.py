@@ -1,8 +1,6 @@
 """`rota compare`."""
 
-import shutil
 import sys
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +16,7 @@ from rota.cli.options import (
     run_options,
 )
 from rota.cli.progress import Bar
-from rota.cli.show import WIDE, table, warn_about
+from rota.cli.show import table, tell, tell_assumptions, warn_about
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
@@ -77,7 +75,8 @@ def compare(
 ) -> None:
     """Run several policies on the jobs of TRACE and put them side by side.
 
-    The ratio is the mean JCT relative to the first policy, with a 95 % interval in brackets. A star
+    The ratio is the mean JCT relative to the first policy, with a 95 % interval in brackets; over
+    several runs it is the typical (geometric mean) of the ratios run by run. A star
     says that the interval excludes 1: below 1 the policy is better, above 1 worse. Without a star
     nothing is proven.
 
@@ -127,7 +126,8 @@ def compare(
             command=["rota", *sys.argv[1:]],
             told=told,
         )
-        write_report(folder.path, formats=figures)
+        bar.retitle("drawing figures")
+        write_report(folder.path, formats=figures, told=lambda _, done, total: bar(done, total))
     warn_about(f"{one.policy}: {text}" for one in found.runs for text in one.warnings)
     _show(found, full=full)
     click.echo(f"report: {output / 'report.html'}", err=True)
@@ -148,6 +148,12 @@ def _workers(config: "RunConfig", runs: int) -> int:
     return 1 if size * runs < SMALL_BYTES else min(cores(), runs)
 
 
+def _about_ratio(found: "Comparison") -> str:
+    stars = any(one.verdict for row in found.rows for one in row.measures.values())
+    text = f"ratio: mean JCT relative to {found.baseline}, {found.method}"
+    return f"{text}; *: it excludes 1" if stars else text
+
+
 def _show(found: "Comparison", *, full: bool) -> None:
     from rota.experiments.notes import NOTHING_RANDOM
     from rota.experiments.table import FULL_HEADINGS, HEADINGS, cells, full_cells
@@ -156,29 +162,9 @@ def _show(found: "Comparison", *, full: bool) -> None:
     if full:
         table(FULL_HEADINGS, full_cells(found))
     if gone:
-        _tell(f"(too narrow for: {', '.join(gone)}; they are in the report)")
-    _tell(f"ratio: mean JCT relative to {found.baseline}, {found.method}; *: it excludes 1")
+        tell(f"(too narrow for: {', '.join(gone)}; they are in the report)")
+    if len(found.rows) > 1:
+        tell(_about_ratio(found))
     for note in found.notes:
-        _tell(f"{'warning' if note.startswith(NOTHING_RANDOM) else 'note'}: {note}")
-    _show_assumptions(found)
-
-
-def _show_assumptions(found: "Comparison") -> None:
-    from rota.experiments.table import common, differing
-
-    differs = differing(found.assumptions)
-    if differs:
-        _tell("assumptions that differ:")
-        for key, text in differs:
-            _tell(f"  {key}: {text}", indent=4)
-    shared = "; ".join(f"{key}: {text}" for key, text in common(found.assumptions))
-    _tell(f"the same for all: {shared}", indent=2)
-
-
-def _tell(text: str, indent: int = 2) -> None:
-    """On stderr, so that the table can go elsewhere alone."""
-    width = min(shutil.get_terminal_size().columns, WIDE // 2)
-    folded = textwrap.fill(
-        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
-    )
-    click.echo(folded, err=True)
+        tell(f"{'warning' if note.startswith(NOTHING_RANDOM) else 'note'}: {note}")
+    tell_assumptions(found.assumptions)

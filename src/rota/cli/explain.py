@@ -2,6 +2,7 @@
 
 import csv
 import sys
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -21,7 +22,7 @@ from rota.cli.client import (
     span,
 )
 from rota.cli.progress import Bar
-from rota.cli.show import FORMAT, emit, table
+from rota.cli.show import FORMAT, emit, table, terminal_width
 from rota.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def print_explanation(found: "Explanation | Story", output: str) -> None:
     if output != "table":
         emit(data, output)
         return
-    click.echo(f"job {clean(found.id)}: {clean(found.text)}")
+    _say(f"job {clean(found.id)}: {clean(found.text)}")
     if found.parts:
         total = sum(part.seconds for part in found.parts) or 1.0
         table(
@@ -142,32 +143,59 @@ def print_explanation(found: "Explanation | Story", output: str) -> None:
             ],
         )  # fmt: skip
     click.echo(f"waited in all: {span(found.wait_s)}")
+    if data.get("run_s"):
+        lost = f" (with {span(data['lost_s'])} of work that was lost)" if data["lost_s"] else ""
+        click.echo(f"ran in all: {span(data['run_s'])}{lost}")
     if found.ahead:
-        click.echo(f"served first: {shortened(found.ahead, 10)}")
+        _say(f"served first: {shortened(found.ahead, 10)}")
     if found.preempted_by:
-        click.echo(f"preempted by: {shortened(found.preempted_by, 10)}")
+        _say(f"preempted by: {shortened(found.preempted_by, 10)}")
     _print_course(data)
 
 
+def _say(text: str, indent: int = 2) -> None:
+    """A line, or several on a narrow terminal."""
+    width = terminal_width()
+    lines = [text]
+    if width is not None:
+        lines = textwrap.wrap(
+            text, max(width, 2 * indent), subsequent_indent=" " * indent, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+    click.echo("\n".join(lines))
+
+
 def _print_course(data: Mapping[str, Any]) -> None:
-    """One interval and one stop after the other, as far as they were told."""
-    steps = [
-        [_second(i["from_s"]), span(i["seconds"]), i["reason"], _of_task(i) + clean(i["text"])]
-        for i in data.get("intervals", ())
-    ] + [
-        [_second(halt["at_s"]), "", halt["what"], clean(halt["text"])]
-        for halt in data.get("halts", ())
-    ]
-    if len(steps) <= len(data["parts"]):  # it has all been said
+    """Starts, intervals and stops one after the other, as far as they were told."""
+    waits, halts, stays = (data.get(key, ()) for key in ("intervals", "halts", "stays"))
+    if len(waits) + len(halts) <= len(data["parts"]) and len(stays) <= 1:  # it has all been said
         return
-    steps.sort(key=lambda step: (float(step[0]), step[1]))  # a stop before what it led to
-    table(["at second", "waited", "reason", "what"], steps[:_MOST_STEPS])
+    # a stop comes before what it led to, and a start before the time that it takes
+    steps = [(halt["at_s"], 0, "", halt["what"], halt["text"]) for halt in halts]
+    steps += [(stay["at_s"], 1, "", stay["what"], _of_task(stay) + stay["text"]) for stay in stays]
+    steps += [
+        (i["from_s"], 2, span(i["seconds"]), i["reason"], _of_task(i) + i["text"]) for i in waits
+    ]
+    steps.sort(key=lambda step: step[:2])
+    table(
+        ["at second", "that is", "waited", "what", ""],
+        [
+            [_second(at_s), _clock(at_s), waited, what, clean(text)]
+            for at_s, _, waited, what, text in steps[:_MOST_STEPS]
+        ],
+    )
     if len(steps) > _MOST_STEPS:
-        click.echo(f"... and {len(steps) - _MOST_STEPS} more: see them with -o csv or -o json")
+        click.echo(f"... and {len(steps) - _MOST_STEPS} more: see them with -o json")
 
 
-def _of_task(interval: Mapping[str, Any]) -> str:
-    return "" if interval["task"] is None else f"task {interval['task']}: "
+def _clock(at_s: float) -> str:
+    """Days, hours and minutes since second 0: `4d 08:19`."""
+    days, minutes = divmod(int(at_s // 60), 24 * 60)
+    return f"{days}d {minutes // 60:02}:{minutes % 60:02}"
+
+
+def _of_task(step: Mapping[str, Any]) -> str:
+    return "" if step["task"] is None else f"task {step['task']}: "
 
 
 def _second(at_s: float) -> str:
@@ -262,7 +290,7 @@ def _when_frozen(path: Path, job: str, runs: int, output: str, known: Mapping[st
     if output != "table":
         emit(msgspec.to_builtins(found), output)
         return
-    click.echo(f"job {clean(found.id)} ({found.state}) {found.text}")
+    _say(f"job {clean(found.id)} ({found.state}) {found.text}")
     if not found.runs:
         return
     click.echo(f"{'now:':<11}second {_second(found.now_s)}")
@@ -274,7 +302,7 @@ def _when_frozen(path: Path, job: str, runs: int, output: str, known: Mapping[st
         if at_s is not None:
             click.echo(f"{label + ':':<11}second {_second(at_s)} (in {span(at_s - found.now_s)})")
     if found.why:
-        click.echo(f"{'why:':<11}{clean(found.why)}")
+        _say(f"{'why:':<11}{clean(found.why)}", indent=11)
     _print_doubts(found)
 
 
@@ -306,4 +334,4 @@ def _print_doubts(found: "Forecast | Outlook") -> None:
         click.echo(f"in {found.never} of {found.runs} simulations it did not start in time")
     if found.assumptions:
         told = [f"{key}: {value}" for key, value in found.assumptions.items()]
-        click.echo(f"assumed:   {shortened(told, 10)}")
+        _say(f"assumed:   {shortened(told, 10)}", indent=11)

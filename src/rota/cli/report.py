@@ -1,6 +1,7 @@
 """`rota report`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,12 +16,16 @@ from rota.cli.progress import Bar
     help="Files for each figure: svg, png, pdf, or none.",
 )  # fmt: skip
 @click.option(
+    "--measures", metavar="K,...", default="",
+    help="Only these measures of a comparison, by their keys in compare.json.",
+)  # fmt: skip
+@click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path),
     help="The page; report.html in DIR by default. Figures go beside it.",
 )  # fmt: skip
 @click.option("--open", is_flag=True, help="Show the page in a browser.")
 @DEBUG
-def report(folder: Path, figures: tuple[str, ...], output: Path | None, **values: bool) -> None:
+def report(folder: Path, figures: tuple[str, ...], output: Path | None, **values: Any) -> None:
     """Make the report of DIR anew: a page with all pictures, and each picture as a file.
 
     DIR is a folder that `rota compare` or `rota simulate` made. The page is one file that needs no
@@ -40,6 +45,7 @@ def report(folder: Path, figures: tuple[str, ...], output: Path | None, **values
             folder,
             to=output,
             formats=figures,
+            measures=[key.strip() for key in values["measures"].split(",") if key.strip()],
             told=lambda what, done, total: bar.retitle(f"report: {what}")(done, total),
         )
     if figures and not has_matplotlib():

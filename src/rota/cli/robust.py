@@ -8,7 +8,7 @@ import click
 
 from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
 from rota.cli.progress import Bar
-from rota.cli.show import table, warn, warn_about
+from rota.cli.show import table, tell, tell_assumptions, warn, warn_about
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
@@ -176,6 +176,9 @@ def _show(curves: "Curves") -> None:
         for line in curves.lines
     ]
     table(["policy", "knows", *curves.axis.levels], rows, numbers=True)
+    for note in curves.notes:
+        tell(f"note: {note}")
+    tell_assumptions(curves.assumptions)
 
 
 def _cell(spot: "Spot", unit: str, number: int) -> str:

@@ -3,10 +3,14 @@
 import json
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from rota.experiments.comparison import Assumption
 
 FORMAT = click.option(
     "-o", "--output", default="table", show_default=True,
@@ -91,6 +95,28 @@ def too_wide(
             break
         gone.append(heading)
     return gone
+
+
+def tell(text: str, indent: int = 2) -> None:
+    """Folded on stderr, so that a table can go elsewhere alone."""
+    width = min(shutil.get_terminal_size().columns, WIDE // 2)
+    folded = textwrap.fill(
+        text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+    click.echo(folded, err=True)
+
+
+def tell_assumptions(assumptions: "Sequence[Assumption]") -> None:
+    """What differs between policies, and what is the same for all."""
+    from rota.experiments.table import common, differing
+
+    differs = differing(assumptions)
+    if differs:
+        tell("assumptions that differ:")
+        for key, text in differs:
+            tell(f"  {key}: {text}", indent=4)
+    shared = "; ".join(f"{key}: {text}" for key, text in common(assumptions))
+    tell(f"the same for all: {shared}", indent=2)
 
 
 def warn(message: str) -> None:

@@ -99,7 +99,7 @@ def simulate(output: Path, *, force: bool, **values: Any) -> None:
     if as_json:
         emit(summary, "json")
     else:
-        table(["", config.policy], [[label, _cell(key, summary)] for key, label in SHOWN.items()])
+        table(["", config.policy], _rows(summary))
 
 
 def _config(resume: Path | None, values: dict[str, Any]) -> "RunConfig":
@@ -119,6 +119,17 @@ def _config(resume: Path | None, values: dict[str, Any]) -> "RunConfig":
         if values[key] is None:
             raise click.UsageError(f"Missing {label}.", ctx)
     return RunConfig(**values)
+
+
+def _rows(summary: dict[str, Any]) -> list[list[str]]:
+    rows = [[label, _cell(key, summary)] for key, label in SHOWN.items()]
+    odd = {name: count for name, count in summary["states"].items() if count and name != "done"}
+    after = list(SHOWN).index("completed") + 1
+    rows[after:after] = [[name, f"{count:,}"] for name, count in odd.items()]
+    if summary["evictions"]:
+        after = [label for label, _ in rows].index("migrations") + 1
+        rows.insert(after, ["evictions by failures", f"{summary['evictions']:,}"])
+    return rows
 
 
 def _cell(key: str, summary: dict[str, Any]) -> str:

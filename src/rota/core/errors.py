@@ -10,6 +10,10 @@ RotaError
 │   ├── InvalidPlanError  the plan cannot be carried out
 │   ├── KnowledgeError    the policy read something that it did not declare
 │   └── LivelockError     the policy asks to be woken again and again without changing anything
+├── SolverError           an optimisation problem has no usable answer
+│   ├── InfeasibleError   its constraints contradict each other
+│   ├── UnboundedError    its objective has no limit
+│   └── SolverLimitError  no answer within the time or the number of steps allowed
 ├── TransitionError       a job was driven through an impossible change of phase
 ├── InvariantError        a check of `--check` failed: a bug in the engine or in a cluster
 ├── ClusterError          the outside failed; `retryable` says whether trying again can help
@@ -60,6 +64,22 @@ class KnowledgeError(PolicyError):
 
 class LivelockError(PolicyError):
     """A policy asks to be woken at the same instant again and again without changing anything."""
+
+
+class SolverError(RotaError):
+    """An optimisation problem has no usable answer."""
+
+
+class InfeasibleError(SolverError):
+    """The constraints contradict each other."""
+
+
+class UnboundedError(SolverError):
+    """The objective can grow without limit: a constraint is missing."""
+
+
+class SolverLimitError(SolverError):
+    """No answer within the time or the number of steps allowed."""
 
 
 class TransitionError(RotaError):

@@ -87,3 +87,4 @@ class Record(IntEnum):
     NODE_CLOSED = 25  # ref node: nothing more is started there; text says why
     NODE_OPENED = 26  # ref node
     NOTE = 27  # something that is not about jobs or nodes (configuration, tokens); text
+    EXTRA = 28  # belongs to allocation ref; other node, value amount there, text kind (cpu, memory)

@@ -18,10 +18,13 @@ TEXTS = {
 
 
 def spell(seconds: float) -> str:
-    """`14 s`, `35 min`, `2 h 10 min`, `3 d 4 h`."""
+    """`14 s`, `1 min 55 s`, `35 min`, `2 h 10 min`, `3 d 4 h`: rounded, never cut."""
     if seconds < 90:  # noqa: PLR2004 - reads better than minutes
         return f"{seconds:.3g} s"
-    minutes = round(seconds) // 60
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 10:  # noqa: PLR2004 - parts of a wait still add up to the second
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    minutes = round(seconds / 60)
     if minutes < 60:  # noqa: PLR2004 - an hour
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)

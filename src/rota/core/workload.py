@@ -1,10 +1,13 @@
 """A workload: jobs to submit, with what is known of their origin."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from rota.core.jobs import Behaviour, JobSpec
+from rota.core.jobs import Behaviour, JobSpec, Request
+
+Usual = Sequence[tuple[Request, int]]
+RankNodes = Callable[[Sequence[str]], list[str]]
 
 
 class Quality(msgspec.Struct):
@@ -26,16 +29,64 @@ class Workload:
         *,
         name: str = "",
         quality: Quality | None = None,
+        usual: Usual | None = None,
+        rank_nodes: RankNodes | None = None,
     ) -> None:
+        """Put the parts together.
+
+        Args:
+            specs: What is asked.
+            behaviours: The truth.
+            name: Of the workload.
+            quality: What its import did.
+            usual: What jobs ask for and how many do, if these jobs are not to be counted.
+            rank_nodes: The order in which the draw that made the workload ranks these nodes.
+        """
         if len(specs) != len(behaviours):
             raise ValueError("every job needs a behaviour")
         self.specs = specs
         self.behaviours = behaviours
         self.name = name
         self.quality = quality or Quality(rows=len(specs), kept=len(specs))
+        self.rank_nodes = rank_nodes
+        self._usual = usual
 
     def __len__(self) -> int:
         return len(self.specs)
 
     def __iter__(self) -> Iterator[tuple[JobSpec, Behaviour]]:
         return iter(zip(self.specs, self.behaviours, strict=True))
+
+    @property
+    def usual(self) -> Usual:
+        """What its jobs ask for, and how many of them do."""
+        if self._usual is None:
+            counts: dict[int, int] = {}  # by identity: readers share objects, and hashing is slow
+            found: dict[int, Request] = {}
+            for spec in self.specs:
+                key = id(spec.request)
+                counts[key] = counts.get(key, 0) + 1
+                found[key] = spec.request
+            together: dict[Request, int] = {}
+            for key, request in found.items():
+                together[request] = together.get(request, 0) + counts[key]
+            self._usual = list(together.items())
+        return self._usual
+
+    def like(
+        self,
+        specs: Sequence[JobSpec],
+        behaviours: Sequence[Behaviour],
+        *,
+        name: str | None = None,
+        quality: Quality | None = None,
+    ) -> "Workload":
+        """Other jobs of the same origin; what is usual stays if it was told."""
+        return Workload(
+            specs,
+            behaviours,
+            name=self.name if name is None else name,
+            quality=quality,
+            usual=self._usual,
+            rank_nodes=self.rank_nodes,
+        )

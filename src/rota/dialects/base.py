@@ -18,6 +18,7 @@ from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.registry import DIALECTS, load, parse_params, split
 from rota.core.topology import Topology
+from rota.core.workload import Workload
 
 P = TypeVar("P", bound=Params)
 
@@ -42,6 +43,8 @@ class Dialect(ABC):
     """Jobs end only at multiples of it; 0: exactly."""
     wake: Wake | None = None
     """Imposed on the engine; None: as the scheduler wishes."""
+    endless: bool = False
+    """No job ever ends: a run is over when the last job has come (a study of placements)."""
 
     def __init__(self, params: Params | None = None) -> None:
         self.params: Any = params if params is not None else self.Parameters()
@@ -56,6 +59,13 @@ class Dialect(ABC):
         self, policy_text: str, placement_text: str | None, topology: Topology, *, seed: int
     ) -> Scheduler:
         """The scheduler for `name` or `name:key=value,..`; no placement means the dialect's own."""
+
+    def adapt(self, workload: Workload) -> Workload:
+        """The jobs as the simulator sees them."""
+        return workload
+
+    def meet(self, scheduler: Scheduler, workload: Workload, topology: Topology) -> None:  # noqa: B027
+        """Tell a scheduler from `build` what its jobs will be, if it shall know."""
 
     def policy(self, text: str) -> tuple[str, dict[str, str]]:
         """A policy of this dialect with its options; an unknown name is refused."""

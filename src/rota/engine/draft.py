@@ -321,7 +321,11 @@ class PlacementDraft:
         self._displaced[victim.index] = victim
         if self.plan.causes is None:
             self.plan.causes = {}
-        self.plan.causes[victim.index] = winner
+        # one that was displaced itself passes on who is the cause
+        displaced = winner.index in self._displaced
+        self.plan.causes[victim.index] = (
+            self.plan.causes.get(winner.index, winner) if displaced else winner
+        )
 
     def _latest_first(self) -> Iterator[Job]:
         if self._by_start is None:

@@ -95,18 +95,22 @@ class Gate:
         return entering
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Held jobs and the admission's own state."""
-        return {
+        """Held jobs, and what admission and placement keep themselves."""
+        state: dict[str, Any] = {
             "held": [job.index for job in self.held],
             "inside": sorted(self._inside),
             "admission": self.admission.snapshot(),
         }
+        learnt = self.placement.snapshot()
+        return {**state, "placement": learnt} if learnt else state
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Take the state of `snapshot` up again."""
         self.held = [view.everyone[index] for index in state["held"]]
         self._inside = set(state["inside"])
         self.admission.restore(state["admission"])
+        if "placement" in state:
+            self.placement.restore(state["placement"])
 
 
 def refinement(placement: Placement) -> Callable[[JobSpec], Request] | None:

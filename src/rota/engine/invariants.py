@@ -1,7 +1,8 @@
 """What must hold after every batch of events, checked without the engine's own books (`--check`).
 
 The log is folded into shadows of all jobs (see `shadow`); places are added up from what the jobs
-say that they hold. A failed check raises InvariantError with the job, the place and the time.
+say that they hold. Keys of a priority policy are compared with what it says now (see `promises`). A
+failed check raises InvariantError with the job, the place and the time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from rota.core.topology import Topology, Vertex
 from rota.engine.general import GeneralScheduler
 from rota.engine.loop import Engine
 from rota.engine.priority import PriorityScheduler
+from rota.engine.promises import check_keys
 from rota.engine.shadow import TOLERANCE, Ledger, Shadow, agree, close
 
 STILL = 10_000  # batches at one instant in which nothing happens to any job
@@ -96,9 +98,10 @@ class Capacity:
 
 
 class Invariants:
-    """Implements `Checker`. One object per run."""
+    """Implements `Checker`. One object per run; `keys`: look at the keys of the queues, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keys: bool = True) -> None:
+        self._keys = keys
         self.batches = 0
         self._ledger = Ledger()
         self._capacity: Capacity | None = None
@@ -129,6 +132,8 @@ class Invariants:
         self._check_gpu_s(engine, now_s, compare=everybody, adopt=resumed)
         if everybody and not engine.backlog:  # else the scheduler does not know yet
             check_books(engine, now_s)
+            if self._keys and isinstance(engine.scheduler, PriorityScheduler):
+                check_keys(engine, engine.scheduler, now_s)
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -114,6 +114,9 @@ class Log:
                 number = self._number(allocation)
                 for vertex, amount in allocation.slices:
                     self.row(time_s, Record.ALLOCATION, -1, number, vertex, amount)
+                for vertex, kind, amount in allocation.extra:
+                    self.row(time_s, Record.EXTRA, -1, number, vertex, amount)
+                    self.text(kind)
         return number
 
     def _number(self, allocation: Allocation) -> int:

@@ -249,6 +249,8 @@ class Packer:
         placement = self.placement
         if plan.causes is None:
             plan.causes = {}
+        # whoever was displaced itself and goes elsewhere passes on the cause of that
+        cause = plan.causes[winner.index] if winner.mark == DISPLACED else winner
         shapes: set[int] = set()
         for victim in placement.victims():
             placement.give(victim, victim.allocation)
@@ -261,7 +263,7 @@ class Packer:
                 victim.before = victim.allocation
                 moved.append(victim)
             victim.mark = DISPLACED
-            plan.causes[victim.index] = winner
+            plan.causes[victim.index] = cause
             index.push_waiting(victim)
             shapes.add(victim.shape.number)
         return shapes

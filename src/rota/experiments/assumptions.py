@@ -42,7 +42,7 @@ def _texts(facts: Mapping[str, Any], *, preempted: bool) -> dict[str, str]:
         "switches": _switches(dialect),
         "rounds": _rounds(facts.get("rounds")),
         "estimate error": _pairs(facts.get("estimate_error")) or "none",
-        "failures": _pairs(facts.get("failures")) or "none",
+        "failures": _failures(facts.get("failures"), facts["costs"]),
         "ignored": ", ".join(facts.get("ignored") or ()) or "nothing",
     }
 
@@ -68,6 +68,20 @@ def _charged(costs: Mapping[str, Any]) -> dict[str, Any]:
     if "slow_s" not in charged:
         charged.pop("slow_factor", None)
     return charged
+
+
+def _failures(failures: Mapping[str, Any] | None, costs: Mapping[str, Any]) -> str:
+    """How often, and what one costs a job."""
+    if not failures:
+        return "none"
+    every_s = costs.get("checkpoint_s")
+    if every_s == "inf":
+        loses = "a job loses all work since it was started"
+    elif every_s:
+        loses = f"a job loses the work since its last checkpoint, one every {every_s} s"
+    else:
+        loses = "a job loses no work: set checkpoint_s of the costs to charge it"
+    return f"{_pairs(failures)} ({loses})"
 
 
 def _switches(dialect: Mapping[str, Any] | None) -> str:

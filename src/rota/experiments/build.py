@@ -38,6 +38,7 @@ from rota.experiments.config import (
 from rota.experiments.rough import draw_beliefs, draw_outages, tell_estimates
 from rota.experiments.workloads import draw_seed, load_workload
 from rota.metrics.window import Window
+from rota.placement.base import Placement
 from rota.rates.models import make_rates
 from rota.sim.cluster import SimCluster
 from rota.traces.cluster import parse_cluster
@@ -54,6 +55,8 @@ class Run(msgspec.Struct):
     engine: Engine
     assumptions: dict[str, Any]
     window: Window
+    study: bool = False
+    """Nothing ends: it is about placements."""
 
 
 def build(config: RunConfig, workload: Workload | None = None) -> Run:
@@ -77,6 +80,10 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     scheduler, parts = _scheduler(config, dialect, topology, frictionless=free)
     if workload is None:
         workload = load_workload(config)
+    if dialect is not None:
+        workload = dialect.adapt(workload)
+        dialect.meet(scheduler, workload, topology)
+    _tell_usual(scheduler, workload)
     outages = _outages(config, topology, workload)
     belief = draw_beliefs(error, len(workload), draw_seed(config))
     told = workload
@@ -105,7 +112,16 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
             else None
         ),
     }
-    return Run(config, workload, topology, engine, _assumptions(config, engine, parts), window)
+    study = dialect is not None and dialect.endless
+    assumptions = _assumptions(config, engine, parts)
+    return Run(config, workload, topology, engine, assumptions, window, study)
+
+
+def _tell_usual(scheduler: Scheduler, workload: Workload) -> None:
+    """Placements that care learn beforehand what jobs ask for."""
+    placement = getattr(scheduler, "placement", None)
+    if isinstance(placement, Placement) and type(placement).expect is not Placement.expect:
+        placement.expect(workload.usual)
 
 
 def _assumptions(config: RunConfig, engine: Engine, parts: Mapping[str, Any]) -> dict[str, Any]:

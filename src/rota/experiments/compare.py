@@ -7,7 +7,8 @@ the same fate and are compared replication by replication (`measures`, `statisti
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b, sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,14 @@ from rota.experiments.output import write_run
 from rota.experiments.pool import each
 from rota.experiments.run import Progress, RunResult, simulate
 from rota.experiments.statistics import LEVEL
-from rota.experiments.workloads import is_generated, jobs_of, load_again
+from rota.experiments.workloads import is_drawn, jobs_of, load_again
 from rota.metrics import Window
 from rota.metrics.fairness import finish_time_fairness, slowdowns
+from rota.metrics.history import read_history
+from rota.metrics.ledger import lost_work_s
 
 REPORT = "report.html"
+LONGEST_LABEL = 80
 FLAT = (
     "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_wait_s", "makespan_s",
     "gpu_utilisation", "preemptions", "completed", "censored", "jobs",
@@ -54,11 +58,12 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a run gave."""
+    """What a run gave. `schedule`: the same for runs in which all jobs met the same fate."""
 
     summary: dict[str, Any]
     warnings: list[str]
     jobs: dict[str, Any]
+    schedule: str
 
 
 def compare(
@@ -125,8 +130,9 @@ def _plan(
     """All runs; those on the same jobs follow each other."""
     if not policies:
         raise OptionError("there is no policy to compare: name one or more")
-    if len(set(policies)) < len(policies):
-        raise OptionError("a policy is named twice: give every policy once")
+    twice = [policy for policy in dict.fromkeys(policies) if policies.count(policy) > 1]
+    if twice:
+        raise OptionError(f"named twice: {', '.join(twice)}: give every policy once")
     if windows > 1 and (config.measure or "").startswith("ids="):
         raise OptionError(
             f"measure {config.measure}: the same ids are not in every window: use after=T, "
@@ -152,6 +158,8 @@ def _plan(
 def _label(policy: str, taken: set[str]) -> str:
     """A folder name for a policy."""
     plain = re.sub(r"[^A-Za-z0-9.=+-]+", "_", policy).strip("._") or "policy"
+    if len(plain) > LONGEST_LABEL:  # file systems allow 255 bytes
+        plain = f"{sha256(policy.encode()).hexdigest()[:8]}-{plain[-LONGEST_LABEL:]}"
     label, number = plain, 2
     while label in taken:
         label, number = f"{plain}-{number}", number + 1
@@ -209,7 +217,15 @@ def _one(task: Task, progress: Progress | None = None) -> Outcome:
     result = simulate(task.config, progress, workload=workload)
     task.folder.mkdir()
     summary = write_run(result, task.folder, task.command)
-    return Outcome(summary, result.warnings, _jobs(result) if task.keep else {})
+    jobs = _jobs(result) if task.keep else {}
+    return Outcome(summary, result.warnings, jobs, _schedule(result))
+
+
+def _schedule(result: RunResult) -> str:
+    """A digest of when jobs started and ended."""
+    columns = ("first_start_s", "end_s", "service_gpu_s", "preemptions", "migrations", "state")
+    text = result.jobs.select(columns).write_csv(float_precision=6)
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _jobs(result: RunResult) -> dict[str, Any]:
@@ -217,14 +233,15 @@ def _jobs(result: RunResult) -> dict[str, Any]:
     jobs = result.jobs
     window = Window.parse(result.config.measure) if result.config.measure else Window()
     counts = window.chooses(jobs) & (jobs["state"] == "done").to_numpy()
+    lost_s = lost_work_s(read_history(result.log))
     vertices = result.log.filter(result.log["event"] == "vertex")
     nodes = vertices.filter(vertices["text"].str.starts_with("node:"))
     gpus, end_s = float(nodes["value"].sum()), float(result.log["time_s"][-1])
     columns = {
         "jct_s": jobs["jct_s"].to_numpy(),
         "wait_s": jobs["wait_s"].to_numpy(),
-        "slowdown": slowdowns(jobs),
-        "rho": finish_time_fairness(jobs, gpus, end_s),
+        "slowdown": slowdowns(jobs, lost_s),
+        "rho": finish_time_fairness(jobs, gpus, end_s, lost_s),
     }
     return {name: np.where(counts, column, np.nan) for name, column in columns.items()}
 
@@ -246,7 +263,7 @@ def _conclude(
         )
         for task, outcome in zip(tasks, outcomes, strict=True)
     ]
-    units = _units(runs, generated=is_generated(config.trace))
+    units = _units(runs, generated=is_drawn(config.trace))
     arms = {
         policy: Arm(
             [run.summary for run in runs if run.policy == policy],
@@ -255,7 +272,12 @@ def _conclude(
         )
         for policy in policies
     }
-    rows = [_row(policy, arms[policies[0]], arms[policy]) for policy in policies]
+    rows = [_row(policy, arms, policies[0]) for policy in policies]
+    schedules: dict[str, tuple[str, ...]] = {
+        policy: tuple(o.schedule for t, o in zip(tasks, outcomes, strict=True)
+                      if t.config.policy == policy)
+        for policy in policies
+    }  # fmt: skip
     return Comparison(
         trace=config.trace,
         cluster=config.cluster,
@@ -271,7 +293,7 @@ def _conclude(
             {p: any(one["preemptions"] for one in arm.summaries) for p, arm in arms.items()},
         ),
         runs=runs,
-        notes=find_notes(rows, runs, units),
+        notes=find_notes(rows, runs, units, schedules),
     )
 
 
@@ -283,8 +305,9 @@ def _window(config: RunConfig) -> int | None:
     return None if config.window is None else int(config.window.partition("/")[0])
 
 
-def _row(policy: str, base: Arm, arm: Arm) -> Row:
-    measures = measure_all(base, arm)
+def _row(policy: str, arms: Mapping[str, Arm], baseline: str) -> Row:
+    arm = arms[policy]
+    measures = measure_all(arms[baseline], arm, arms.values())
     jct = measures["avg_jct_s"]
     interval = None if jct.low is None or jct.high is None else (jct.low, jct.high)
     flat = {key: mean_of([summary[key] for summary in arm.summaries]) for key in FLAT}

@@ -30,6 +30,8 @@ class Measured(msgspec.Struct, frozen=True):
     `mean` is over the runs; `ratio` is to the baseline, with its interval from `low` to `high`;
     None: there is no such number. The verdict is `better` or `worse` only if the interval excludes
     1, and None where nothing can be said at all: of the baseline, and from one run alone.
+    The ratio is the geometric mean of the ratios of the replications; `of_means`: it is the ratio
+    of the means, because the measure is 0 in some run of some policy, and has no interval.
     """
 
     mean: float | None
@@ -37,6 +39,7 @@ class Measured(msgspec.Struct, frozen=True):
     low: float | None = None
     high: float | None = None
     verdict: Verdict | None = None
+    of_means: bool = False
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

@@ -37,6 +37,7 @@ from rota.sim.foresight import (
     is_placed,
     members,
     next_start_s,
+    nobody_new,
     redraw,
     spread_of,
 )
@@ -145,7 +146,12 @@ class Oracle:
             )
             found["durations"] = f"drawn: {said}, and {learnt['finished_jobs']:,} finished jobs"
             found |= learnt
-        found["new_jobs"] = "the rest of the trace" if self.arrivals else "none"
+        config = self.config
+        found["new_jobs"] = (
+            "the rest of the trace"
+            if self.arrivals
+            else nobody_new(config.policy, admission=config.admission is not None)
+        )
         found["failures"] = "those of the run" if self.exact else "none"
         return found
 

@@ -4,9 +4,13 @@ Numbers come from the summaries of runs. A replication is a pair (seed, window):
 the same jobs and the same fate in it, so that they are compared replication by replication. What
 counts as independent are *units*: the windows of a trace (runs of one window under several seeds
 are averaged first), else the seeds.
+
+A ratio is the geometric mean of the ratios of the units. A measure that is 0 somewhere, under any
+policy, has no such ratio: then it is the ratio of the means for *all* policies, without an interval
+and without a verdict, so that the rows of a measure can be read side by side.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, geometric_mean
 from typing import Any
 
@@ -33,6 +37,7 @@ MEASURES = (
     Measure("free_on_used_nodes", "free GPUs on used nodes", "share", "less"),
     Measure("preemptions", "preemptions", "count", "less"),
     Measure("migrations", "migrations", "count", "less"),
+    Measure("evictions", "evictions by failures", "count", None),
     Measure("avg_rho", "mean rho (finish-time fairness)", "ratio", "less"),
     Measure("p99_rho", "p99 rho", "ratio", "less"),
     Measure("max_rho", "largest rho", "ratio", "less"),
@@ -81,16 +86,52 @@ class Arm(msgspec.Struct, frozen=True):
     jobs: Jobs
 
 
-def measure_all(base: Arm, arm: Arm) -> dict[str, Measured]:
-    """Every measure of a policy against the baseline (which may be the policy itself)."""
-    return {measure.key: measured(measure, base, arm) for measure in MEASURES}
+def measure_all(base: Arm, arm: Arm, arms: Iterable[Arm] = ()) -> dict[str, Measured]:
+    """Every measure of a policy against the baseline (which may be the policy itself).
+
+    Args:
+        base: The baseline.
+        arm: The policy.
+        arms: All policies that stand side by side: one rule for the ratios of all of them.
+    """
+    together = [base, arm, *arms]
+    if _nothing_changes(base, arm):
+        alone = arm is base
+        base = _once(base)
+        arm = base if alone else _once(arm)
+    return {
+        measure.key: measured(measure, base, arm, of_means=_is_zero(measure.key, together))
+        for measure in MEASURES
+    }
 
 
-def measured(measure: Measure, base: Arm, arm: Arm) -> Measured:
+def _nothing_changes(base: Arm, arm: Arm) -> bool:
+    """All replications gave both policies the same numbers: it was one run, made several times."""
+    pairs = {
+        tuple(summary.get(measure.key) for summary in both for measure in MEASURES)
+        for both in zip(base.summaries, arm.summaries, strict=True)
+    }
+    return len(pairs) == 1
+
+
+def _once(arm: Arm) -> Arm:
+    return Arm(arm.summaries[:1], arm.units[:1], arm.jobs)
+
+
+def _is_zero(key: str, arms: Iterable[Arm]) -> bool:
+    """Is it 0 in some run?"""
+    values = (summary.get(key) for arm in arms for summary in arm.summaries)
+    return any(value is not None and value <= 0 for value in values)
+
+
+def measured(measure: Measure, base: Arm, arm: Arm, *, of_means: bool = False) -> Measured:
     """One measure of a policy against the baseline; of the baseline itself there is no verdict."""
     key = measure.key
     mean = mean_of([summary.get(key) for summary in arm.summaries])
     ours, theirs = _by_unit(key, base, arm)
+    if of_means and len(ours) > 1:
+        plain = fmean(ours) / fmean(theirs) if fmean(theirs) > 0 else None
+        return Measured(mean, plain, of_means=plain is not None)
     found = ratio_interval(theirs, ours)
     verdict = None if arm is base else judge(found, measure)
     if found.low is None and found.ratio is not None and key in OF_JOBS:

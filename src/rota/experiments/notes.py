@@ -24,11 +24,23 @@ def describe_method(runs: Sequence[RunOf], units: Units) -> str:
     return f"95 % intervals over {count} {what}, paired ({how})"
 
 
-def find_notes(rows: Sequence[Row], runs: Sequence[RunOf], units: Units) -> list[str]:
-    """Footnotes of the table."""
-    notes = [
-        "each interval is at 95 % on its own: of many measures, one in twenty excludes 1 by chance",
-    ]
+def find_notes(
+    rows: Sequence[Row],
+    runs: Sequence[RunOf],
+    units: Units,
+    schedules: Mapping[str, Sequence[str]] | None = None,
+) -> list[str]:
+    """Footnotes of the table.
+
+    Args:
+        rows: The policies.
+        runs: All runs.
+        units: The unit of each replication.
+        schedules: What tells the schedules of each policy apart, by run.
+    """
+    notes = _about_policies(rows, schedules or {})
+    if len(rows) > 1:
+        notes += _about_ratios(rows, units)
     notes += _about_replications(runs, units)
     window = runs[0].summary["measured"]["window"]
     if window != "all":
@@ -42,6 +54,41 @@ def find_notes(rows: Sequence[Row], runs: Sequence[RunOf], units: Units) -> list
     ]
     if len({row.completed for row in rows}) > 1:
         notes.append("the policies completed different jobs: their averages are not of the same")
+    return notes
+
+
+def _about_policies(rows: Sequence[Row], schedules: Mapping[str, Sequence[str]]) -> list[str]:
+    """Policies between which there is nothing to choose."""
+    if len(rows) == 1:
+        return ["there is one policy, and nothing to compare it with: name more with --policy"]
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for policy, found in schedules.items():
+        groups.setdefault(tuple(found), []).append(policy)
+    if len(groups) == 1 and not any(row.avg_wait_s for row in rows):
+        remedy = "raise the load (a smaller --cluster, or load=L of a generated workload)"
+        return [f"all policies gave the same schedule, because nobody waited: {remedy}"]
+    if len(groups) == 1:
+        return ["all policies gave the same schedule: these jobs do not tell them apart"]
+    return [
+        f"the same schedule, job by job: {', '.join(policies)}"
+        for policies in groups.values()
+        if len(policies) > 1
+    ]
+
+
+def _about_ratios(rows: Sequence[Row], units: Units) -> list[str]:
+    notes = [
+        "each interval is at 95 % on its own: of many measures, one in twenty excludes 1 by chance",
+    ]
+    if len(set(units.values())) > 1:
+        notes.append(
+            "a ratio is the typical one (geometric mean) of the paired ratios, so it is not the "
+            "ratio of the means beside it"
+        )
+    if any(one.of_means for row in rows for one in row.measures.values()):
+        notes.append(
+            "~: the ratio of the means, without an interval: the measure is 0 in some runs"
+        )
     return notes
 
 
@@ -61,9 +108,14 @@ def _about_replications(runs: Sequence[RunOf], units: Units) -> list[str]:
     if len(units) > count:
         what = _what(runs, units)
         notes.append(f"runs of the same {what[:-1]} are averaged first: they are not independent")
+    return notes + few_note(count, _what(runs, units))
+
+
+def few_note(count: int, what: str) -> list[str]:
+    """That intervals of so few are wide."""
     if count < 5:  # noqa: PLR2004 - Student's factor is then 2.8 or more
-        notes.append(f"{count} {_what(runs, units)} are few: intervals are wide for that reason")
-    return notes
+        return [f"{count} {what} are few: intervals are wide for that reason"]
+    return []
 
 
 def _what(runs: Sequence[RunOf], units: Units) -> str:

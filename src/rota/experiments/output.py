@@ -23,6 +23,7 @@ from rota.experiments.run import RunResult
 from rota.metrics import write_jobs
 
 JOBS, SUMMARY, EVENTS, MANIFEST = "jobs.csv", "summary.json", "events.parquet", "manifest.json"
+ALLOCATION = "allocation.csv"
 PACKAGES = ("msgspec", "numpy", "polars")
 MANIFEST_VERSION = 1
 
@@ -54,6 +55,8 @@ def write_run(result: RunResult, folder: Path, command: Sequence[str] = ()) -> d
     result.log.write_parquet(
         folder / EVENTS, compression="zstd", metadata={"rota_schema": str(SCHEMA_VERSION)}
     )
+    if result.allocation is not None:
+        result.allocation.write_csv(folder / ALLOCATION)
     manifest = make_manifest(result, folder, command)
     (folder / MANIFEST).write_text(dump(msgspec.to_builtins(manifest)), encoding="utf-8")
     result.summary["cpu_s"] = process_time() - result.begun_cpu_s

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import TypeVar
 
@@ -34,7 +36,8 @@ def each(
         return
     context = get_context("spawn")  # threads of polars do not survive a fork
     with ProcessPoolExecutor(count, mp_context=context, initializer=_die_quietly) as pool:
-        numbers = {pool.submit(work, item): number for number, item in enumerate(items)}
+        with _deaf():  # processes are begun here, and inherit it while they import
+            numbers = {pool.submit(work, item): number for number, item in enumerate(items)}
         try:
             for future in as_completed(numbers):
                 error = future.exception()
@@ -55,6 +58,19 @@ def _here(
             yield number, error
         else:
             yield number, result
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """An interruption is not heard for a moment (only the main thread can ask for that)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _die_quietly() -> None:

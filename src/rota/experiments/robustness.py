@@ -16,18 +16,23 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import OptionError, RotaError
+from rota.experiments.assumptions import tabulate
+from rota.experiments.comparison import Assumption
 from rota.experiments.config import RunConfig, parse_estimate_error
 from rota.experiments.measures import MEASURES
+from rota.experiments.notes import few_note
 from rota.experiments.output import dump
 from rota.experiments.pool import each
 from rota.experiments.run import simulate
 from rota.experiments.statistics import ratio_interval
-from rota.experiments.workloads import jobs_of, load_again
+from rota.experiments.workloads import is_generated, jobs_of, load_again
 
 CURVE, TABLE, PICTURE = "curve.csv", "robust.json", "curve.svg"
 FILES = (CURVE, TABLE, PICTURE)
 """Everything that is written."""
 ERROR, FAILURES, COSTS = "estimate-error", "mtbf", "costs"
+VARIED = {ERROR: "estimate error", FAILURES: "failures", COSTS: "costs"}
+"""What each of them is called among the assumptions."""
 
 Told = Callable[[int, int], None]
 """Told (runs made, runs in all)."""
@@ -80,6 +85,8 @@ class Curves(msgspec.Struct, frozen=True):
     seeds: list[int]
     lines: list[Line]
     warnings: list[str]
+    assumptions: list[Assumption] = []
+    notes: list[str] = []
 
     def table(self) -> pl.DataFrame:
         """A row per policy and level."""
@@ -207,7 +214,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """One run."""
 
     values: dict[str, float | None]
-    knowledge: str
+    assumptions: dict[str, Any]
     warnings: list[str]
 
 
@@ -256,6 +263,8 @@ def trace_curves(
         seeds=seeds,
         lines=[_line(policy, axis, seeds, by, outcomes) for policy in policies],
         warnings=_warnings({cell: outcomes[cell] for cell in cells}),
+        assumptions=_assumptions(policies, axis, seeds, outcomes),
+        notes=_notes(config, axis, seeds),
     )
     _write(curves, cells, outcomes, folder)
     return curves
@@ -265,14 +274,15 @@ def _check(by: str, policies: Sequence[str]) -> None:
     known = [measure.key for measure in MEASURES]
     if by not in known:
         raise OptionError(f"there is no measure {by!r}: use one of {', '.join(known)}")
-    if len(set(policies)) != len(policies):
-        raise OptionError(f"a policy is named twice: {', '.join(policies)}")
+    twice = [policy for policy in dict.fromkeys(policies) if policies.count(policy) > 1]
+    if twice:
+        raise OptionError(f"named twice: {', '.join(twice)}: give every policy once")
 
 
 def _one(config: RunConfig) -> Outcome:
     result = simulate(config, workload=load_again(jobs_of(config)))
     values = {measure.key: result.summary.get(measure.key) for measure in MEASURES}
-    return Outcome(values, result.assumptions["knowledge"], result.warnings)
+    return Outcome(values, result.assumptions, result.warnings)
 
 
 def _named(error: Exception, what: str) -> Exception:
@@ -307,7 +317,11 @@ def _line(
         values = [outcomes[policy, i, seed].values[by] for seed in seeds]
         first = first or values
         known = [value for value in values if value is not None]
-        pairs = [(a, b) for a, b in zip(first, values, strict=True) if a and b is not None]
+        pairs = [
+            (a, b) for a, b in zip(first, values, strict=True) if a is not None and b is not None
+        ]
+        if len(set(pairs)) == 1:
+            pairs = pairs[:1]  # seeds change nothing here: there is no interval, not a narrow one
         ratio = ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
         spots.append(
             Spot(
@@ -321,7 +335,45 @@ def _line(
                 high=ratio.high,
             )
         )
-    return Line(policy, outcomes[policy, 0, seeds[0]].knowledge, spots)
+    knowledge = str(outcomes[policy, 0, seeds[0]].assumptions["knowledge"])
+    return Line(policy, knowledge, spots)
+
+
+def _assumptions(
+    policies: Sequence[str],
+    axis: Axis,
+    seeds: Sequence[int],
+    outcomes: dict[tuple[str, int, int], Outcome],
+) -> list[Assumption]:
+    """Those of a comparison, without what is varied."""
+    preempted = {
+        policy: any(
+            outcomes[policy, i, seed].values["preemptions"]
+            for i in range(len(axis.levels))
+            for seed in seeds
+        )
+        for policy in policies
+    }
+    last = len(axis.levels) - 1  # the roughest: the first may be without failures
+    facts = {policy: outcomes[policy, last, seeds[0]].assumptions for policy in policies}
+    return [one for one in tabulate(facts, preempted) if one.key != VARIED[axis.kind]]
+
+
+def _notes(config: RunConfig, axis: Axis, seeds: Sequence[int]) -> list[str]:
+    """What a careful reader must know."""
+    levels = ", ".join(axis.levels)
+    notes = [f"varied: {axis.kind} ({levels}); a ratio is to the first of them, of the same policy"]
+    if len(seeds) == 1:
+        notes.append("one run per level proves nothing about others: add --repeat N (seeds)")
+    else:
+        notes.append(
+            "a ratio is the typical one (geometric mean) of the ratios seed by seed, and each "
+            "interval is at 95 % on its own: of many, one in twenty excludes 1 by chance"
+        )
+        notes += few_note(len(seeds), "seeds")
+    if not is_generated(config.trace):
+        notes.append("the jobs are the same in all runs: other workloads may show something else")
+    return notes
 
 
 def _write(

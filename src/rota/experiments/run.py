@@ -12,12 +12,13 @@ import numpy as np
 import polars as pl
 
 from rota.core.events import INF
+from rota.core.knowledge import Knowledge
 from rota.core.workload import Quality, Workload
-from rota.engine.loop import Engine
 from rota.experiments.build import Run, build
 from rota.experiments.config import RunConfig
 from rota.experiments.resume import Freeze, thaw
 from rota.metrics import fold_jobs, fold_summary, read_history
+from rota.metrics.fragments import arrivals, fold_allocation, fold_fragments
 from rota.metrics.history import Floats
 
 BATCHES = 2_000  # between two reports of progress
@@ -35,6 +36,10 @@ class RunResult(msgspec.Struct):
     summary: dict[str, Any]
     quality: Quality
     begun_cpu_s: float
+    allocation: pl.DataFrame | None = None
+    """Of a study of placements: use and fragments against the load that has arrived."""
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What is odd about the configuration."""
 
     @property
     def assumptions(self) -> dict[str, Any]:
@@ -57,7 +62,7 @@ class RunResult(msgspec.Struct):
             f"jobs ask for {kind}, but the cluster does not say how much it has: ignored"
             for kind in self.assumptions["ignored"]
         ]
-        return found + self._unserved()
+        return found + self.notes + self._unserved()
 
     def _unserved(self) -> list[str]:
         """Jobs that did not run to their end."""
@@ -69,7 +74,7 @@ class RunResult(msgspec.Struct):
             more = f" (and {rejected.height - 1:,} more)" if rejected.height > 1 else ""
             found.append(f"job {name} was rejected{more}: {rejected['text'][0]}")
         unfinished = self.summary["states"]["unfinished"]
-        if unfinished:
+        if unfinished and self.allocation is None:
             found.append(
                 f"{unfinished:,} jobs never finished: nothing could happen any more; look at the "
                 f"`wake` of the policy, and at whom it places"
@@ -101,22 +106,27 @@ def simulate(
             thaw(run.engine, resume, config)
         started_s = process_time()
         if freeze is not None:
-            _drive(run.engine, len(run.workload), progress, freeze.at_s)
+            _drive(run, progress, freeze.at_s)
             freeze.save(run.engine, config)
-        _drive(run.engine, len(run.workload), progress)
+        _drive(run, progress)
         run.engine.finish()
         run.engine.log.pack()
         engine_cpu_s = process_time() - started_s
         return _fold(run, begun_s, engine_cpu_s)
 
 
-def _drive(engine: Engine, total: int, progress: Progress | None, until_s: float = INF) -> None:
-    """Run until nothing is left to do: when all jobs are over, failures of nodes are no events."""
+def _drive(run: Run, progress: Progress | None, until_s: float = INF) -> None:
+    """Run until nothing is left to do: when all jobs are over, failures of nodes are no events.
+
+    A study of placements is over when the last job has come.
+    """
+    engine, total = run.engine, len(run.workload)
     advance = engine.advance
     source = engine.source
     active = engine.view.active
     batch = 0
-    while (active or source.next_s < INF) and advance(until_s):
+    ends = not run.study
+    while ((active and ends) or source.next_s < INF) and advance(until_s):
         batch += 1
         if progress is not None and batch % BATCHES == 0:
             progress(len(engine.jobs) - len(active), total, engine.view.now_s)
@@ -127,13 +137,34 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     history = read_history(log)
     jobs = fold_jobs(history)
     deadlines_s = _deadlines_s(run.workload, jobs)
-    summary = fold_summary(history, window=run.window, jobs=jobs, deadlines_s=deadlines_s)
+    fragments = fold_fragments(history, run.topology, run.workload.usual)
+    summary = fold_summary(
+        history, window=run.window, jobs=jobs, deadlines_s=deadlines_s, fragments=fragments
+    )
     late = {key: summary.pop(key) for key in ("states", "delay", "ledger", "measured")}
     rate = len(run.workload) / engine_cpu_s if engine_cpu_s else None
     summary |= {"engine_cpu_s": engine_cpu_s, "cpu_s": None, "jobs_per_cpu_s": rate}
     summary |= late
     summary["assumptions"] = run.assumptions
-    return RunResult(run.config, log, jobs, summary, run.workload.quality, begun_s)
+    result = RunResult(run.config, log, jobs, summary, run.workload.quality, begun_s)
+    result.notes += _unestimated(run)
+    if run.study and fragments is not None:
+        result.allocation = fold_allocation(arrivals(history, fragments))
+    return result
+
+
+def _unestimated(run: Run) -> list[str]:
+    """A policy reads the estimates of users, and there are none."""
+    scheduler, config = run.engine.scheduler, run.config
+    if not scheduler.knowledge & Knowledge.USER_ESTIMATE or config.estimate_error is not None:
+        return []
+    if not len(run.workload) or any(spec.estimate_s < INF for spec in run.workload.specs):
+        return []
+    if run.assumptions["policy"].get("default_estimate_s", "inf") != "inf":
+        return []  # it was told what to take instead
+    what = f"{config.policy} behaves as if any job might run for ever"
+    remedy = "add estimates, or use --estimate-error cv=0 for exact ones"
+    return [f"no job of {config.trace} has an estimate (estimate_s): {what}; {remedy}"]
 
 
 def _deadlines_s(workload: Workload, jobs: pl.DataFrame) -> Floats:

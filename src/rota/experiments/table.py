@@ -50,12 +50,12 @@ def full_cells(comparison: Comparison) -> list[tuple[str, ...]]:
 
 
 def ratio(one: Measured) -> str:
-    """`0.854* [0.801, 0.910]`; the star: the interval excludes 1, whichever way."""
+    """`0.854* [0.801, 0.910]`; the star: the interval excludes 1; ~: of the means."""
     if one.ratio is None:
         return "-"
     star = "*" if one.verdict in ("better", "worse") else ""
-    text = f"{one.ratio:.3f}{star}"
-    if one.low is None or one.high is None or one.low == one.high:
+    text = f"{one.ratio:.3f}{star}{'~' if one.of_means else ''}"
+    if one.low is None or one.high is None or (one.low == one.high and not star):
         return text
     return f"{text} [{_bound(one.low)}, {_bound(one.high)}]"
 

@@ -46,6 +46,13 @@ def is_generated(trace: str) -> bool:
     return trace.startswith(GENERATE)
 
 
+def is_drawn(trace: str) -> bool:
+    """Whether every seed of a run draws jobs of its own."""
+    if not is_generated(trace):
+        return False
+    return _amounts(trace, split(trace.removeprefix(GENERATE))[1]).seed is None
+
+
 def load_workload(config: RunConfig) -> Workload:
     """The jobs that a run is about."""
     if is_generated(config.trace):
@@ -72,7 +79,7 @@ def jobs_of(config: RunConfig) -> RunConfig:
         policy="",
         format=config.format,
         limit=config.limit,
-        seed=config.seed if is_generated(config.trace) else 0,
+        seed=config.seed if is_drawn(config.trace) else 0,
         window=config.window,
     )
 
@@ -145,7 +152,7 @@ def cut(workload: Workload, window: str) -> Workload:
     quality = Quality(old.rows, len(inside), dict(old.dropped), dict(old.repaired))
     specs = _shifted([workload.specs[i] for i in inside], quality)
     behaviours = [workload.behaviours[i] for i in inside]
-    return Workload(specs, behaviours, name=f"{workload.name} {window}", quality=quality)
+    return workload.like(specs, behaviours, name=f"{workload.name} {window}", quality=quality)
 
 
 def _shifted(specs: Sequence[JobSpec], quality: Quality) -> list[JobSpec]:

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 
 from rota.report import style
 from rota.report.figures import SETTINGS, Picture
+from rota.report.names import short_names
 
 _NAMES = {
     "avg_jct_s": "mean JCT",
@@ -18,6 +19,7 @@ _NAMES = {
     "makespan_s": "makespan",
     "gpu_utilisation": "GPUs used",
 }
+_MARKERS = ("o", "s", "^", "D", "v", "x", "+")  # open: a line below another one is seen
 _SPREAD = 0.5  # of the places of an axis of names, for the lines side by side
 
 
@@ -26,24 +28,30 @@ def draw(curves: Mapping[str, pl.DataFrame], x: str, y: str, by: str) -> Picture
     with mpl.rc_context(SETTINGS):
         figure = Picture(figsize=(style.SINGLE_IN * 1.3, 2.6))
         axes = figure.add_subplot()
+        short = short_names(list(curves))
+        curves = {short[name]: curve for name, curve in curves.items()}
         if all(curve[x].dtype.is_numeric() for curve in curves.values()):
             for number, (label, curve) in enumerate(curves.items()):
                 _band(axes, label, curve.drop_nulls(x).sort(x), number)
         else:
             _points(axes, curves)
         axes.set_ylim(0, _top(curves, y))
+        _tell_what_is_cut(axes, curves)
         axes.set_xlabel(x.replace("_", " "))
         axes.set_ylabel(_NAMES.get(y, y.replace("_", " ")))
         if y.endswith("_s"):
             _in_units(axes)
-        axes.legend(title=by)
+        axes.legend(title=by, handlelength=3.6, fontsize=6.5)
     return figure
 
 
 def _band(axes: Axes, label: str, curve: pl.DataFrame, number: int) -> None:
     at, mean, low, high, _ = (column.to_list() for column in curve)
-    colour = style.COLOURS[number % len(style.COLOURS)]
-    axes.plot(at, mean, color=colour, marker="o", markersize=3, label=label)
+    colour, dash = style.colour(number), style.dash(number)
+    axes.plot(
+        at, mean, color=colour, marker=_MARKERS[number % len(_MARKERS)], markersize=3.4,
+        markerfacecolor="none", linestyle=(0, dash) if dash else "solid", label=label,
+    )  # fmt: skip
     known = [i for i, value in enumerate(low) if value is not None]
     axes.fill_between(
         [at[i] for i in known],
@@ -73,8 +81,8 @@ def _points(axes: Axes, curves: Mapping[str, pl.DataFrame]) -> None:
             [names.index(_text(value)) + shift for value in values],
             mean,
             errors,
-            color=style.COLOURS[number % len(style.COLOURS)],
-            fmt="o",
+            color=style.colour(number),
+            fmt=_MARKERS[number % len(_MARKERS)],
             markersize=3,
             capsize=2,
             label=label,
@@ -89,6 +97,12 @@ def _top(curves: Mapping[str, pl.DataFrame], y: str) -> float:
     highest = float(max(means, default=0.0))
     reach = float(max([*ends, highest]))
     return max(1.08 * min(reach, 2 * highest), 1e-9)
+
+
+def _tell_what_is_cut(axes: Axes, curves: Mapping[str, pl.DataFrame]) -> None:
+    top = axes.get_ylim()[1]
+    if any(value > top for curve in curves.values() for value in curve["high"].drop_nulls()):
+        axes.set_title("an interval reaches beyond the picture", loc="right", fontsize=6)
 
 
 def _in_units(axes: Axes) -> None:

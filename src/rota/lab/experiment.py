@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
+from math import exp, log
 from os import PathLike, fspath
 from pathlib import Path
 from shutil import rmtree
@@ -233,7 +234,8 @@ class Results:
     ) -> dict[str, pl.DataFrame]:
         """The data of `plot`: per line a table with x, the mean of y, and its interval.
 
-        The interval is Student's, at 95 %, over all runs with the same x; null for a single one.
+        The interval is Student's, at 95 %, over all runs with the same x; null for a single one. Of
+        positive numbers it is that of their logarithms around the mean, and never goes below 0.
         """
         table = self.to_polars()
         for name in (x, y, by):
@@ -261,22 +263,24 @@ def _curve(table: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
         known = table.filter(pl.col(x).eq_missing(value))[y].drop_nulls().to_list()
         if not known:
             continue
-        half = None
-        if len(known) > 1:
-            half = student(LEVEL, len(known) - 1) * stdev(known) / len(known) ** 0.5
         mean = fmean(known)
-        rows.append(
-            {
-                x: value,
-                y: mean,
-                "low": None if half is None else mean - half,
-                "high": None if half is None else mean + half,
-                "runs": len(known),
-            }
-        )
+        low, high = _interval(known, mean)
+        rows.append({x: value, y: mean, "low": low, "high": high, "runs": len(known)})
     number, count = pl.Float64(), pl.Int64()
     kinds = {x: table.schema[x], y: number, "low": number, "high": number, "runs": count}
     return pl.DataFrame(rows, schema=kinds)
+
+
+def _interval(values: list[float], mean: float) -> tuple[float | None, float | None]:
+    """Student's; of positive numbers that of their logarithms, which does not go below 0."""
+    if len(values) == 1:
+        return None, None
+    wide = student(LEVEL, len(values) - 1) / len(values) ** 0.5
+    if min(values) > 0:
+        factor = exp(wide * stdev(map(log, values)))
+        return mean / factor, mean * factor
+    half = wide * stdev(values)
+    return mean - half, mean + half
 
 
 def _cells(mean: Mean) -> list[str]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.core.errors import RotaError
 from rota.report.data import cdf, delay_parts, queue, tenant_shares, utilisation
-from rota.report.lanes import gantt, node_heat
+from rota.report.lanes import gantt, node_heat, node_outages
 from rota.report.source import Look
 from rota.report.write import has_matplotlib
 
@@ -54,7 +54,8 @@ def _queue(looks: Looks, **options: Any) -> "Picture":
 def _gantt(looks: Looks, **options: Any) -> "Picture":
     from rota.report.figures import gantt_figure
 
-    return gantt_figure(gantt(next(iter(looks.values())).history), **options)
+    history = next(iter(looks.values())).history
+    return gantt_figure(gantt(history), down=node_outages(history), **options)
 
 
 def _heat(looks: Looks, **options: Any) -> "Picture":

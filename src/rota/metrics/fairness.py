@@ -8,8 +8,8 @@ part 1 / N of the real one. Above 1 the job was better off without sharing. Here
 - a part 1 / N has G / N of the cluster's G GPUs (all nodes, also those that are down), and a job
   that asked for g of them is slower there by the factor max(1, g * N / G): speed is taken to be
   proportional to GPUs, and a job that fits its part is not slowed down at all;
-- alone = run * max(1, g * N / G), where run = jct - wait is the time in which it made progress;
-  run and jct count as at least 10 s, as in the bounded slowdown.
+- alone = run * max(1, g * N / G), where run = jct - wait - lost is the time in which it made
+  progress that was not lost; run and jct count as at least 10 s, as in the bounded slowdown.
 
 N depends on the policy: one that lets jobs pile up makes everybody's part smaller.
 
@@ -26,24 +26,32 @@ from rota.metrics.history import Bools, Floats, add_up
 SHORTEST_RUN_S = 10.0  # shorter runs count as this long
 
 
-def slowdowns(jobs: pl.DataFrame) -> Floats:
-    """The bounded slowdown of each job of the table: max(jct / max(run, 10 s), 1)."""
+def slowdowns(jobs: pl.DataFrame, lost_s: Floats | float = 0.0) -> Floats:
+    """The bounded slowdown of each job of the table: max(jct / max(run, 10 s), 1).
+
+    Args:
+        jobs: The table.
+        lost_s: Work of each of them that had to be done again: it does not count as run.
+    """
     jct_s = _column(jobs, "jct_s")
-    run_s = jct_s - _column(jobs, "wait_s")
+    run_s = jct_s - _column(jobs, "wait_s") - lost_s
     slower: Floats = np.maximum(jct_s / np.maximum(run_s, SHORTEST_RUN_S), 1.0)
     return slower
 
 
-def finish_time_fairness(jobs: pl.DataFrame, gpus: float, end_s: float) -> Floats:
+def finish_time_fairness(
+    jobs: pl.DataFrame, gpus: float, end_s: float, lost_s: Floats | float = 0.0
+) -> Floats:
     """Rho of every job of the whole table; NaN for those without a JCT.
 
     Args:
         jobs: The table of all jobs of a run.
         gpus: Of the whole cluster.
         end_s: When the log ends: until then unfinished jobs are active.
+        lost_s: Work of each of them that had to be done again: it does not count as run.
     """
     jct_s = _column(jobs, "jct_s")
-    run_s = jct_s - _column(jobs, "wait_s")
+    run_s = jct_s - _column(jobs, "wait_s") - lost_s
     others = _average_active(jobs, end_s)
     share = np.maximum(1.0, _column(jobs, "gpus") * others / gpus) if gpus else 1.0
     rho: Floats = np.maximum(jct_s, SHORTEST_RUN_S) / (np.maximum(run_s, SHORTEST_RUN_S) * share)
@@ -57,12 +65,12 @@ def jain(values: Floats) -> float | None:
     return float(values.sum() ** 2 / (len(values) * (values**2).sum()))
 
 
-def tenant_jain(jobs: pl.DataFrame) -> float | None:
+def tenant_jain(jobs: pl.DataFrame, lost_s: Floats | float = 0.0) -> float | None:
     """Jain's index of the tenants' mean slowdowns; the table holds completed jobs only."""
     tenant = jobs["tenant"].rank("dense").to_numpy().astype(np.int64) - 1
     if not len(tenant):
         return None
-    return jain(add_up(tenant, slowdowns(jobs)) / np.bincount(tenant))
+    return jain(add_up(tenant, slowdowns(jobs, lost_s)) / np.bincount(tenant))
 
 
 def _average_active(jobs: pl.DataFrame, end_s: float) -> Floats:

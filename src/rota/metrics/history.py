@@ -14,7 +14,8 @@ The rows of an actor cut its life into spans; the row at which a span begins say
 | EVICTED | is being stopped if STOPPED follows (*), else it waits for its node, then just waits |
 | DONE, FAILED, REJECTED, CANCELLED | is over |
 
-(*) Directly, or after STOP, MOVE or EVICTED in between. A job that loses the node it was moving to
+(*) Directly, or after STOP, MOVE or EVICTED in between; or if DONE or FAILED follows: who waits
+cannot end by itself, so it was quicker than the stop. A job that loses the node it was moving to
 is evicted while it is still being stopped. Otherwise a failure keeps a job waiting until the node
 is up again (NODE_UP) or the job starts; after NODE_UP it waits like any other.
 
@@ -61,6 +62,7 @@ def _among(kinds: tuple[int, ...]) -> Bools:
 _IS_LIFE = _among(_LIFE)
 _IS_TERMINAL = _among(TERMINAL)
 _IS_SUBMIT = _among((Record.SUBMIT,))
+_IS_STOPS_END = _among((Record.STOPPED, Record.DONE, Record.FAILED))
 _IS_HALT = _among((Record.STOP, Record.MOVE, Record.EVICTED))
 
 
@@ -126,7 +128,7 @@ class History:
         after, rows = [], []
         for k in evicted.tolist():
             goes_on = k + 1 < len(index) and index[k + 1] == index[k]
-            if goes_on and self.kind[k + 1] == Record.STOPPED:
+            if goes_on and _IS_STOPS_END[self.kind[k + 1]]:
                 continue
             until = self.row[k + 1] if goes_on else len(self.time_s)
             of_node = ups.get(int(self.ref[self.row[k]]), [])
@@ -144,7 +146,8 @@ class History:
         following = np.append(kind[1:], 0)
         following[self.last] = Record.END
         placed = (kind == Record.START) | (kind == Record.MOVE)
-        leads = _leads_to_stopped(following)
+        at_once = (kind == Record.MOVE) & (value < np.inf)
+        leads = _leads_to_end_of_stop(following, _IS_HALT[kind] & ~at_once)
         stopping = ((kind == Record.STOP) | (kind == Record.EVICTED)) & leads
         leaving = (kind == Record.MOVE) & (value == np.inf) & leads
         state = np.full(len(kind), WAITS, dtype=np.int8)
@@ -175,9 +178,9 @@ class History:
 
     def _allocation_gpus(self) -> Floats:
         slices = self.event == Record.ALLOCATION
-        if not slices.any():
-            return np.zeros(1)
-        return add_up(self.ref[slices], self.value[slices])
+        named = (self.event == Record.START) | (self.event == Record.MOVE)
+        size = int(self.ref[named].max(initial=-1)) + 1  # the last ones may be without GPUs
+        return add_up(self.ref[slices], self.value[slices], max(1, size))
 
     @cached_property
     def length_s(self) -> Floats:
@@ -249,12 +252,12 @@ class History:
         return add_up(owners[order], np.where(running > 0, length_s, 0.0), len(self.actors))
 
 
-def _leads_to_stopped(following: Any) -> Bools:
-    """After which rows STOPPED comes next, directly or after others that do not end the stop."""
-    leads: Bools = following == Record.STOPPED
+def _leads_to_end_of_stop(following: Any, goes_on: Bools) -> Bools:
+    """After which rows a stop ends next, directly or after others with which it goes on."""
+    leads: Bools = _IS_STOPS_END[following]
     halts = _IS_HALT[following]
     while True:  # once for each row in between: a job may be sent to one place after the other
-        longer = leads | (halts & np.append(leads[1:], False))
+        longer = leads | (halts & np.append((goes_on & leads)[1:], False))
         if np.array_equal(longer, leads):
             return leads
         leads = longer

@@ -12,6 +12,8 @@
 | migrations | times that it was moved or resized without going back to the queue |
 | state | done, failed, rejected, cancelled or unfinished |
 
+A column of whole numbers is written without decimal points; in any other every number has one.
+
 Tasks of a non-gang job are folded into its row: it makes progress while any of its tasks does, its
 GPU-seconds and counts are sums over them, and it ends when the last of them has.
 """
@@ -58,8 +60,8 @@ def fold_jobs(log: pl.DataFrame | History) -> pl.DataFrame:
             "wait_s": np.where(np.isnan(jct_s), np.nan, history.waited_s[jobs]),
             "jct_s": jct_s,
             "service_gpu_s": service[jobs],
-            "preemptions": _count(history, Record.STOP)[jobs],
-            "migrations": _count(history, Record.MOVE)[jobs],
+            "preemptions": count_of(history, Record.STOP)[jobs],
+            "migrations": count_of(history, Record.MOVE)[jobs],
             "state": pl.Series(state, dtype=pl.String).gather(np.flatnonzero(jobs)),
         },
         nan_to_null=True,
@@ -85,7 +87,8 @@ def _first_starts(history: History) -> Floats:
     return np.where(np.isinf(first_s), np.nan, first_s)
 
 
-def _count(history: History, record: Record) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def count_of(history: History, record: Record) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """Rows of this kind per actor, those of tasks with their job."""
     owners = history.owner[history.actor[history.kind == record]]
     return np.bincount(owners, minlength=len(history.actors))
 
@@ -96,15 +99,18 @@ def _tenants(history: History, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 def write_jobs(jobs: pl.DataFrame, to: Path | BinaryIO) -> None:
-    """Write the table as CSV; whole numbers without a decimal point."""
+    """Write the table as CSV, with all digits: what is read back are the same numbers.
+
+    A column of whole numbers has no decimal points; in any other all numbers have one, so that
+    readers which look at the first rows only see what it holds.
+    """
     tenant = pl.col("tenant")
     jobs.with_columns(pl.when(tenant != "").then(tenant)).select(
-        _tidy(name) if jobs.schema[name] == pl.Float64 else pl.col(name) for name in COLUMNS
+        _tidy(jobs[name]) if jobs.schema[name] == pl.Float64 else pl.col(name) for name in COLUMNS
     ).write_csv(to)
 
 
-def _tidy(name: str) -> pl.Expr:
-    number = pl.col(name)
-    whole = number.cast(pl.Int64, strict=False)
-    text = pl.when(number == whole).then(whole.cast(pl.String)).otherwise(number.cast(pl.String))
-    return text.alias(name)
+def _tidy(column: pl.Series) -> pl.Series:
+    whole = column.cast(pl.Int64, strict=False)
+    is_whole = (column.is_null() | (column == whole).fill_null(value=False)).all()
+    return whole if is_whole else column.cast(pl.String)

@@ -1,12 +1,12 @@
 """Where the cluster's GPU-seconds went, between two times.
 
 - `capacity_gpu_s`: GPUs of nodes that are up;
-- `useful_gpu_s`: held by jobs that make progress;
+- `useful_gpu_s`: held by jobs that make progress, also progress that is lost later;
 - `overhead_gpu_s`: held by jobs that are being started, stopped or moved;
 - `allocated_gpu_s` = useful + overhead;
 - `idle_gpu_s` = capacity - allocated;
-- `fragmented_gpu_s`: the part of idle while a waiting request finds enough free GPUs, but no
-  placement on them (the reason of some shape is `fragmentation` or `gang`);
+- `fragmented_gpu_s`: the part of idle while a job waits for which enough GPUs are free, but not on
+  as few nodes as it needs (see `fragmentation`; whatever reasons were given);
 - `lost_gpu_s`: work thrown away by stops and failures, times the GPUs that the job asked for; it
   was useful when it was done, and is listed because it had to be done again.
 """
@@ -15,8 +15,18 @@ import numpy as np
 import polars as pl
 
 from rota.core.events import Record
-from rota.core.reasons import Reason
-from rota.metrics.history import OVER, OVERHEAD, RUNS, Bools, Floats, History, read_history
+from rota.metrics.fragmentation import fragmented
+from rota.metrics.history import (
+    OVER,
+    OVERHEAD,
+    RUNS,
+    Bools,
+    Floats,
+    History,
+    Ints,
+    add_up,
+    read_history,
+)
 
 
 def fold_ledger(
@@ -33,14 +43,14 @@ def fold_ledger(
     capacity = _capacity(history)
     idle = capacity - useful - overhead
     used, extra, unused = (float(gpus @ length_s) for gpus in (useful, overhead, idle))
-    fragmented = _is_fragmented(history)
+    scattered = fragmented(history)
     return {
         "capacity_gpu_s": float(capacity @ length_s),
         "allocated_gpu_s": used + extra,
         "useful_gpu_s": used,
         "overhead_gpu_s": extra,
         "idle_gpu_s": unused,
-        "fragmented_gpu_s": float(idle[fragmented] @ length_s[fragmented]),
+        "fragmented_gpu_s": float(idle[scattered] @ length_s[scattered]),
         "lost_gpu_s": _lost_gpu_s(history, from_s, until_s),
     }
 
@@ -93,25 +103,26 @@ def node_gpus(history: History) -> Floats:
     return gpus
 
 
-def _is_fragmented(history: History) -> Bools:
-    """Whether enough is free for any shape without a place, after every row of the log."""
-    rows = np.flatnonzero((history.event == Record.REASON) & (history.ref >= 0))
-    rows = rows[np.argsort(history.ref[rows], kind="stable")]
-    now = np.isin(history.value[rows], (Reason.FRAGMENTATION, Reason.GANG)).astype(np.int64)
-    before = np.append([0], now[:-1])
-    before[np.append([True], np.diff(history.ref[rows]) != 0)[: len(rows)]] = 0
-    change = np.bincount(rows, weights=now - before, minlength=len(history.time_s))
-    shapes: Bools = np.cumsum(change) > 0
-    return shapes
-
-
 def _lost_gpu_s(history: History, from_s: float, until_s: float) -> float:
+    rows, actors = _losses(history)
+    counts = (history.time_s[rows] >= from_s) & (history.time_s[rows] <= until_s)
+    gpus = history.value[history.entry_row[actors[counts]]]
+    return float(gpus @ history.value[rows[counts]])
+
+
+def lost_work_s(history: History) -> Floats:
+    """Seconds of work of each job, in the order of the table, that had to be done again."""
+    rows, actors = _losses(history)
+    slots = history.owner[actors]
+    return add_up(slots, history.value[rows], len(history.actors))[history.is_job]
+
+
+def _losses(history: History) -> tuple[Ints, Ints]:
+    """Rows that tell of lost work, and the slots of those who lost it."""
     loses = (history.kind == Record.STOP) | (history.kind == Record.EVICTED)
-    loses &= (history.from_s >= from_s) & (history.from_s <= until_s)
     lost = np.flatnonzero(history.event == Record.LOST)
-    lost = lost[(history.time_s[lost] >= from_s) & (history.time_s[lost] <= until_s)]
     rows = np.concatenate([history.row[loses], lost])
     actors = np.concatenate(
         [history.actor[loses], np.searchsorted(history.actors, history.job[lost])]
     )
-    return float(history.value[history.entry_row[actors]] @ history.value[rows])
+    return rows, actors

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from rota.core.events import Record
 from rota.core.reasons import Reason
+from rota.core.words import spell
 
 FEW = 5
 _OVERHEAD = {
@@ -75,6 +76,24 @@ def few(names: Sequence[str]) -> str:
     return shown if len(names) <= FEW else f"{shown} and {len(names) - FEW} more"
 
 
+def times_of(count: int) -> str:
+    """`once`, `2 times`."""
+    return "once" if count == 1 else f"{count} times"
+
+
+def place_of(nodes: Sequence[str], gpus: float) -> str:
+    """`on n1 (4 GPUs)`; without nodes: `on 4 GPUs`."""
+    return f"on {few(nodes)} ({gpus_of(gpus)})" if nodes else f"on {gpus_of(gpus)}"
+
+
+def lost_of(seconds: float, state: str) -> str:
+    """What became of work that was lost; empty: none was."""
+    if not seconds:
+        return ""
+    again = {"done": " and done again", "unfinished": " and must be done again"}.get(state, "")
+    return f"{spell(seconds)} of work were lost{again}"
+
+
 def gpus_of(count: float) -> str:
     """`1 GPU`, `2 GPUs`."""
     return f"{count:g} GPU{'' if count == 1 else 's'}"
@@ -95,5 +114,7 @@ def _spread(room: Room | None, gpus: float) -> str:
         return f"{gpus_of(gpus)} were free"
     if not room.free_nodes:
         return _range(room)
+    if (room.free_most or 0.0) < gpus:  # decided on what was being freed as well
+        return f"{_range(room)} and others were being freed"
     nodes = "on 1 node" if room.free_nodes == 1 else f"spread over {room.free_nodes} nodes"
     return f"{_range(room)}, {nodes}"

@@ -17,14 +17,15 @@ import polars as pl
 from rota.core.events import Record
 from rota.core.reasons import Reason
 from rota.core.words import spell
+from rota.metrics.course import Course, Halt, Stay, actors_of, starts_of
 from rota.metrics.delay import REASONS, fold_delay
 from rota.metrics.history import History, read_history
 from rota.metrics.jobs import UNFINISHED, fold_jobs
-from rota.metrics.phrases import few, gpus_of, overhead_of, phrase
+from rota.metrics.phrases import few, lost_of, overhead_of, phrase, times_of
 from rota.metrics.spare import Spare, SpareGpus
 from rota.metrics.waits import Wait, Waits
 
-MOST = 20  # jobs in one list
+MOST = 20  # jobs in the list of one interval
 _ROOM = (Reason.CAPACITY, Reason.FRAGMENTATION, Reason.GANG, Reason.CONSTRAINT)
 
 
@@ -59,18 +60,12 @@ class Part(msgspec.Struct, kw_only=True):
     text: str
 
 
-class Halt(msgspec.Struct, kw_only=True):
-    """The job was stopped: for others (`preempted`), or because its node failed (`evicted`)."""
-
-    at_s: float
-    what: str
-    by: list[str]
-    lost_s: float  # work to be done again
-    text: str
-
-
 class Story(msgspec.Struct, kw_only=True):
-    """Why a job waited; the parts add up to `wait_s`."""
+    """Why a job waited; the parts add up to `wait_s`.
+
+    From its submission to its end it waited for `wait_s` and ran for `run_s`; of the work done in
+    this time `lost_s` (in seconds at full speed) was lost.
+    """
 
     id: str
     state: str
@@ -87,6 +82,9 @@ class Story(msgspec.Struct, kw_only=True):
     end_s: float | None = None
     intervals: list[Interval] = []
     halts: list[Halt] = []
+    stays: list[Stay] = []
+    run_s: float = 0.0
+    lost_s: float = 0.0
 
 
 class _Told(NamedTuple):
@@ -106,10 +104,7 @@ class Stories:
         )
         self._job_slots = np.flatnonzero(history.is_job)
         self._names = dict(zip(self._job_slots.tolist(), self.ids, strict=True))
-        starts = np.flatnonzero((history.event == Record.START) | (history.event == Record.MOVE))
-        self._starts = starts
-        self._start_s = history.time_s[starts]
-        self._starters = history.owner[np.searchsorted(history.actors, history.job[starts])]
+        self._starts = starts_of(history)
         self._waits = Waits(history)
 
     @cached_property
@@ -127,6 +122,13 @@ class Stories:
         return SpareGpus(self.history)
 
     @cached_property
+    def _course(self) -> Course:
+        return Course(
+            self.history, waits=self._waits, spare=self._spare, starts=self._starts,
+            names=self._names,
+        )  # fmt: skip
+
+    @cached_property
     def _shapes(self) -> dict[int, str]:
         shapes = self.history.log.filter(pl.col("event") == "shape")
         return dict(zip(shapes["ref"], shapes["text"], strict=True))
@@ -139,17 +141,21 @@ class Stories:
         row = self.jobs.row(number, named=True)
         told = self._tell_all(slot)
         intervals = [one.interval for one in told]
-        halts = self._halts(slot)
+        halts = self._course.halts(slot)
         parts = self._parts(number, slot, told)
         wait_s = fsum(part.seconds for part in parts)
+        lost_s = self._course.lost_s(slot)
+        until_s = row["end_s"] if row["end_s"] is not None else self.history.end_s
+        lived_s = until_s - row["submit_s"] if row["first_start_s"] is not None else 0.0
+        run_s = max(0.0, lived_s - wait_s)
         return Story(
             id=row["job_id"],
             state=row["state"],
             reason=self._present(row["state"], intervals),
-            text=_sentence(row["state"], wait_s, parts, halts),
+            text=_sentence(row["state"], wait_s, parts, halts, lost_s),
             wait_s=wait_s,
             parts=parts,
-            ahead=_union(i.ahead for i in intervals if i.reason == "order")[:MOST],
+            ahead=_union(one.ahead for one in told if one.interval.reason == "order"),
             preempted_by=_union(halt.by for halt in halts if halt.what == "preempted"),
             tenant=row["tenant"] or "",
             gpus=row["gpus"],
@@ -158,18 +164,14 @@ class Stories:
             end_s=row["end_s"],
             intervals=intervals,
             halts=halts,
+            stays=self._course.stays(slot),
+            run_s=run_s,
+            lost_s=lost_s,
         )
 
     def _present(self, state: str, intervals: Sequence[Interval]) -> str:
         waits = state == UNFINISHED and intervals and intervals[-1].until_s == self.history.end_s
         return intervals[-1].reason if waits else ""
-
-    def _actors(self, slot: int) -> list[int]:
-        """The job, or its tasks."""
-        if not self.history.has_tasks[slot]:
-            return [slot]
-        tasks: list[int] = np.flatnonzero(self.history.owner == slot).tolist()
-        return [task for task in tasks if task != slot]
 
     def _parts(self, number: int, slot: int, told: "Sequence[_Told]") -> list[Part]:
         """The largest first."""
@@ -203,7 +205,7 @@ class Stories:
     def _tell_all(self, slot: int) -> "list[_Told]":
         """Every interval of a job or of its tasks, in order of time."""
         found = []
-        for task, actor in enumerate(self._actors(slot)):
+        for task, actor in enumerate(actors_of(self.history, slot)):
             for wait in self._waits.of(actor):
                 told = self._tell(slot, actor, wait)
                 told.interval.task = task if self.history.has_tasks[slot] else None
@@ -233,7 +235,7 @@ class Stories:
         if reason == Reason.OVERHEAD:
             interval.text = overhead_of(wait.kind)
         elif reason == Reason.DOWN:
-            interval.text = f"after {self._failure(actor, wait.from_s)}"
+            interval.text = f"after {self._course.failure(actor, wait.from_s)}"
         else:
             interval.text = self._phrase(slot, [told])
         return told
@@ -241,18 +243,22 @@ class Stories:
     def _served(self, slot: int, actor: int, wait: Wait) -> list[int]:
         """Jobs that were started during an interval, in this order."""
         history = self.history
-        first = int(np.searchsorted(self._start_s, wait.from_s, side="left"))
-        last = int(np.searchsorted(self._start_s, wait.until_s, side="right"))
-        own = self._starts[history.job[self._starts] == history.actors[actor]]
+        rows, time_s, slots = self._starts
+        first = int(np.searchsorted(time_s, wait.from_s, side="left"))
+        last = int(np.searchsorted(time_s, wait.until_s, side="right"))
+        own = rows[history.job[rows] == history.actors[actor]]
         own = own[(history.time_s[own] == wait.until_s)]
         if len(own):  # who comes after it at the same instant was not served first
-            last = min(last, int(np.searchsorted(self._starts, own[0])))
-        starts = history.event[self._starts[first:last]] == Record.START
-        served: list[int] = self._starters[first:last][starts].tolist()
+            last = min(last, int(np.searchsorted(rows, own[0])))
+        starts = history.event[rows[first:last]] == Record.START
+        served: list[int] = slots[first:last][starts].tolist()
         return [other for other in dict.fromkeys(served) if other != slot]
 
     def _let_go_by(self, actor: int, at_s: float) -> list[int]:
-        """Jobs that were done when a job that waited for others was admitted."""
+        """The job that was done when one that waited for others was admitted.
+
+        Nobody if several ended just then: the log does not say for which of them it waited.
+        """
         history = self.history
         first = int(np.searchsorted(history.time_s, at_s, side="left"))
         last = int(np.searchsorted(history.time_s, at_s, side="right"))
@@ -262,7 +268,8 @@ class Stories:
             return []
         done = rows[history.event[rows] == Record.DONE]
         ended = history.owner[np.searchsorted(history.actors, history.job[done])]
-        return list(dict.fromkeys(ended.tolist()))
+        named = list(dict.fromkeys(ended.tolist()))
+        return named if len(named) == 1 else []
 
     def _measure(self, interval: Interval, actor: int, wait: Wait) -> None:
         """How many GPUs were free."""
@@ -282,87 +289,11 @@ class Stories:
 
     def _at_turn(self, at_s: float) -> Spare:
         """What was free at a decision before anybody was started."""
-        first = int(np.searchsorted(self._start_s, at_s, side="left"))
-        if first < len(self._starts) and self._start_s[first] == at_s:
-            return self._spare.before(int(self._starts[first]))
+        rows, time_s, _ = self._starts
+        first = int(np.searchsorted(time_s, at_s, side="left"))
+        if first < len(rows) and time_s[first] == at_s:
+            return self._spare.before(int(rows[first]))
         return self._spare.before(int(np.searchsorted(self.history.time_s, at_s, side="right")))
-
-    def _failure(self, actor: int, at_s: float) -> str:
-        """What failed under it last."""
-        history = self.history
-        index = history.actors[actor]
-        evicted = (history.event == Record.EVICTED) & (history.job == index)
-        rows = np.flatnonzero(evicted & (history.time_s <= at_s))
-        return self._failed(int(rows[-1])) if len(rows) else "its node failed"
-
-    def _failed(self, row: int) -> str:
-        """In the words of the row, or the name of the node."""
-        said: str | None = self.history.log["text"][row]
-        slot = int(self._spare.slots_of(self.history.ref[row : row + 1])[0])
-        if self.history.ref[row] < 0 or slot >= len(self._spare.names):
-            return f"its run was lost ({said})" if said else "its run was lost"
-        return f"node {self._spare.names[slot]} failed"
-
-    # --- stops ------------------------------------------------------------------------------------
-
-    def _halts(self, slot: int) -> list[Halt]:
-        history = self.history
-        actors = history.actors[self._actors(slot)]
-        kinds = (history.event == Record.STOP) | (history.event == Record.EVICTED)
-        rows = np.flatnonzero(kinds & np.isin(history.job, actors)).tolist()
-        return [
-            self._preemption(row) if history.event[row] == Record.STOP else self._eviction(row)
-            for row in rows
-        ]
-
-    def _preemption(self, row: int) -> Halt:
-        history = self.history
-        at_s = float(history.time_s[row])
-        winners = self._winners(row)
-        names = [self._names[slot] for slot in winners]
-        text = "stopped by the policy"
-        if winners:
-            asked = sum(float(history.value[history.entry_row[slot]]) for slot in winners)
-            stops = np.flatnonzero((history.event == Record.STOP) & (history.time_s == at_s))
-            free = self._spare.before(int(stops[0])).gpus
-            text = (
-                f"made room for {few(names)}, which the policy preferred "
-                f"({gpus_of(asked)} asked for, {free:g} free)"
-            )
-        return Halt(
-            at_s=at_s, what="preempted", by=names, lost_s=float(history.value[row]), text=text
-        )
-
-    def _winners(self, row: int) -> list[int]:
-        """Who displaced it: as the log says, else who was started on its nodes at that instant."""
-        history = self.history
-        if history.other[row] >= 0:
-            winner = int(np.searchsorted(history.actors, history.other[row]))
-            return [int(history.owner[winner])]
-        at_s = history.time_s[row]
-        first = int(np.searchsorted(self._start_s, at_s, side="left"))
-        last = int(np.searchsorted(self._start_s, at_s, side="right"))
-        left = self._nodes_of(int(history.ref[row]))
-        return list(
-            dict.fromkeys(
-                int(self._starters[i])
-                for i in range(first, last)
-                if left & self._nodes_of(int(history.ref[self._starts[i]]))
-            )
-        )
-
-    def _nodes_of(self, allocation: int) -> set[int]:
-        history = self.history
-        slices = (history.event == Record.ALLOCATION) & (history.ref == allocation)
-        return set(self._spare.slots_of(history.other[slices]).tolist())
-
-    def _eviction(self, row: int) -> Halt:
-        history = self.history
-        text = self._failed(row)
-        return Halt(
-            at_s=float(history.time_s[row]), what="evicted", by=[],
-            lost_s=float(history.value[row]), text=text,
-        )  # fmt: skip
 
 
 def waiting_parts(log: pl.DataFrame | History, index: int) -> dict[str, float]:
@@ -393,14 +324,23 @@ def _widest(those: Sequence[Interval]) -> Interval | None:
     )
 
 
-def _sentence(state: str, wait_s: float, parts: Sequence[Part], halts: Sequence[Halt]) -> str:
+def _sentence(
+    state: str, wait_s: float, parts: Sequence[Part], halts: Sequence[Halt], lost_s: float
+) -> str:
     text = "did not wait"
     if parts:
         pieces = ", ".join(f"{spell(part.seconds)} {part.text}" for part in parts)
         text = f"waited {spell(wait_s)}: {pieces}"
+    said = [state, text]
     preempted = [halt for halt in halts if halt.what == "preempted"]
     if preempted:
-        times = "once" if len(preempted) == 1 else f"{len(preempted)} times"
         by = few(_union(halt.by for halt in preempted))
-        text += f"; preempted {times}" + (f" by {by}" if by else "")
-    return f"{state}; {text}"
+        said.append(f"preempted {times_of(len(preempted))}" + (f" by {by}" if by else ""))
+    evicted = [halt for halt in halts if halt.what == "evicted"]
+    if evicted:
+        failures = "the failure of" if len(evicted) == 1 else "failures of"
+        nodes = few(_union(halt.by for halt in evicted))
+        by = f" by {failures} {nodes}" if nodes else ""
+        said.append(f"evicted {times_of(len(evicted))}{by}")
+    lost = lost_of(lost_s, state)
+    return "; ".join([*said, lost] if lost else said)

@@ -8,12 +8,15 @@ completed job are null when there is none.
   run ended; `states`: how many are in each state;
 - `makespan_s`: from the first submission to the last end (done, failed or cancelled) in the window;
 - `avg_bounded_slowdown`, `p99_bounded_slowdown`: of max(jct / max(run, 10 s), 1), where
-  run = jct - wait is the time in which the job made progress;
-- `gpu_utilisation`: useful GPU-seconds / GPU-seconds of nodes that were up, of all jobs, from the
-  first submission to the last end in the window (`ledger` has the parts);
+  run = jct - wait - lost is the time in which the job made progress that was not lost;
+- `gpu_utilisation`: useful GPU-seconds less those whose work was lost / GPU-seconds of nodes that
+  were up, of all jobs, from the first submission to the last end in the window (`ledger` has the
+  parts);
 - `gpu_allocation`: the same of allocated GPU-seconds, overhead included;
-- `fragmentation`: the same of fragmented GPU-seconds: GPUs that idle while some request waits by
-  the reason `fragmentation` (it finds enough free GPUs, but no placement on them);
+- `fragmentation`: the same of fragmented GPU-seconds: GPUs that idle while a job waits for which
+  enough are free, but not on as few nodes as it needs (whatever reasons the policy gave);
+- `frag_amount`, `frag_ratio`: free GPUs that are of no use for the jobs that usually come, of all
+  GPUs and of the free ones, see below; null for a log alone, which does not tell what is usual;
 - `free_on_used_nodes`: of the free GPU-seconds, the share on nodes that were partly in use; null
   when a placement takes GPUs from a pool, so that nobody knows where they are;
 - `avg_rho`, `p99_rho`, `max_rho`: finish-time fairness, see below; `jain_tenants`: Jain's index
@@ -23,7 +26,8 @@ completed job are null when there is none.
   does not hold the deadlines;
 - `delay`: seconds that the completed jobs waited, by reason; the parts add up to
   `avg_wait_s * completed`;
-- `preemptions`, `migrations`: of all jobs in the window;
+- `preemptions`, `migrations`: of all jobs in the window; `evictions`: times that a failure of a
+  node stopped one of them;
 - `events`, `decisions`: of the whole run, as its END row tells.
 """
 
@@ -37,9 +41,10 @@ from rota.metrics.deadlines import fold_deadlines
 from rota.metrics.delay import REASONS, fold_delay
 from rota.metrics.fairness import finish_time_fairness, slowdowns, tenant_jain
 from rota.metrics.fragmentation import free_on_used_nodes
+from rota.metrics.fragments import Fragments, averages
 from rota.metrics.history import Bools, Floats, History, read_history
-from rota.metrics.jobs import STATES, UNFINISHED, fold_jobs
-from rota.metrics.ledger import active_range, fold_ledger, node_gpus
+from rota.metrics.jobs import STATES, UNFINISHED, count_of, fold_jobs
+from rota.metrics.ledger import active_range, fold_ledger, lost_work_s, node_gpus
 from rota.metrics.window import Window
 
 PERCENTILES = (50, 95, 99)
@@ -51,6 +56,7 @@ def fold_summary(
     window: Window | None = None,
     jobs: pl.DataFrame | None = None,
     deadlines_s: Floats | None = None,
+    fragments: Fragments | None = None,
 ) -> dict[str, Any]:
     """The summary of a log, or of some of its jobs.
 
@@ -59,6 +65,7 @@ def fold_summary(
         window: The jobs that count; all by default.
         jobs: The table of all jobs if it is there already.
         deadlines_s: Of all jobs, inf for none; the log does not hold them.
+        fragments: From `fold_fragments`, which needs the cluster and the workload.
     """
     history = read_history(log)
     table = fold_jobs(history) if jobs is None else jobs
@@ -69,6 +76,7 @@ def fold_summary(
     delay = fold_delay(history)[done].sum(axis=0)
     range_s = _range(history, inside, window)
     ledger = fold_ledger(history, *range_s)
+    lost_s = lost_work_s(history)
     counts = dict(inside["state"].value_counts().iter_rows())
     events, decisions = _end(history)
     return {
@@ -77,13 +85,15 @@ def fold_summary(
         "censored": counts.get(UNFINISHED, 0),
         **_times(completed),
         "makespan_s": _makespan_s(inside),
-        **_slowdown(completed),
+        **_slowdown(completed, lost_s[done]),
         **_shares(ledger),
+        **averages(history, fragments, *range_s),
         "free_on_used_nodes": free_on_used_nodes(history, *range_s),
-        **_fairness(history, table, done, completed),
+        **_fairness(history, table, done, lost_s),
         **fold_deadlines(table, chosen, deadlines_s, history.end_s),
         "preemptions": int(inside["preemptions"].sum()),
         "migrations": int(inside["migrations"].sum()),
+        "evictions": int(count_of(history, Record.EVICTED)[history.is_job][chosen].sum()),
         "events": events,
         "decisions": decisions,
         "states": {name: counts.get(name, 0) for name in (*STATES.values(), UNFINISHED)},
@@ -117,8 +127,8 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def _slowdown(completed: pl.DataFrame) -> dict[str, float | None]:
-    slower = slowdowns(completed)
+def _slowdown(completed: pl.DataFrame, lost_s: Floats) -> dict[str, float | None]:
+    slower = slowdowns(completed, lost_s)
     return {
         "avg_bounded_slowdown": _mean(slower),
         "p99_bounded_slowdown": percentile(slower, 99),
@@ -126,23 +136,25 @@ def _slowdown(completed: pl.DataFrame) -> dict[str, float | None]:
 
 
 def _shares(ledger: dict[str, float]) -> dict[str, float | None]:
-    parts = {
-        "gpu_utilisation": "useful", "gpu_allocation": "allocated", "fragmentation": "fragmented",
-    }  # fmt: skip
     whole = ledger["capacity_gpu_s"]
-    return {key: _ratio(ledger[f"{part}_gpu_s"], whole) for key, part in parts.items()}
+    kept = max(ledger["useful_gpu_s"] - ledger["lost_gpu_s"], 0.0)
+    return {
+        "gpu_utilisation": _ratio(kept, whole),
+        "gpu_allocation": _ratio(ledger["allocated_gpu_s"], whole),
+        "fragmentation": _ratio(ledger["fragmented_gpu_s"], whole),
+    }
 
 
 def _fairness(
-    history: History, table: pl.DataFrame, done: Bools, completed: pl.DataFrame
+    history: History, table: pl.DataFrame, done: Bools, lost_s: Floats
 ) -> dict[str, float | None]:
     gpus = float(node_gpus(history).sum())
-    rho = finish_time_fairness(table, gpus, history.end_s)[done]
+    rho = finish_time_fairness(table, gpus, history.end_s, lost_s)[done]
     return {
         "avg_rho": _mean(rho),
         "p99_rho": percentile(rho, 99),
         "max_rho": percentile(rho, 100),
-        "jain_tenants": tenant_jain(completed),
+        "jain_tenants": tenant_jain(table.filter(pl.Series(done)), lost_s[done]),
     }
 
 

@@ -1,13 +1,19 @@
-"""The waiting of every actor as intervals, each with one reason: the rules of `delay`, in time."""
+"""The waiting of every actor as intervals, each with one reason: the rules of `delay`, in time.
+
+And its stays on the cluster: from a start or a move to the next, or until it leaves.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from rota.core.events import INF, Record
 from rota.core.reasons import Reason
 from rota.metrics.delay import HeadSpan, head_spans, waits_plainly
-from rota.metrics.history import OVERHEAD, WAITS, History
+from rota.metrics.history import OVERHEAD, RUNS, WAITS, History
+
+_PLACED = (Record.START, Record.MOVE)
 
 
 class Wait(NamedTuple):
@@ -22,6 +28,15 @@ class Wait(NamedTuple):
     def seconds(self) -> float:
         """How long it lasted."""
         return self.until_s - self.from_s
+
+
+class Placed(NamedTuple):
+    """On the same GPUs. `kind`: whether it was started or moved; `ran_s`: making progress."""
+
+    from_s: float
+    kind: int
+    allocation: int
+    ran_s: float
 
 
 class Waits:
@@ -43,6 +58,28 @@ class Waits:
                 found[-1] = last._replace(until_s=wait.until_s)
             elif wait.until_s > wait.from_s:
                 found.append(wait)
+        return found
+
+    def stays(self, actor: int) -> list[Placed]:
+        """In order of time. Who has to wait for others to leave its GPUs comes when they have."""
+        history = self._history
+        found: list[Placed] = []
+        coming: Placed | None = None
+        for span in range(self._begins[actor], self._begins[actor + 1]):
+            row, kind = int(history.row[span]), int(history.kind[span])
+            from_s = float(history.from_s[span])
+            if kind in _PLACED:
+                kind = coming.kind if coming is not None else kind
+                coming = Placed(from_s, kind, int(history.ref[row]), 0.0)
+            arrives = kind == Record.RUN or (kind in _PLACED and history.value[row] < INF)
+            if coming is not None and arrives:
+                found.append(coming._replace(from_s=from_s))
+                coming = None
+            elif kind in (Record.STOP, Record.EVICTED):  # it does not come any more
+                coming = None
+            if history.state[span] == RUNS:
+                ran_s = found[-1].ran_s + float(history.length_s[span])
+                found[-1] = found[-1]._replace(ran_s=ran_s)
         return found
 
     def _pieces(self, actor: int) -> Iterator[Wait]:

@@ -7,8 +7,8 @@ with faster equivalents.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from rota.core.allocation import Allocation
 from rota.core.jobs import Job, JobSpec, Request, Shape
@@ -102,6 +102,16 @@ class Placement(ABC):
         """
         return spec.request
 
+    def expect(self, usual: Sequence[tuple[Request, int]]) -> None:  # noqa: B027 - few care
+        """What jobs ask for, and how many of them do: told before the first one, if it is known."""
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """What the jobs' allocations do not tell, as plain data; nothing for most placements."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - few care
+        """Take the state of `snapshot` up again, before the jobs are put back in their places."""
+
     # --- about requests on an empty cluster -------------------------------------------------------
 
     def capacity(self, shape: Shape) -> Sequence[float]:
@@ -129,7 +139,7 @@ class Placement(ABC):
             )
         return (
             f"{asked}, which placement {self.name!r} can never find on this cluster of "
-            f"{len(self.topology.nodes)} nodes with {self.topology.gpus} GPUs"
+            f"{len(self.topology.nodes)} nodes with {self.topology.gpus} GPUs in all"
         )
 
     def fits(self, shape: Shape) -> bool:

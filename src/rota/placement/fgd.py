@@ -2,18 +2,24 @@
 
 Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
 Descent, USENIX ATC 2023. `fragments` has the measure; the target workload is what the jobs of the
-trace ask for, or what was asked so far where there is no trace.
+trace ask for. Where there is no trace it is what was asked so far, looked at anew whenever a
+quarter more jobs have come.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from rota.core.jobs import Request
+from rota.core.jobs import JobSpec, Request
 from rota.core.topology import Topology
-from rota.placement.fragments import MILLI, Floats, Ints, JobClass, Target
+from rota.placement.fragments import FEW, MILLI, Floats, Ints, JobClass, Target
 from rota.placement.machines import Machines
-from rota.placement.scored import BEST, Scored, ScoredParams, Wish
+from rota.placement.scored import BEST, REMEMBERED, Scored, ScoredParams, Wish
+
+GROWTH = 1.25  # so many times the jobs, and the target workload is made anew
+
+Counts = dict[JobClass, int]
 
 
 class Fgd(Scored):
@@ -24,30 +30,118 @@ class Fgd(Scored):
     def __init__(
         self, topology: Topology, params: ScoredParams | None = None, *, seed: int = 0
     ) -> None:
+        self._measured = -1  # changes that `_now` knows of
         super().__init__(topology, params, seed=seed)
-        self.target = Target([], [])
-        self._accepted = self.target.accepts(self.machines.types)
         self._now: Floats = np.zeros(self.machines.count)
-        self._measured = 0  # changes that `_now` knows of
-        self.expect([])
+        self._first: dict[JobClass, Ints] = {}  # by row: the best GPU for a part of one
+        self._told = False  # the target workload is known and does not change
+        self._asked: Counts = {}
+        self._learnt: Counts = {}  # what the present target workload was made of
+        self._due = 1  # jobs, until the target workload is made anew
+        self._aim({})
+
+    def rank(self, names: Sequence[str]) -> None:
+        """As the base says."""
+        super().rank(names)
+        self._measured = -1
+
+    # --- the target workload ----------------------------------------------------------------------
 
     def expect(self, usual: Sequence[tuple[Request, int]]) -> None:
-        """The target workload."""
-        self.target = Target.popular([(JobClass.of(request), count) for request, count in usual])
+        """The target workload, once and for all."""
+        counts: Counts = {}
+        for request, count in usual:
+            kind = JobClass.of(request)
+            counts[kind] = counts.get(kind, 0) + count
+        self._told = True
+        self._aim(counts)
+
+    def refine(self, spec: JobSpec) -> Request:
+        """Learn from what is asked; the request stays as it is."""
+        if not self._told:
+            kind = JobClass.of(spec.request)
+            self._asked[kind] = self._asked.get(kind, 0) + 1
+            total = sum(self._asked.values())
+            if total >= self._due:
+                self._due = max(total + 1, int(total * GROWTH))
+                self._aim(dict(self._asked))
+        return spec.request
+
+    def _aim(self, counts: Counts) -> None:
+        self._learnt = counts
+        self.target = Target.popular(list(counts.items()))
         self._accepted = self.target.accepts(self.machines.types)
         self._measured = -1
-        self._known.clear()
+        self._first.clear()
+        self.forget()
+
+    @property
+    def states(self) -> int:
+        """States of nodes whose fragments were computed and are remembered."""
+        return len(self.target)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """What was learnt."""
+        if self._told:
+            return {}
+        return {"asked": _plain(self._asked), "learnt": _plain(self._learnt), "due": self._due}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on learning."""
+        if state and not self._told:
+            self._asked = _counts(state["asked"])
+            self._due = state["due"]
+            self._aim(_counts(state["learnt"]))
+
+    # --- scores -----------------------------------------------------------------------------------
 
     def scores(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
         """How steeply fragmentation falls, squeezed into whole numbers from 0 to 100."""
-        best: Ints = self._per_device(machines, rows, wish).max(axis=1)
+        shares = wish.kind.gpus == 1 and wish.kind.part < MILLI
+        look = self._few if len(rows) <= FEW else self._many
+        best, first = look(machines, rows, wish)
+        if shares and machines is self.machines:
+            self._keep(wish.kind, rows, first)
         return best
+
+    def _keep(self, kind: JobClass, rows: Ints, first: Ints) -> None:
+        """Remember the best GPU of each row for a part of one."""
+        kept = self._first.get(kind)
+        if kept is None:
+            if len(self._first) > REMEMBERED:
+                self._first.clear()
+                self.forget()
+            kept = self._first[kind] = np.zeros(self.machines.count, np.int64)
+        kept[rows] = first
 
     def devices(self, machines: Machines, row: int, wish: Wish) -> list[int]:
         """For a part of a GPU the first with the best score, else the first free ones."""
         if wish.kind.part in (0, MILLI) or wish.kind.gpus != 1:
             return super().devices(machines, row, wish)
-        return [int(np.argmax(self._per_device(machines, np.array([row]), wish)[0]))]
+        return [int(self._first[wish.kind][row])]  # as found when the row was scored
+
+    def _few(self, machines: Machines, rows: Ints, wish: Wish) -> tuple[Ints, Ints]:
+        """Best scores and GPUs, row by row."""
+        need, part, gpus = wish.kind.cpu, wish.kind.part, wish.kind.gpus
+        kinds, cpus = machines.kind[rows].tolist(), machines.cpu[rows].tolist()
+        now = self._fragments(machines, rows).tolist()
+        state, accepts = self.target.state, self._accepted
+        descents: list[float] = []
+        ways: list[tuple[int, int]] = []  # row in this list, GPU
+        for i, left in enumerate(machines.gpus[rows].tolist()):
+            for device, after in _ways(left, part, gpus):
+                descents.append(now[i] - state(kinds[i], cpus[i] - need, after, accepts))
+                ways.append((i, device))
+        best, first = [-1] * len(rows), [0] * len(rows)
+        for (i, device), score in zip(ways, _squeezed(np.array(descents)).tolist(), strict=True):
+            if score > best[i]:
+                best[i], first[i] = score, device
+        return np.array(best), np.array(first)
+
+    def _many(self, machines: Machines, rows: Ints, wish: Wish) -> tuple[Ints, Ints]:
+        found = self._per_device(machines, rows, wish)
+        best: Ints = found.max(axis=1)
+        return best, found.argmax(axis=1)
 
     def _per_device(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
         """Scores by row and way of taking GPUs: each GPU in turn for a part of one, else one."""
@@ -59,7 +153,7 @@ class Fgd(Scored):
         if kind.gpus:
             free = after >= kind.part
             after[free & (np.cumsum(free, axis=1) <= kind.gpus)] -= kind.part
-        here = self.target.fragments(cpu, after, self._accepted[machines.kind[rows]])
+        here = self.target.fragments(machines.kind[rows], cpu, after, self._accepted)
         return _squeezed(self._fragments(machines, rows) - here)[:, None]
 
     def _shared(self, machines: Machines, rows: Ints, part: int, cpu: Ints) -> Ints:
@@ -70,7 +164,8 @@ class Fgd(Scored):
         state, device = np.nonzero(first & (left >= part))
         after = left[state]
         after[np.arange(len(state)), device] -= part
-        here = self.target.fragments(cpu[state], after, self._accepted[machines.kind[rows[state]]])
+        kind = machines.kind[rows[state]]
+        here = self.target.fragments(kind, cpu[state], after, self._accepted)
         scores: Ints = np.full(left.shape, -1, np.int64)
         scores[state, device] = _squeezed(self._fragments(machines, rows)[state] - here)
         return scores
@@ -78,23 +173,50 @@ class Fgd(Scored):
     def _fragments(self, machines: Machines, rows: Ints) -> Floats:
         """Fragments as they are, remembered for the present state of the cluster."""
         if machines is not self.machines:
-            accepted = self._accepted[machines.kind[rows]]
-            return self.target.fragments(machines.cpu[rows], machines.gpus[rows], accepted)
-        changes = len(self._changes)
-        if self._measured != changes:
-            if self._measured < 0:
-                stale = np.arange(machines.count)
-            else:
-                stale = np.array(sorted(set(self._changes[self._measured :])), np.int64)
-            self._now[stale] = self.target.fragments(
-                machines.cpu[stale], machines.gpus[stale], self._accepted[machines.kind[stale]]
-            )
-            self._measured = changes
+            return self._looked_at(machines, rows)
+        if self._measured != self.changes:
+            stale = self.changed_since(self._measured)
+            self._now[stale] = self._looked_at(machines, stale)
+            self._measured = self.changes
         now: Floats = self._now[rows]
         return now
+
+    def _looked_at(self, machines: Machines, rows: Ints) -> Floats:
+        return self.target.fragments(
+            machines.kind[rows], machines.cpu[rows], machines.gpus[rows], self._accepted
+        )
+
+
+def _ways(left: list[int], part: int, gpus: int) -> list[tuple[int, list[int]]]:
+    """What may be left afterwards: by GPU for a part of one (of GPUs that are alike the first)."""
+    if gpus == 1 and part < MILLI:
+        found: dict[int, int] = {}
+        for device, here in enumerate(left):
+            if here >= part:
+                found.setdefault(here, device)
+        return [
+            (device, [*left[:device], here - part, *left[device + 1 :]])
+            for here, device in found.items()
+        ]
+    after = list(left)
+    for device, here in enumerate(left):
+        if gpus and here >= part:
+            after[device] -= part
+            gpus -= 1
+    return [(0, after)]
 
 
 def _squeezed(descent: Floats) -> Ints:
     """100 times the sigmoid of GPUs that are no fragments any more, cut to whole numbers."""
     scores: Ints = (BEST / (1.0 + np.exp(-descent / MILLI))).astype(np.int64)
     return scores
+
+
+def _plain(counts: Counts) -> list[list[Any]]:
+    return [
+        [kind.cpu, kind.part, kind.gpus, list(kind.types), many] for kind, many in counts.items()
+    ]
+
+
+def _counts(rows: Sequence[Sequence[Any]]) -> Counts:
+    return {JobClass(cpu, part, gpus, tuple(types)): many for cpu, part, gpus, types, many in rows}

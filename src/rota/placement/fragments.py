@@ -10,6 +10,7 @@ the classes are added in their order into one sum per case, then the sums of the
 """
 
 from collections.abc import Sequence
+from math import ceil, floor
 
 import msgspec
 import numpy as np
@@ -22,11 +23,24 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 MILLI = 1000  # parts of a GPU or CPU
+FEW = 16  # states that are looked at one by one
 MEMORY = 1_000_000  # states whose fragments are remembered
+DUST = 1e-6  # of a thousandth: amounts are sums of floats
 POPULAR = 0.95  # share of jobs that the target workload covers
 
 LACKS_BOTH, LACKS_GPU, LACKS_CPU, NO_GPU_FITS, NO_GPU_LACKS, WRONG_TYPE = range(6)
 CASES = 6
+# By (asks for no GPUs, type is right, GPUs fit, CPUs suffice) as a number: what fits and has CPUs
+# counts its useless rest as lack of GPUs.
+CASE_OF = np.array(
+    [WRONG_TYPE] * 4
+    + [LACKS_BOTH, LACKS_GPU, LACKS_CPU, LACKS_GPU]
+    + [NO_GPU_LACKS, NO_GPU_FITS] * 4
+)
+USABLE = 7
+
+
+_Listed = tuple[int, int, int, float, bool]
 
 
 class JobClass(msgspec.Struct, frozen=True):
@@ -45,11 +59,16 @@ class JobClass(msgspec.Struct, frozen=True):
     def of(cls, request: Request) -> "JobClass":
         """What a request asks for, all groups together."""
         shape = Shape(0, request)
-        cpu = round(shape.cpus * MILLI)
+        cpu = down(shape.cpus * MILLI)
         if not shape.gpus:
             return cls(cpu, 0, 0, shape.types)
-        part = round(shape.gpus * MILLI) if shape.gpus < 1 else MILLI
-        return cls(cpu, part, 1 if shape.gpus < 1 else int(np.ceil(shape.gpus)), shape.types)
+        part = max(1, down(shape.gpus * MILLI)) if shape.gpus < 1 else MILLI
+        return cls(cpu, part, ceil(shape.gpus), shape.types)
+
+
+def down(amount: float) -> int:
+    """The last whole number, but for the dust of float sums."""
+    return floor(amount + DUST)
 
 
 class Target:
@@ -63,7 +82,13 @@ class Target:
         parts = np.array([each.part for each in classes], dtype=np.int64)
         self._without_gpu: Bools = parts == 0
         self._parts, self._part_of = np.unique(parts, return_inverse=True)
-        self._known: dict[bytes, float] = {}
+        self._parts_up: list[int] = self._parts.tolist()
+        self._known: dict[tuple[int, ...], float] = {}
+        self._classes_on: dict[int, list[_Listed]] = {}
+
+    def __len__(self) -> int:
+        """States that are remembered."""
+        return len(self._known)
 
     @classmethod
     def popular(cls, counts: Sequence[tuple[JobClass, int]], share: float = POPULAR) -> "Target":
@@ -95,50 +120,95 @@ class Target:
             dtype=np.bool_,
         ).reshape(len(types), len(self.classes))
 
-    def fragments(self, cpu: Ints, gpus: Ints, accepted: Bools) -> Floats:
+    def fragments(self, kind: Ints, cpu: Ints, gpus: Ints, accepts: Bools) -> Floats:
         """Thousandths of GPUs that are fragments, for each of many states of nodes.
 
         Args:
+            kind: The type of the GPUs, by state; always the same numbers for one target.
             cpu: What is left of the CPUs, by state.
             gpus: What is left of each GPU, by state and GPU; 0 where there is none.
-            accepted: By state and class, from `accepts`.
+            accepts: By type and class, from `accepts`.
         """
         known = self._known
-        keys = self._keys(cpu, gpus, accepted)
+        if len(known) > MEMORY:
+            known.clear()
+        if len(cpu) <= FEW:
+            states = zip(kind.tolist(), cpu.tolist(), gpus.tolist(), strict=True)
+            return np.array([self.state(*state, accepts) for state in states])
+        keys = _keys(kind, cpu, gpus)
         found: Floats = np.array([known.get(key, -1.0) for key in keys])
         new = np.flatnonzero(found < 0)
         if len(new):
-            if len(known) > MEMORY:
-                known.clear()
-            values = self._computed(cpu[new], gpus[new], accepted[new])
+            values = self.measure(cpu[new], gpus[new], accepts[kind[new]])
             found[new] = values
             for number, value in zip(new.tolist(), values.tolist(), strict=True):
                 known[keys[number]] = value
         return found
 
-    def _keys(self, cpu: Ints, gpus: Ints, accepted: Bools) -> list[bytes]:
-        """States that are alike: which of its GPUs has how much left does not matter."""
-        states = np.empty((len(cpu), gpus.shape[1] + 1), np.int64)
-        states[:, 0] = cpu
-        states[:, 1:] = np.sort(gpus, axis=1)
-        table = np.concatenate((states.view(np.uint8), np.packbits(accepted, axis=1)), axis=1)
-        width, whole = table.shape[1], table.tobytes()
-        return [whole[at : at + width] for at in range(0, len(whole), width)]
+    def state(self, kind: int, cpu: int, gpus: list[int], accepts: Bools) -> float:
+        """The same for one state, which is quicker than arrays as long as there are few."""
+        gpus = sorted(gpus)
+        key = (kind, cpu, *gpus)
+        value = self._known.get(key)
+        if value is None:
+            classes = self._classes_on.get(kind)
+            if classes is None:
+                classes = self._classes_on[kind] = self._listed(accepts[kind].tolist())
+            value = self._known[key] = self._alone(classes, cpu, gpus)
+        return value
 
-    def _computed(self, cpu: Ints, gpus: Ints, accepted: Bools) -> Floats:
+    def _listed(self, accepted: list[bool]) -> "list[_Listed]":
+        """CPUs, number of the part, GPUs, weight and whether the type is right, by class."""
+        return list(
+            zip(
+                self._cpu.tolist(), self._part_of.tolist(), self._gpus.tolist(),
+                self.weights.tolist(), accepted, strict=True,
+            )
+        )  # fmt: skip
+
+    def _alone(self, classes: "list[_Listed]", cpu: int, gpus: list[int]) -> float:
+        """One state; `gpus` in rising order. Step by step the same sums as in `measure`."""
+        total, size = sum(gpus), len(gpus)
+        useless, fitting = [], []
+        at = below = 0
+        for part in self._parts_up:
+            while at < size and gpus[at] < part:
+                below += gpus[at]
+                at += 1
+            useless.append(below)
+            fitting.append(size - at)
+        sums = [0.0] * CASES
+        for need_cpu, part, need, weight, right in classes:
+            enough = cpu >= need_cpu
+            if not need:
+                sums[NO_GPU_FITS if enough else NO_GPU_LACKS] += total * weight
+            elif not right:
+                sums[WRONG_TYPE] += total * weight
+            elif enough:
+                sums[LACKS_GPU] += (useless[part] if fitting[part] >= need else total) * weight
+            else:
+                sums[LACKS_CPU if fitting[part] >= need else LACKS_BOTH] += total * weight
+        value = sums[0]
+        for here in sums[1:]:
+            value += here
+        return value
+
+    def measure(self, cpu: Ints, gpus: Ints, accepted: Bools) -> Floats:
+        """The same by state and class, without remembering anything."""
         states = len(cpu)
-        left = gpus[:, None, :]
-        too_small = left < self._parts[None, :, None]
-        numbers = gpus.shape[1] - too_small.sum(axis=2)
-        useless = np.where(too_small, left, 0).sum(axis=2)[:, self._part_of]
+        if not self.classes:
+            return np.zeros(states)
+        rising = np.sort(gpus, axis=1)
+        below = np.zeros((states, gpus.shape[1] + 1), np.int64)
+        np.cumsum(rising, axis=1, out=below[:, 1:])
+        small = (rising[:, None, :] < self._parts[None, :, None]).sum(axis=2)
+        useless = np.take_along_axis(below, small, axis=1)[:, self._part_of]
+        numbers = gpus.shape[1] - small
         fits = numbers[:, self._part_of] >= self._gpus
         enough_cpu = cpu[:, None] >= self._cpu
-        # what fits and has CPUs counts its useless rest as lack of GPUs
-        case = np.where(enough_cpu, LACKS_GPU, np.where(fits, LACKS_CPU, LACKS_BOTH))
-        case = np.where(accepted, case, WRONG_TYPE)
-        case = np.where(self._without_gpu, np.where(enough_cpu, NO_GPU_FITS, NO_GPU_LACKS), case)
-        usable = fits & enough_cpu & accepted & ~self._without_gpu
-        amount = np.where(usable, useless, gpus.sum(axis=1)[:, None]) * self.weights
+        answers = self._without_gpu * 8 + accepted * 4 + fits * 2 + enough_cpu
+        case = CASE_OF[answers]
+        amount = np.where(answers == USABLE, useless, below[:, -1:]) * self.weights
         place = (np.arange(states) * CASES)[:, None] + case
         sums = np.bincount(place.ravel(), weights=amount.ravel(), minlength=states * CASES)
         cases: Floats = sums.reshape(states, CASES).astype(np.float64, copy=False)
@@ -146,3 +216,9 @@ class Target:
         for column in range(1, CASES):
             total = total + cases[:, column]
         return total
+
+
+def _keys(kind: Ints, cpu: Ints, gpus: Ints) -> list[tuple[int, ...]]:
+    """States that are alike: which of its GPUs has how much left does not matter."""
+    states = np.concatenate((kind[:, None], cpu[:, None], np.sort(gpus, axis=1)), axis=1)
+    return list(map(tuple, states.tolist()))

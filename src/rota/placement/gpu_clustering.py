@@ -36,7 +36,7 @@ class GpuClustering(Scored):
             return np.zeros(len(rows), np.int64)
         full = STEP * (GPUS - machines.gpus[rows].sum(axis=1)) // GPUS
         sorts = self._sorts[rows]
-        mine = sorts[:, _sort(wish.kind)] > 0
+        mine = sorts[:, self._sort(wish.kind)] > 0
         kinds = (sorts > 0).sum(axis=1)
         company = np.where(mine, np.where(kinds == 1, ONLY, AMONG), np.where(kinds == 0, EMPTY, 0))
         scores: Ints = full + company
@@ -62,9 +62,8 @@ class GpuClustering(Scored):
         kind = JobClass.of(job.shape.request)
         if kind.gpus:
             for position in self._positions(allocation):
-                self._sorts[self.machines.rows[position], _sort(kind)] += sign
+                self._sorts[self.machines.rows[position], self._sort(kind)] += sign
 
-
-def _sort(kind: JobClass) -> int:
-    """0 for parts of a GPU, else how many; more than one node has are one sort with the largest."""
-    return 0 if kind.part < MILLI else kind.gpus
+    def _sort(self, kind: JobClass) -> int:
+        """0 for parts of a GPU, else how many; more than the largest node has are one sort."""
+        return 0 if kind.part < MILLI else min(kind.gpus, self.machines.widest)

@@ -22,7 +22,7 @@ class Random(Placement):
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:
         """A draw without replacement among the free GPUs of one type."""
         offers = room.offers(shape)
-        draw = _Draw(self.seed, -1 if job is None else job.index)
+        draw = Draw(self.seed, -1 if job is None else job.index)
         if shape.gpus < 1:
             need = shape.gpus or 1
             possible = [position for position, offer in enumerate(offers) if offer >= need]
@@ -42,7 +42,7 @@ class Random(Placement):
         return enough(shape.gpus, self.kinds, offers)
 
 
-def _drawn(draw: "_Draw", need: int, positions: Sequence[int], offers: Sequence[float]) -> Choice:
+def _drawn(draw: "Draw", need: int, positions: Sequence[int], offers: Sequence[float]) -> Choice:
     left = [int(offers[position]) for position in positions]
     total = sum(left)
     for taken in range(need):
@@ -59,7 +59,7 @@ def _drawn(draw: "_Draw", need: int, positions: Sequence[int], offers: Sequence[
     ]
 
 
-class _Draw:
+class Draw:
     """A stream of random numbers that two numbers determine (SplitMix64, Steele et al. 2014)."""
 
     def __init__(self, seed: int, index: int) -> None:

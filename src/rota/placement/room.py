@@ -57,6 +57,9 @@ class Room:
         known = self._matching.get(shape.number)
         if known is None:
             wanted = [label for label in shape.labels if not label.startswith(MARK)]
+            if not wanted and not shape.types:
+                self._matching[shape.number] = known = [True] * len(self.nodes)
+                return known
             known = self._matching[shape.number] = [
                 (not shape.types or node.gpu_type in shape.types)
                 and all(label in node.labels for label in wanted)

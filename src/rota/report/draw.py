@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rota.report import figures
 from rota.report.data import TIMES, cdf, queue, tenant_shares, utilisation
-from rota.report.lanes import gantt, node_heat
+from rota.report.lanes import gantt, node_heat, node_outages
 from rota.report.numbers import delays, ratios
 from rota.report.source import Source
 from rota.report.style import DOUBLE_IN
@@ -35,7 +35,7 @@ def pictures(source: Source) -> Iterator[tuple[str, figures.Picture]]:
         yield "heat", figures.heat_figure(heat, DOUBLE_IN)
         for look in looks:
             name = f"gantt-{look.folder}" if look.folder else "gantt"
-            yield name, figures.gantt_figure(gantt(look.history))
+            yield name, figures.gantt_figure(gantt(look.history), down=node_outages(look.history))
     yield "delay", figures.delay_figure(delays(source.comparison))
     table = ratios(source.comparison)
     if table.height:

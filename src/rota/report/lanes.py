@@ -103,6 +103,22 @@ def node_heat(log: Log, bins: int = HEAT_BINS) -> pl.DataFrame:
     )
 
 
+def node_outages(log: Log) -> pl.DataFrame:
+    """When nodes were not up.
+
+    Args:
+        log: The event log or its history.
+
+    Returns:
+        A row per outage: `node`, `from_s`, `until_s`.
+    """
+    history = read_history(log)
+    rows = outages(history)
+    names = _Places(history).names(np.array([row[0] for row in rows], dtype=np.int64))
+    times = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2)
+    return pl.DataFrame({"node": names, "from_s": times[:, 0], "until_s": times[:, 1]})
+
+
 def _down_share(history: History, shown: Ints, edges: Floats) -> Floats:
     rows = [row for row in outages(history) if row[0] in set(shown.tolist())]
     at = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2)

@@ -6,27 +6,46 @@
   const all = (selector) => [...document.querySelectorAll(selector)];
   const charts = {};
   const hidden = new Set(); // policies that the legends switched off
+  const painters = []; // of legends, whose colours are those of the theme
   let shown = 0; // the run of which there are pictures over time
 
   // --- words ---------------------------------------------------------------------------------
   const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const tidy = (number) => String(Number(number.toPrecision(4)));
-  const duration = (s) => {
-    for (const [size, unit] of UNITS) if (Math.abs(s) >= size) return (s / size).toFixed(2) + " " + unit;
-    return s ? Number(s.toPrecision(2)) + " s" : "0 s";
-  };
+  const two = (number) => String(number).padStart(2, "0");
+  // How long: "2 d 06 h", "6 h 09 min", "4 min 05 s", "1.5 s".
+  function duration(s) {
+    if (s < 59.5) return (s < 10 ? Number(s.toPrecision(2)) : Math.round(s)) + " s";
+    for (let i = 0; i < 3; i++) {
+      const [size, unit] = UNITS[i], [small, name] = UNITS[i + 1], whole = Math.round(s / small) * small;
+      if (s >= size - UNITS[Math.min(i + 2, 3)][0] / 2) return Math.floor(whole / size) + " " + unit + " " + two(Math.round(whole % size / small)) + " " + name;
+    }
+    return Math.round(s) + " s";
+  }
+  // When: "1 d 03:42:10", as exact as a step (in seconds) can tell.
+  function clock(s, step) {
+    const digits = step < 1 ? Math.min(3, Math.ceil(-Math.log10(step))) : 0;
+    const unit = step >= 60 ? 60 : 10 ** -digits;
+    let at = Math.max(0, Math.round(s / unit) * unit);
+    const days = Math.floor((at + unit / 2) / 86400);
+    at = Math.max(0, at - days * 86400);
+    const hours = Math.floor((at + unit / 2) / 3600), minutes = Math.floor((at - hours * 3600 + unit / 2) / 60);
+    const seconds = Math.max(0, at - hours * 3600 - minutes * 60);
+    const fine = step >= 60 ? "" : ":" + seconds.toFixed(digits).padStart(digits ? 3 + digits : 2, "0");
+    return (time.full[1] >= 86400 ? days + " d " : "") + two(hours) + ":" + two(minutes) + fine;
+  }
   const percent = (share) => (share * 100).toFixed(1) + " %";
   const STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200,
     86400, 172800, 432000, 864000, 1728000, 4320000, 8640000, 17280000, 31536000];
 
-  function timeTicks([from, to], count) {
-    const step = STEPS.find((s) => (to - from) / s <= count) ||
+  function timeTicks([from, to], count, write) {
+    const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, ...STEPS].find((s) => (to - from) / s <= count) ||
       Math.ceil((to - from) / count / 31536000) * 31536000;
-    const [size, unit] = UNITS.find(([s]) => step >= s) || [1, "s"];
     const ticks = [];
-    for (let t = Math.ceil(from / step) * step; t <= to; t += step) ticks.push([t, tidy(t / size) + " " + unit]);
+    for (let i = Math.ceil(from / step); i * step <= to; i++) ticks.push([i * step, write(i * step, step)]);
     return ticks;
   }
+  const moment = (s, step) => (step >= 86400 ? Math.round(s / 86400) + " d" : clock(s, step));
   const LOG_TIMES = [0.1, 1, 10, 60, 600, 3600, 36000, 345600, 3456000, 31536000];
   const FINE_TIMES = [0.1, 0.5, ...STEPS, 63072000];
   function logTicks([from, to]) { // of exponents
@@ -71,7 +90,7 @@
   const theme = () => {
     const style = getComputedStyle(document.documentElement);
     const get = (name) => style.getPropertyValue(name).trim();
-    return { fg: get("--fg"), soft: get("--soft"), grid: get("--grid"), line: get("--line"), bg: get("--bg"), up: get("--up") };
+    return { mode: get("--mode"), fg: get("--fg"), soft: get("--soft"), grid: get("--grid"), line: get("--line"), bg: get("--bg"), up: get("--up") };
   };
   const tip = $("#tip");
   function tell(text, event) {
@@ -237,8 +256,21 @@
   }
 
   // --- parts of pictures ---------------------------------------------------------------------
-  const colourOf = (policy) => D.colours[D.policies.indexOf(policy) % D.colours.length];
-  const dashOf = (policy) => D.dashes[D.policies.indexOf(policy) % D.dashes.length].map((d) => d * 2);
+  const palette = () => D.colours[theme().mode];
+  const colourOf = (policy) => palette()[D.policies.indexOf(policy) % palette().length];
+  const dashOf = (policy) => D.dashes[D.policies.indexOf(policy)].map((d) => d * 2);
+  // Points: another shape when the colours begin again.
+  function point(c, policy, x, y, size) {
+    const shape = Math.floor(D.policies.indexOf(policy) / palette().length) % 4, turn = [0, Math.PI / 4, -Math.PI / 2, 0][shape];
+    c.beginPath();
+    if (!shape) { c.arc(x, y, size, 0, 7); return; }
+    const corners = shape === 2 ? 3 : 4;
+    for (let i = 0; i < corners; i++) {
+      const angle = turn + i / corners * 2 * Math.PI;
+      c.lineTo(x + 1.25 * size * Math.cos(angle), y + 1.25 * size * Math.sin(angle));
+    }
+    c.closePath();
+  }
   // The last index with xs[i] <= x, or -1.
   function before(xs, x) {
     let low = 0, high = xs.length;
@@ -295,7 +327,8 @@
         const c = swatch.getContext("2d");
         c.scale(2, 2); c.strokeStyle = colourOf(policy); c.lineWidth = 2.5; c.setLineDash(dashOf(policy));
         c.beginPath(); c.moveTo(1, 6); c.lineTo(33, 6); c.stroke();
-        button.append(swatch, policy);
+        button.append(swatch, D.short[policy]);
+        button.title = policy;
         button.addEventListener("click", () => {
           if (!hidden.delete(policy)) hidden.add(policy);
           const index = all("[data-legend]").indexOf(host);
@@ -323,6 +356,10 @@
         if (ticks.length && ticks[0][0] === 0 && column === "wait_s") ticks[0][1] = "\u2264 1 s";
         chart.xAxis(ticks);
         chart.yAxis([0, 0.25, 0.5, 0.75, 1], (v) => v * 100 + " %");
+        if (column === "wait_s" && !D.looks.some((l) => l.cdf[column][0].at(-1) > 0)) {
+          chart.c.fillStyle = chart.t.fg; chart.c.textAlign = "center";
+          chart.c.fillText("nobody waited", chart.left + chart.inner[2] / 2, chart.top + chart.inner[3] / 2);
+        }
         chart.clip(() => visible().forEach((l) => {
           const xs = logs.get(l);
           steps(chart, [Math.log10(least), ...xs, 99], [xs[0] > 0 ? 0 : l.cdf[column][1][0] || 0, ...l.cdf[column][1], 1], colourOf(l.policy), dashOf(l.policy));
@@ -341,12 +378,15 @@
 
   // --- over time -----------------------------------------------------------------------------
   const time = new Range(0, Math.max(1, ...D.looks.map((l) => l.until_s)));
-  const onTime = (chart) => chart.xAxis(timeTicks(chart.x.at, Math.max(3, Math.floor(chart.w / 110))));
+  const onTime = (chart) => chart.xAxis(timeTicks(chart.x.at, Math.max(3, Math.floor(chart.w / 110)), moment));
+  const SIDE = 92; // the left margin of all pictures over time: the same time is at the same place
+  const pixel = (chart) => (chart.x.at[1] - chart.x.at[0]) / chart.inner[2];
+  const now = (chart, at) => "at " + clock(at, pixel(chart));
   const top = (values) => values.reduce((a, b) => Math.max(a, b), 0);
 
   function queueChart() {
     new Chart("queue", {
-      label: "Jobs that wait or run, over time, for every policy", x: time, height: 230,
+      label: "Jobs that wait or run, over time, for every policy", x: time, left: SIDE, height: 230,
       paint(chart) {
         const what = $("#queue-of").value;
         const most = Math.max(1, ...visible().map((l) => top(l.queue[what])));
@@ -361,14 +401,14 @@
           const i = before(l.queue.time_s, at);
           return tidy(i < 0 || at > l.until_s ? 0 : l.queue[what][i]).padStart(8) + "  " + l.policy;
         });
-        return ["after " + duration(at) + ": " + what, ...lines].join("\n");
+        return [now(charts.queue, at) + ": " + what, ...lines].join("\n");
       },
     });
   }
 
   function utilisationChart() {
     new Chart("utilisation", {
-      label: "GPUs by use, over time", x: time, height: 200,
+      label: "GPUs by use, over time", x: time, left: SIDE, height: 200,
       paint(chart) {
         const u = look().utilisation, most = Math.max(1, top(u.capacity));
         const overhead = u.allocated.map((a, i) => Math.max(a - u.useful[i], 0));
@@ -383,48 +423,50 @@
       hover(x) {
         const u = look().utilisation, at = charts.utilisation.at(x), i = before(u.time_s, at);
         if (i < 0 || at > look().until_s) return "";
-        return ["after " + duration(at), tidy(u.useful[i]) + " GPUs useful", tidy(u.allocated[i]) + " allocated",
+        return [now(charts.utilisation, at), tidy(u.useful[i]) + " GPUs useful", tidy(u.allocated[i]) + " allocated",
           tidy(u.capacity[i]) + " up", tidy(u.down[i]) + " down"].join("\n");
       },
     });
   }
 
-  const tenantColours = [...D.colours, "#ddaa77", "#bbbbbb"];
+  const tenantColours = () => [...palette(), "#ddaa77", "#bbbbbb"];
   const binEdges = (bins) => Float64Array.from({ length: bins + 1 }, (_, i) => i / bins * look().until_s);
   function tenantsChart() {
     new Chart("tenants", {
-      label: "Share of the GPUs by tenant, over time", x: time, height: 220, ys: [0, 1],
+      label: "Share of the GPUs by tenant, over time", x: time, left: SIDE, height: 220, ys: [0, 1],
       paint(chart) {
         const t = look().tenants;
         chart.yAxis([0, 0.25, 0.5, 0.75, 1], (v) => v * 100 + " %");
         onTime(chart);
-        if (t.shares.length) chart.clip(() => stacked(chart, binEdges(t.shares[0].length), t.shares, tenantColours));
+        if (t.shares.length) chart.clip(() => stacked(chart, binEdges(t.shares[0].length), t.shares, tenantColours()));
       },
       hover(x) {
         const t = look().tenants, at = charts.tenants.at(x);
         if (!t.shares.length || at > look().until_s) return "";
         const i = Math.min(Math.floor(at / look().until_s * t.shares[0].length), t.shares[0].length - 1);
         const lines = t.names.map((name, k) => percent(t.shares[k][i]).padStart(8) + "  " + name);
-        return ["after " + duration(at), ...lines.reverse()].join("\n");
+        return [now(charts.tenants, at), ...lines.reverse()].join("\n");
       },
     });
   }
 
   // --- on GPUs -------------------------------------------------------------------------------
-  const RAMP = [[0, 34, 78], [55, 66, 109], [112, 112, 116], [176, 165, 110], [254, 232, 56]];
-  const RED = [204, 51, 17];
+  const RAMPS = { light: [[0, 34, 78], [55, 66, 109], [112, 112, 116], [176, 165, 110], [254, 232, 56]],
+    dark: [[62, 92, 150], [96, 114, 152], [136, 136, 140], [190, 178, 118], [255, 236, 90]] };
+  const REDS = { light: [204, 51, 17], dark: [255, 95, 60] };
   function ramp(share) {
-    const at = Math.min(share, 0.9999) * (RAMP.length - 1), i = Math.floor(at);
+    const RAMP = RAMPS[theme().mode], at = Math.min(share, 0.9999) * (RAMP.length - 1), i = Math.floor(at);
     return RAMP[i].map((v, k) => Math.round(v + (RAMP[i + 1][k] - v) * (at - i)));
   }
   const heatImages = new Map();
   function heatImage(l) {
     if (!heatImages.has(l)) {
+      const red = REDS[theme().mode], colours = Array.from({ length: 251 }, (_, i) => ramp(i / 250));
       const cells = bytes(l.heat.cells), image = document.createElement("canvas");
       image.width = l.heat.bins;
       image.height = Math.max(l.heat.nodes.length, 1);
       const c = image.getContext("2d"), data = c.createImageData(image.width, image.height);
-      cells.forEach((cell, i) => data.data.set([...(cell === 255 ? RED : ramp(cell / 250)), 255], i * 4));
+      cells.forEach((cell, i) => data.data.set([...(cell === 255 ? red : colours[cell]), 255], i * 4));
       c.putImageData(data, 0, 0);
       heatImages.set(l, { image, cells });
     }
@@ -444,7 +486,7 @@
   }
   function heatChart() {
     new Chart("heat", {
-      label: "Share of each node's GPUs in use, over time", x: time, left: 92,
+      label: "Share of each node's GPUs in use, over time", x: time, left: SIDE,
       height: () => Math.min(Math.max(look().heat.nodes.length * 9, 90), 420) + 38,
       paint(chart) {
         const l = look(), { image } = heatImage(l), [left, top, width, height] = chart.inner;
@@ -461,7 +503,7 @@
         const node = Math.floor((y - top) / height * l.heat.nodes.length), bin = Math.floor(at / l.until_s * l.heat.bins);
         if (bin < 0 || bin >= l.heat.bins || !l.heat.nodes[node]) return "";
         const cell = heatImage(l).cells[node * l.heat.bins + bin];
-        return l.heat.nodes[node] + "\n" + (cell === 255 ? "down" : percent(cell / 250) + " in use") + "\nafter " + duration(at);
+        return l.heat.nodes[node] + "\n" + (cell === 255 ? "down" : percent(cell / 250) + " in use") + "\n" + now(chart, at);
       },
     });
   }
@@ -483,9 +525,27 @@
     return ganttData.get(l);
   }
   const rows = new Range(0, 1);
+  const isDown = (l, node, at) => l.gantt.down.some(([n, from, to]) => n === node && from <= at && at < to);
+  function hatch(c, colour) {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 6;
+    const t = tile.getContext("2d");
+    t.strokeStyle = colour; t.lineWidth = 1.4;
+    for (const d of [-6, 0, 6]) { t.beginPath(); t.moveTo(d - 1, 7); t.lineTo(d + 7, -1); t.stroke(); }
+    return c.createPattern(tile, "repeat");
+  }
+  function outages(chart, l, edges) {
+    const [, top, , height] = chart.inner, [y0, y1] = rows.at, ky = height / (y1 - y0), [x0, x1] = chart.x.at;
+    chart.c.fillStyle = hatch(chart.c, chart.t.soft);
+    for (const [node, from, to] of l.gantt.down) {
+      if (to < x0 || from > x1) continue;
+      const x = chart.px(Math.max(from, x0)), y = top + (edges[node] - y0) * ky;
+      chart.c.fillRect(x, y, Math.max(chart.px(Math.min(to, x1)) - x, 1), (edges[node + 1] - edges[node]) * ky);
+    }
+  }
   function ganttChart() {
     new Chart("gantt", {
-      label: "Jobs on GPUs, over time", x: time, y: rows, left: 92, line: false,
+      label: "Jobs on GPUs, over time", x: time, y: rows, left: SIDE, line: false,
       height: () => Math.min(Math.max((rows.full[1] || 1) * 5, 140), 640) + 38,
       paint(chart) {
         const g = ganttOf(look()), c = chart.c, [left, top, width, height] = chart.inner;
@@ -497,6 +557,8 @@
           const snap = (v) => Math.round(v * scale) * dot;
           const taken = new Uint8Array((Math.ceil(width) + 2) * (Math.ceil(height) + 2)), line = Math.ceil(width) + 2;
           let colour = -1;
+          const jobColours = palette();
+          outages(chart, look(), g.edges);
           for (let k = 0; k < g.count; k++) {
             const i = g.order[k];
             if (g.end[i] < x0 || g.start[i] > x1 || g.lane[i] > y1 || g.lane[i] + g.lanes[i] < y0) continue;
@@ -508,7 +570,7 @@
               if (taken[cell]) continue;
               taken[cell] = 1;
             }
-            if (g.colour[k] !== colour) { colour = g.colour[k]; c.fillStyle = colour ? D.colours[colour - 1] : chart.t.up; }
+            if (g.colour[k] !== colour) { colour = g.colour[k]; c.fillStyle = colour ? jobColours[colour - 1] : chart.t.up; }
             // Whole pixels: sharper, and several times faster.
             const px = snap(x), py = snap(y);
             c.fillRect(px, py, Math.max(snap(x + w) - px - (w > 6 ? dot : 0), dot), Math.max(snap(y + h) - py - gap, dot));
@@ -530,11 +592,11 @@
           if (found < 0 || (g.start[i] <= at && g.end[i] >= at)) found = i;
         }
         const node = before(g.edges, lane), name = l.gantt.nodes[node] || "";
-        if (found < 0) return name && name + ", GPU " + Math.floor(lane - g.edges[node]) + ": free\nafter " + duration(at);
-        const jobs = D.jobs[l.jobs], job = g.job[found];
+        if (found < 0) return name && name + ", GPU " + Math.floor(lane - g.edges[node]) + ": " + (isDown(l, node, at) ? "down" : "free") + "\n" + now(chart, at);
+        const jobs = D.jobs[l.jobs], job = g.job[found], exact = Math.min(1, Math.max(slack, 0.1));
         return ["job " + jobs.id[job] + " (" + jobs.gpus[job] + (jobs.gpus[job] === 1 ? " GPU" : " GPUs") + (jobs.tenant[job] ? ", " + jobs.tenant[job] : "") + ")",
           g.overhead[found] ? "being started, stopped or moved" : "running",
-          duration(g.start[found]) + " to " + duration(g.end[found]) + " (" + duration(g.end[found] - g.start[found]) + ")",
+          clock(g.start[found], exact) + " to " + clock(g.end[found], exact) + " (" + duration(g.end[found] - g.start[found]) + ")",
           name + ": " + tidy(g.lanes[found]) + " of the job's GPUs"].join("\n");
       },
     });
@@ -542,28 +604,31 @@
 
   // --- comparisons ---------------------------------------------------------------------------
   function delayChart() {
-    const reasons = Object.keys(D.reasons), sums = D.delays.map((parts) => parts.reduce((a, b) => a + b, 0));
+    const reasons = Object.keys(D.reasons.light), sums = D.delays.map((parts) => parts.reduce((a, b) => a + b, 0));
     const used = reasons.filter((_, k) => D.delays.some((parts) => parts[k] > 0));
-    keys("delay", used.map((reason) => [reason, D.reasons[reason]]));
+    const reasonKeys = () => keys("delay", used.map((reason) => [reason, D.reasons[theme().mode][reason]]));
+    const [size, unit] = D.wait_unit;
+    painters.push(reasonKeys);
+    reasonKeys();
     new Chart("delay", {
-      label: "Mean wait by reason for every policy", left: 110, right: 80, height: D.policies.length * 28 + 40,
+      label: "Mean wait by reason for every policy", left: 170, right: 80, height: D.policies.length * 28 + 40,
       paint(chart) {
         const { c, t } = chart, [left, top, width, height] = chart.inner, most = Math.max(1e-9, ...sums);
         const row = height / D.policies.length;
         c.strokeStyle = t.grid; c.fillStyle = t.soft; c.textAlign = "center";
-        for (const [value, label] of timeTicks([0, most], Math.max(3, Math.floor(width / 110)))) {
+        for (const [value, label] of timeTicks([0, most], Math.max(3, Math.floor(width / 110)), (s) => tidy(s / size) + " " + unit)) {
           const x = Math.round(left + value / most * width) + 0.5;
           c.beginPath(); c.moveTo(x, top); c.lineTo(x, top + height); c.stroke();
           c.fillText(label, x, top + height + 16);
         }
+        if (!used.length) { c.fillStyle = t.fg; c.fillText("nobody waited", left + width / 2, top + height / 2); }
         D.delays.forEach((parts, i) => {
           let x = left;
-          parts.forEach((s, k) => { c.fillStyle = D.reasons[reasons[k]]; c.fillRect(x, top + i * row + row * 0.16, s / most * width, row * 0.68); x += s / most * width; });
+          parts.forEach((s, k) => { c.fillStyle = D.reasons[t.mode][reasons[k]]; c.fillRect(x, top + i * row + row * 0.16, s / most * width, row * 0.68); x += s / most * width; });
           c.fillStyle = t.fg; c.textAlign = "right";
-          const name = D.policies[i];
-          c.fillText(name.length > 15 ? name.slice(0, 14) + "\u2026" : name, left - 8, top + (i + 0.5) * row);
+          c.fillText(D.short[D.policies[i]], left - 8, top + (i + 0.5) * row);
           c.textAlign = "left";
-          c.fillText(duration(sums[i]), x + 6, top + (i + 0.5) * row);
+          c.fillText(D.wait_texts[i], x + 6, top + (i + 0.5) * row);
         });
       },
       hover(x, y) {
@@ -588,9 +653,20 @@
       for (let p = -6; p < 7; p++) for (const s of steps) found.push(s * 10 ** p);
       return found.map((v) => [Math.log10(v), tidy(v)]).filter(([v]) => v >= from && v <= to);
     }
+    const host = $('[data-keys="ratios"]');
+    const pointKeys = () => host.replaceChildren(...policies.map((p) => {
+      const item = document.createElement("span"), mark = document.createElement("canvas"), c = mark.getContext("2d");
+      mark.width = mark.height = 24; mark.style.width = "12px";
+      c.scale(2, 2); c.fillStyle = colourOf(p); point(c, p, 6, 6, 4); c.fill();
+      item.append(mark, D.short[p]);
+      item.title = p;
+      return item;
+    }));
+    painters.push(pointKeys);
+    pointKeys();
     new Chart("ratios", {
-      label: "Ratio of every measure to the baseline with its interval", x, left: 210, line: false, height: measures.length * row + 62,
-      top: 28, ys: [0, 1],
+      label: "Ratio of every measure to the baseline with its interval", x, left: 210, line: false, height: measures.length * row + 38,
+      ys: [0, 1],
       paint(chart) {
         const { c, t } = chart, [left, top, width, height] = chart.inner;
         chart.xAxis(ticks(x.at));
@@ -601,21 +677,20 @@
           c.fillText({ less: "\u2190 better", more: "better \u2192" }[m.better] || "", left - 12, top + (i + 0.5) * row + 8);
           c.strokeStyle = t.line; c.beginPath(); c.moveTo(0, top + (i + 1) * row + 0.5); c.lineTo(chart.w, top + (i + 1) * row + 0.5); c.stroke();
         });
-        let at = left;
-        c.textAlign = "left";
-        for (const p of policies) {
-          c.fillStyle = colourOf(p); c.beginPath(); c.arc(at + 5, 12, 4, 0, 7); c.fill();
-          c.fillStyle = t.fg; c.fillText(p, at + 14, 12);
-          at += c.measureText(p).width + 34;
-        }
+        const arrow = (x, way, cy) => { c.beginPath(); c.moveTo(x, cy); c.lineTo(x + way * 8, cy - 4.5); c.lineTo(x + way * 8, cy + 4.5); c.closePath(); c.fill(); };
         chart.clip(() => {
           c.strokeStyle = t.fg; c.lineWidth = 1.5;
           c.beginPath(); c.moveTo(chart.px(0), top); c.lineTo(chart.px(0), top + height); c.stroke();
           for (const r of D.ratios) {
             const cy = top + y(r), cx = chart.px(Math.log10(r.ratio));
             c.strokeStyle = c.fillStyle = colourOf(r.policy); c.lineWidth = 2;
-            if (r.low !== null && r.high !== null) { c.beginPath(); c.moveTo(chart.px(Math.log10(Math.max(r.low, 1e-9))), cy); c.lineTo(chart.px(Math.log10(r.high)), cy); c.stroke(); }
-            c.beginPath(); c.arc(cx, cy, 3.6, 0, 7);
+            const low = r.low === null ? r.ratio : r.low, high = r.high === null ? r.ratio : r.high;
+            const x0 = low > 0 ? chart.px(Math.log10(low)) : -1, x1 = high > 0 ? chart.px(Math.log10(high)) : -1;
+            c.beginPath(); c.moveTo(Math.max(x0, left), cy); c.lineTo(Math.min(x1, left + width), cy); c.stroke();
+            if (x0 < left) arrow(left, 1, cy);
+            if (x1 > left + width) arrow(left + width, -1, cy);
+            if (!(r.ratio > 0)) continue;
+            point(c, r.policy, cx, cy, 3.6);
             if (!r.clear) c.fillStyle = t.bg;
             c.fill(); c.stroke();
           }
@@ -632,11 +707,15 @@
   }
 
   // --- all of it -----------------------------------------------------------------------------
+  function tenantKeys() {
+    const { names } = look().tenants, colours = tenantColours();
+    keys("tenants", names.map((name, k) => [name, colours[k]]).reverse());
+  }
   function choose(number) {
     shown = number;
     const l = look(), g = ganttOf(l);
     all("[data-policy]").filter((e) => e.tagName === "B").forEach((e) => { e.textContent = l.policy; });
-    keys("tenants", l.tenants.names.map((name, k) => [name, tenantColours[k]]).reverse());
+    tenantKeys();
     rows.full = [0, g.edges.at(-1) || 1];
     rows.reset();
     $("#bars").textContent = "(" + l.gantt.count.toLocaleString("en") + " bars" +
@@ -649,22 +728,31 @@
     if (!D.looks.length) { $("#s-cdf").hidden = $("#s-time").hidden = true; return; }
     cdfChart("jct_s", "Distribution of completion times");
     cdfChart("wait_s", "Distribution of waiting times");
-    legends();
     const select = $("#policy");
     D.looks.forEach((l, i) => select.append(new Option(l.policy, String(i))));
     select.addEventListener("change", () => choose(Number(select.value)));
     $("#queue-of").addEventListener("change", () => charts.queue.later());
     queueChart(); utilisationChart(); tenantsChart(); heatChart(); ganttChart();
     rows.users.push(() => charts.gantt.later());
-    time.users.push(() => { $("#range").textContent = time.whole ? "" : duration(time.at[0]) + " to " + duration(time.at[1]); });
+    time.users.push(() => { const step = pixel(charts.queue); $("#range").textContent = time.whole ? "" : clock(time.at[0], step) + " to " + clock(time.at[1], step); });
     keys("utilisation", [["useful", D.uses.useful], ["overhead", D.uses.overhead], ["line: up", "var(--up)"]]);
-    keys("heat", [0, 0.25, 0.5, 0.75, 1].map((s) => [s * 100 + " %", `rgb(${ramp(s)})`]).concat([["down", `rgb(${RED})`]]));
-    keys("gantt", [["being started, stopped or moved", "var(--up)"], ["other colours: jobs", D.colours[0]]]);
+    const otherKeys = () => {
+      keys("heat", [0, 0.25, 0.5, 0.75, 1].map((s) => [s * 100 + " %", `rgb(${ramp(s)})`]).concat([["down", `rgb(${REDS[theme().mode]})`]]));
+      keys("gantt", [["being started, stopped or moved", "var(--up)"], ["other colours: jobs", palette()[0]], ["hatched: the node is down", "repeating-linear-gradient(135deg, var(--soft) 0 1.5px, transparent 1.5px 4px)"]]);
+      tenantKeys();
+      legends();
+      heatImages.clear();
+    };
+    painters.push(otherKeys);
+    otherKeys();
     const acts = { in: () => time.zoom(0.5), out: () => time.zoom(2), left: () => time.move(-0.3), right: () => time.move(0.3), reset: () => { time.reset(); rows.reset(); } };
     all("[data-zoom]").forEach((button) => button.addEventListener("click", acts[button.dataset.zoom]));
     choose(0);
   }
-  const redraw = () => Object.values(charts).forEach((chart) => chart.draw());
+  function redraw() {
+    painters.forEach((paint) => paint());
+    Object.values(charts).forEach((chart) => chart.draw());
+  }
   start();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   addEventListener("beforeprint", () => { document.documentElement.classList.add("light"); redraw(); });

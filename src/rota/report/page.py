@@ -10,12 +10,14 @@ import rota
 from rota.experiments.comparison import Comparison, Measure, Measured, Row
 from rota.metrics.delay import REASONS
 from rota.report.data import TIMES, cdf
+from rota.report.numbers import judged, without_ratio
 from rota.report.payload import payload
 from rota.report.source import Source
 from rota.report.style import coinciding
-from rota.report.words import NOTHING, alike, count, duration
+from rota.report.words import NOTHING, alike, common_unit, count, in_unit, ratio
 
 _MARKS = {"better": "\u2713", "worse": "\u2717", "unclear": "\u2248"}
+_ONE = "One run: nothing is proven, so no winner is marked."
 _SIDES = {"less": "less is better", "more": "more is better"}
 _COLUMN_NAMES = {"jct_s": "completion times", "wait_s": "waiting times"}
 
@@ -30,6 +32,7 @@ def html(source: Source) -> str:
         "notes": _notes(source.notes),
         "coincide": _coincide(source),
         "delays": _delays(comparison),
+        "ratio_note": _ratio_note(comparison),
         "assumptions": _assumptions(comparison),
         "version": escape(rota.__version__),
         "css": _file("page.css"),
@@ -68,17 +71,22 @@ def _title(source: Source) -> str:
 
 
 def _facts(comparison: Comparison) -> str:
-    row = comparison.rows[0]
     facts = [
         ("trace", comparison.trace),
         ("cluster", comparison.cluster),
         ("baseline" if len(comparison.rows) > 1 else "policy", comparison.baseline),
         ("seeds", ", ".join(map(str, comparison.seeds))),
         ("windows of the trace", ", ".join(map(str, comparison.windows))),
-        ("jobs", count(row.jobs)),
+        ("jobs", _jobs(comparison)),
     ]
     items = (f"<li>{escape(name)}: <b>{escape(text)}</b></li>" for name, text in facts if text)
     return f'<ul class="facts">{"".join(items)}</ul>'
+
+
+def _jobs(comparison: Comparison) -> str:
+    """How many; of a trace that was cut they are means over its windows."""
+    jobs = count(comparison.rows[0].jobs)
+    return f"{jobs} per window" if len(comparison.windows) > 1 else jobs
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -117,14 +125,17 @@ def _cell(found: Measured, text: str, best: bool) -> str:  # noqa: FBT001 - priv
     classes = " ".join(filter(None, (found.verdict or "", "best" if best else "")))
     if found.ratio is not None:
         mark = f"{_MARKS[found.verdict]} " if found.verdict else ""
-        text += f"<small>{mark}{found.ratio:.3g}{_interval(found)}</small>"
+        text += f"<small>{mark}{ratio(found.ratio)}{_interval(found)}</small>"
     return f'<td class="{classes}">{text}</td>'
 
 
 def _interval(found: Measured) -> str:
     if found.low is None or found.high is None:
         return ""
-    return f" [{found.low:.3g}, {found.high:.3g}]"
+    ends = [ratio(found.low), ratio(found.high)]
+    if found.ratio is not None and {*ends, ratio(found.ratio)} == {"1.000"}:
+        return ""  # nothing differs: nothing to be in doubt about
+    return f" [{ends[0]}, {ends[1]}]"
 
 
 def _best(measure: Measure, rows: Iterable[Row]) -> str | None:
@@ -143,21 +154,34 @@ def _best(measure: Measure, rows: Iterable[Row]) -> str | None:
 def _legend(comparison: Comparison) -> str:
     text = comparison.method.strip().rstrip(".")
     method = f" ({escape(text)})" if text else ""
+    marks = (
+        f" {_MARKS['better']} better and {_MARKS['worse']} worse only where the interval excludes "
+        f"1, {_MARKS['unclear']} else. Bold: the best of those that are clearly better."
+    )
+    one = "" if "no winner" in text else f" {_ONE}"
     return (
         f'<p class="note">Small: the ratio to {escape(comparison.baseline)} and its '
-        f"{comparison.level * 100:g} % interval{method}. {_MARKS['better']} better and "
-        f"{_MARKS['worse']} worse only where the interval excludes 1, {_MARKS['unclear']} else. "
-        f"Bold: the best of those that are clearly better.</p>"
+        f"{comparison.level * 100:g} % interval{method}.{marks if judged(comparison) else one}</p>"
+    )
+
+
+def _ratio_note(comparison: Comparison) -> str:
+    told = "Filled: the interval excludes 1." if judged(comparison) else _ONE
+    missing = "; ".join(without_ratio(comparison))
+    return (
+        f"{told} Each label says which side is better. An arrow: the interval goes on beyond the "
+        f"picture." + (f" Not drawn: {escape(missing)}." if missing else "")
     )
 
 
 def _delays(comparison: Comparison) -> str:
     shown = [name for name in REASONS if any(row.delay.get(name) for row in comparison.rows)]
     heads = "".join(f"<th scope='col'>{escape(name)}</th>" for name in shown)
+    unit = common_unit(sum(row.delay.values()) for row in comparison.rows)
     body = "".join(
         f"<tr><th scope='row'>{escape(row.policy)}</th>"
-        + "".join(f"<td>{duration(row.delay.get(name) or 0.0)}</td>" for name in shown)
-        + f"<td>{duration(sum(row.delay.values()))}</td></tr>"
+        + "".join(f"<td>{in_unit(row.delay.get(name) or 0.0, *unit)}</td>" for name in shown)
+        + f"<td>{in_unit(sum(row.delay.values()), *unit)}</td></tr>"
         for row in comparison.rows
     )
     return (

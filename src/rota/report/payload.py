@@ -12,12 +12,15 @@ from rota.metrics.ledger import active_range
 from rota.report import style
 from rota.report.arrange import by_tenant, lane_rows, main_tenants
 from rota.report.data import TIMES, cdf, queue, tenant_shares, utilisation
-from rota.report.lanes import gantt, node_heat
+from rota.report.lanes import gantt, node_heat, node_outages
+from rota.report.names import short_names
 from rota.report.numbers import delays, ratios
 from rota.report.source import Look, Source
+from rota.report.words import alike, common_unit
 
 POINTS = 2_000  # at most, of a curve
 BARS = 40_000  # at most, of a policy; longer ones first
+OUTAGES = 20_000  # at most, of a policy
 CELLS = 60_000  # about as many in a heat map
 DOWN_CELL = 255
 FULL_CELL = 250
@@ -30,14 +33,19 @@ def payload(source: Source) -> dict[str, Any]:
     kept = main_tenants(shares.values()) if shares else []
     tables: list[dict[str, Any]] = []
     looks = [_look(look, by_tenant(shares[look.name], kept), tables) for look in source.looks]
+    policies = [row.policy for row in comparison.rows]
+    waits = [sum(row.delay.values()) for row in comparison.rows]
     return {
         "baseline": comparison.baseline,
-        "colours": style.COLOURS,
-        "dashes": style.DASHES,
-        "reasons": style.REASON_COLOURS,
+        "colours": {"light": style.COLOURS, "dark": style.COLOURS_ON_DARK},
+        "dashes": [style.dash(number) for number in range(len(policies))],
+        "reasons": {"light": style.REASON_COLOURS, "dark": style.REASONS_ON_DARK},
+        "short": short_names(policies),
+        "wait_unit": common_unit(waits),
+        "wait_texts": alike(waits, "s"),
         "uses": {"useful": style.USEFUL, "overhead": style.OVERHEAD, "down": style.DOWN},
-        "policies": [row.policy for row in comparison.rows],
-        "ratios": ratios(comparison).to_dicts(),
+        "policies": policies,
+        "ratios": ratios(comparison).filter(pl.col("ratio").is_finite()).to_dicts(),
         "delays": [
             [_short(value) for value in part["wait_s"].to_list()]
             for part in delays(comparison).partition_by("policy", maintain_order=True)
@@ -128,8 +136,19 @@ def _gantt(history: History, origin_s: float) -> dict[str, Any]:
         "lanes": packed(placed["lanes"].to_numpy().astype("<f4")),
         "start": packed((placed["start_s"] - origin_s).to_numpy().astype("<f4")),
         "end": packed((placed["end_s"] - origin_s).to_numpy().astype("<f4")),
+        "down": _down(history, rows["node"].to_list(), origin_s),
         "overhead": packed((placed["kind"] == "overhead").to_numpy().astype(np.uint8)),
     }
+
+
+def _down(history: History, nodes: list[str], origin_s: float) -> list[list[float]]:
+    """(number of the node, from when, until when) of the outages of nodes that are drawn."""
+    number = {name: i for i, name in enumerate(nodes)}
+    return [
+        [number[name], _short(from_s - origin_s, 1), _short(until_s - origin_s, 1)]
+        for name, from_s, until_s in node_outages(history).iter_rows()
+        if name in number
+    ][:OUTAGES]
 
 
 def packed(values: Any) -> str:

@@ -1,6 +1,6 @@
 """What a report is about: a comparison, or one run as a comparison of itself with nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from rota.core.errors import InputError
+from rota.core.errors import InputError, OptionError
 from rota.experiments.comparison import (
     COMPARE,
     Assumption,
@@ -77,6 +77,16 @@ class Source:
     def single(self) -> bool:
         """There is nothing to compare."""
         return len(self.comparison.rows) == 1
+
+    def only(self, measures: Sequence[str]) -> "Source":
+        """The same with some of the measures, in the order in which they are named."""
+        known = {measure.key: measure for measure in self.comparison.measures}
+        wrong = [key for key in measures if key not in known]
+        if wrong:
+            raise OptionError(f"measure {wrong[0]!r} is not there: use {', '.join(known)}")
+        chosen = [known[key] for key in dict.fromkeys(measures)]
+        less = msgspec.structs.replace(self.comparison, measures=chosen)
+        return Source(less, self.looks, self.notes)
 
 
 def read_source(folder: Path) -> Source:

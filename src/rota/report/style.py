@@ -11,6 +11,9 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5), (3, 1), (8, 2, 1.5, 2, 1.5, 2), (1, 2.5),
 )  # fmt: skip
 """Lengths drawn and left out, in widths of the line: curves on top of each other stay visible."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+COLOURS_ON_DARK = ("#77aadd", "#ff8899", "#55cc77", "#ddcc66", "#99ddff", "#dd77bb", "#bbbbbb")
+"""The same hues for the page on a dark screen."""
 REASON_COLOURS = {
     "order": "#4477aa",
     "capacity": "#66ccee",
@@ -22,6 +25,18 @@ REASON_COLOURS = {
     "dependency": "#117733",
     "overhead": "#999999",
     "down": "#444444",
+}
+REASONS_ON_DARK = {
+    "order": "#77aadd",
+    "capacity": "#99ddff",
+    "fragmentation": "#ff8899",
+    "quota": "#ddcc66",
+    "gang": "#dd77bb",
+    "constraint": "#c0557a",
+    "admission": "#bbbb55",
+    "dependency": "#55cc77",
+    "overhead": "#8f959c",
+    "down": "#e4e6e9",
 }
 USEFUL, OVERHEAD, DOWN = "#4477aa", "#ccbb44", "#cc3311"
 SINGLE_IN, DOUBLE_IN = 3.4, 7.0
@@ -41,19 +56,37 @@ _STEPS = (
 _SIZES = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 
 
+def colour(number: int) -> str:
+    """The colour of a curve."""
+    return COLOURS[number % len(COLOURS)]
+
+
+def dash(number: int) -> tuple[float, ...]:
+    """Its dash: a colour that comes again has another one, so that 49 curves differ."""
+    return DASHES[(number + number // len(COLOURS)) % len(DASHES)]
+
+
+def marker(number: int) -> str:
+    """Its marker, which is another one when the colours begin again."""
+    return MARKERS[number // len(COLOURS) % len(MARKERS)]
+
+
 def log_ticks(low_s: float, high_s: float) -> list[tuple[float, str]]:
     """(time, label) on a logarithmic axis of time."""
     return [(float(at), label) for at, label in _LOG_TICKS if low_s <= at <= high_s]
 
 
-def time_ticks(until_s: float, count: int = 6) -> tuple[list[float], list[str], str]:
-    """Times from 0, their labels, and the unit of the labels."""
-    step, unit = next(
+def time_ticks(
+    until_s: float, count: int = 6, unit: str | None = None
+) -> tuple[list[float], list[str], str]:
+    """Times from 0, their labels, and the unit of the labels (which can be given)."""
+    step, fitting = next(
         (pair for pair in _STEPS if until_s / pair[0] <= count),
         (max(math.ceil(until_s / count / 86_400), 1) * 86_400, "d"),
     )
+    unit = unit or fitting
     times = [float(i * step) for i in range(int(until_s // step) + 1)]
-    return times, [f"{at / _SIZES[unit]:g}" for at in times], unit
+    return times, [f"{at / _SIZES[unit]:.6g}" for at in times], unit
 
 
 def coinciding(curves: Mapping[str, pl.DataFrame]) -> list[tuple[int, list[str], pl.DataFrame]]:

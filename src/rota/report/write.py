@@ -25,6 +25,7 @@ def write_report(
     *,
     to: Path | None = None,
     formats: Sequence[str] = FORMATS,
+    measures: Sequence[str] = (),
     told: Told | None = None,
 ) -> Path:
     """Write the page and the figures of a folder that `rota compare` or `rota simulate` made.
@@ -33,6 +34,7 @@ def write_report(
         folder: With compare.json, or the summary.json of one run.
         to: The page; by default report.html in the folder. Figures go to `figures` beside it.
         formats: Of the figures: some of svg, png, pdf, or none.
+        measures: Keys like `avg_jct_s`: only these are in the table and in the picture of ratios.
         told: Told before each file is made.
 
     Returns:
@@ -42,6 +44,8 @@ def write_report(
     if wrong:
         raise OptionError(f"figures as {wrong[0]!r}: use {', '.join(FORMATS)}, or none")
     source = read_source(folder)
+    if measures:
+        source = source.only(measures)
     page = to or folder / REPORT
     try:
         page.parent.mkdir(parents=True, exist_ok=True)

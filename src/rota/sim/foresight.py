@@ -34,6 +34,7 @@ GUESS_S = 3600.0  # where nothing is known at all
 ENOUGH = 3  # jobs that are over, from which something can be learnt
 MEMORY = 2_000  # jobs that are over, the latest, from which is learnt
 SHARE = 0.8  # of the draws in the interval
+IN_ORDER = ("fifo",)  # policies under which nobody who comes later is served first
 
 Said = Callable[[Job], float]
 """How long somebody said that a job runs in all; inf: nobody did."""
@@ -165,6 +166,13 @@ def redraw(engine: Engine, durations: Durations, dice: Random) -> None:
         job.work, job.left = total, total - done
         if known and total:
             job.belief = told / total
+
+
+def nobody_new(policy: str, *, admission: bool = False) -> str:
+    """What to say of jobs to come where none are assumed: they may matter all the same."""
+    if policy in IN_ORDER and not admission:
+        return "none"
+    return f"none, but jobs that are submitted later may be served before it under {policy}"
 
 
 def members(job: Job) -> list[Job]:

@@ -136,7 +136,7 @@ def wire(
         frictionless=cluster.frictionless,
     )
     source = WorkloadSource(workload)
-    checker = Invariants() if check else None
+    checker = Invariants(keys=False) if check else None
     return Engine(cluster, scheduler, source, tenants=tenants, wake=wake, checker=checker)
 
 

@@ -8,6 +8,7 @@
     imported.cluster         # the machines, if the trace lists them: NodeSpec objects
     imported.quality         # rows read, kept, dropped by reason, repaired by rule
     imported.notes           # remarks for people: contradictions, what to beware of
+    imported.original        # the jobs as recorded, where the reader repeated or removed some
 
 Jobs come either as a frame or as a workload; the other form is made when it is first asked for. A
 million jobs are quick as a frame and slow as objects, so only a simulation asks for objects.
@@ -18,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rota.core.topology import NodeSpec
-from rota.core.workload import Quality, Workload
+from rota.core.workload import Quality, RankNodes, Workload
 from rota.traces.observed import Observed
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Imported:
             self.name = name
         self.origin = origin
         self.notes = list(notes)
+        self.original: pl.DataFrame | None = None  # before jobs were repeated or removed
+        self.rank_nodes: RankNodes | None = None  # as of a workload
 
     def __len__(self) -> int:
         source = self._source
@@ -76,7 +79,16 @@ class Imported:
             return self._source
         from rota.traces.schema import to_workload
 
-        return to_workload(self._source, name=self.name, quality=self.quality)
+        made = to_workload(self._source, name=self.name, quality=self.quality)
+        if self.original is None and self.rank_nodes is None:
+            return made
+        usual = None
+        if self.original is not None:
+            usual = to_workload(self.original, name=self.name, quality=self.quality).usual
+        return Workload(
+            made.specs, made.behaviours, name=self.name, quality=self.quality, usual=usual,
+            rank_nodes=self.rank_nodes,
+        )  # fmt: skip
 
     @cached_property
     def jobs(self) -> "pl.DataFrame":

@@ -16,18 +16,19 @@ A pod with several GPUs needs them on one node. `priority` is the class of servi
 2 LS (latency sensitive), 1 Burstable, 0 BE (best effort).
 """
 
+import copy
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.topology import NodeSpec
-from rota.core.workload import Quality
+from rota.core.workload import Quality, RankNodes
 from rota.traces.chunks import Chunks, Column, Layout, read_all
 from rota.traces.cluster import read_node_list
 from rota.traces.formats import Head, share_of
 from rota.traces.imported import Imported
-from rota.traces.inflate import Inflation, inflate
 from rota.traces.observed import DONE, FAILED, RUNNING
 from rota.traces.reader import Reader
 from rota.traces.tidy import Common, Rest, import_rows
@@ -89,15 +90,19 @@ class Openb(Reader):
         timed = bool(pods["creation_time"].count())
         if params.mode == "timed" and not timed:
             raise TraceError(f"{path}: has no column 'creation_time': use mode=inflate")
+        original, ranks = None, None
         if params.mode == "inflate" or not timed:
-            frame = _sequence(path, pods, cluster, params, quality)
+            original = pods.select(*_asked())
+            frame, ranks = _sequence(path, pods, cluster, params, quality)
             rest = Rest(name=path.stem, sort=False, cluster=cluster)
         else:
             frame = _timed(pods)
             pending = int((pods["pod_phase"] == "Pending").sum())
             notes = (f"{pending:,} pods are pending: they were never scheduled",) if pending else ()
             rest = Rest(name=path.stem, cluster=cluster, notes=notes)
-        return import_rows(path, frame, params, quality, rest=rest)
+        imported = import_rows(path, frame, params, quality, rest=rest)
+        imported.original, imported.rank_nodes = original, ranks
+        return imported
 
 
 FORMAT = Openb()
@@ -147,18 +152,20 @@ def _sequence(
     cluster: tuple[NodeSpec, ...],
     params: OpenbParams,
     quality: Quality,
-) -> "pl.DataFrame":
-    """The pods in the order of their arrival, with clones."""
+) -> "tuple[pl.DataFrame, RankNodes | None]":
+    """The pods in the order of their arrival, with clones; and how the draw ranks nodes."""
     import polars as pl
 
     asked = pods.select(*_asked(), pl.col("num_gpu"), pl.col("gpu_milli"))
     names = asked["job_id"].to_list()
     if len(set(names)) < len(names):
         raise TraceError(f"{path}: column 'name': a pod is there twice: give every pod its own")
-    order = _read_order(Path(params.order), set(names)) if params.order else None
-    if order is None:
+    ranks: RankNodes | None = None
+    if params.order:
+        order = _read_order(Path(params.order), set(names))
+    else:
         capacity = params.gpus or sum(node.gpus for node in cluster)
-        order = _inflated(path, asked, capacity, params)
+        order, ranks = _inflated(path, asked, capacity, params)
     dropped = len(names) - len({_CLONE.sub("", name) for name in order} & set(names))
     if dropped:
         quality.dropped["not in the sequence"] = dropped
@@ -168,15 +175,18 @@ def _sequence(
         quality.repaired["clone appended to reach the load"] = clones
     base = pl.DataFrame({"job_id": [_CLONE.sub("", name) for name in order], "_pod": order})
     joined = base.join(asked, on="job_id", how="left", maintain_order="left")
-    return joined.select(
+    frame = joined.select(
         pl.col("_pod").alias("job_id"),
         pl.exclude("job_id", "_pod", "num_gpu", "gpu_milli"),
         pl.int_range(pl.len()).cast(pl.Float64).alias("submit_s"),
         pl.lit(FOREVER_S).alias("duration_s"),
     )
+    return frame, ranks
 
 
-def _inflated(path: Path, asked: "pl.DataFrame", capacity: int, params: OpenbParams) -> list[str]:
+def _inflated(
+    path: Path, asked: "pl.DataFrame", capacity: int, params: OpenbParams
+) -> tuple[list[str], RankNodes]:
     if not capacity:
         raise OptionError(
             f"format openb: mode=inflate needs the GPUs of the cluster, and there is no node list "
@@ -184,13 +194,20 @@ def _inflated(path: Path, asked: "pl.DataFrame", capacity: int, params: OpenbPar
         )
     if not 0 < params.ratio <= 100:  # noqa: PLR2004 - a guard against endless cloning
         raise OptionError(f"format openb: ratio={params.ratio:g}: give more than 0, at most 100")
+    from rota.traces.inflate import Inflation, inflate, node_order
+
     by_name = asked.sort("job_id")
     inflation = Inflation(
         by_name["job_id"].to_list(),
         [int(milli) for milli in by_name["gpu_milli"]],
         [int(count) for count in by_name["num_gpu"]],
     )
-    return inflate(inflation, params.ratio * capacity * _MILLI, params.seed)[0]
+    order, drawn = inflate(inflation, params.ratio * capacity * _MILLI, params.seed)
+
+    def ranks(nodes: Sequence[str]) -> list[str]:
+        return node_order(list(nodes), copy.deepcopy(drawn))  # the same however often it is asked
+
+    return order, ranks
 
 
 def _read_order(path: Path, known: set[str]) -> list[str]:

@@ -136,7 +136,7 @@ def _first(workload: Workload, limits: list[int]) -> Workload:
     dropped = {**old.dropped, "beyond the limit": len(workload) - limit}
     quality = Quality(old.rows, limit, dropped, dict(old.repaired))
     specs = _without_lost_dependencies(workload.specs[:limit], quality)
-    return Workload(specs, workload.behaviours[:limit], name=workload.name, quality=quality)
+    return workload.like(specs, workload.behaviours[:limit], quality=quality)
 
 
 def _without_lost_dependencies(specs: Sequence[JobSpec], quality: Quality) -> list[JobSpec]:

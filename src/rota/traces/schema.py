@@ -186,9 +186,15 @@ class _Requests(dict[tuple[Any, ...], Request]):
                 max_gpus=max_gpus,
             )
             if apart:
-                request = msgspec.structs.replace(request, apart=True)
+                request = _in_one_piece(request, gpus, cpus, mem_gib)
         self[key] = request
         return request
+
+
+def _in_one_piece(request: Request, gpus: float, cpus: float, mem_gib: float) -> Request:
+    """The same as one task, which needs all of it on one node."""
+    task = TaskGroup("worker", 1, int(gpus) if gpus == int(gpus) else gpus, cpus, mem_gib)
+    return msgspec.structs.replace(request, groups=(task,), apart=True)
 
 
 def from_workload(workload: Workload) -> "pl.DataFrame":
@@ -237,6 +243,8 @@ def _asked(request: Request) -> dict[str, Any]:
         min_gpus=int(shape["min_gpus"]),
         max_gpus=int(shape["max_gpus"]),
     )
+    if request.apart:
+        again = _in_one_piece(again, shape["num_gpus"], shape["cpus"], shape["mem_gib"])
     plain = again.groups == request.groups
     return {
         **shape,
@@ -273,7 +281,7 @@ def first_jobs(imported: "Imported", limit: int) -> "Imported":
     if lost:
         quality.repaired["dependency on a job beyond the limit removed"] = lost
         frame = frame.with_columns(depends_on=others)
-    return Imported(
+    first = Imported(
         frame,
         observed=imported.observed.only(range(limit)),
         events=imported.events,
@@ -283,3 +291,5 @@ def first_jobs(imported: "Imported", limit: int) -> "Imported":
         origin=imported.origin,
         notes=imported.notes,
     )
+    first.original, first.rank_nodes = imported.original, imported.rank_nodes
+    return first

@@ -110,3 +110,12 @@ def test_other_processes_only_where_they_pay(here, monkeypatch):
     assert workers("generate:poisson:jobs=10000", 3) == 3
     assert workers("generate:poisson:jobs=10000", 30) == 4
     assert workers("none.csv", 3) == 1
+
+
+def test_one_run_has_no_stars_to_explain(rota, here):
+    _, _, once = rota("compare", "jobs.csv", *PAIR, "-o", "once")
+    _, _, more = rota("compare", DRAWN, *PAIR, "--repeat", 3, "-o", "more")
+
+    assert "no winner is marked" in " ".join(once.split())
+    assert "*: it excludes 1" not in " ".join(once.split())
+    assert "*: it excludes 1" in " ".join(more.split())

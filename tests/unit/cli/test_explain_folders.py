@@ -55,7 +55,30 @@ def test_mistakes(rota, out):
 
 def test_a_long_story_is_cut(rota, out, monkeypatch):
     monkeypatch.setattr(command, "_MOST_STEPS", 1)
-    assert "more: see them with -o csv" in rota("explain", out, "0")[1]
+    assert "more: see them with -o json" in rota("explain", out, "0")[1]
+
+
+def test_starts_stops_and_waits_in_their_order(rota, out):
+    text = rota("explain", out, "0")[1]
+    course = text[text.index("at second") :].splitlines()[2:]
+    words = [line.split() for line in course if line.strip()]
+    seconds = [float(line[0]) for line in words]
+    assert seconds == sorted(seconds)
+    assert words[0][:4] == ["0", "0d", "00:00", "started"]
+    assert "GPU" in course[0]
+    assert "ran" in course[0]
+    assert "preempted" in [line[3] for line in words]
+    assert command._clock(375_577.1) == "4d 08:19"
+    assert "started again" in text
+    assert "ran in all: 1m40s" in text
+
+
+def test_a_narrow_terminal(rota, out, monkeypatch):
+    monkeypatch.setattr(command, "terminal_width", lambda: 40)
+    first, second = rota("explain", out, "0")[1].splitlines()[:2]
+    assert first.startswith("job 0: done; waited ")
+    assert second.startswith("  ")
+    assert max(len(first), len(second)) <= 40
 
 
 def test_nothing_to_list(capsys):
@@ -90,6 +113,16 @@ def test_when_of_a_snapshot(rota, snapshot):
     told = json.loads(rota("when", snapshot, "4", "--runs", 3, "-o", "json")[1])
     assert (told["runs"], told["share"], told["assumptions"]["finished_jobs"]) == (3, 0.8, 1)
     assert rota("when", snapshot, "0")[1] == ("job 0 (running) has started already, at second 0\n")
+
+
+@pytest.mark.parametrize("policy", ["srtf", "fifo-skip", "sjf"])
+def test_who_comes_later_may_be_served_first(rota, policy):
+    rota("simulate", "jobs.csv", "--cluster", "1x8", "--policy", policy,
+         "--snapshot-at", 35, "--snapshot", "at35.rota", "-o", "out")  # fmt: skip
+    doubt = f"jobs that are submitted later may be served before it under {policy}"
+    job = next(i for i in "01234" if "is expected to" in rota("when", "at35.rota", i)[1])
+    assert doubt in rota("when", "at35.rota", job, "--exact")[1]
+    assert doubt not in rota("when", "at35.rota", job, "--exact", "--with-arrivals")[1]
 
 
 def test_mistakes_with_snapshots(rota, snapshot, here):

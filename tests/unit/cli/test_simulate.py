@@ -307,3 +307,18 @@ def test_the_command_is_in_the_manifest(rota, here, monkeypatch):
     manifest = json.loads((here / "out" / "manifest.json").read_text())
 
     assert manifest["command"] == ["rota", *RUN]
+
+
+def test_jobs_that_were_rejected_are_in_the_table(rota, here):
+    (here / "large.csv").write_text("job_id,submit_s,num_gpus,duration_s\na,0,2,10\nb,0,99,10\n")
+    _, out, err = rota("simulate", "large.csv", "--cluster", "2x2", "--policy", "fifo", "-o", "out")
+
+    assert [line.split() for line in out.splitlines() if "rejected" in line] == [["rejected", "1"]]
+    assert "cluster of 2 nodes with 4 GPUs in all" in err
+
+
+def test_a_command_that_was_nearly_right(rota):
+    code, _, err = rota("simulat")
+
+    assert code == 2
+    assert "Did you mean 'simulate'?" in err

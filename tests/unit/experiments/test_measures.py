@@ -122,3 +122,32 @@ def test_a_folder_without_a_comparison_is_refused(tmp_path, content, message):
 
     with pytest.raises(InputError, match=message):
         read_comparison(tmp_path)
+
+
+# --- one rule for all rows of a measure -----------------------------------------------------------
+
+
+def test_a_zero_anywhere_makes_all_ratios_those_of_the_means():
+    base, other, zero = arm([2.0, 8.0]), arm([4.0, 4.0]), arm([0.0, 4.0])
+    arms = (base, other, zero)
+    found = [measure_all(base, one, arms)["avg_jct_s"] for one in arms]
+
+    assert found == [
+        Measured(5.0, 1.0, of_means=True),
+        Measured(4.0, 0.8, of_means=True),
+        Measured(2.0, 0.4, of_means=True),
+    ]
+    assert ratio(found[1]) == "0.800~"
+
+
+def test_without_a_zero_it_is_the_typical_ratio():
+    """The ratios are 2 and 1/2."""
+    found = jct(arm([2.0, 8.0]), arm([4.0, 4.0]))
+
+    assert found.ratio == pytest.approx(1)
+    assert not found.of_means
+
+
+def test_no_star_without_an_interval():
+    assert ratio(Measured(1.0, 0.5, 0.5, 0.5, "better")) == "0.500* [0.500, 0.500]"
+    assert ratio(Measured(1.0, 1.0, 1.0, 1.0, "unclear")) == "1.000"

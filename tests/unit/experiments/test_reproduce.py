@@ -5,6 +5,7 @@ import json
 import re
 from types import SimpleNamespace
 
+import polars as pl
 import pytest
 
 from rota.cli.reproduce import reproduce as command
@@ -13,6 +14,7 @@ from rota.core.errors import InputError, OptionError
 from rota.core.registry import RECIPES
 from rota.experiments.config import RunConfig
 from rota.experiments.reproduce import checks
+from rota.experiments.reproduce.artifact import by_job
 from rota.experiments.reproduce.base import Recipe, Scale, Setting, Verdict
 from rota.experiments.reproduce.carry import (
     find_recipe,
@@ -128,6 +130,7 @@ def rota(recipes, capsys, monkeypatch, tmp_path):
         (checks.ordered("x", {"a": 1.0, "b": 0.995}, slack=0.01), AGREES),
         (checks.ordered("x", {"a": 2.0, "b": 1.0}, known="small sample"), DEVIATES),
         (checks.same_rows("x", {"0": 1.0}, {"0": 1}), AGREES),
+        (checks.same_rows("x", {}, {}), FAILS),
         (checks.same_rows("x", {"0": 1, "1": 2}, {"0": 1, "1": 3}), FAILS),
         (checks.same_rows("x", {"0": 1}, {"0": 1, "1": 3}), FAILS),
         (checks.same_rows("x", {"0": 1, "1": 3}, {"0": 1}), FAILS),
@@ -377,3 +380,9 @@ def test_names_are_completed(recipes):
     found = [item.value for item in command.shell_complete(ctx, "")]
 
     assert found == ["all", "ls", "tiny", "wrong", "hungry"]
+
+
+def test_a_job_with_two_recorded_rows_is_refused():
+    table = pl.DataFrame({"job_id": ["a", "a"], "end_s": [1.0, 2.0]})
+    with pytest.raises(InputError, match="job a has several rows"):
+        by_job(table, ["end_s"])

@@ -94,6 +94,23 @@ def test_the_numbers_are_those_of_the_runs_and_runs_can_be_proved(run, tmp_path)
         assert rerun(folder).same
 
 
+def test_what_a_policy_file_imports_from_its_folder_counts(run, trace, monkeypatch):
+    monkeypatch.syspath_prepend(trace.parent)
+    (trace.parent / "mine.py").write_text(
+        "import helper_of_mine as helper\nfrom rota.core.policy import PriorityPolicy\n"
+        "class Mine(PriorityPolicy):\n"
+        "    def key(self, job, now_s):\n        return (helper.SIGN * job.submit_s,)\n"
+    )
+    text = SPEC.replace("[fifo, srtf]", "[mine.py]")
+    (trace.parent / "helper_of_mine.py").write_text("from deeper_than_that import SIGN\n")
+    (trace.parent / "deeper_than_that.py").write_text("SIGN = 1\n")
+    assert (run(text).ran, run(text).ran) == (4, 0)
+    (trace.parent / "deeper_than_that.py").write_text("SIGN = -1\n")
+    assert run(text).ran == 4
+    for name in ("helper_of_mine", "deeper_than_that"):
+        del sys.modules[name]
+
+
 def test_what_is_done_is_not_done_again(run, tmp_path):
     run()
     before, table = marks(tmp_path / "out"), tables(tmp_path / "out")

@@ -127,7 +127,10 @@ def test_a_generator_is_drawn_for_every_seed_and_load(parse, tmp_path):
 WRONG = {
     "polices: [x]": "line 4: the sweep: unknown key 'polices': did you mean 'policies'?",
     "seeds: -1": "line 4: seeds -1: give how many",
-    "seeds: [1, 1]": "seeds [1, 1]: give how many, or different numbers",
+    "seeds: [1, 1]": "seeds [1, 1]: give how many (at most 100,000), or different numbers",
+    "seeds: 100000000": "seeds 100000000: give how many (at most 100,000)",
+    "seeds: 100000\nloads: [1, 2, 3, 4, 5, 6]": "1,200,000 cells",
+    "exclude: [{policy: lass}]": "line 4: no cell has policy: lass: correct the values",
     "loads: [0.5, 0]": "line 4: loads[1]: 0 is not a number above 0",
     "loads: [1, 1.0]": "one is there twice",
     "keep: some": "keep 'some': give all, jobs or summary",

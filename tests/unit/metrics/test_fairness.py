@@ -105,3 +105,10 @@ def test_an_empty_summary_has_none(script):
     summary = fold_summary(script.submit(0).row("rejected", 0).end())
 
     assert summary["avg_rho"] is summary["jain_tenants"] is summary["p95_wait_s"] is None
+
+
+def test_lost_work_is_no_run():
+    table = jobs((0, 100, 20, 4, ""))
+
+    assert slowdowns(table, np.array([30.0])).tolist() == [2]
+    assert finish_time_fairness(table, 4, 100, np.array([30.0])) == pytest.approx([2])

@@ -4,9 +4,10 @@ import pytest
 
 from rota.core.reasons import Reason
 from rota.experiments.config import RunConfig
+from rota.experiments.measures import MEASURES
 from rota.experiments.run import simulate
-from rota.metrics import fold_summary, read_history
-from rota.metrics.fragmentation import free_on_used_nodes
+from rota.metrics import fold_ledger, fold_summary, read_history
+from rota.metrics.fragmentation import fragmented, free_on_used_nodes
 from rota.metrics.spare import SpareGpus
 
 
@@ -106,3 +107,55 @@ def test_it_agrees_with_the_books_of_free_gpus(placement):
     pieces = list(spare.between(0.0, end_s))
     assert free == pytest.approx(sum(piece.seconds * piece.gpus for piece in pieces))
     assert 0 < free_on_used_nodes(history, 0.0, end_s) < 1
+
+
+# --- who waits although enough is free ------------------------------------------------------------
+
+
+def test_a_job_that_needs_a_node_finds_parts_of_two(two_nodes):
+    """Whatever reason is given, and however many jobs wait."""
+    two_nodes.submit(0).submit(1).submit(2, 4).submit(3, 4)
+    place(place(two_nodes, 0, 1), 1, 11)
+    two_nodes.blame(4, Reason.ORDER, 2).at(10).row("done", 0)
+    place(two_nodes, 2, 4).at(15).row("done", 2).row("done", 1).row("cancelled", 3)
+    log = two_nodes.end()
+
+    assert fold_ledger(log)["fragmented_gpu_s"] == 6 * 10  # then fewer are free than it needs
+
+
+def test_a_job_that_could_start_is_not_kept_by_fragmentation(two_nodes):
+    place(two_nodes.submit(0).submit(1, 4), 0, 1).blame(4, Reason.FRAGMENTATION, 1)
+    log = two_nodes.at(10).row("done", 0).row("cancelled", 1).end()
+
+    assert fold_ledger(log)["fragmented_gpu_s"] == 0
+
+
+def test_a_job_of_several_nodes_needs_whole_ones_and_one_for_the_rest(two_nodes):
+    two_nodes.submit(0, 2).submit(1, 5).submit(2, 6)
+    place(two_nodes, 0, 2).at(10).row("cancelled", 1).row("cancelled", 2).row("done", 0)
+
+    assert not fragmented(two_nodes.end()).any()  # 4 and 2 are free: enough for 5 and 6
+    place(two_nodes.submit(3).submit(4).submit(5, 5), 3, 1)
+    place(two_nodes, 4, 11).at(20).row("done", 3).row("done", 4).row("cancelled", 5)
+    assert fold_ledger(two_nodes.end())["fragmented_gpu_s"] == 6 * 10
+
+
+def test_a_pool_is_not_fragmented(two_nodes):
+    two_nodes.row("allocation", ref=99, other=0, value=2)
+    log = place(two_nodes.submit(0, 2).submit(1, 4), 0, 99).at(10).end()
+
+    assert not fragmented(log).any()
+
+
+def test_equal_schedules_have_equal_measures():
+    """Easy has no estimates here: it does what fifo-skip does, and gives other reasons."""
+    trace = "generate:gavel-like:jobs=150,load=1.2"
+    found = [
+        simulate(RunConfig(trace=trace, cluster="4x8", policy=policy))
+        for policy in ("fifo-skip", "easy")
+    ]
+    one, other = ({m.key: run.summary[m.key] for m in MEASURES} for run in found)
+
+    assert found[0].jobs.equals(found[1].jobs)
+    assert one == pytest.approx(other)
+    assert one["fragmentation"] > 0

@@ -149,14 +149,14 @@ def written(log):
     return file.getvalue().decode()
 
 
-def test_the_csv_shows_whole_numbers_without_a_point_and_nothing_for_never(script):
+def test_a_column_has_points_everywhere_or_nowhere_and_nothing_for_never(script):
     script.submit(0, 8).start(0, 8).at(89179.8).row("done", 0).submit(1, 0.5)
 
     assert written(script.end()) == (
         "job_id,tenant,gpus,submit_s,first_start_s,end_s,wait_s,jct_s,service_gpu_s,preemptions,"
         "migrations,state\n"
-        "j0,,8,0,0,89179.8,0,89179.8,713438.4,0,0,done\n"
-        "j1,,0.5,89179.8,,,,,0,0,0,unfinished\n"
+        "j0,,8.0,0.0,0,89179.8,0,89179.8,713438.4,0,0,done\n"
+        "j1,,0.5,89179.8,,,,,0.0,0,0,unfinished\n"
     )
 
 
@@ -167,6 +167,18 @@ def test_the_csv_is_read_back_to_the_same_numbers(script):
 
     assert table["end_s"][0] == end_s
     assert table["submit_s"][1] == 1e15 / 3
+
+
+def test_readers_that_guess_from_the_first_rows_guess_right(script):
+    """Polars looks at a hundred of them."""
+    for job in range(200):
+        script.at(job).submit(job).start(job).row("done", job)
+    script.at(200.5).submit(200).start(200).at(201).row("done", 200)
+    table = pl.read_csv(io.StringIO(written(script.end())))
+
+    assert table["submit_s"].dtype == pl.Float64
+    assert table["gpus"].dtype == pl.Int64
+    assert table["submit_s"][200] == 200.5
 
 
 def test_an_empty_log_has_no_jobs(script):

@@ -2,7 +2,6 @@
 
 import pytest
 
-from rota.core.reasons import Reason
 from rota.metrics import fold_ledger
 
 
@@ -28,23 +27,6 @@ def test_a_node_that_is_down_is_no_capacity(script):
     script.at(5).row("node_up", -1, 1).start(0).at(10).row("done", 0)
 
     assert parts(script.end()) == (4 * 7, 7, 0, 21, 0, 1.5)
-
-
-def test_idle_gpus_are_fragmented_while_a_shape_says_so(script):
-    script.submit(0, 1).submit(1, 2).start(0).blame(2, Reason.FRAGMENTATION, 1)
-    script.at(4).blame(2, Reason.CAPACITY, 1).at(6).row("done", 0).start(1, 2)
-    script.blame(2, Reason.NONE).at(8).row("done", 1)
-
-    assert parts(script.end()) == (32, 6 + 4, 0, 22, 3 * 4, 0)
-
-
-def test_several_fragmented_shapes_count_once(script):
-    script.submit(0, 1).submit(1, 2).submit(2, 3).start(0)
-    script.blame(2, Reason.FRAGMENTATION, 1).at(1).blame(3, Reason.FRAGMENTATION, 2)
-    script.at(2).blame(2, Reason.NONE).at(5).blame(3, Reason.NONE).at(6).row("done", 0)
-    script.row("cancelled", 1).row("cancelled", 2)
-
-    assert parts(script.end())[4] == 3 * 5
 
 
 def test_a_job_that_leaves_keeps_its_old_gpus_until_it_has_stopped(script):

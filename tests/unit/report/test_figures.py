@@ -67,11 +67,57 @@ def test_a_bar_per_policy_with_its_parts(run_of):
     assert width == pytest.approx(parts["wait_s"].sum())
 
 
+def test_many_curves_differ():
+    waits = {f"p{i}": pl.DataFrame({"jct_s": [10.0 + i], "share": [1.0]}) for i in range(24)}
+    figure = figures.cdf_figure(waits)
+    looks = {(line.get_color(), str(line._dash_pattern)) for line in figure.axes[0].get_lines()}
+
+    assert len(looks) == 24
+    assert figure.get_figheight() > 2.6
+    assert len({(style.colour(i), style.marker(i)) for i in range(24)}) == 24
+
+
+def test_where_nobody_waits_it_is_said():
+    parts = pl.DataFrame(
+        {"policy": ["fifo", "las"], "reason": ["order", "order"], "wait_s": [0.0, 0.0]}
+    )
+    bars = figures.delay_figure(parts).axes[0]
+    nothing = pl.DataFrame({"wait_s": [0.0], "share": [1.0]})
+    curve = figures.cdf_figure({"fifo": nothing}, "wait_s").axes[0]
+
+    assert [label.get_text() for label in bars.get_yticklabels()] == ["fifo", "las"]
+    assert "nobody waited" in [text.get_text() for text in bars.texts]
+    assert [text.get_text() for text in curve.texts] == ["nobody waited"]
+
+
+def test_what_reaches_out_of_the_picture_of_ratios_has_an_arrow():
+    table = pl.DataFrame({
+        "measure": ["a", "b"], "policy": ["las", "las"], "ratio": [0.5, 0.0], "low": [0.0, None],
+        "high": [0.9, None], "clear": [False, False], "verdict": [None, None],
+    }, schema_overrides={"low": pl.Float64, "verdict": pl.String})  # fmt: skip
+    axes = figures.ratio_figure(table).axes[0]
+    arrows = [line for line in axes.get_lines() if line.get_marker() == "<"]
+
+    assert [len(line.get_xdata()) for line in arrows] == [2]
+    assert axes.get_xlabel() == "ratio to the baseline (one run: no winner is marked)"
+
+
 def test_a_gantt_chart_has_all_bars(run_of):
     bars = lanes.gantt(run_of().log)
     axes = figures.gantt_figure(bars).axes[0]
 
     assert len(axes.collections[0].get_paths()) == bars.height
+
+
+def test_outages_are_hatched_below_the_jobs(run_of):
+    log = run_of().log
+    down = lanes.node_outages(log)
+    axes = figures.gantt_figure(lanes.gantt(log), down=down).axes[0]
+    bars, hatched = axes.collections[:2]
+
+    assert len(hatched.get_paths()) == down.height > 0
+    assert hatched.get_hatch()
+    assert hatched.get_zorder() < bars.get_zorder()
 
 
 @pytest.mark.parametrize("kind", figures.FORMATS)

@@ -67,7 +67,7 @@ def test_everything_is_in_one_file(folder):
 def test_the_tables_tell_who_is_better(folder):
     page = page_of(folder)
 
-    assert re.search(r'<td class="better best">[^<]+<small>\u2713 0\.5 \[0\.475, 0\.525\]', page)
+    assert re.search(r'<td class="better best">[^<]+<small>\u2713 0\.500 \[0\.475, 0\.525\]', page)
     assert "a warning about las" in page
     assert "a note" in page
     assert "<td colspan='2'>pollux30</td>" in page
@@ -80,6 +80,54 @@ def test_nobody_is_best_without_a_clear_interval(compare_as):
     cells = re.findall(r'<td class="([a-z ]*)">', page)
 
     assert cells[:4] == ["", "better", "unclear", "worse"]  # the best mean is of d, by chance
+
+
+def one_run(folder):
+    """Take all verdicts away, as of a comparison of one run per policy."""
+    data = msgspec.json.decode((folder / "compare.json").read_bytes())
+    for row in data["rows"]:
+        for one in row["measures"].values():
+            one["verdict"] = None
+    (folder / "compare.json").write_bytes(msgspec.json.encode(data))
+    return folder
+
+
+def test_one_run_marks_no_winner(folder):
+    page = page_of(one_run(folder))
+
+    assert page.count("One run: nothing is proven, so no winner is marked.") == 2
+    assert "\u2713 better" not in page
+    assert "Filled:" not in page
+    assert not any(row["clear"] for row in data_of(page)["ratios"])
+    assert "Not drawn: preemptions (no ratio to 0)." in page
+
+
+def test_a_trace_that_was_cut_has_jobs_per_window(compare_as):
+    assert "jobs: <b>120 per window</b>" in page_of(compare_as("a", "b", windows=[1, 2]))
+
+
+def test_measures_can_be_chosen(folder):
+    page = write_report(folder, formats=(), measures=["gpu_utilisation"]).read_text()
+
+    assert {row["key"] for row in data_of(page)["ratios"]} == {"gpu_utilisation"}
+    assert "mean JCT</th>" not in page
+    with pytest.raises(OptionError, match="measure 'x' is not there: use avg_jct_s, gpu_util"):
+        write_report(folder, formats=(), measures=["x"])
+
+
+def test_the_chart_and_the_table_of_waits_have_one_unit(folder):
+    page = page_of(folder)
+    data = data_of(page)
+
+    assert all(f"<td>{text}</td></tr>" in page for text in data["wait_texts"])
+    assert {text.split()[1] for text in data["wait_texts"]} == {data["wait_unit"][1]}
+
+
+def test_outages_are_in_the_picture_of_the_jobs(folder):
+    gantt = data_of(page_of(folder))["looks"][0]["gantt"]
+
+    assert gantt["down"]
+    assert all(0 <= node < len(gantt["nodes"]) and a < b for node, a, b in gantt["down"])
 
 
 def test_hostile_names_are_texts(compare_as):

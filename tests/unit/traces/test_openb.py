@@ -42,6 +42,7 @@ def test_timed_pods(pods):
     one, many, whole = imported.workload.specs
     assert one.request == Request.of(0.46, cpus=4.0, mem_gib=2.0)
     assert many.request.apart  # eight GPUs of one pod are on one node
+    assert many.request.groups == (TaskGroup("worker", 1, 8, 8.0, 1.0),)
     assert many.request.gpu_types == ("A", "B")
     assert [spec.priority for spec in (one, many, whole)] == [2, 0, 3]
     assert [behaviour.work for behaviour in imported.workload.behaviours] == [480, 970, 386]
@@ -92,6 +93,31 @@ def test_an_order_from_a_file(pods, tmp_path):
     order.write_text("pod\np9\n")
     with pytest.raises(TraceError, match="'p9' is not in the pod list"):
         FORMAT.load(pods(), {"mode": "inflate", "order": str(order)})
+
+
+def test_what_is_usual_are_the_pods_as_recorded(pods, tmp_path):
+    inflated = FORMAT.load(pods(), {"mode": "inflate", "ratio": "3", "seed": "7"})
+    usual = dict(inflated.workload.usual)
+    assert sorted(usual.values()) == [1, 1, 1, 1]
+    assert len(inflated.workload) > 4
+    assert inflated.first(2).workload.usual == inflated.workload.usual
+    order = tmp_path / "order.csv"
+    order.write_text("pod\np3\np3-tuned-0\n")
+    ordered = FORMAT.load(pods(), {"mode": "inflate", "order": str(order)}).workload
+    assert dict(ordered.usual) == usual
+    assert ordered.rank_nodes is None
+    timed = FORMAT.load(pods(), {}).workload
+    assert sum(many for _, many in timed.usual) == len(timed) == 3
+
+
+def test_the_draw_goes_on_to_the_nodes_and_can_be_asked_again(pods):
+    nodes = [f"n{number}" for number in range(30)]
+    one, two = (
+        FORMAT.load(pods(), {"mode": "inflate", "seed": seed}).workload for seed in ("7", "8")
+    )
+    assert one.rank_nodes(nodes) == one.rank_nodes(nodes[::-1])
+    assert sorted(one.rank_nodes(nodes)) == sorted(nodes)
+    assert one.rank_nodes(nodes) != two.rank_nodes(nodes)
 
 
 def test_lists_without_times_are_sequences(pods):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import polars as pl
 
+from rota.core.errors import InputError
 from rota.experiments.config import RunConfig
 from rota.experiments.reproduce.base import Check, Outcome, Recipe, Scale, Setting
 from rota.experiments.reproduce.checks import same_rows
@@ -83,5 +84,8 @@ def read_rows(setting: Setting, path: str) -> pl.DataFrame:
 
 
 def by_job(table: pl.DataFrame, columns: Sequence[str]) -> dict[str, tuple[float, ...]]:
-    """Columns of a table of jobs, by job."""
+    """Columns of a table of jobs, by job; each job has one row."""
+    twice = table["job_id"].filter(table["job_id"].is_duplicated())
+    if len(twice):
+        raise InputError(f"job {twice[0]} has several rows in the recorded table")
     return {job: tuple(values) for job, *values in table.select("job_id", *columns).iter_rows()}

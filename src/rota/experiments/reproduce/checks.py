@@ -104,7 +104,10 @@ def same_rows(
     reasons = list(dict.fromkeys(known[job] for job in odd if job in known))
     if unknown:
         reasons.append("different: " + _named(unknown, ours, theirs))
-    verdict = _verdict(holds=not odd, known="" if unknown else "; ".join(reasons))
+    if not theirs:
+        unknown, reasons = ["none"], [*reasons, "there is nothing to compare with"]
+    ok = bool(theirs) and not odd
+    verdict = _verdict(holds=ok, known="" if unknown else "; ".join(reasons))
     return Check(
         quantity=quantity,
         theirs=f"{len(theirs):,} jobs",

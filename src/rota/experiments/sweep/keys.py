@@ -1,9 +1,11 @@
 """Content addresses: two runs with the same key give the same result.
 
 A key is a hash of the configuration of a run, in which every file stands for its content (where it
-lies and what it is called does not matter), and of the code that turns configurations into results.
+lies and what it is called does not matter), and of the code that turns configurations into results:
+Rota's own, and what Python files import from the folder in which they are.
 """
 
+import ast
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +16,7 @@ import msgspec
 import rota
 from rota.engine.log import SCHEMA_VERSION
 from rota.experiments.config import RunConfig
-from rota.experiments.inputs import OPTIONS, InputFile, find_inputs
+from rota.experiments.inputs import OPTIONS, InputFile, find_inputs, hash_file
 
 KEY_VERSION = 1
 KEY_LENGTH = 32
@@ -66,15 +68,45 @@ def longest_first(inputs: list[InputFile]) -> list[InputFile]:
     return sorted(inputs, key=lambda file: -len(file.given))
 
 
+def imported_beside(path: Path) -> list[Path]:
+    """Python files in the same folder that a Python file imports, directly or through others."""
+    found: list[Path] = []
+    ahead = [path] if path.suffix == ".py" else []
+    while ahead:
+        for name in _imports(ahead.pop()):
+            other = path.parent / f"{name}.py"
+            if other != path and other not in found and other.is_file():
+                found.append(other)
+                ahead.append(other)
+    return sorted(found)
+
+
+def _imports(path: Path) -> list[str]:
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []  # whoever runs it says what is wrong
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names.append(node.module or "")
+    return [name.partition(".")[0] for name in names]
+
+
 def make_key(config: RunConfig, inputs: list[InputFile]) -> str:
     """The address of a run."""
     said = config.as_dict()
     for file in longest_first(inputs):
         said[file.option] = said[file.option].replace(file.given, f"sha256:{file.sha256}")
-    canonical = {
+    canonical: dict[str, Any] = {
         "key": KEY_VERSION,
         "code": code_version(),
         "schema": SCHEMA_VERSION,
         "config": said,
     }
+    beside = [hash_file(path) for file in inputs for path in imported_beside(Path(file.path))]
+    if beside:
+        canonical["beside"] = beside
     return sha256(msgspec.json.encode(canonical, order="deterministic")).hexdigest()[:KEY_LENGTH]

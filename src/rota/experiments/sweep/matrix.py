@@ -8,6 +8,7 @@ order is that of the axes: the seed changes fastest.
 
 from collections.abc import Iterator, Mapping
 from itertools import product
+from math import prod
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from rota.experiments.sweep.spec import (
     workload_entry,
 )
 
+MOST = 1_000_000  # cells of a sweep
 _WORKLOAD, _LOAD, _SEED = "_workload", "_load", "seed"
 
 
@@ -47,16 +49,35 @@ class Cell(msgspec.Struct, frozen=True):
 def make_cells(spec: Spec) -> list[Cell]:
     """All cells, in order, each once."""
     axes = _axes(spec)
+    _refuse_too_many(spec, axes)
     found: dict[tuple[Label, ...], Cell] = {}
+    used: set[int] = set()
     for cell in _combine(spec, axes):
-        if not any(_matches(cell, entry) for entry in spec.exclude):
+        matching = {n for n, entry in enumerate(spec.exclude) if _matches(cell, entry)}
+        used |= matching
+        if not matching:
             found.setdefault(tuple(cell.labels.values()), cell)
+    for number, entry in enumerate(spec.exclude):
+        if number not in used:
+            said = ", ".join(f"{axis}: {value}" for axis, value in entry.items())
+            spec.source.fail(
+                ("exclude", number), f"no cell has {said}: correct the values, or leave it out"
+            )
     for number, entry in enumerate(spec.include):
         for cell in _combine(spec, _fixed(spec, axes, entry, ("include", number))):
             found.setdefault(tuple(cell.labels.values()), cell)
     if not found:
         raise InputError(f"{spec.source.where}: every cell is excluded: leave some in")
     return list(found.values())
+
+
+def _refuse_too_many(spec: Spec, axes: Mapping[str, list[Choice]]) -> None:
+    count = prod(len(choices) for choices in axes.values())
+    if count > MOST:
+        sizes = ", ".join(f"{len(found)} of {axis}" for axis, found in axes.items())
+        raise InputError(
+            f"{spec.source.where}: {count:,} cells ({sizes}): give at most {MOST:,} in one sweep"
+        )
 
 
 def _axes(spec: Spec) -> dict[str, list[Choice]]:

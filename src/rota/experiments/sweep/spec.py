@@ -43,6 +43,7 @@ OPTIONS = [key for key in RunConfig.__struct_fields__ if key not in _NOT_OPTIONS
 """What may stand in `parameters` and `options`."""
 MAIN = ["workload", "cluster", "policy", "load", "seed"]
 """Axes that every sweep may have."""
+MOST_SEEDS = 100_000
 GENERATED_LOAD = 0.9
 _HINTS = get_type_hints(RunConfig)
 
@@ -301,14 +302,17 @@ def load(source: Source, place: Place, value: Any) -> float:
 
 def _seeds(source: Source) -> list[int]:
     value = source.data.get("seeds", 1)
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SEEDS:
         return list(range(value))
     try:
         seeds = msgspec.convert(value, list[int])
     except msgspec.ValidationError:
         seeds = []
     if not seeds or min(seeds) < 0 or len(set(seeds)) != len(seeds):
-        source.fail(("seeds",), f"seeds {value!r}: give how many, or different numbers from 0 on")
+        source.fail(
+            ("seeds",),
+            f"seeds {value!r}: give how many (at most {MOST_SEEDS:,}), or different numbers",
+        )
     return seeds
 
 

@@ -9,7 +9,15 @@ avoids it.
 from typing import TYPE_CHECKING
 
 from rota.core.errors import ClusterSpecError
-from rota.policies.hived.cells import CellList, PhysicalCell, VirtualCell, bind, unbind, unbound
+from rota.policies.hived.cells import (
+    LOWEST_GUARANTEED,
+    CellList,
+    PhysicalCell,
+    VirtualCell,
+    bind,
+    unbind,
+    unbound,
+)
 
 if TYPE_CHECKING:
     from rota.policies.hived.build import Cells
@@ -161,12 +169,28 @@ class ChainBook:
         """Let doomed promises go that can get a healthy cell again."""
         for vc, promised in self.promised.items():
             doomed = self.doomed[vc][level]
-            while doomed and promised[level] < self.left[level] - len(self.bad[level]):
-                physical = doomed.cells[0]
-                assert physical.virtual is not None  # noqa: S101 - that is what doomed means
+            while promised[level] < self.left[level] - len(self.bad[level]):
+                # A pod may have found a healthy part of a doomed cell: that one stays bound.
+                idle = (cell for cell in doomed.cells if cell.priority < LOWEST_GUARANTEED)
+                physical = next(idle, None)
+                if physical is None or physical.virtual is None:
+                    break
                 unbind(physical.virtual, physical)
                 doomed.remove(physical)
                 self.release(physical, vc, doomed=True)
+
+    def end_use(self, cell: PhysicalCell, vc: str) -> None:
+        """No pod is left in a promised cell."""
+        if cell in self.doomed[vc][cell.level]:
+            self.spare(cell.level)
+        else:
+            self.release(cell, vc)
+
+    def keep(self, cell: PhysicalCell, virtual: VirtualCell) -> None:
+        """A cell in use has become healthy: if it was doomed, it is bound as any other now."""
+        doomed = self.doomed[virtual.vc][cell.level]
+        if virtual.parent is None and cell in doomed:
+            doomed.remove(cell)
 
     def recover(self, cell: PhysicalCell, virtual: VirtualCell) -> None:
         """A doomed cell has become healthy and is not bound any more."""

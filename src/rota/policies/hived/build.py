@@ -169,16 +169,27 @@ def open_books(cells: Cells) -> dict[str, ChainBook]:
         book.check_promises()
     for vc in cells.vcs.values():
         for pinned, lists in vc.pinned.items():
-            physical, virtual = cells.pinned[pinned], lists[max(lists)][0]
-            if physical.virtual is not None:
-                message = (
-                    f"pinned cell {pinned!r} ({physical.address}) is promised to "
-                    f"{physical.virtual.vc!r} and to {vc.name!r}"
-                )
-                raise ClusterSpecError(message)
-            books[physical.chain].allocate(physical, vc.name)
-            bind(virtual, physical)
+            _pin(books, cells.pinned[pinned], lists[max(lists)][0], pinned)
     return books
+
+
+def _pin(
+    books: dict[str, ChainBook], physical: PhysicalCell, virtual: VirtualCell, name: str
+) -> None:
+    """Bind a pinned cell for good."""
+    where = f"virtual cluster {virtual.vc!r}: pinned cell {name!r} ({physical.address})"
+    if not physical.is_free():
+        message = f"{where} is promised to another one, or lies in or around another pinned cell"
+        raise ClusterSpecError(message)
+    book = books[physical.chain]
+    book.allocate(physical, virtual.vc)
+    bind(virtual, physical)
+    if not book.is_safe():
+        message = (
+            f"{where} lies where it breaks a promise in chain {physical.chain!r}: "
+            "pin a cell next to other pinned ones, or promise fewer large cells"
+        )
+        raise ClusterSpecError(message)
 
 
 def _take_over(cell: PhysicalCell, level: Level) -> None:

@@ -75,7 +75,7 @@ class Cell:
 
     def set_priority(self, priority: int) -> None:
         """Give a cell a priority; the priority of a parent is the highest of its children."""
-        cell = self
+        cell: Cell = self
         while True:
             before, cell.priority = cell.priority, priority
             parent = cell.parent
@@ -89,7 +89,7 @@ class Cell:
 
     def count(self, priority: int, change: int) -> None:
         """Add to the leaf cells in use at a priority, here and above."""
-        cell: Self | None = self
+        cell: Cell | None = self
         while cell is not None:
             number = cell.used.get(priority, 0) + change
             if number:

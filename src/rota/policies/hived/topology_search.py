@@ -57,24 +57,23 @@ class TopologySearch(Generic[C]):
         return placement
 
     def _arrange(self, priority: int, suggested: Container[str], *, anywhere: bool) -> int:
-        """Sort the nodes, best first; how many of them may be used."""
+        """Sort the nodes, best first, and those that cannot be used last; how many can be."""
         good: list[C] = []
         elsewhere: list[C] = []
         bad: list[C] = []
-        for node in self.nodes:
-            home = _home(node)
+        for node, home in zip(self.nodes, map(_home, self.nodes), strict=True):
             if home is None or (home.healthy and (anywhere or home.nodes[0] in suggested)):
                 good.append(node)
             elif home.healthy:
                 elsewhere.append(node)
             else:
                 bad.append(node)
-        if self._across:
-            good.sort(key=lambda node: -sum(node.used.values()))
-        else:
-            good.sort(key=lambda node: _apart(node.used, priority))
-        # Those that cannot be used change their order at each call. It shows when they return.
-        self.nodes = good + elsewhere[::-1] + bad[::-1]
+        for nodes in (good, elsewhere, bad):
+            if self._across:
+                nodes.sort(key=lambda node: -sum(node.used.values()) if node.used else 0)
+            else:
+                nodes.sort(key=lambda node: _apart(node.used, priority))
+        self.nodes = good + elsewhere + bad
         return len(good)
 
     def _fit(self, sizes: list[int], priority: int, usable: int) -> list[C] | str:
@@ -82,21 +81,28 @@ class TopologySearch(Generic[C]):
         picked: list[C] = []
         waiting = iter(sizes)
         size = next(waiting)
-        for node in self.nodes[:usable]:
-            free = node.leaves - sum(n for at, n in node.used.items() if at >= priority)
+        for number, node in enumerate(self.nodes):
+            free = node.leaves
+            for at, many in node.used.items():
+                if at >= priority:
+                    free -= many
             while free >= size:
+                if number >= usable:
+                    return _blocked(node)
                 picked.append(node)
                 free -= size
                 following = next(waiting, None)
                 if following is None:
                     return picked
                 size = following
-        if usable == len(self.nodes):
-            return "insufficient capacity"
-        blocked = _home(self.nodes[usable])
-        what = "non-suggested" if blocked is None or blocked.healthy else "bad"
-        where = self.nodes[usable].address if blocked is None else blocked.address
-        return f"have to use at least one {what} node {where}"
+        return "insufficient capacity"
+
+
+def _blocked(node: C) -> str:
+    home = _home(node)
+    what = "non-suggested" if home is None or home.healthy else "bad"
+    where = node.address if home is None else home.address
+    return f"have to use at least one {what} node {where}"
 
 
 def closest(available: list[C], size: int) -> list[C]:
@@ -119,15 +125,14 @@ def _in_order(counts: dict[Cell, list[C]], size: int) -> Iterable[list[C]]:
 
 def _apart(used: dict[int, int], priority: int) -> tuple[int, int]:
     """More at the same priority first, then less at higher ones."""
+    if not used:  # most nodes of a large cluster; this is the longest loop of a call
+        return 0, 0
     return -used.get(priority, 0), sum(number for at, number in used.items() if at > priority)
 
 
-def _home(node: Cell) -> PhysicalCell | None:
+def _home(node: PhysicalCell | VirtualCell) -> PhysicalCell | None:
     """The physical cell of a node of the view; None while a virtual one is not bound."""
-    if isinstance(node, VirtualCell):
-        return node.physical
-    assert isinstance(node, PhysicalCell)  # noqa: S101 - there are two kinds
-    return node
+    return node if isinstance(node, PhysicalCell) else node.physical
 
 
 def _available(node: C, priority: int) -> list[C]:

@@ -1,0 +1,153 @@
+"""What schedules of the same jobs did to whom: waiting, completion and use by group.
+
+- `wait`: all time since the submission in which a job made no progress;
+- `JCT`: from its submission to its end, without jobs that still ran at the end of the log;
+- `use`: GPU-seconds of progress between the first submission and the end of the log, as a share of
+  all GPU-seconds of the cluster in that time. A schedule on more machines has a larger whole.
+
+Only jobs that ran in the log are counted, under every schedule the same ones. A job that a schedule
+could not run has no wait and no JCT there, but is counted in `refused`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from rota.metrics import read_history
+from rota.metrics.history import RUNS, Floats
+from rota.traces.imported import Imported
+
+BY = ("user", "tenant", "partition", "size")
+MEASURES = ("jobs", "refused", "mean_wait_s", "p50_wait_s", "p95_wait_s", "mean_jct_s", "gpu_h",
+            "use")  # fmt: skip
+NONE = "(none)"
+SIZES = ("0", "1", "2-4", "5-8", "9-32", "33-")
+_HOUR_S = 3_600.0
+
+
+class Schedule(msgspec.Struct):
+    """One schedule of the jobs: its table of jobs (as `fold_jobs`), its log, and its machines."""
+
+    name: str
+    jobs: pl.DataFrame
+    log: pl.DataFrame
+    gpus: int
+    numbers: list[int] | None = None  # positions of its jobs in the trace; None: all, in order
+
+
+def attributes(imported: Imported) -> pl.DataFrame:
+    """A row per job: `job`, and the group that it belongs to by each of `BY`."""
+    jobs = imported.jobs
+    gpus = pl.col("num_gpus")
+    size = (
+        pl.when(gpus <= 0).then(pl.lit(SIZES[0]))
+        .when(gpus <= 1).then(pl.lit(SIZES[1]))
+        .when(gpus <= 4).then(pl.lit(SIZES[2]))  # noqa: PLR2004 - the edges of classes
+        .when(gpus <= 8).then(pl.lit(SIZES[3]))  # noqa: PLR2004
+        .when(gpus <= 32).then(pl.lit(SIZES[4]))  # noqa: PLR2004
+        .otherwise(pl.lit(SIZES[5]))
+    )  # fmt: skip
+    return jobs.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("job"),
+        _named("user"),
+        _named("vc").alias("tenant"),
+        pl.col("labels").list.first().fill_null("").replace("", NONE).alias("partition"),
+        size.alias("size"),
+    )
+
+
+def _named(column: str) -> pl.Expr:
+    return pl.col(column).fill_null("").replace("", NONE)
+
+
+def tabulate(imported: Imported, schedules: Sequence[Schedule]) -> pl.DataFrame:
+    """One row per schedule and group: `by`, `group`, `schedule` and `MEASURES`.
+
+    `by` is `all` for everybody; what would be one group only is left out.
+    """
+    groups = attributes(imported)
+    ran = imported.observed.per_job().select("job", "end_s")
+    until_s = log_end_s(imported)
+    parts = []
+    for schedule in schedules:
+        table = _measured(schedule, until_s).join(ran, on="job").join(groups, on="job")
+        table = table.with_columns(
+            jct_s=pl.when(pl.col("end_s").is_not_null()).then(pl.col("jct_s")),
+        )
+        whole = schedule.gpus * until_s
+        for by in ("all", *BY):
+            if by == "all" or groups[by].n_unique() > 1:
+                key = pl.lit("all") if by == "all" else pl.col(by)
+                parts.append(_folded(table, key, whole).select(
+                    pl.lit(by).alias("by"), "group", pl.lit(schedule.name).alias("schedule"),
+                    *MEASURES,
+                ))  # fmt: skip
+    return pl.concat(parts)
+
+
+def log_end_s(imported: Imported) -> float:
+    """The latest time in the log; jobs come from 0 on."""
+    frame = imported.observed.frame
+    latest = frame.select(pl.max_horizontal(pl.col("start_s").max(), pl.col("end_s").max())).item()
+    return float(latest or 0.0) or 1.0
+
+
+def _measured(schedule: Schedule, until_s: float) -> pl.DataFrame:
+    """`job`, `wait_s`, `jct_s`, `gpu_s` (all) and `inside_s` (until the end of the log)."""
+    jobs = schedule.jobs
+    numbers = schedule.numbers
+    return pl.DataFrame(
+        {
+            "job": range(jobs.height) if numbers is None else numbers,
+            "wait_s": jobs["wait_s"],
+            "jct_s": jobs["jct_s"],
+            "gpu_s": jobs["service_gpu_s"],
+            "inside_s": _inside(schedule.log, until_s),
+        },
+        schema_overrides={"job": pl.Int64},
+    )
+
+
+def _inside(log: pl.DataFrame, until_s: float) -> Floats:
+    """GPU-seconds of progress of every job up to a time."""
+    history = read_history(log)
+    length_s = np.clip(history.until_s, None, until_s) - np.clip(history.from_s, None, until_s)
+    used = history.per_job(np.where(history.state == RUNS, history.held * length_s, 0.0))
+    found: Floats = used[history.is_job]
+    return found
+
+
+def _folded(table: pl.DataFrame, key: pl.Expr, whole: float) -> pl.DataFrame:
+    wait = pl.col("wait_s")
+    return (
+        table.group_by(key.alias("group"), maintain_order=True)
+        .agg(
+            pl.len().cast(pl.Int64).alias("jobs"),
+            wait.null_count().cast(pl.Int64).alias("refused"),
+            wait.mean().alias("mean_wait_s"),
+            wait.quantile(0.5, "linear").alias("p50_wait_s"),
+            wait.quantile(0.95, "linear").alias("p95_wait_s"),
+            pl.col("jct_s").mean().alias("mean_jct_s"),
+            (pl.col("gpu_s").sum() / _HOUR_S).alias("gpu_h"),
+            (pl.col("inside_s").sum() / whole if whole else pl.lit(None, pl.Float64)).alias("use"),
+        )
+        .sort("group")
+    )
+
+
+def main_groups(table: pl.DataFrame, by: str, most: int) -> list[str]:
+    """The groups that used most, or sizes from small to large."""
+    mine = table.filter(pl.col("by") == by)
+    if by == "size":
+        present = set(mine["group"].to_list())
+        return [size for size in SIZES if size in present]
+    first = mine.filter(pl.col("schedule") == mine["schedule"][0]) if mine.height else mine
+    return list(first.sort("gpu_h", "group", descending=[True, False])["group"].head(most))
+
+
+def lookup(table: pl.DataFrame) -> dict[tuple[str, str, str], dict[str, Any]]:
+    """Rows by (`by`, `group`, `schedule`)."""
+    return {(row["by"], row["group"], row["schedule"]): row for row in table.iter_rows(named=True)}

@@ -1,0 +1,411 @@
+"""HiveD: requests of pods, reports about pods and nodes in; decisions out.
+
+`Hived` is driven by whoever runs the cluster. `schedule` only decides (and reserves cells for a
+preemption); `add_allocated` and `delete_allocated` tell that a pod has its place or has left it.
+Every node counts as bad until it is reported healthy.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rota.core.errors import RequestError
+from rota.policies.hived import leaves, preemption
+from rota.policies.hived.book import ChainBook
+from rota.policies.hived.build import Cells, open_books
+from rota.policies.hived.cells import FREE, LOWEST_GUARANTEED, PhysicalCell, State, VirtualCell
+from rota.policies.hived.config import HivedConfig
+from rota.policies.hived.groups import (
+    AffinityGroup,
+    BindInfo,
+    GroupState,
+    Pod,
+    PodPlacement,
+    PodSpec,
+    checked,
+    group_of,
+    pod_numbers,
+)
+from rota.policies.hived.mapping import Usable, map_placement
+from rota.policies.hived.recovery import find_leaf
+from rota.policies.hived.topology_search import Placement, TopologySearch
+
+
+class Phase(Enum):
+    """Why a pod is asked about: only while preempting may cells be reserved."""
+
+    FILTERING = "Filtering"
+    PREEMPTING = "Preempting"
+
+
+class Preempt(msgspec.Struct, frozen=True):
+    """Pods that have to leave first; none are named while filtering."""
+
+    victims: tuple[str, ...]
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Not now, and why."""
+
+    reason: str
+
+
+Decision = BindInfo | Preempt | Wait
+
+
+class Everywhere(Container[str]):
+    """All nodes are suggested."""
+
+    def __contains__(self, node: object) -> bool:
+        """Always."""
+        return True
+
+
+EVERYWHERE = Everywhere()
+
+
+class Chosen(NamedTuple):
+    """A placement for a new group."""
+
+    physical: Placement[PhysicalCell]
+    virtual: Placement[VirtualCell] | None
+
+
+class Hived:
+    """The state of a cluster under HiveD."""
+
+    def __init__(
+        self, config: HivedConfig, chain_order: Mapping[str, Iterable[str]] | None = None
+    ) -> None:
+        self.cells = Cells(config)
+        self.books = open_books(self.cells)
+        self.groups: dict[str, AffinityGroup] = {}
+        self._chains = self.cells.chains_of_leaves(chain_order or {})
+        self._searches = {
+            (vc.name, chain): TopologySearch(lists, across_priorities=True)
+            for vc in self.cells.vcs.values()
+            for chain, lists in vc.cells.items()
+        }
+        self._pinned = {
+            (vc.name, pinned): TopologySearch(lists, across_priorities=True)
+            for vc in self.cells.vcs.values()
+            for pinned, lists in vc.pinned.items()
+        }
+        self._opportunistic = {
+            chain: TopologySearch(lists, across_priorities=False)
+            for chain, lists in self.cells.chains.items()
+        }
+        self.bad_nodes: set[str] = set()
+        for tops in self.cells.tops.values():
+            for node in (node for top in tops for node in top.nodes):
+                self.set_bad(node)
+
+    def searches(self) -> list[TopologySearch[Any]]:
+        """All searches, each with its order of nodes."""
+        return [*self._searches.values(), *self._pinned.values(), *self._opportunistic.values()]
+
+    def set_bad(self, node: str) -> None:
+        """A node has failed or is not there."""
+        if node not in self.bad_nodes:
+            self.bad_nodes.add(node)
+            leaves.set_bad(self.books, self.cells.on_node.get(node, ()))
+
+    def set_healthy(self, node: str) -> None:
+        """A node can be used."""
+        if node in self.bad_nodes:
+            self.bad_nodes.discard(node)
+            leaves.set_healthy(self.books, self.cells.on_node.get(node, ()))
+
+    def schedule(
+        self,
+        pod: str,
+        spec: PodSpec,
+        suggested: Container[str] = EVERYWHERE,
+        phase: Phase = Phase.PREEMPTING,
+    ) -> Decision:
+        """Where a pod shall run; what has to leave first; or why it waits.
+
+        Raises:
+            RequestError: The request can never be met as it is.
+        """
+        spec = checked(pod, spec)
+        group = self.groups.get(group_of(spec).name)
+        if group is not None and group.state is not GroupState.PREEMPTING:
+            if any(leaf.reserving is not None for leaf in group.leaves()):
+                return Wait(f"group {group.name} is being preempted")
+            return self._next_pod(pod, spec, group)
+        if group is not None:
+            if phase is Phase.FILTERING or _all_usable(group, suggested):
+                return self._go_on(pod, spec, group, phase)
+            preemption.cancel(self.books, group)
+            del self.groups[group.name]
+        return self._new_group(pod, spec, suggested, phase)
+
+    def add_allocated(self, pod: str, spec: PodSpec, bind: BindInfo) -> None:
+        """A pod runs where it was bound to."""
+        spec = checked(pod, spec)
+        name = group_of(spec).name
+        group = self.groups.get(name)
+        number: int | None = 0
+        if group is None:
+            group = self.groups[name] = self._add_group(spec, bind)
+        else:
+            if group.state is GroupState.PREEMPTING:
+                preemption.take_over(group)
+            number = bind.index(spec.leaf_cell_number)
+        if number is not None:
+            group.pods[spec.leaf_cell_number][number] = Pod(pod, bind)
+
+    def delete_allocated(self, pod: str, spec: PodSpec, bind: BindInfo) -> None:
+        """A pod has left its place; with the last one the group gives its cells back."""
+        spec = checked(pod, spec)
+        group = self.groups.get(group_of(spec).name)
+        number = bind.index(spec.leaf_cell_number)
+        if group is None or number is None:
+            return
+        group.pods[spec.leaf_cell_number][number] = None
+        if next(group.members(), None) is None:
+            self._delete_group(group)
+
+    def delete_unallocated(self, pod: str, spec: PodSpec) -> None:
+        """A pod that had no place is gone; with the last one a preemption is given up."""
+        group = self.groups.get(group_of(checked(pod, spec)).name)
+        if group is not None and group.state is GroupState.PREEMPTING:
+            group.preempting.discard(pod)
+            if not group.preempting:
+                preemption.cancel(self.books, group)
+                del self.groups[group.name]
+
+    def _next_pod(self, pod: str, spec: PodSpec, group: AffinityGroup) -> Decision:
+        """One more pod of a group that has its cells: it gets its slot, come what may."""
+        number = group.free_slot(spec.leaf_cell_number)
+        if number is None:
+            message = (
+                f"pod {pod!r}: group {group.name!r} has only "
+                f"{group.numbers.get(spec.leaf_cell_number, 0)} pods "
+                f"with {spec.leaf_cell_number} leaf cells, and all of them run"
+            )
+            raise RequestError(message)
+        return self._bind(spec, number, group.physical, group.virtual, group)
+
+    def _go_on(self, pod: str, spec: PodSpec, group: AffinityGroup, phase: Phase) -> Decision:
+        """A group that preempts others: wait until they have left."""
+        group.preempting.add(pod)
+        using, _ = preemption.victims_on(list(group.leaves()))
+        if any(True for victim in using for _ in victim.members()):
+            return _preempt(using, phase)
+        return self._bind(spec, 0, group.physical, group.virtual, group)
+
+    def _new_group(
+        self, pod: str, spec: PodSpec, suggested: Container[str], phase: Phase
+    ) -> Decision:
+        chosen = self._choose(pod, spec, suggested)
+        if isinstance(chosen, str):
+            return Wait(chosen)
+        placed = [leaf for pods in chosen.physical.values() for cells in pods for leaf in cells]
+        using, waiting = preemption.victims_on(placed)
+        if phase is Phase.PREEMPTING:
+            for other in waiting:
+                preemption.cancel(self.books, other)
+                del self.groups[other.name]
+        if using:
+            if phase is Phase.PREEMPTING and chosen.virtual is not None:
+                group = preemption.reserve(self.books, spec, chosen.physical, chosen.virtual)
+                group.preempting.add(pod)
+                self.groups[group.name] = group
+            return _preempt(using, phase)
+        return self._bind(spec, 0, chosen.physical, chosen.virtual, None)
+
+    def _choose(self, pod: str, spec: PodSpec, suggested: Container[str]) -> Chosen | str:
+        """A placement for a new group, or why there is none."""
+        self._check(pod, spec)
+        if spec.pinned_cell_id:
+            search = self._pinned[spec.virtual_cluster, spec.pinned_cell_id]
+            return self._guaranteed(spec, search, None, suggested)
+        types = [spec.leaf_cell_type] if spec.leaf_cell_type else list(self._chains)
+        reason = f"no cell of the types asked for in virtual cluster {spec.virtual_cluster!r}"
+        for chain in (chain for leaf in types for chain in self._chains[leaf]):
+            if spec.priority < LOWEST_GUARANTEED:
+                found = self._opportunistically(spec, chain, suggested)
+            elif chain in self.cells.vcs[spec.virtual_cluster].free_tops:
+                search = self._searches[spec.virtual_cluster, chain]
+                found = self._guaranteed(spec, search, self.books[chain], suggested)
+            else:
+                continue
+            if isinstance(found, Chosen):
+                return found
+            reason = found
+        return reason
+
+    def _check(self, pod: str, spec: PodSpec) -> None:
+        """Refuse what no change of the cluster's state could satisfy."""
+        vc = self.cells.vcs.get(spec.virtual_cluster)
+        leaf, pinned = spec.leaf_cell_type, spec.pinned_cell_id
+        guaranteed = spec.priority >= LOWEST_GUARANTEED
+        wrong = ""
+        if vc is None:
+            wrong = f"there is no virtual cluster {spec.virtual_cluster!r}"
+        elif pinned and pinned not in vc.pinned:
+            wrong = f"virtual cluster {vc.name!r} has no pinned cell {pinned!r}"
+        elif pinned and not guaranteed:
+            wrong = f"an opportunistic pod cannot use the pinned cell {pinned!r}"
+        elif pinned:
+            return
+        elif leaf and leaf not in self._chains:
+            wrong = f"the cluster has no leaf cells of type {leaf!r}"
+        elif leaf and guaranteed and not any(c in vc.free_tops for c in self._chains[leaf]):
+            wrong = f"virtual cluster {vc.name!r} has no leaf cells of type {leaf!r}"
+        if wrong:
+            message = f"pod {pod!r}: {wrong}"
+            raise RequestError(message)
+
+    def _guaranteed(
+        self,
+        spec: PodSpec,
+        search: TopologySearch[VirtualCell],
+        book: ChainBook | None,
+        suggested: Container[str],
+    ) -> Chosen | str:
+        """Search in the virtual cluster, then map to physical cells."""
+        anywhere = spec.ignore_k8s_suggested_nodes
+        virtual = search.find(_sizes(spec), spec.priority, suggested, anywhere=anywhere)
+        if isinstance(virtual, str):
+            return f"{virtual} when scheduling in VC {spec.virtual_cluster}"
+        preempted = preemption.preempt_on(self.books, virtual, group_of(spec).name)
+        usable = Usable(suggested, anywhere=anywhere)
+        physical = map_placement(virtual, book, usable)
+        if physical is not None:
+            return Chosen(physical, virtual)
+        for group, before in preempted:
+            preemption.revert(self.books, group, before)
+        what = "bad" if anywhere else "bad or non-suggested"
+        return f"mapping the virtual placement would need to use at least one {what} node"
+
+    def _opportunistically(
+        self, spec: PodSpec, chain: str, suggested: Container[str]
+    ) -> Chosen | str:
+        """Search among all cells of a chain."""
+        anywhere = spec.ignore_k8s_suggested_nodes
+        search = self._opportunistic[chain]
+        found = search.find(_sizes(spec), spec.priority, suggested, anywhere=anywhere)
+        if isinstance(found, str):
+            return f"{found} when scheduling in physical cluster"
+        return Chosen(found, None)
+
+    def _bind(
+        self,
+        spec: PodSpec,
+        number: int,
+        physical: Mapping[int, Sequence[Sequence[PhysicalCell | None]]],
+        virtual: Mapping[int, Sequence[Sequence[VirtualCell | None]]] | None,
+        group: AffinityGroup | None,
+    ) -> BindInfo:
+        """The decision for one pod, with the places of all pods of its group."""
+        known = next((pod.bind for pod in group.members()), None) if group is not None else None
+        members: list[tuple[PodPlacement, ...]] = []
+        for size in physical:
+            places = [
+                _place(pod, virtual[size][index] if virtual is not None else ())
+                or _recall(known, size, index)
+                for index, pod in enumerate(physical[size])
+            ]
+            members.append(tuple(places))
+        own = members[list(physical).index(spec.leaf_cell_number)][number]
+        first = physical[spec.leaf_cell_number][number][0]
+        chain = first.chain if first is not None else ("" if known is None else known.chain)
+        return BindInfo(own.physical_node, own.physical_leaf_cell_indices, chain, tuple(members))
+
+    def _add_group(self, spec: PodSpec, bind: BindInfo) -> AffinityGroup:
+        """A group that runs: find its cells by the bind information of its first pod."""
+        group = AffinityGroup(spec, GroupState.ALLOCATED)
+        lost = False
+        for places in bind.group:
+            for number, place in enumerate(places):
+                lost = self._add_pod(group, spec, bind.chain, (number, place), lost=lost)
+        if lost:
+            preemption.preempt_lazily(self.books, group, group.name)
+        return group
+
+    def _add_pod(
+        self,
+        group: AffinityGroup,
+        spec: PodSpec,
+        chain: str,
+        pod: tuple[int, PodPlacement],
+        *,
+        lost: bool,
+    ) -> bool:
+        """The cells of one pod; whether the group has lost its place in the virtual cluster."""
+        number, place = pod
+        size = len(place.physical_leaf_cell_indices)
+        for at in range(size):
+            wanted = None if lost or group.virtual is None else spec
+            found = find_leaf(self.cells, chain, place, at, wanted)
+            if found is None:
+                continue
+            leaf, virtual = found.leaf, found.virtual
+            group.physical[size][number][at] = leaf
+            if found.opportunistic:
+                group.virtual = None
+            elif virtual is not None and group.virtual is not None:
+                group.virtual[size][number][at] = virtual
+                if leaf.is_free() and virtual.preassigned.priority > FREE:
+                    # The promised cell is in use elsewhere: whoever is there loses it.
+                    preemption.preempt_cell(self.books, virtual.preassigned, group.name)
+            else:
+                lost = lost or found.lost
+            safe = leaves.allocate(self.books, leaf, virtual, spec.priority, group.vc)
+            leaf.using = group
+            leaf.state = State.USED
+            lost = lost or not safe
+        return lost
+
+    def _delete_group(self, group: AffinityGroup) -> None:
+        """All its pods have left; cells that a preempting group waits for stay with that one."""
+        for leaf in group.leaves():
+            leaf.using = None
+            if leaf.state is State.USED:
+                leaves.release(self.books, leaf, group.vc)
+                leaf.state = State.FREE
+            else:
+                leaf.state = State.RESERVED
+        del self.groups[group.name]
+
+
+def _sizes(spec: PodSpec) -> list[int]:
+    """The sizes of all pods of a group, ascending."""
+    return sorted(size for size, number in pod_numbers(spec).items() for _ in range(number))
+
+
+def _preempt(victims: list[AffinityGroup], phase: Phase) -> Preempt:
+    if phase is Phase.FILTERING:
+        return Preempt(())
+    return Preempt(tuple(pod.name for group in victims for pod in group.members()))
+
+
+def _all_usable(group: AffinityGroup, suggested: Container[str]) -> bool:
+    return all(leaf.healthy and leaf.nodes[0] in suggested for leaf in group.leaves())
+
+
+def _place(
+    pod: Sequence[PhysicalCell | None], virtual: Sequence[VirtualCell | None]
+) -> PodPlacement | None:
+    """Where a pod is; None if one of its leaf cells is not in the configuration any more."""
+    known = [leaf for leaf in pod if leaf is not None]
+    if len(known) < len(pod):
+        return None
+    types = tuple("" if leaf is None else leaf.preassigned.type_name for leaf in virtual)
+    types = types or ("",) * len(pod)
+    indices = tuple(leaf.indices[0] for leaf in known)
+    return PodPlacement(known[0].nodes[0], indices, types)
+
+
+def _recall(bind: BindInfo | None, size: int, number: int) -> PodPlacement:
+    """The place of a pod as other pods of its group remember it."""
+    for places in bind.group if bind is not None else ():
+        if len(places[0].physical_leaf_cell_indices) == size:
+            return places[number]
+    message = f"no pod of the group knows the place of pod {number} with {size} leaf cells"
+    raise RequestError(message)

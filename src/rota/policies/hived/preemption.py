@@ -1,0 +1,129 @@
+"""Who has to leave for whom: victims, reservations, lazy preemption, and taking them back."""
+
+from rota.policies.hived import leaves
+from rota.policies.hived.cells import OPPORTUNISTIC, PhysicalCell, State, VirtualCell
+from rota.policies.hived.groups import AffinityGroup, GroupState, PodSpec, Slots
+from rota.policies.hived.leaves import Books
+from rota.policies.hived.topology_search import Placement
+
+Groups = dict[str, AffinityGroup]
+
+
+def victims_on(group_leaves: list[PhysicalCell]) -> tuple[list[AffinityGroup], list[AffinityGroup]]:
+    """Groups that use these leaf cells, and groups that wait for them."""
+    using: dict[str, AffinityGroup] = {}
+    waiting: dict[str, AffinityGroup] = {}
+    for leaf in group_leaves:
+        if leaf.state in (State.USED, State.RESERVING) and leaf.using is not None:
+            using[leaf.using.name] = leaf.using
+        if leaf.state in (State.RESERVING, State.RESERVED) and leaf.reserving is not None:
+            waiting[leaf.reserving.name] = leaf.reserving
+    return list(using.values()), list(waiting.values())
+
+
+def reserve(
+    books: Books,
+    spec: PodSpec,
+    physical: Placement[PhysicalCell],
+    virtual: Placement[VirtualCell],
+) -> AffinityGroup:
+    """A group that has its cells at once, although others are still to leave them."""
+    group = AffinityGroup(spec, GroupState.PREEMPTING)
+    group.physical = {size: [list(pod) for pod in pods] for size, pods in physical.items()}
+    group.virtual = {size: [list(pod) for pod in pods] for size, pods in virtual.items()}
+    pairs = _pairs(group.physical, group.virtual)
+    for leaf, virtual_leaf in pairs:
+        used = leaf.using
+        if leaf.state is State.USED and used is not None:
+            leaves.release(books, leaf, used.vc)
+            used.state = GroupState.BEING_PREEMPTED
+        leaves.allocate(books, leaf, virtual_leaf, group.priority, group.vc, together=pairs)
+        leaf.reserving = group
+        leaf.state = State.RESERVED if used is None else State.RESERVING
+    return group
+
+
+def _pairs(
+    physical: Slots[PhysicalCell], virtual: Slots[VirtualCell]
+) -> list[tuple[PhysicalCell, VirtualCell]]:
+    """The leaf cells of a group with their virtual ones."""
+    return [
+        (leaf, part)
+        for size, pods in physical.items()
+        for pod, virtual_pod in zip(pods, virtual[size], strict=True)
+        for leaf, part in zip(pod, virtual_pod, strict=True)
+        if leaf is not None and part is not None
+    ]
+
+
+def cancel(books: Books, group: AffinityGroup) -> None:
+    """A group gives up waiting; its cells go back to those who still use them."""
+    for leaf in group.leaves():
+        leaves.release(books, leaf, group.vc)
+        leaf.reserving = None
+        used = leaf.using
+        if leaf.state is State.RESERVING and used is not None:
+            leaf.state = State.USED
+            leaves.allocate(books, leaf, used.virtual_leaf(leaf), used.priority, used.vc)
+        else:
+            leaf.state = State.FREE
+
+
+def take_over(group: AffinityGroup) -> None:
+    """The last victim has left: the group uses its cells."""
+    for leaf in group.leaves():
+        leaf.reserving = None
+        leaf.using = group
+        leaf.state = State.USED
+    group.state = GroupState.ALLOCATED
+    group.preempting = set()
+
+
+def preempt_lazily(books: Books, victim: AffinityGroup, by: str) -> Slots[VirtualCell]:
+    """Take a group out of its virtual cluster; it goes on running as an opportunistic one."""
+    before = victim.virtual or {}
+    for size in before:
+        for virtual in (leaf for pod in before[size] for leaf in pod):
+            if virtual is not None and virtual.physical is not None:
+                leaf = virtual.physical
+                leaves.release(books, leaf, victim.vc)
+                leaves.allocate(books, leaf, None, OPPORTUNISTIC, victim.vc)
+    victim.virtual = None
+    victim.lazily_preempted_by = by
+    return before
+
+
+def preempt_cell(books: Books, cell: VirtualCell, by: str) -> None:
+    """Preempt lazily every group inside a virtual cell."""
+    for leaf in cell.below():
+        physical = leaf.physical
+        if leaf.level != 1 or physical is None or physical.state is not State.USED:
+            continue
+        if physical.using is not None:
+            preempt_lazily(books, physical.using, by)
+
+
+def preempt_on(
+    books: Books, placement: Placement[VirtualCell], by: str
+) -> list[tuple[AffinityGroup, Slots[VirtualCell]]]:
+    """Preempt lazily the groups on a placement that allow it; they, and where they were."""
+    preempted: list[tuple[AffinityGroup, Slots[VirtualCell]]] = []
+    for size in sorted(placement):
+        for virtual in (leaf for pod in placement[size] for leaf in pod):
+            leaf = virtual.physical
+            if leaf is None or leaf.state is not State.USED or leaf.using is None:
+                continue
+            if leaf.using.lazy:
+                group = leaf.using
+                preempted.append((group, preempt_lazily(books, group, by)))
+    return preempted
+
+
+def revert(books: Books, group: AffinityGroup, before: Slots[VirtualCell]) -> None:
+    """Undo a lazy preemption."""
+    pairs = _pairs(group.physical, before)
+    for leaf, virtual in pairs:
+        leaves.release(books, leaf, group.vc)
+        leaves.allocate(books, leaf, virtual, group.priority, group.vc, together=pairs)
+    group.virtual = before
+    group.lazily_preempted_by = None

@@ -1,0 +1,160 @@
+"""The whole state of HiveD as plain data, so that a frozen run goes on exactly as it would have.
+
+Adding the running pods again would not be enough: the order of free cells and of nodes decides
+among equals, and it depends on everything that happened before.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from rota.policies.hived.algorithm import Hived
+from rota.policies.hived.cells import FREE, CellList, PhysicalCell, State, VirtualCell, bind
+from rota.policies.hived.groups import AffinityGroup, GroupState, Pod, PodSpec, Slots
+
+
+def save(hived: Hived) -> dict[str, Any]:
+    """Everything but the configuration."""
+    physical = list(_physical(hived).values())
+    return {
+        "bad_nodes": sorted(hived.bad_nodes),
+        "bad": [cell.address for cell in physical if not cell.healthy],
+        "split": [cell.address for cell in physical if cell.split],
+        "bound": [(c.address, c.virtual.address) for c in physical if c.virtual is not None],
+        "leaves": [_leaf(cell) for cell in physical if cell.level == 1 and cell.priority > FREE],
+        "books": {
+            chain: {
+                "free": [_names(cells) for cells in book.free],
+                "bad": [_names(cells) for cells in book.bad],
+                "left": book.left,
+                "promised": book.promised,
+                "promised_all": book.promised_all,
+                "doomed": {
+                    vc: [_names(cells) for cells in lists] for vc, lists in book.doomed.items()
+                },
+            }
+            for chain, book in hived.books.items()
+        },
+        "orders": [[node.address for node in search.nodes] for search in hived.searches()],
+        "groups": [_group(group) for group in hived.groups.values()],
+    }
+
+
+def _leaf(leaf: PhysicalCell) -> tuple[str, int, str, str | None, str | None]:
+    using, reserving = leaf.using, leaf.reserving
+    return (
+        leaf.address,
+        leaf.priority,
+        leaf.state.value,
+        None if using is None else using.name,
+        None if reserving is None else reserving.name,
+    )
+
+
+def _names(cells: CellList[PhysicalCell]) -> list[str]:
+    return [cell.address for cell in cells.cells]
+
+
+def _group(group: AffinityGroup) -> dict[str, Any]:
+    return {
+        "spec": msgspec.to_builtins(group.spec),
+        "state": group.state.value,
+        "preempting": sorted(group.preempting),
+        "lazily_preempted_by": group.lazily_preempted_by,
+        "physical": _addresses(group.physical),
+        "virtual": None if group.virtual is None else _addresses(group.virtual),
+        "pods": [(size, msgspec.to_builtins(pods)) for size, pods in group.pods.items()],
+    }
+
+
+def _addresses(slots: Slots[Any]) -> list[Any]:
+    return [
+        (size, [[None if leaf is None else leaf.address for leaf in pod] for pod in pods])
+        for size, pods in slots.items()
+    ]
+
+
+def load(hived: Hived, state: Mapping[str, Any]) -> None:
+    """Put a new `Hived` of the same configuration into a saved state."""
+    physical, virtual = _physical(hived), _virtual(hived)
+    for cell in physical.values():
+        cell.healthy, cell.split, cell.virtual = True, False, None
+    for part in virtual.values():
+        part.physical = None
+    hived.bad_nodes = set(state["bad_nodes"])
+    for address in state["bad"]:
+        physical[address].healthy = False
+    for address in state["split"]:
+        physical[address].split = True
+    for address, bound in state["bound"]:
+        bind(virtual[bound], physical[address])
+    _load_books(hived, state["books"], physical)
+    for search, order in zip(hived.searches(), state["orders"], strict=True):
+        places = {node.address: node for node in search.nodes}
+        search.nodes = [places[address] for address in order]
+    for saved in state["groups"]:
+        group = _load_group(saved, physical, virtual)
+        hived.groups[group.name] = group
+    _load_leaves(hived, state["leaves"], physical)
+
+
+def _load_leaves(hived: Hived, saved: list[Any], physical: Mapping[str, PhysicalCell]) -> None:
+    for address, priority, phase, using, reserving in saved:
+        leaf = physical[address]
+        leaf.state = State(phase)
+        leaf.using = None if using is None else hived.groups[using]
+        leaf.reserving = None if reserving is None else hived.groups[reserving]
+        for used in (leaf, leaf.virtual if priority >= 0 else None):
+            if used is not None:
+                used.set_priority(priority)
+                used.count(priority, 1)
+
+
+def _load_books(
+    hived: Hived, books: Mapping[str, Any], physical: Mapping[str, PhysicalCell]
+) -> None:
+    def cells(names: list[str]) -> CellList[PhysicalCell]:
+        return CellList([physical[name] for name in names])
+
+    for chain, saved in books.items():
+        book = hived.books[chain]
+        book.free = [cells(names) for names in saved["free"]]
+        book.bad = [cells(names) for names in saved["bad"]]
+        book.left = list(saved["left"])
+        book.promised = {vc: list(numbers) for vc, numbers in saved["promised"].items()}
+        book.promised_all = list(saved["promised_all"])
+        book.doomed = {
+            vc: [cells(names) for names in lists] for vc, lists in saved["doomed"].items()
+        }
+
+
+def _load_group(
+    saved: Mapping[str, Any],
+    physical: Mapping[str, PhysicalCell],
+    virtual: Mapping[str, VirtualCell],
+) -> AffinityGroup:
+    group = AffinityGroup(msgspec.convert(saved["spec"], PodSpec), GroupState(saved["state"]))
+    group.preempting = set(saved["preempting"])
+    group.lazily_preempted_by = saved["lazily_preempted_by"]
+    group.physical = _slots(saved["physical"], physical)
+    group.virtual = None if saved["virtual"] is None else _slots(saved["virtual"], virtual)
+    group.pods = {size: msgspec.convert(pods, list[Pod | None]) for size, pods in saved["pods"]}
+    return group
+
+
+def _slots(saved: list[Any], cells: Mapping[str, Any]) -> dict[int, Any]:
+    return {
+        size: [[None if name is None else cells[name] for name in pod] for pod in pods]
+        for size, pods in saved
+    }
+
+
+def _physical(hived: Hived) -> dict[str, PhysicalCell]:
+    tops = (top for tops in hived.cells.tops.values() for top in tops)
+    return {cell.address: cell for top in tops for cell in top.below()}
+
+
+def _virtual(hived: Hived) -> dict[str, VirtualCell]:
+    tops = (top for vc in hived.cells.vcs.values() for top in vc.tops)
+    return {cell.address: cell for top in tops for cell in top.below()}

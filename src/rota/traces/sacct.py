@@ -1,0 +1,242 @@
+r"""Slurm's accounting as `sacct` prints it: `--parsable2`, or `--json`.
+
+```sh
+sacct --allusers --duplicates --parsable2 --starttime 2026-01-01 --format \
+  JobID,JobIDRaw,JobName,User,Account,Partition,QOS,Submit,Eligible,Start,End,State,ElapsedRaw,\
+TimelimitRaw,ReqTRES,AllocTRES,NNodes,NodeList,SubmitLine > jobs.txt
+```
+
+Steps (`123.batch`) are skipped and counted. Without its header (`--noheader`) the columns are named
+by `fields=JobIDRaw/User/...`. GPUs come from AllocTRES or ReqTRES, in older logs from ReqGRES (per
+node). The GPU type is what was asked for. Machines come from `nodes=FILE`, as `scontrol show node`
+prints them. How records become jobs, what times mean and which lists of nodes are understood is
+told by `slurm_records`, `slurm_times` and `slurm_nodes`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from rota.core.errors import TraceError
+from rota.core.workload import Quality
+from rota.traces.formats import Head, decode, first_look, read_bytes
+from rota.traces.imported import Imported
+from rota.traces.reader import Reader
+from rota.traces.sacct_json import read_json
+from rota.traces.slurm_nodes import read_nodes_file
+from rota.traces.slurm_records import STEP, Record, SlurmParams, import_records
+from rota.traces.slurm_times import Clock
+from rota.traces.slurm_words import (
+    Amounts,
+    read_gres,
+    read_limit,
+    read_nodes,
+    read_tres,
+    state_of,
+)
+
+USUAL = (
+    "JobIDRaw", "User", "Account", "Partition", "QOS", "Submit", "Eligible", "Start", "End",
+    "State", "ElapsedRaw", "TimelimitRaw", "ReqTRES", "AllocTRES", "NNodes", "NodeList",
+)  # fmt: skip
+"""Without a header and without `fields` these come first, as many as there are (or more follow)."""
+MORE = ("Restarts", "Priority", "ExitCode")
+FREE = ("submitline", "jobname", "comment", "workdir", "admincomment", "systemcomment")
+"""Columns that may hold the delimiter: at the end of a line they take what is too much."""
+TIMES = ("submit", "eligible", "start", "end")
+GPUS = ("alloctres", "reqtres", "allocgres", "reqgres")
+BAD = "line that cannot be read"
+
+
+class Sacct(Reader):
+    """Reads what `sacct` prints."""
+
+    name = "sacct"
+    description = "accounting of Slurm (sacct --parsable2 or --json)"
+    verified = True
+    params = SlurmParams
+
+    def recognises(self, head: Head) -> float:
+        """By its titles, or by the keys of its JSON."""
+        if head.is_json:
+            keys = ('"jobs"', '"submission"', '"eligible"', '"tres"', '"openapi/db', '"data_parser')
+            return min(1.0, sum(key in head.text for key in keys) / 3)
+        line = next(filter(str.strip, head.text.splitlines()), "").lower()
+        titles = line.split("|")
+        if "jobid" not in titles and "jobidraw" not in titles:
+            return 0.0
+        return 1.0 if sum(title in titles for title in (*TIMES, "state", *GPUS)) > 1 else 0.5
+
+    def import_file(self, path: Path, params: SlurmParams) -> Imported:
+        """All jobs that ran."""
+        cluster = read_nodes_file(Path(params.nodes)) if params.nodes else ()
+        if first_look(path).is_json:
+            records, quality = read_json(path, params)
+        else:
+            quality = Quality()
+            records = list(_Lines(path, params, quality))
+        return import_records(path, records, params, quality, cluster)
+
+
+FORMAT = Sacct()
+
+
+class _Lines:
+    """The records of a table."""
+
+    def __init__(self, path: Path, params: SlurmParams, quality: Quality) -> None:
+        self._path = path
+        self._params = params
+        self._quality = quality
+        self._clock = Clock(params.tz)
+        self._lists: dict[str, tuple[str, ...]] = {}
+
+    def __iter__(self) -> Iterator[Record]:
+        text = decode(read_bytes(self._path, TraceError), self._path, TraceError)
+        lines = enumerate(text.split("\n"), 1)
+        filled = ((number, line.rstrip("\r")) for number, line in lines if line.strip())
+        number, first = next(filled, (0, ""))
+        if not number:
+            raise TraceError(f"{self._path}: is empty: it needs a header line and at least one row")
+        titles, is_header = self._titles(first)
+        if not is_header:
+            yield from self._records(number, first, titles)
+        for number, line in filled:
+            yield from self._records(number, line, titles)
+        if not self._quality.rows:
+            raise TraceError(f"{self._path}: has a header but no rows: ask sacct for a longer time")
+
+    def _titles(self, line: str) -> tuple[list[str], bool]:
+        """The columns in lower case, and whether the first line told them."""
+        cells = [cell.strip().lower() for cell in line.split(self._params.delimiter)]
+        if "jobid" in cells or "jobidraw" in cells:
+            return self._checked(cells), True
+        if self._params.fields:
+            return self._checked([name.lower() for name in self._params.fields]), False
+        usual = [name.lower() for name in (*USUAL, *MORE)]
+        if len(cells) < len(USUAL) or len(cells) > len(usual):
+            raise TraceError(
+                f"{self._path}: line 1: there is no header with JobID: let sacct print it, or name "
+                f"the {len(cells)} columns with fields=JobIDRaw/User/..."
+            )
+        if len(cells) == len(usual) - 1:  # newer versions of Slurm know Restarts, older do not
+            usual.remove("restarts")
+        return usual[: len(cells)], False
+
+    def _checked(self, titles: list[str]) -> list[str]:
+        known = set(titles)
+        if "submit" not in known and "eligible" not in known:
+            self._refuse("submit")
+        if "start" not in known:
+            self._refuse("start")
+        if not known & {"end", "elapsedraw"}:
+            self._refuse("end")
+        if not known & {*GPUS, "ncpus", "alloccpus", "reqcpus"}:
+            self._refuse("AllocTRES")
+        return titles
+
+    def _refuse(self, title: str) -> None:
+        name = title if title[0].isupper() else title.capitalize()
+        raise TraceError(f"{self._path}: there is no column {name!r}: ask sacct for it (--format)")
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def _records(self, number: int, line: str, titles: Sequence[str]) -> Iterator[Record]:
+        self._quality.rows += 1
+        cells = self._cells(line, titles)
+        problem = self._problem(cells)
+        if cells is None or problem:
+            if self._params.bad == "refuse":
+                raise TraceError(
+                    f"{self._path}: line {number}: {problem}: correct it, or leave such lines out "
+                    f"with the option bad=drop"
+                )
+            dropped = self._quality.dropped
+            dropped[BAD] = dropped.get(BAD, 0) + 1
+        elif "." in (cells.get("jobid") or cells["jobidraw"]):
+            self._quality.dropped[STEP] = self._quality.dropped.get(STEP, 0) + 1
+        else:
+            yield self._record(cells)
+
+    def _cells(self, line: str, titles: Sequence[str]) -> dict[str, str] | None:
+        cells = line.split(self._params.delimiter)
+        if len(cells) == len(titles) + 1 and not cells[-1]:  # `--parsable` ends with a delimiter
+            cells.pop()
+        if len(cells) > len(titles) and titles[-1] in FREE:
+            rest = self._params.delimiter.join(cells[len(titles) - 1 :])
+            cells = [*cells[: len(titles) - 1], rest]
+        if len(cells) != len(titles):
+            return None
+        return {title: cell.strip() for title, cell in zip(titles, cells, strict=True)}
+
+    def _problem(self, cells: Mapping[str, str] | None) -> str:
+        if cells is None:
+            return "has another number of fields than the header"
+        if not (cells.get("jobid") or cells.get("jobidraw")):
+            return "has no job id"
+        for title in TIMES:
+            if self._clock.wrong(cells.get(title, "")):
+                return f"column {title!r}: {cells[title]!r} is not a time"
+        try:
+            self._nodes(cells.get("nodelist", ""))
+        except TraceError as error:
+            return str(error)
+        return ""
+
+    def _nodes(self, text: str) -> tuple[str, ...]:
+        if text not in self._lists:
+            self._lists[text] = read_nodes(text)
+        return self._lists[text]
+
+    def _record(self, cells: Mapping[str, str]) -> Record:
+        name = cells.get("jobid") or cells["jobidraw"]
+        raw = cells.get("jobidraw") or name
+        elapsed_s = _number(cells.get("elapsedraw", ""))
+        submit_s, eligible_s, start_s, end_s = self._clock.ordered(
+            [cells.get(title, "") for title in TIMES], elapsed_s
+        )
+        if end_s is None and start_s is not None and elapsed_s is not None:
+            end_s = start_s + elapsed_s
+        return Record(
+            id=name,
+            raw=raw,
+            leader=name.partition("+")[0] if "+" in name else "",
+            user=cells.get("user", ""),
+            account=cells.get("account", ""),
+            partition=cells.get("partition", ""),
+            qos=cells.get("qos", ""),
+            name=cells.get("jobname", ""),
+            state=state_of(cells.get("state", "COMPLETED")),
+            submit_s=submit_s if submit_s is not None else eligible_s,
+            eligible_s=eligible_s,
+            start_s=start_s,
+            end_s=end_s,
+            elapsed_s=elapsed_s,
+            limit_s=_limit_s(cells),
+            asked=_amounts(cells),
+            nodes=self._nodes(cells.get("nodelist", "")),
+            line=cells.get("submitline", ""),
+        )
+
+
+def _amounts(cells: Mapping[str, str]) -> Amounts:
+    """What it got, or asked for; the GPU type is what it asked for."""
+    got, asked = (read_tres(cells.get(title, "")) for title in ("alloctres", "reqtres"))
+    best = got if got.gpus or got.cpus else asked
+    nodes = int(_number(cells.get("nnodes", "") or cells.get("reqnodes", "")) or best.nodes or 1)
+    gpus, gpu_type = best.gpus or asked.gpus, asked.gpu_type
+    if not gpus:
+        old = read_gres(cells.get("allocgres") or cells.get("reqgres") or "", nodes)
+        gpus, gpu_type = old.gpus, old.gpu_type
+    cpus = best.cpus
+    for title in ("alloccpus", "ncpus", "reqcpus"):
+        cpus = cpus or _number(cells.get(title, "")) or 0.0
+    return Amounts(gpus, gpu_type, cpus, best.mem_gib, nodes)
+
+
+def _limit_s(cells: Mapping[str, str]) -> float | None:
+    """The user's time limit; `TimelimitRaw` is in minutes, `Timelimit` D-HH:MM:SS."""
+    return read_limit(cells.get("timelimitraw", "")) or read_limit(cells.get("timelimit", ""))
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text.isdecimal() and len(text) <= 12 else None  # noqa: PLR2004 - seconds

@@ -1,0 +1,360 @@
+"""From records of Slurm's accounting to jobs, whichever form the records had.
+
+- *When a job comes.* `since=eligible` (default): when it could have started. Before that it was
+  held, or waited for another job or its time; that is no queueing. `since=submit`: when it was
+  submitted.
+- *Attempts.* Records with the same number are attempts of one job (`sacct --duplicates`): it was
+  requeued. All are in the observed schedule. The run time is their `sum` (default), the `last`, or
+  the `span` from the first start to the last end (`runtime=`).
+- *Numbers that come again.* A record that was submitted after another with its number had come to a
+  final end is another job, called `123#2`.
+- *Heterogeneous jobs.* Components are one job, which asks for their sum.
+- *Several nodes.* A job without GPUs has a task for each of its nodes, with its share of the CPUs
+  and memory, on nodes of their own; others have a task per GPU, wherever there is room.
+- *Where.* Of a job on several nodes only the sum of its GPUs is known, not how many on each.
+- *What never ran* (pending, or cancelled before its start) has no run time and is left out.
+- *What still runs* is cut at the latest time in the log (`unfinished=censor`) or left out (`drop`).
+- *Who it belongs to.* The tenant is the account (`tenant=account`), partition, qos or user.
+- *Partitions* become labels that the nodes of a job must have: with `partitions=auto` (default) if
+  the nodes are known (`nodes=FILE`) and there are several partitions, with `label` always, with
+  `ignore` never.
+- *Dependencies* come from the submit line, if it is there, and only with `since=submit`: otherwise
+  they are over when a job comes.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from rota.core.errors import TraceError
+from rota.core.topology import NodeSpec
+from rota.core.workload import Quality
+from rota.traces.attempts import with_attempts
+from rota.traces.imported import Imported
+from rota.traces.observed import PREEMPTED, RUNNING, Seen
+from rota.traces.schema import kinds
+from rota.traces.slurm_words import FINAL, PENDING, Amounts, dependencies, observed_state
+from rota.traces.tidy import Common, Rest, import_rows
+
+STEP = "step of a job"
+ATTEMPT = "further attempt of a job (it is in the observed schedule)"
+COMPONENT = "component of a heterogeneous job, counted with the first"
+WAITING = "pending at the end of the log"
+UNSTARTED = "cancelled before it started"
+NO_START = "without a start"
+HELD = "held or dependent: counted from the time when it could start"
+NO_TYPE = "GPU type that no node has: any type will do"
+
+
+class SlurmParams(Common, frozen=True):
+    """Options of the format; the common ones and these."""
+
+    nodes: str = ""
+    tz: str = ""
+    fields: tuple[str, ...] = ()
+    delimiter: str = "|"
+    since: Literal["eligible", "submit"] = "eligible"
+    runtime: Literal["sum", "last", "span"] = "sum"
+    tenant: Literal["account", "partition", "qos", "user"] = "account"
+    partitions: Literal["auto", "label", "ignore"] = "auto"
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """One record of the accounting; times in seconds since 1970, None: not known."""
+
+    id: str  # as people write it: 123, 123_4, 123+0
+    raw: str  # number of the record: an array task has one of its own
+    leader: str = ""  # raw number of the heterogeneous job that it belongs to
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    name: str = ""
+    state: str = ""  # Slurm's word
+    submit_s: float | None = None
+    eligible_s: float | None = None
+    start_s: float | None = None
+    end_s: float | None = None
+    elapsed_s: float | None = None
+    limit_s: float | None = None
+    asked: Amounts = Amounts()
+    nodes: tuple[str, ...] = ()
+    line: str = ""  # how it was submitted
+
+    @property
+    def began(self) -> bool:
+        """Slurm gives a start even to jobs that were cancelled while they waited."""
+        if self.start_s is None or self.state in PENDING:
+            return False
+        took_time = self.elapsed_s or (self.end_s or 0.0) > self.start_s
+        return bool(self.nodes or took_time or observed_state(self.state) == RUNNING)
+
+    @property
+    def over_s(self) -> float | None:
+        """When it ended; None: it goes on."""
+        return None if observed_state(self.state) == RUNNING else self.end_s
+
+
+class _Job(msgspec.Struct):
+    """All records of one job, in order of submission."""
+
+    id: str
+    records: list[Record]
+
+    @property
+    def last(self) -> Record:
+        return self.records[-1]
+
+
+def import_records(
+    path: Path,
+    records: Sequence[Record],
+    params: SlurmParams,
+    quality: Quality,
+    cluster: Sequence[NodeSpec],
+) -> Imported:
+    """Jobs, attempts and machines."""
+    import polars as pl
+
+    jobs = _jobs(records, quality)
+    latest_s = max((_latest_s(record) for record in records), default=0.0)
+    labelled = _labelled(records, params, cluster)
+    known = _ids(jobs)
+    rows: list[tuple[Any, ...]] = []
+    attempts: dict[str, list[Seen]] = {}
+    for job in jobs:
+        seen = _attempts(job, latest_s)
+        if seen is None or not seen[0]:
+            _drop_unstarted(job, quality)
+            continue
+        attempts[job.id] = seen[0]
+        rows.append(_row(job, seen, params, labelled, known))
+    if not rows:
+        dropped = ", ".join(f"{many:,} {why}" for why, many in quality.dropped.items())
+        raise TraceError(f"{path}: no job is left ({dropped}): ask sacct for a longer time")
+    frame = pl.DataFrame(rows, schema=_schema(), orient="row")
+    frame = _possible(frame, cluster, quality)
+    held = int((frame["submit_s"] > frame["_submit_s"]).sum())
+    if held:
+        quality.repaired[HELD] = held
+    imported = import_rows(
+        path, frame, params, quality, rest=Rest(dated=True, cluster=tuple(cluster))
+    )
+    return with_attempts(imported, frame, attempts)
+
+
+def _schema() -> dict[str, Any]:
+    import polars as pl
+
+    return {
+        "job_id": pl.String, "submit_s": pl.Float64, "num_gpus": pl.Float64,
+        "duration_s": pl.Float64, "vc": pl.String, "user": pl.String, "name": pl.String,
+        "gpu_type": pl.List(pl.String), "labels": pl.List(pl.String), "cpus": pl.Float64,
+        "mem_gib": pl.Float64, "estimate_s": pl.Float64, "depends_on": pl.List(pl.String),
+        "roles": kinds()["roles"], "apart": pl.Boolean,
+        "_status": pl.String, "_cut": pl.Boolean, "_submit_s": pl.Float64,
+    }  # fmt: skip
+
+
+# --- which records are one job -------------------------------------------------------------------
+
+
+def _jobs(records: Sequence[Record], quality: Quality) -> list[_Job]:
+    """Records that belong together, in the order of the file."""
+    by_number: dict[str, list[Record]] = {}
+    for record in records:
+        by_number.setdefault(record.leader or record.raw, []).append(record)
+    jobs: list[_Job] = []
+    turns: dict[str, int] = {}
+    for number, mine in by_number.items():
+        ordered = sorted(mine, key=lambda record: (record.submit_s or 0.0, record.raw != number))
+        for life in _lives(ordered):
+            first = life[0]
+            name = first.id.partition("+")[0] if first.leader else first.id
+            turn = turns[name] = turns.get(name, 0) + 1
+            jobs.append(_Job(name if turn == 1 else f"{name}#{turn}", life))
+            components = len({record.raw for record in life}) - 1
+            _count(quality, COMPONENT, components)
+            _count(quality, ATTEMPT, len(life) - 1 - components)
+    return jobs
+
+
+def _lives(records: list[Record]) -> list[list[Record]]:
+    """Cut where a number was given out anew: after a final end, with a later submission."""
+    lives: list[list[Record]] = []
+    ends_s: dict[str, float] = {}
+    for record in records:
+        end_s = ends_s.get(record.raw)
+        if not lives or (end_s is not None and (record.submit_s or 0.0) > end_s):
+            lives.append([])
+            ends_s = {}
+        lives[-1].append(record)
+        if observed_state(record.state) in FINAL and record.end_s is not None:
+            ends_s[record.raw] = record.end_s
+    return lives
+
+
+def _count(quality: Quality, why: str, many: int) -> None:
+    if many > 0:
+        quality.dropped[why] = quality.dropped.get(why, 0) + many
+
+
+def _drop_unstarted(job: _Job, quality: Quality) -> None:
+    if job.last.state in PENDING:
+        why = WAITING
+    else:
+        why = UNSTARTED if job.last.state == "CANCELLED" else NO_START
+    _count(quality, why, 1)
+
+
+def _ids(jobs: Iterable[_Job]) -> dict[str, list[str]]:
+    """Names of jobs by what a dependency may call them: also the whole array."""
+    known: dict[str, list[str]] = {}
+    for job in jobs:
+        whole = job.id.partition("_")[0]
+        for name in {job.id, job.records[0].raw, whole}:
+            known.setdefault(name, []).append(job.id)
+    return known
+
+
+# --- what a job was ------------------------------------------------------------------------------
+
+
+def _latest_s(record: Record) -> float:
+    times = (record.submit_s, record.start_s, record.end_s)
+    latest = max((time_s for time_s in times if time_s is not None), default=0.0)
+    if record.start_s is not None and record.elapsed_s and record.over_s is None:
+        latest = max(latest, record.start_s + record.elapsed_s)
+    return latest
+
+
+def _attempts(job: _Job, latest_s: float) -> tuple[list[Seen], float, bool] | None:
+    """Attempts, seconds in the last one up to the end of the log, whether it goes on."""
+    by_start: dict[float, list[Record]] = {}
+    for record in job.records:
+        if record.began and record.start_s is not None:
+            by_start.setdefault(record.start_s, []).append(record)
+    if not by_start:
+        return None
+    seen = [_seen(start_s, parts) for start_s, parts in sorted(by_start.items())]
+    for number, attempt in enumerate(seen[:-1]):  # an earlier one that was never closed
+        if attempt.end_s is None or attempt.end_s > seen[number + 1].start_s:
+            seen[number] = msgspec.structs.replace(
+                attempt, end_s=seen[number + 1].start_s, state=PREEMPTED
+            )
+    last = seen[-1]
+    goes_on = last.end_s is None or job.last.state in PENDING
+    return seen, max(latest_s - last.start_s, 0.0), goes_on
+
+
+def _seen(start_s: float, parts: Sequence[Record]) -> Seen:
+    """One attempt, of all components that started then."""
+    ends_s = [record.over_s for record in parts]
+    known_s = [end_s for end_s in ends_s if end_s is not None]
+    nodes = tuple(name for record in parts for name in record.nodes)
+    told = all(len(record.nodes) == 1 for record in parts)  # else only their sum is known
+    return Seen(
+        job=0,
+        start_s=start_s,
+        end_s=max(known_s) if len(known_s) == len(ends_s) else None,
+        nodes=nodes,
+        gpus=tuple(record.asked.gpus for record in parts) if told else (),
+        state=observed_state(parts[0].state),
+    )
+
+
+def _run_s(seen: Sequence[Seen], so_far_s: float, runtime: str) -> float:
+    """How long it ran; `so_far_s`: in a last attempt that goes on."""
+    last = seen[-1]
+    last_s = so_far_s if last.end_s is None else max(last.end_s - last.start_s, 0.0)
+    if runtime == "last":
+        return last_s
+    if runtime == "span":
+        return last.start_s + last_s - seen[0].start_s
+    return last_s + sum((one.end_s or one.start_s) - one.start_s for one in seen[:-1])
+
+
+def _row(
+    job: _Job,
+    seen: tuple[list[Seen], float, bool],
+    params: SlurmParams,
+    labelled: frozenset[str],
+    known: dict[str, list[str]],
+) -> tuple[Any, ...]:
+    attempts, so_far_s, goes_on = seen
+    first, last = job.records[0], job.last
+    parts = list({record.raw: record for record in job.records}.values())  # the latest of each
+    submit_s = attempts[0].start_s if first.submit_s is None else first.submit_s
+    eligible_s = submit_s
+    if params.since == "eligible" and first.eligible_s is not None:
+        eligible_s = max(submit_s, min(first.eligible_s, attempts[0].start_s))
+    types = {record.asked.gpu_type for record in parts if record.asked.gpus}
+    roles = _roles(parts)
+    named = dependencies(first.line) if params.since == "submit" else ()
+    others = dict.fromkeys(other for name in named for other in known.get(name, ()))
+    return (
+        job.id,
+        eligible_s,
+        sum(record.asked.gpus for record in parts),
+        _run_s(attempts, so_far_s, params.runtime),
+        getattr(last, params.tenant) or last.account or last.partition,
+        last.user,
+        last.name,
+        sorted(types) if len(types) == 1 and "" not in types else [],
+        [last.partition] if last.partition in labelled else [],
+        sum(record.asked.cpus for record in parts),
+        sum(record.asked.mem_gib for record in parts),
+        last.limit_s,
+        list(others),
+        roles,
+        roles is not None,
+        last.state,
+        goes_on,
+        submit_s,
+    )
+
+
+def _roles(parts: Sequence[Record]) -> list[dict[str, Any]] | None:
+    """Tasks of a job without GPUs on several nodes: one per node, or no node could hold it."""
+    nodes = sum(record.asked.nodes for record in parts)
+    if nodes < 2 or any(record.asked.gpus for record in parts):  # noqa: PLR2004 - several nodes
+        return None
+    task = {
+        "role": "worker",
+        "count": nodes,
+        "gpus": 0.0,
+        "cpus": sum(record.asked.cpus for record in parts) / nodes,
+        "mem_gib": sum(record.asked.mem_gib for record in parts) / nodes,
+        "min_count": 0,
+        "max_count": 0,
+    }
+    return [task]
+
+
+def _labelled(
+    records: Sequence[Record], params: SlurmParams, cluster: Sequence[NodeSpec]
+) -> frozenset[str]:
+    """Partitions that jobs keep to."""
+    used = {record.partition for record in records if record.partition and record.nodes}
+    if params.partitions == "ignore" or len(used) < 2:  # noqa: PLR2004 - with one nothing is bound
+        return frozenset()
+    if cluster:
+        return frozenset(used & {label for node in cluster for label in node.labels})
+    return frozenset(used) if params.partitions == "label" else frozenset()
+
+
+def _possible(frame: Any, cluster: Sequence[NodeSpec], quality: Quality) -> Any:
+    """Without GPU types that the nodes do not have under this name."""
+    import polars as pl
+
+    if not cluster:
+        return frame
+    types = pl.Series([node.gpu_type for node in cluster], dtype=pl.String)
+    known = pl.col("gpu_type").list.eval(pl.element().is_in(types.implode())).list.all()
+    lost = int(frame.select((~known).sum()).item())
+    if not lost:
+        return frame
+    quality.repaired[NO_TYPE] = lost
+    return frame.with_columns(gpu_type=pl.when(known).then(pl.col("gpu_type")).otherwise([]))

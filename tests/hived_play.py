@@ -1,0 +1,216 @@
+"""Random clusters for HiveD, and a driver that plays requests, failures and repairs on them."""
+
+import msgspec
+from hypothesis import strategies as st
+
+from rota.core.errors import ClusterSpecError, RequestError
+from rota.policies.hived.algorithm import EVERYWHERE, Hived, Phase, Preempt
+from rota.policies.hived.cells import FREE, LOWEST_GUARANTEED, OPPORTUNISTIC, State
+from rota.policies.hived.config import load_config
+from rota.policies.hived.groups import BindInfo, GroupSpec, GroupState, Member, PodSpec
+
+
+@st.composite
+def configs(draw):
+    """Return one or two chains of random trees, and promises that fit by their number."""
+    types, cells, promises = {}, [], {f"vc{number}": [] for number in range(draw(_small(1, 3)))}
+    for chain in range(draw(_small(1, 2))):
+        fans = draw(st.lists(_small(1, 3), min_size=1, max_size=4))
+        node_level = draw(_small(1, len(fans)))
+        names = [f"leaf{chain}", *(f"c{chain}l{level}" for level in range(1, len(fans) + 1))]
+        for level, fan in enumerate(fans, 1):
+            types[names[level]] = {
+                "childCellType": names[level - 1],
+                "childCellNumber": fan,
+                "isNodeLevel": level == node_level,
+            }
+        tops = draw(_small(1, 4))
+        first = len(cells)
+        cells += [{"cellType": names[-1]} for _ in range(tops)]
+        _name_nodes(cells[first:], fans, node_level, chain)
+        _promise(draw, promises, names, [0, *fans], tops)
+    return {
+        "physicalCluster": {"cellTypes": types, "physicalCells": cells},
+        "virtualClusters": {
+            vc: {
+                "virtualCells": [
+                    {"cellType": way, "cellNumber": number} for way, number in held if number
+                ]
+            }
+            for vc, held in promises.items()
+        },
+    }
+
+
+def _small(low, high):
+    return st.integers(low, high)
+
+
+def _name_nodes(tops, fans, node_level, chain):
+    """Nodes of different cells need different names."""
+    for place, top in enumerate(tops):
+        level, cells = len(fans), [top]
+        while level > node_level:
+            for cell in cells:
+                cell["cellChildren"] = [{} for _ in range(fans[level - 1])]
+            cells = [child for cell in cells for child in cell["cellChildren"]]
+            level -= 1
+        for number, cell in enumerate(cells):
+            cell["cellAddress"] = f"n{chain}-{place}-{number}"
+
+
+def _promise(draw, promises, names, fans, available):
+    for level in range(len(names) - 1, -1, -1):
+        way = names[-1] if level == len(names) - 1 else f"{names[-1]}.{names[level]}"
+        for held in promises.values():
+            number = draw(_small(0, min(available, 3)))
+            held.append((way, number))
+            available -= number
+        available *= fans[level]
+
+
+class Player:
+    """Plays moves on a HiveD and remembers what a cluster would know."""
+
+    def __init__(self, data):
+        self.hived = Hived(load_config(data))
+        self.nodes = sorted(self.hived.cells.on_node)
+        for node in self.nodes:
+            self.hived.set_healthy(node)
+        self.running = {}
+        """Pods with their request and their place."""
+        self.waiting = {}
+        """Groups that preempt, with their request."""
+        self.number = 0
+
+    def request(self, vc, priority, sizes, *, lazy=False, anywhere=True, leaf=""):
+        """Return a request of a new group with pods of these sizes."""
+        self.number += 1
+        members = tuple(Member(1, size) for size in sizes)
+        group = GroupSpec(f"g{self.number}", members)
+        return PodSpec(
+            vc, priority, sizes[0], leaf, lazy_preemption_enable=lazy,
+            ignore_k8s_suggested_nodes=anywhere, affinity_group=group,
+        )  # fmt: skip
+
+    def submit(self, spec, suggested=EVERYWHERE, phase=Phase.PREEMPTING):
+        """Ask for a group; start all its pods if it may."""
+        name = spec.affinity_group.name
+        try:
+            decision = self.hived.schedule(f"{name}-0", spec, suggested, phase)
+        except RequestError:
+            return None
+        if isinstance(decision, BindInfo):
+            self._start(spec, decision)
+        elif isinstance(decision, Preempt) and phase is Phase.PREEMPTING:
+            self.waiting[name] = spec
+        return decision
+
+    def _start(self, spec, first):
+        name, group = spec.affinity_group.name, spec.affinity_group
+        self.waiting.pop(name, None)
+        for number, member in enumerate(group.members):
+            pod, size = f"{name}-{number}", member.leaf_cell_number
+            own = _resized(spec, size)
+            bind = first if number == 0 else self.hived.schedule(pod, own)
+            assert isinstance(bind, BindInfo), bind
+            self.hived.add_allocated(pod, own, bind)
+            self.running[pod] = (own, bind)
+        self._forget_cancelled()
+
+    def end(self, group):
+        """All pods of a group leave."""
+        for pod in [pod for pod in self.running if pod.rpartition("-")[0] == group]:
+            self.hived.delete_allocated(pod, *self.running.pop(pod))
+
+    def give_up(self, group):
+        """A preempting group is deleted."""
+        self.hived.delete_unallocated(f"{group}-0", self.waiting.pop(group))
+
+    def push(self, group):
+        """The victims of a preempting group leave, and it starts."""
+        spec = self.waiting[group]
+        for leaf in list(self.hived.groups[group].leaves()):
+            if leaf.state is State.RESERVING:
+                self.end(leaf.using.name)
+        return self.submit(spec)
+
+    def _forget_cancelled(self):
+        for name in list(self.waiting):
+            group = self.hived.groups.get(name)
+            if group is None or group.state is not GroupState.PREEMPTING:
+                del self.waiting[name]
+
+    def settle(self):
+        """After each move."""
+        self._forget_cancelled()
+        check(self.hived)
+
+
+def _resized(spec, size):
+    return msgspec.structs.replace(spec, leaf_cell_number=size)
+
+
+def check(hived):
+    """Assert that the books are right and VC safety holds."""
+    for chain, book in hived.books.items():
+        assert book.is_safe(), f"promises of {chain} cannot be kept"
+        _check_counts(hived, book)
+    for cell in (cell for by in hived.cells.chains.values() for c in by.values() for cell in c):
+        _check_cell(cell)
+    for vc in hived.cells.vcs.values():
+        for cell in (cell for top in vc.tops for cell in top.below()):
+            assert cell.physical is None or cell.physical.virtual is cell
+            assert cell.used == _used(cell), cell
+            _check_priority(cell)
+
+
+def _check_counts(hived, book):
+    for level in range(1, book.top + 1):
+        cells = hived.cells.chains[book.chain][level]
+        left = [cell for cell in cells if cell.is_free()]
+        assert book.left[level] == len(left)
+        assert set(book.bad[level].cells) == {cell for cell in left if not cell.healthy}
+        free = {c for c in left if c.parent is None or not c.parent.is_free()}
+        assert set(book.free[level].cells) == free
+        assert book.promised_all[level] == sum(held[level] for held in book.promised.values())
+        assert book.promised_all[level] <= book.left[level]
+        for vc, held in book.promised.items():
+            tops = hived.cells.vcs[vc].free_tops.get(book.chain, {}).get(level, [])
+            assert held[level] == sum(top.physical is None for top in tops), (vc, level)
+
+
+def _check_cell(cell):
+    assert cell.healthy == all(child.healthy for child in cell.children) or not cell.children
+    assert cell.virtual is None or cell.virtual.physical is cell
+    assert cell.used == _used(cell), cell
+    _check_priority(cell)
+    if cell.level == 1:
+        busy = cell.using is not None or cell.reserving is not None
+        assert busy == (cell.state is not State.FREE), cell
+        assert busy == (cell.priority != FREE), cell
+        if cell.priority >= LOWEST_GUARANTEED:
+            assert cell.virtual is not None
+            assert cell.virtual.priority == cell.priority
+
+
+def _check_priority(cell):
+    if cell.children:
+        assert cell.priority == max(child.priority for child in cell.children)
+
+
+def _used(cell):
+    used = {}
+    for leaf in cell.below():
+        if leaf.level == 1 and leaf.priority >= OPPORTUNISTIC:
+            used[leaf.priority] = used.get(leaf.priority, 0) + 1
+    return used
+
+
+def fits(data):
+    """Whether a configuration is accepted."""
+    try:
+        Hived(load_config(data))
+    except ClusterSpecError:
+        return False
+    return True

@@ -1,0 +1,164 @@
+"""The dialect of Gavel's simulator: its rounds, its renewals, and what it refuses."""
+
+import msgspec
+import pytest
+
+from rota.core.errors import OptionError
+from rota.core.events import NODE_DOWN, NODE_UP
+from rota.core.jobs import Behaviour, JobSpec, Phase, Request
+from rota.core.registry import parse_params, split
+from rota.core.topology import NodeSpec, Topology
+from rota.core.workload import Workload
+from rota.dialects.gavel import Gavel
+from rota.dialects.gavel_rates import LeaseRates
+from rota.engine import snapshot
+from rota.engine.invariants import Invariants
+from rota.engine.loop import Engine
+from rota.engine.source import WorkloadSource
+from rota.rates.costs import Zero
+from rota.sim.cluster import SimCluster
+
+POLICIES = [
+    *Gavel.policies,
+    "gavel-max-min:aware=false",
+    "gavel-ftf:aware=false",
+    "allox:alpha=0.5",
+]
+SPEEDS = {"fast": 1.0, "slow": 0.5}
+ROWS = [(0, 3000), (10, 500), (20, 4000), (3000, 100), (3100, 2500), (9000, 700)]
+
+
+def nodes():
+    return Topology([NodeSpec("a", 1, "fast"), NodeSpec("b", 1, "slow"), NodeSpec("c", 1, "slow")])
+
+
+def jobs(rows, gpus=1, speeds=SPEEDS):
+    return Workload(
+        [JobSpec(str(i), float(at), Request.of(gpus)) for i, (at, _) in enumerate(rows)],
+        [Behaviour(float(work), speeds) for _, work in rows],
+    )
+
+
+def engine(policy, workload, *, like="gavel", topology=None, outages=()):
+    topology = topology or nodes()
+    dialect = Gavel(parse_params("dialect 'gavel'", Gavel.Parameters, split(like)[1]))
+    scheduler = dialect.build(policy, None, topology, seed=0)
+    scheduler.trusted = False
+    dialect.meet(scheduler, workload, topology)
+    down = [(at, kind, topology.nodes[node]) for at, kind, node in outages]
+    cluster = SimCluster(topology, Zero(), LeaseRates(topology), outages=down)
+    return Engine(
+        cluster, scheduler, WorkloadSource(workload), wake=dialect.wake, checker=Invariants()
+    )
+
+
+def ends(policy, workload, **options):
+    made = engine(policy, workload, **options)
+    made.run()
+    found = [made.jobs[index] for index in sorted(made.jobs)]
+    assert all(job.phase == Phase.DONE for job in found)
+    return [job.end_s for job in found]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_everything_ends(policy):
+    found = ends(policy, jobs(ROWS))
+    for end_s, (at_s, work) in zip(found, ROWS, strict=True):
+        assert end_s >= at_s + work - 1e-6  # nobody is faster than on the fast GPU
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("at_s", [1, 400, 3050, 5000])
+def test_a_resumed_run_is_the_uninterrupted_one(policy, at_s):
+    whole = engine(policy, jobs(ROWS))
+    whole.run()
+    first = engine(policy, jobs(ROWS))
+    first.run(at_s)
+    state = msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot.freeze(first)))
+    second = engine(policy, jobs(ROWS))
+    snapshot.restore(second, state)
+    second.run()
+    for made in (whole, second):
+        made.log.pack()
+    same = second.log._packed == whole.log._packed
+    assert same
+
+
+def test_a_round_ends_with_its_last_lease_and_renewals_wait():
+    """The second job comes in the first round and is known from the renewal after 1920 s on."""
+    alone = Topology([NodeSpec("a", 1, "fast"), NodeSpec("b", 1, "fast")])
+    found = ends(
+        "gavel-fifo", jobs([(100, 5000), (110, 100)], speeds={"fast": 1.0}), topology=alone
+    )
+    # rounds of 360 s: the first that begins 1920 s after the first renewal begins at 2260
+    assert found == pytest.approx([5100, 2360])
+
+
+def test_a_new_job_holds_gpus_without_running():
+    """Both GPUs are free, but the job waits for the renewal on a GPU that stays idle."""
+    alone = Topology([NodeSpec("a", 1, "fast"), NodeSpec("b", 1, "fast")])
+    made = engine("gavel-isolated", jobs([(100, 5000), (110, 100)], speeds=None), topology=alone)
+    made.run(2000)
+    assert made.jobs[1].phase == Phase.WAITING
+
+
+def test_steps_come_from_the_table(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_bytes(msgspec.json.encode({"a": {"('m', 1)": {"null": 1 / 250}}}))
+    alone = Topology([NodeSpec("a", 1, "a")])
+    two = Workload(
+        [JobSpec(str(i), 0.0, Request.of(1), model="m") for i in range(2)],
+        [Behaviour(500.0, {"a": 1.0}), Behaviour(250.0, {"a": 1.0})],
+    )
+    found = ends("gavel-isolated", two, like=f"gavel:throughputs={path}", topology=alone)
+    # one step in a round, the jobs take turns: rounds of 250 s instead of 360
+    assert sorted(found) == pytest.approx([500, 750])
+
+
+def test_a_job_that_the_table_does_not_know_is_named(tmp_path):
+    path = tmp_path / "table.json"
+    path.write_bytes(msgspec.json.encode({"fast": {"('m', 1)": {"null": 2.0}}}))
+    with pytest.raises(OptionError, match=r"does not know job 0 \('' on 1 GPUs\)"):
+        engine("gavel-fifo", jobs(ROWS), like=f"gavel:throughputs={path}")
+
+
+def test_multi_gpu_jobs_with_few_steps_left_are_not_dropped(tmp_path):
+    """One step for a gang of four: the simulator counts it as a failure and gives up."""
+    path = tmp_path / "table.json"
+    path.write_bytes(msgspec.json.encode({"a": {"('m', 4)": {"null": 0.5}}}))
+    four = Topology([NodeSpec(str(i), 1, "a") for i in range(4)])
+    workload = Workload([JobSpec("0", 0.0, Request.of(4), model="m")], [Behaviour(2.0, {"a": 1.0})])
+    found = ends("gavel-fifo", workload, like=f"gavel:throughputs={path}", topology=four)
+    assert found == pytest.approx([2.0])
+
+
+@pytest.mark.parametrize("policy", ["gavel-max-min", "gavel-isolated", "gavel-fifo"])
+def test_jobs_survive_a_node(policy):
+    outages = [(500.0, NODE_DOWN, 0), (4000.0, NODE_UP, 0)]
+    found = ends(policy, jobs(ROWS), outages=outages)
+    assert sum(found) > sum(ends(policy, jobs(ROWS)))
+
+
+@pytest.mark.parametrize(
+    ("like", "policy", "placement", "message"),
+    [
+        ("gavel", "fifo", None, r"gavel-fifo \(their fifo_perf\)"),
+        ("gavel", "gavel-fifo:aware=false", None, "no parameters"),
+        ("gavel", "gavel-fifo", "spread", "leave --placement out"),
+        ("gavel:round=0", "gavel-fifo", None, "round=0"),
+        ("gavel:reset=-1", "gavel-fifo", None, "reset=-1"),
+    ],
+)
+def test_what_it_cannot_honour_is_refused(like, policy, placement, message):
+    with pytest.raises(OptionError, match=message):
+        Gavel(parse_params("dialect 'gavel'", Gavel.Parameters, split(like)[1])).build(
+            policy, placement, nodes(), seed=0
+        )
+
+
+def test_it_says_what_it_is():
+    dialect = Gavel()
+    assert "OSDI 2020" in dialect.source
+    assert all(dialect.notes.values())
+    assert sum(name.startswith("departure") for name in dialect.notes) == 4
+    assert LeaseRates(nodes()).describe() == {"name": "leases"}

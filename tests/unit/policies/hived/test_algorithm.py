@@ -1,0 +1,234 @@
+"""HiveD on clusters small enough to follow by hand."""
+
+from time import process_time
+
+import pytest
+
+from hived_play import Player
+from rota.core.errors import RequestError
+from rota.policies.hived.algorithm import Hived, Preempt, Wait
+from rota.policies.hived.cells import CellList, PhysicalCell
+from rota.policies.hived.config import load_config
+from rota.policies.hived.groups import BindInfo, GroupState, PodSpec
+from rota.policies.hived.topology_search import TopologySearch, closest
+
+TYPES = {
+    "socket": {"childCellType": "gpu", "childCellNumber": 2},
+    "node": {"childCellType": "socket", "childCellNumber": 2, "isNodeLevel": True},
+    "rack": {"childCellType": "node", "childCellNumber": 2},
+}
+
+
+def cluster(racks=1, **vcs):
+    """Racks of two nodes with two sockets of two GPUs."""
+    return {
+        "physicalCluster": {
+            "cellTypes": TYPES,
+            "physicalCells": [
+                {
+                    "cellType": "rack",
+                    "cellChildren": [{"cellAddress": f"n{2 * rack + n}"} for n in range(2)],
+                }
+                for rack in range(racks)
+            ],
+        },
+        "virtualClusters": {
+            vc: {"virtualCells": [{"cellType": name, "cellNumber": n} for name, n in held.items()]}
+            for vc, held in vcs.items()
+        },
+    }
+
+
+def player(racks=1, **vcs):
+    return Player(cluster(racks, **vcs))
+
+
+def test_a_tenant_cannot_take_more_than_its_cells():
+    play = player(a={"rack.node": 1}, b={"rack.node": 1})
+    assert isinstance(play.submit(play.request("a", 0, [4])), BindInfo)
+    assert isinstance(play.submit(play.request("a", 0, [1])), Wait)
+    assert isinstance(play.submit(play.request("b", 0, [4])), BindInfo)
+
+
+def test_gpus_of_one_pod_lie_together():
+    play = player(a={"rack.node": 2})
+    play.submit(play.request("a", 0, [1]))
+    bound = play.submit(play.request("a", 0, [2]))
+    assert bound.leaf_cells == (2, 3)  # the free socket, not the rest of the other one
+
+
+def test_a_gang_waits_as_a_whole():
+    play = player(a={"rack.node": 2})
+    assert isinstance(play.submit(play.request("a", 0, [4])), BindInfo)
+    assert isinstance(play.submit(play.request("a", 0, [4, 4])), Wait)
+    assert len(play.running) == 1
+
+
+def test_opportunistic_pods_use_what_is_idle_and_are_the_first_to_leave():
+    play = player(a={"rack.node": 1}, b={"rack.node": 1})
+    guest = play.submit(play.request("a", -1, [4]))
+    host = play.submit(play.request("a", 0, [4]))
+    assert isinstance(guest, BindInfo)
+    assert isinstance(host, BindInfo)
+    assert guest.node != host.node
+    spec = play.request("b", 0, [1])
+    assert play.submit(spec) == Preempt(("g1-0",))
+    assert play.hived.groups["g1"].state is GroupState.BEING_PREEMPTED
+    assert play.push(spec.affinity_group.name).node == guest.node
+    play.settle()
+
+
+def test_a_higher_priority_cancels_a_preemption_under_way():
+    play = player(a={"rack.node": 2})
+    play.submit(play.request("a", 0, [4, 4]))
+    low, high = play.request("a", 1, [4, 4]), play.request("a", 2, [4, 4])
+    assert isinstance(play.submit(low), Preempt)
+    assert isinstance(play.submit(high), Preempt)
+    assert sorted(play.hived.groups) == ["g1", "g3"]
+    play.settle()
+
+
+def test_deleting_the_preemptor_gives_the_cells_back():
+    play = player(a={"rack.node": 1})
+    play.submit(play.request("a", 0, [4]))
+    spec = play.request("a", 1, [4])
+    play.submit(spec)
+    play.give_up(spec.affinity_group.name)
+    assert sorted(play.hived.groups) == ["g1"]
+    assert play.hived.groups["g1"].virtual is not None
+    play.settle()
+
+
+def test_a_lazy_victim_goes_on_outside_of_its_virtual_cluster():
+    play = player(racks=2, a={"rack.node": 1})
+    play.submit(play.request("a", 0, [4], lazy=True))
+    bound = play.submit(play.request("a", 1, [4]))
+    assert isinstance(bound, BindInfo)
+    group = play.hived.groups["g1"]
+    assert group.virtual is None
+    assert group.lazily_preempted_by == "g2"
+    assert len(play.running) == 2
+    play.settle()
+
+
+def test_a_promised_cell_is_doomed_while_too_few_nodes_are_healthy():
+    play = player(a={"rack.node": 2})
+    play.hived.set_bad("n0")
+    tops = play.hived.cells.vcs["a"].tops
+    assert [top.healthy for top in tops].count(False) == 1
+    assert isinstance(play.submit(play.request("a", 0, [4])), BindInfo)
+    assert isinstance(play.submit(play.request("a", 0, [1])), Wait)
+    play.hived.set_healthy("n0")
+    assert all(top.healthy for top in tops)
+    assert isinstance(play.submit(play.request("a", 0, [4])), BindInfo)
+    play.settle()
+
+
+def test_a_doomed_cell_in_use_is_released_after_the_repair():
+    play = player(a={"rack": 1})
+    play.hived.set_bad("n0")
+    play.submit(play.request("a", 0, [4]))
+    play.hived.set_healthy("n0")
+    play.end("g1")
+    play.settle()
+    assert isinstance(play.submit(play.request("a", 0, [4, 4])), BindInfo)
+
+
+def test_bad_cells_take_what_a_preempting_group_leaves_in_a_promised_cell():
+    play = player(racks=2, a={"rack": 1}, b={"rack": 1})
+    play.hived.set_bad("n1")
+    play.submit(play.request("a", -1, [4, 4, 4]))
+    decision = play.submit(play.request("a", 0, [4]))
+    assert isinstance(decision, Preempt)
+    play.settle()
+
+
+@pytest.mark.parametrize(("racks", "answer"), [(2, Wait), (3, BindInfo)])
+def test_a_split_goes_no_further_than_promises_allow(racks, answer):
+    play = player(racks, a={"rack": 1}, b={"rack.node": 2})
+    first = play.submit(play.request("b", 0, [4]))
+    buddy = {"n0": "n1", "n1": "n0", "n2": "n3", "n3": "n2", "n4": "n5", "n5": "n4"}[first.node]
+    play.hived.set_bad(buddy)
+    # Only whole racks are left: the other tenant needs one of them.
+    assert isinstance(play.submit(play.request("b", 0, [4])), answer)
+    play.settle()
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        (PodSpec("c", 0, 1), "'c'"),
+        (PodSpec("a", 0, 1, "tpu"), "'tpu'"),
+        (PodSpec("a", 0, 1, pinned_cell_id="p"), "'p'"),
+        (PodSpec("a", 0, 0), "leafCellNumber"),
+        (PodSpec("a", 1001, 1), "1001"),
+        (PodSpec("", 0, 1), "virtualCluster"),
+    ],
+)
+def test_requests_that_can_never_be_met_are_refused(spec, named):
+    hived = Hived(load_config(cluster(a={"rack.node": 1})))
+    with pytest.raises(RequestError, match=named):
+        hived.schedule("pod", spec)
+
+
+def test_a_group_has_no_more_pods_than_it_asked_for():
+    play = player(a={"rack.node": 1})
+    spec = play.request("a", 0, [1])
+    play.submit(spec)
+    with pytest.raises(RequestError, match="has only 1 pods"):
+        play.hived.schedule("g1-1", spec)
+
+
+def test_a_new_hived_finds_running_pods_again():
+    play = player(a={"rack.node": 1}, b={"rack.node": 1})
+    play.submit(play.request("a", 0, [4]))
+    play.submit(play.request("b", -1, [2]))
+    again = player(a={"rack.node": 1}, b={"rack.node": 1})
+    for pod, (spec, bind) in play.running.items():
+        again.hived.add_allocated(pod, spec, bind)
+    again.number = len(play.running)
+    again.settle()
+    assert again.hived.groups["g1"].virtual is not None
+    assert again.hived.groups["g2"].virtual is None
+    assert isinstance(again.submit(again.request("a", 0, [1])), Wait)
+
+
+def test_removing_from_a_cell_list_moves_the_last_cell_into_the_gap():
+    cells = [PhysicalCell("c", 1, "gpu", str(n), at_node=False, leaves=1) for n in range(4)]
+    listed = CellList(cells)
+    listed.remove(cells[1])
+    assert listed.cells == [cells[0], cells[3], cells[2]]
+    listed.remove(cells[2])
+    assert listed.cells == [cells[0], cells[3]]
+    assert cells[2] not in listed
+
+
+def test_the_closest_leaves_come_first():
+    hived = Hived(load_config(cluster()))
+    leaves = [cell for cell in hived.cells.tops["rack"][0].below() if cell.level == 1]
+    assert closest([leaves[0], leaves[2], leaves[3]], 2) == [leaves[2], leaves[3]]
+    assert closest([leaves[0], leaves[2], leaves[3]], 3) == [leaves[0], leaves[2], leaves[3]]
+
+
+def test_the_order_of_nodes_is_kept_among_equals():
+    hived = Hived(load_config(cluster(racks=2)))
+    for node in hived.cells.on_node:
+        hived.set_healthy(node)
+    search = TopologySearch(hived.cells.chains["rack"], across_priorities=False)
+    names = [node.nodes[0] for node in search.nodes]
+    search.find([1], -1, {"n2"}, anywhere=False)
+    assert [node.nodes[0] for node in search.nodes] == ["n2", "n0", "n1", "n3"]
+    search.find([1], -1, set(names), anywhere=False)
+    assert [node.nodes[0] for node in search.nodes] == ["n2", "n0", "n1", "n3"]
+
+
+def test_a_call_on_a_large_cluster_looks_at_each_node_few_times():
+    """1,000 nodes and 20 tenants: the median of many calls, with room for slow machines."""
+    play = player(racks=500, **{f"vc{n}": {"rack.node": 50} for n in range(20)})
+    taken = []
+    for number in range(30):
+        spec = play.request(f"vc{number % 20}", -1 if number % 3 == 0 else 0, [4, 2])
+        begun_s = process_time()
+        play.hived.schedule("pod", spec)
+        taken.append(process_time() - begun_s)
+    assert sorted(taken)[len(taken) // 2] < 0.02

@@ -1,0 +1,146 @@
+"""The policy `hived` in the engine: the lab's two nodes, preemption, lending, inner policies."""
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from decisions import ends, everybody, run, starts
+from hived_play import Player, configs
+from rota.core.errors import ClusterSpecError, OptionError
+from rota.core.jobs import DONE, Behaviour, JobSpec, Request
+from rota.core.tenants import Tenant
+from rota.core.topology import NodeSpec
+from rota.policies.hived.algorithm import Hived
+from rota.policies.hived.config import load_config
+from rota.policies.hived.policy import HivedParams, HivedPolicy
+from rota.policies.hived.snapshot import load, save
+from rota.testing import check_policy
+
+LAB = {
+    "physicalCluster": {
+        "cellTypes": {
+            "C-NODE": {"childCellType": "C", "childCellNumber": 1, "isNodeLevel": True},
+            "D-NODE": {"childCellType": "D", "childCellNumber": 1, "isNodeLevel": True},
+        },
+        "physicalCells": [
+            {"cellType": "C-NODE", "cellAddress": "carol"},
+            {"cellType": "D-NODE", "cellAddress": "dan"},
+        ],
+    },
+    "virtualClusters": {
+        "default": {"virtualCells": [{"cellType": "C-NODE"}]},
+        "vc1": {"virtualCells": [{"cellType": "D-NODE"}]},
+    },
+}
+NODES = [NodeSpec("carol", 1, "C"), NodeSpec("dan", 1, "D")]
+
+
+@pytest.fixture
+def lab(tmp_path):
+    path = tmp_path / "lab.yaml"
+    path.write_text(yaml.safe_dump(LAB))
+    return HivedPolicy(HivedParams(config=str(path)))
+
+
+def job(name, work, *, tenant, at=0.0, priority=100, gpus=1):
+    spec = JobSpec(name, at, Request.of(gpus), tenant=tenant, priority=priority)
+    return spec, Behaviour(work)
+
+
+def test_vc_safety_jobs_of_one_tenant_wait_although_the_other_node_idles(lab):
+    jobs = [job(name, 10, tenant="vc1") for name in "abc"]
+    made = run(lab, jobs, NODES)
+    assert starts(made) == {"a": 0.0, "b": 10.0, "c": 20.0}
+
+
+def test_a_higher_priority_preempts_at_once_and_the_victim_starts_again(lab):
+    jobs = [
+        job("test", 100, tenant="vc1", priority=10),
+        job("prod", 50, tenant="vc1", at=20),
+    ]
+    made = run(lab, jobs, NODES)
+    assert starts(made)["prod"] == 20.0
+    assert ends(made) == {"prod": 70.0, "test": 150.0}
+
+
+def test_an_opportunistic_job_uses_the_other_node_until_its_owner_comes(lab):
+    jobs = [
+        job("prod", 100, tenant="vc1"),
+        job("oppo", 50, tenant="vc1", at=10, priority=-1),
+        job("owner", 30, tenant="default", at=20, priority=10),
+    ]
+    made = run(lab, jobs, NODES)
+    assert starts(made) == {"prod": 0.0, "oppo": 10.0, "owner": 20.0}
+    assert {each.id: each.preemptions for each in everybody(made)}["oppo"] == 1
+    assert ends(made)["oppo"] == 90.0  # 10 s done, 40 s more after the owner has left
+
+
+def test_without_a_configuration_quotas_are_promises():
+    tenants = [Tenant("a", quota=4), Tenant("b", quota=4)]
+    jobs = [
+        job("borrower", 100, tenant="b", priority=-1, gpus=4),
+        job("one", 100, tenant="b", gpus=4, at=1),
+        job("owner", 10, tenant="a", gpus=4, at=5),
+        job("guest", 10, tenant="nobody", gpus=1, at=5),
+    ]
+    made = run(HivedPolicy(), jobs, (2, 4), tenants=tenants)
+    assert starts(made)["one"] == 1.0
+    assert starts(made)["owner"] == 5.0
+    assert all(each.phase == DONE for each in everybody(made))
+
+
+def test_an_inner_policy_orders_and_displaces_jobs_of_its_tenant():
+    jobs = [
+        job("long", 100, tenant="t", gpus=4),
+        job("short", 10, tenant="t", gpus=4, at=5),
+    ]
+    plain = run(HivedPolicy(), jobs, (1, 4))
+    inner = run(HivedPolicy(HivedParams(inside="srtf")), jobs, (1, 4))
+    assert ends(plain) == {"long": 100.0, "short": 110.0}
+    assert ends(inner) == {"short": 15.0, "long": 110.0}
+
+
+@pytest.mark.parametrize("params", [{}, {"inside": "srtf"}, {"inside": "sjf"}])
+def test_it_keeps_the_contract_of_policies(params):
+    report = check_policy(lambda: HivedPolicy(HivedParams(**params)))
+    assert "a_resumed_run_goes_on_alike" in report.passed
+
+
+@pytest.mark.parametrize(
+    ("params", "named"),
+    [
+        ({"config": "nowhere.yaml"}, "nowhere.yaml"),
+        ({"inside": "nobody"}, "nobody"),
+        ({"inside": "drf"}, "drf"),
+    ],
+)
+def test_wrong_parameters_are_named(params, named):
+    with pytest.raises(OptionError, match=named):
+        HivedPolicy(HivedParams(**params))
+
+
+def test_cells_on_nodes_that_are_not_there_are_refused(lab):
+    with pytest.raises(ClusterSpecError, match="carol"):
+        run(lab, [job("a", 1, tenant="vc1")], (2, 1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_a_saved_state_is_complete(data):
+    description = data.draw(configs())
+    player = Player(description)
+    vcs = sorted(player.hived.cells.vcs)
+    for _ in range(data.draw(st.integers(1, 8))):
+        vc, priority = data.draw(st.sampled_from(vcs)), data.draw(st.integers(-1, 2))
+        player.submit(player.request(vc, priority, data.draw(SIZES)))
+        if data.draw(st.booleans()):
+            player.hived.set_bad(data.draw(st.sampled_from(player.nodes)))
+    again = Hived(load_config(description))
+    load(again, save(player.hived))
+    assert save(again) == save(player.hived)
+    spec = player.request(vcs[0], 3, [1])
+    assert again.schedule("new", spec) == player.hived.schedule("new", spec)
+
+
+SIZES = st.lists(st.integers(1, 4), min_size=1, max_size=3)

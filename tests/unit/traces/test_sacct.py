@@ -1,0 +1,341 @@
+"""Slurm's accounting as text: a test per quirk, on lines that we made up."""
+
+import pytest
+
+from own_formats import DAY, HEADER, NODES, line
+from rota.core.errors import OptionError, TraceError
+from rota.traces.formats import first_look
+from rota.traces.sacct import FORMAT
+from trace_readers import counted
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return `read(*lines, header=..., **options)`: what is imported."""
+
+    def run(*lines, header=HEADER, **options):
+        path = tmp_path / "jobs.txt"
+        path.write_text("\n".join([header, *lines] if header else lines) + "\n")
+        imported = FORMAT.load(path, options)
+        assert counted(imported.quality)
+        return imported
+
+    return run
+
+
+def jobs(imported, *columns):
+    return imported.jobs.select("job_id", *columns).rows()
+
+
+def seen(imported, *columns):
+    return imported.observed.frame.select("job", *columns).rows()
+
+
+def test_a_job_is_what_it_asked_for_and_what_happened_to_it(read):
+    imported = read(line())
+    assert jobs(
+        imported, "submit_s", "num_gpus", "duration_s", "vc", "user", "cpus", "mem_gib",
+        "estimate_s", "gpu_type",
+    ) == [("1", 0.0, 2.0, 90.0, "vision", "ann", 4.0, 8.0, 3600.0, [])]  # fmt: skip
+    assert seen(imported, "start_s", "end_s", "nodes", "gpus", "state") == [
+        (0, 10.0, 100.0, ["n1"], [2.0], "done")
+    ]
+    assert imported.origin == "2026-03-02 08:00:00"
+
+
+def test_steps_are_skipped_and_counted(read):
+    imported = read(line(), line("1.batch"), line("1.extern"), line("1.0"))
+    assert len(imported) == 1
+    assert imported.quality.dropped == {"step of a job": 3}
+
+
+def test_tasks_of_an_array_are_jobs_and_those_that_wait_are_left_out(read):
+    imported = read(
+        line("123_4", JobIDRaw="124"),
+        line("123_5", JobIDRaw="125"),
+        line("123_[6-9]", JobIDRaw="123", State="PENDING", Start="Unknown", End="Unknown",
+             ElapsedRaw="0", NodeList="None assigned", AllocTRES=""),
+    )  # fmt: skip
+    assert [name for (name,) in jobs(imported)] == ["123_4", "123_5"]
+    assert imported.quality.dropped == {"pending at the end of the log": 1}
+
+
+def test_attempts_of_a_requeued_job_are_one_job(read):
+    imported = read(
+        line(State="NODE_FAIL", Start=DAY + "08:00:10", End=DAY + "08:00:40", ElapsedRaw="30"),
+        line(State="PREEMPTED", Submit=DAY + "08:00:40", Eligible=DAY + "08:02:40",
+             Start=DAY + "08:03:00", End=DAY + "08:03:20", ElapsedRaw="20", NodeList="n2"),
+        line(Submit=DAY + "08:03:20", Eligible=DAY + "08:03:20", Start=DAY + "08:04:00",
+             End=DAY + "08:05:00", ElapsedRaw="60"),
+    )  # fmt: skip
+    assert jobs(imported, "submit_s", "duration_s") == [("1", 0.0, 110.0)]
+    assert seen(imported, "attempt", "start_s", "end_s", "nodes", "state") == [
+        (0, 0, 10.0, 40.0, ["n1"], "node-fail"),
+        (0, 1, 180.0, 200.0, ["n2"], "preempted"),
+        (0, 2, 240.0, 300.0, ["n1"], "done"),
+    ]
+
+
+@pytest.mark.parametrize(("runtime", "expected"), [("sum", 70.0), ("last", 60.0), ("span", 110.0)])
+def test_the_run_time_of_attempts_is_chosen(read, runtime, expected):
+    imported = read(
+        line(State="REQUEUED", Start=DAY + "08:00:10", End=DAY + "08:00:20", ElapsedRaw="10"),
+        line(Submit=DAY + "08:00:20", Start=DAY + "08:01:00", End=DAY + "08:02:00"),
+        runtime=runtime,
+    )
+    assert jobs(imported, "duration_s") == [("1", expected)]
+
+
+def test_a_number_that_comes_again_is_another_job(read):
+    imported = read(
+        line(),
+        line(Submit="2026-04-02T08:00:00", Eligible="2026-04-02T08:00:00",
+             Start="2026-04-02T08:00:00", End="2026-04-02T09:00:00"),
+    )  # fmt: skip
+    assert [name for (name,) in jobs(imported)] == ["1", "1#2"]
+    assert imported.observed.frame["attempt"].to_list() == [0, 0]
+
+
+def test_waiting_counts_from_when_a_job_could_start(read):
+    held = line(Eligible=DAY + "08:00:07")
+    imported = read(held, line("2"))
+    assert jobs(imported, "submit_s") == [("2", 0.0), ("1", 7.0)]
+    assert sum(imported.quality.repaired.values()) == 1
+    imported = read(held, line("2"), since="submit")
+    assert jobs(imported, "submit_s") == [("1", 0.0), ("2", 0.0)]
+
+
+@pytest.mark.parametrize("eligible", ["Unknown", "None", "", DAY + "09:00:00"])
+def test_an_eligible_time_that_makes_no_sense_is_not_used(read, eligible):
+    imported = read(line(Eligible=eligible))
+    assert jobs(imported, "submit_s")[0][1] in (0.0, 10.0)
+    assert imported.observed.frame["start_s"][0] - imported.jobs["submit_s"][0] in (0.0, 10.0)
+
+
+def test_dependencies_come_from_the_submit_line(read):
+    lines = [
+        line("1"), line("2_1", JobIDRaw="2"), line("2_2", JobIDRaw="3"),
+        line("4", SubmitLine="sbatch -d afterok:1:2,singleton x.sh | tee"),
+        line("5", SubmitLine="sbatch --dependency=after:1 x.sh"),
+        line("6", SubmitLine="sbatch --dependency=afterany:77 x.sh"),
+    ]  # fmt: skip
+    depends = dict(jobs(read(*lines, since="submit"), "depends_on"))
+    assert depends == {
+        "1": [], "2_1": [], "2_2": [], "4": ["1", "2_1", "2_2"], "5": [], "6": [],
+    }  # fmt: skip
+    assert not any(others for _, others in jobs(read(*lines), "depends_on"))
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ({"AllocTRES": "cpu=4,gres/gpu:a100=8,mem=1G"}, 8.0),
+        ({"AllocTRES": "cpu=4,gres/gpu:a100=2,gres/gpu:v100=1"}, 3.0),
+        ({"AllocTRES": ""}, 2.0),
+        ({"AllocTRES": "cpu=4,mem=1G,node=1", "ReqTRES": "cpu=4"}, 0.0),
+    ],
+)
+def test_gpus_come_from_tres(read, cells, expected):
+    assert jobs(read(line(**cells)), "num_gpus") == [("1", expected)]
+
+
+def test_in_older_logs_gpus_come_from_gres_per_node(read):
+    header = "JobID|User|Partition|ReqNodes|ReqGRES|AllocNodes|State|Submit|Start|End|NCPUS|NNodes"
+    times = f"{DAY}08:00:00|{DAY}08:00:00|{DAY}09:00:00"
+    imported = read(
+        f"7|ann|gpu|2|gpu:8|2|COMPLETED|{times}|16|2",
+        f"8|ann|gpu|1|gpu:tesla:4|1|COMPLETED|{times}|16|1",
+        f"9|ann|cpu|1||1|COMPLETED|{times}|16|1",
+        header=header,
+    )
+    assert jobs(imported, "num_gpus", "gpu_type", "cpus") == [
+        ("7", 16.0, [], 16.0), ("8", 4.0, ["tesla"], 16.0), ("9", 0.0, [], 16.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [("UNLIMITED", None), ("Partition_Limit", None), ("", None), ("90", 5400.0)],
+)
+def test_time_limits_are_estimates(read, limit, expected):
+    assert jobs(read(line(TimelimitRaw=limit)), "estimate_s") == [("1", expected)]
+
+
+def test_time_limits_may_be_written_out(read):
+    header = "JobID|Submit|Start|End|State|AllocTRES|Timelimit"
+    row = f"1|{DAY}08:00:00|{DAY}08:00:00|{DAY}09:00:00|COMPLETED|gres/gpu=1|"
+    for text, expected in (("1-02:00:00", 93_600.0), ("00:05:00", 300.0), ("UNLIMITED", None)):
+        assert jobs(read(row + text, header=header), "estimate_s") == [("1", expected)]
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("CANCELLED by 1000", "cancelled"), ("TIMEOUT", "timeout"), ("NODE_FAIL", "node-fail"),
+        ("OUT_OF_MEMORY", "failed"), ("FAILED", "failed"), ("PREEMPTED", "preempted"),
+        ("COMPLETED", "done"), ("DEADLINE", "timeout"), ("SOMETHING_NEW", ""),
+    ],
+)  # fmt: skip
+def test_states(read, state, expected):
+    assert seen(read(line(State=state)), "state") == [(0, expected)]
+
+
+def test_a_job_that_was_cancelled_while_it_waited_never_started(read):
+    gone = line("2", State="CANCELLED by 0", Start=DAY + "08:00:30", End=DAY + "08:00:30",
+                ElapsedRaw="0", AllocTRES="", NodeList="None assigned")  # fmt: skip
+    imported = read(line(), gone)
+    assert len(imported) == 1
+    assert imported.quality.dropped == {"cancelled before it started": 1}
+
+
+def test_what_still_runs_is_cut_at_the_latest_time_or_left_out(read):
+    running = line("2", State="RUNNING", End="Unknown", ElapsedRaw="600")
+    imported = read(line(), running)
+    assert jobs(imported, "duration_s") == [("1", 90.0), ("2", 600.0)]
+    assert seen(imported, "end_s", "state")[1] == (1, None, "running")
+    assert sum(imported.quality.repaired.values()) == 1
+    assert len(read(line(), running, unfinished="drop")) == 1
+
+
+def test_components_of_a_heterogeneous_job_are_one_job(read):
+    imported = read(
+        line("11+0", JobIDRaw="11"),
+        line("11+1", JobIDRaw="12", NodeList="n2", AllocTRES="cpu=2,gres/gpu=6,node=1"),
+    )
+    assert jobs(imported, "num_gpus", "cpus") == [("11", 8.0, 6.0)]
+    assert seen(imported, "nodes", "gpus") == [(0, ["n1", "n2"], [2.0, 6.0])]
+
+
+def test_gpus_on_several_nodes_are_not_told_per_node(read):
+    imported = read(line(NodeList="n[1-2]", AllocTRES="cpu=2,gres/gpu=3,node=2"))
+    assert seen(imported, "nodes", "gpus") == [(0, ["n1", "n2"], [])]
+
+
+def test_jobs_without_gpus_are_kept_or_left_out_by_an_option(read):
+    lines = [line(), line("2", ReqTRES="cpu=4,mem=1G", AllocTRES="cpu=4,mem=1G")]
+    assert len(read(*lines)) == 2
+    assert len(read(*lines, gpu_only="yes")) == 1
+
+
+def test_a_job_without_gpus_on_several_nodes_has_a_task_on_each(read):
+    tres = "cpu=32,mem=100G,node=2"
+    imported = read(line(ReqTRES=tres, AllocTRES=tres, NNodes="2", NodeList="n[1-2]"), line("2"))
+    first, second = (spec.request for spec in imported.workload.specs)
+    assert (first.apart, first.groups[0].count, first.groups[0].cpus) == (True, 2, 16.0)
+    assert (second.apart, second.groups[0].count, second.groups[0].cpus) == (False, 2, 2.0)
+
+
+def test_without_a_header_the_fields_are_named_or_the_usual_ones(read):
+    row = line().split("|")
+    imported = read("|".join(row), header="", fields=HEADER.replace("|", "/"))
+    assert jobs(imported, "num_gpus") == [("1", 2.0)]
+    usual = [row[i] for i in (1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17)]
+    assert jobs(read("|".join(usual), header=""), "num_gpus", "user") == [("1", 2.0, "ann")]
+    assert jobs(read("|".join([*usual, "5", "0:0"]), header=""), "num_gpus") == [("1", 2.0)]
+    with pytest.raises(TraceError, match="fields="):
+        read("1|2|3", header="")
+
+
+def test_the_delimiter_may_stand_at_the_end_and_in_the_last_column(read):
+    assert len(read(line() + "|", header=HEADER + "|")) == 1
+    assert len(read(line(SubmitLine="sbatch --wrap 'a | b'"))) == 1
+    assert len(read(line().replace("|", ";"), header=HEADER.replace("|", ";"), delimiter=";")) == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "match"),
+    [
+        (line(Start="yesterday"), r"line 3: column 'start': 'yesterday' is not a time"),
+        (line("").replace("|", "|", 1), r"line 3: has no job id"),
+        ("1|2", r"line 3: has another number of fields"),
+        (line(NodeList="n[1-"), r"brackets do not match"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_refused_or_dropped(read, bad, match):
+    with pytest.raises(TraceError, match=match):
+        read(line("9"), bad)
+    imported = read(line("9"), bad, bad="drop")
+    assert imported.quality.dropped == {"line that cannot be read": 1}
+
+
+def test_columns_that_are_needed_are_named(read):
+    for title in ("Start", "Submit"):
+        header = HEADER.replace(f"|{title}|", "|X|").replace("|Eligible|", "|Y|")
+        with pytest.raises(TraceError, match=f"no column '{title}'"):
+            read(line(), header=header)
+
+
+def test_the_hour_that_comes_twice_is_read_by_the_elapsed_time(read):
+    night = {
+        "Submit": "2026-10-25T01:30:00", "Eligible": "2026-10-25T01:30:00",
+        "Start": "2026-10-25T02:30:00", "End": "2026-10-25T02:40:00", "ElapsedRaw": "4200",
+    }  # fmt: skip
+    imported = read(line(**night), tz="Europe/Berlin")
+    assert seen(imported, "start_s", "end_s") == [(0, 3600.0, 7800.0)]
+    imported = read(line(**night))
+    assert seen(imported, "start_s", "end_s") == [(0, 3600.0, 4200.0)]
+
+
+def test_the_clock_that_is_set_back_does_not_let_a_job_end_before_it_starts(read):
+    night = {
+        "Submit": "2026-10-25T02:50:00", "Eligible": "2026-10-25T02:50:00",
+        "Start": "2026-10-25T02:10:00", "End": "2026-10-25T03:10:00", "ElapsedRaw": "3600",
+    }  # fmt: skip
+    imported = read(line(**night), tz="Europe/Berlin")
+    assert seen(imported, "start_s", "end_s") == [(0, 1200.0, 4800.0)]
+
+
+def test_times_may_have_an_offset_or_be_seconds(read):
+    cells = {"Start": "1772438410", "End": DAY + "09:01:40+01:00"}
+    assert seen(read(line(**cells)), "start_s", "end_s") == [(0, 10.0, 100.0)]
+
+
+def test_an_unknown_time_zone_is_refused(read):
+    with pytest.raises(OptionError, match="tz=Mars/Base is not a known time zone"):
+        read(line(), tz="Mars/Base")
+
+
+@pytest.mark.parametrize(
+    ("tenant", "expected"), [("account", "vision"), ("partition", "gpu"), ("user", "ann")]
+)
+def test_the_tenant_is_chosen(read, tenant, expected):
+    assert jobs(read(line(), tenant=tenant), "vc") == [("1", expected)]
+
+
+def test_nodes_make_a_cluster_and_partitions_bind_jobs_to_them(read, tmp_path):
+    nodes = tmp_path / "nodes.txt"
+    nodes.write_text(NODES)
+    lines = [line(), line("2", Partition="debug"), line("3", Partition="gone", NodeList="n9")]
+    imported = read(*lines, nodes=str(nodes))
+    assert [(n.name, n.gpus, n.gpu_type, n.cpus, n.mem_gib) for n in imported.cluster] == [
+        ("n1", 4, "a100", 16.0, 64.0), ("n2", 4, "a100", 16.0, 64.0),
+    ]  # fmt: skip
+    assert jobs(imported, "labels") == [("1", ["gpu"]), ("2", ["debug"]), ("3", [])]
+    assert not any(labels for _, labels in jobs(read(*lines), "labels"))
+    assert jobs(read(*lines, partitions="label"), "labels")[2] == ("3", ["gone"])
+
+
+def test_a_gpu_type_that_no_node_has_is_not_asked_for(read, tmp_path):
+    nodes = tmp_path / "nodes.txt"
+    nodes.write_text(NODES)
+    asked = [
+        line(ReqTRES="cpu=1,gres/gpu:a100=2"),
+        line("2", ReqTRES="cpu=1,gres/gpu:tesla=2"),
+    ]
+    imported = read(*asked, nodes=str(nodes))
+    assert jobs(imported, "gpu_type") == [("1", ["a100"]), ("2", [])]
+    assert sum(imported.quality.repaired.values()) == 1
+    assert jobs(read(*asked), "gpu_type") == [("1", ["a100"]), ("2", ["tesla"])]
+
+
+def test_nothing_left_is_said_with_reasons(read):
+    with pytest.raises(TraceError, match="1 pending at the end of the log"):
+        read(line(State="PENDING", Start="Unknown", End="Unknown", NodeList="", ElapsedRaw=""))
+
+
+def test_the_format_is_recognised(tmp_path):
+    path = tmp_path / "x"
+    path.write_text(f"{HEADER}\n{line()}\n")
+    assert FORMAT.recognises(first_look(path)) == 1.0
+    path.write_text("job_id,submit_s,num_gpus,duration_s\n1,0,1,1\n")
+    assert FORMAT.recognises(first_look(path)) == 0.0
