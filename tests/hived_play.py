@@ -1,6 +1,7 @@
 """Random clusters for HiveD, and a driver that plays requests, failures and repairs on them."""
 
 import msgspec
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from rota.core.errors import ClusterSpecError, RequestError
@@ -8,6 +9,8 @@ from rota.policies.hived.algorithm import EVERYWHERE, Hived, Phase, Preempt
 from rota.policies.hived.cells import FREE, LOWEST_GUARANTEED, OPPORTUNISTIC, State
 from rota.policies.hived.config import load_config
 from rota.policies.hived.groups import BindInfo, GroupSpec, GroupState, Member, PodSpec
+
+PINNED = "pin"
 
 
 @st.composite
@@ -29,7 +32,7 @@ def configs(draw):
         cells += [{"cellType": names[-1]} for _ in range(tops)]
         _name_nodes(cells[first:], fans, node_level, chain)
         _promise(draw, promises, names, [0, *fans], tops)
-    return {
+    description = {
         "physicalCluster": {"cellTypes": types, "physicalCells": cells},
         "virtualClusters": {
             vc: {
@@ -40,6 +43,13 @@ def configs(draw):
             for vc, held in promises.items()
         },
     }
+    if draw(st.booleans()):
+        cell = draw(st.sampled_from(cells))
+        cell = draw(st.sampled_from([cell, *cell.get("cellChildren", [])]))
+        cell["pinnedCellId"] = PINNED
+        description["virtualClusters"]["vc0"]["pinnedCells"] = [{"pinnedCellId": PINNED}]
+        assume(fits(description))
+    return description
 
 
 def _small(low, high):

@@ -1,9 +1,10 @@
 """VC safety: whatever is asked for, fails and comes back, every promise can still be kept."""
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hived_play import Player, configs
+from hived_play import PINNED, Player, configs
 from rota.policies.hived.algorithm import EVERYWHERE, Phase, Preempt
 from rota.policies.hived.cells import FREE
 from rota.policies.hived.groups import BindInfo
@@ -40,6 +41,8 @@ def submit(data, player):
         lazy=data.draw(st.booleans()),
         anywhere=data.draw(st.booleans()),
     )
+    if spec.virtual_cluster == "vc0" and player.hived.cells.pinned and data.draw(st.booleans()):
+        spec = msgspec.structs.replace(spec, pinned_cell_id=PINNED)
     suggested = EVERYWHERE
     if data.draw(st.booleans()):
         suggested = set(data.draw(st.lists(st.sampled_from(player.nodes), unique=True)))
@@ -68,7 +71,14 @@ def test_a_tenant_gets_every_free_promised_cell_once_the_nodes_are_back(data):
     for node in player.nodes:
         hived.set_healthy(node)
     player.settle()
-    promised = [top for vc in hived.cells.vcs.values() for top in vc.tops if top.priority == FREE]
+    promised = [
+        top
+        for vc in hived.cells.vcs.values()
+        for by_level in vc.free_tops.values()
+        for tops in by_level.values()
+        for top in tops
+        if top.priority == FREE
+    ]
     for top in promised:
         sizes = node_sizes(hived, top)
         leaf = hived.cells.levels[top.chain].leaf

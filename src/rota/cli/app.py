@@ -25,6 +25,7 @@ COMMANDS = {
     "sweep": ("rota.cli.sweep:sweep", "Run a matrix of runs, resumable, here or on Ray."),
     "robust": ("rota.cli.robust:robust", "How do results change with errors, failures, costs?"),
     "replay": ("rota.cli.replay:replay", "What happened on a cluster, and what would have."),
+    "scenario": ("rota.cli.scenario:scenario", "Play scripted events and check the decisions."),
     "reproduce": ("rota.cli.reproduce:reproduce", "Compare with published results."),
     "report": ("rota.cli.report:report", "Make the report of a folder anew."),
     "rerun": ("rota.cli.rerun:rerun", "Run again what made a folder; is the result the same?"),

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from rota.core import events as ev
 from rota.core.allocation import Allocation
-from rota.core.events import Event
-from rota.core.jobs import STOPPING, Job
+from rota.core.jobs import DONE, STOPPING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, Wake
 from rota.core.topology import Topology
@@ -150,9 +149,16 @@ class GavelRounds(Replanner):
 
     # --- what happened ----------------------------------------------------------------------------
 
-    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
-        """Between rounds only the books are kept."""
-        return super().step(view, events)
+    def _submitted(self, job: Job, plan: Plan, now_s: float) -> None:
+        self._coming -= 1
+        if job.phase < DONE and max(self._capacity) < job.gpus <= self.topology.gpus:
+            plan.reject(
+                job,
+                f"asks for {job.shape.describe()}, but a job runs on GPUs of one type here, and no "
+                f"type has more than {max(self._capacity)}",
+            )
+            return
+        super()._submitted(job, plan, now_s)
 
     def arrived(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - see the base
         """It takes part from the next round on."""
@@ -164,7 +170,6 @@ class GavelRounds(Replanner):
         self.dispatcher.join(job.index, job.gpus, [speed > 0 for speed in entry.speed])
         self._blame.joins(job)
         self._stale = True
-        self._coming -= 1
 
     def ended(self, job: Job) -> None:
         """Its lease is over with the round; a cancelled job is gone at once."""

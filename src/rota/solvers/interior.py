@@ -113,12 +113,13 @@ class Search:
 
     def run(self, tolerance: float) -> int | None:
         """The number of steps to the optimum; None if it is not found."""
-        for step in range(STEPS):
-            residuals = self._residuals()
-            if self._arrived(residuals, tolerance):
-                return step
-            if not self._advance(residuals):
-                return None
+        with np.errstate(all="ignore"):  # where there is no answer the numbers grow without limit
+            for step in range(STEPS):
+                residuals = self._residuals()
+                if self._arrived(residuals, tolerance):
+                    return step
+                if not self._advance(residuals):
+                    return None
         return None
 
     def _residuals(self) -> "_Residuals":
@@ -151,8 +152,7 @@ class Search:
     def _advance(self, left: "_Residuals") -> bool:
         """One step; False if the numbers break down."""
         try:
-            with np.errstate(all="ignore"):
-                return self._move(left, _Step(self))
+            return self._move(left, _Step(self))
         except np.linalg.LinAlgError:
             return False
 

@@ -25,6 +25,7 @@ __all__ = [
 
 TOLERANCE = 1e-10  # of the gap between the answer and the bound that its prices prove
 _TIGHT = 1e-7
+_MISSED = 1e-8  # part of a floor by which it may be missed
 
 
 def solve_shares(problem: ShareProblem, *, tolerance: float = TOLERANCE) -> ShareSolution:
@@ -85,7 +86,7 @@ def _check_floors(problem: ShareProblem) -> None:
         problem.gain[fixed], problem.size[fixed], problem.capacity, slope=problem.floor[fixed]
     )
     level = solve_shares(part).level
-    if level < 1 - TOLERANCE:
+    if level < 1 - _MISSED:
         raise InfeasibleError(
             f"the floors of {int(fixed.sum())} rows ask for more than there is: "
             f"only {level:.6g} times them can be met"

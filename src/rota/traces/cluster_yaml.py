@@ -30,6 +30,7 @@ from rota.core.tenants import Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.traces.cluster import parse_counts
 from rota.traces.formats import decode, read_bytes
+from rota.traces.hived_yaml import hived_cluster, is_hived, read_hived
 
 _KEYS = ("nodes", "levels", "tenants")
 _MOST_NODES = 1_000_000
@@ -49,6 +50,8 @@ class _Node(msgspec.Struct, frozen=True):
 def read_yaml(path: Path) -> tuple[Topology, TenantTree]:
     """The cluster that a YAML file describes."""
     content = _load(path)
+    if is_hived(content):
+        return hived_cluster(read_hived(path))
     where = str(path)
     _check_keys(where, content, _KEYS)
     if "nodes" not in content:

@@ -132,6 +132,25 @@ def test_multi_gpu_jobs_with_few_steps_left_are_not_dropped(tmp_path):
     assert found == pytest.approx([2.0])
 
 
+def test_a_gang_larger_than_every_type_is_rejected_and_nobody_waits_for_it():
+    workload = Workload(
+        [
+            JobSpec(str(i), at, Request.of(gpus))
+            for i, (at, gpus) in enumerate([(5.0, 1), (9.0, 3)])
+        ],
+        [Behaviour(1000.0, SPEEDS)] * 2,
+    )
+    made = engine("gavel-max-min", workload)
+    made.run()
+    assert [made.jobs[i].phase for i in range(2)] == [Phase.DONE, Phase.REJECTED]
+
+
+def test_nodes_without_a_type_will_do():
+    plain = Topology([NodeSpec("a", 2)])
+    found = ends("gavel-max-min", jobs([(0, 700), (0, 300)], speeds=None), topology=plain)
+    assert found == pytest.approx([700, 300])
+
+
 @pytest.mark.parametrize("policy", ["gavel-max-min", "gavel-isolated", "gavel-fifo"])
 def test_jobs_survive_a_node(policy):
     outages = [(500.0, NODE_DOWN, 0), (4000.0, NODE_UP, 0)]

@@ -103,7 +103,7 @@ def test_what_can_never_fit_is_refused_with_a_reason(maker):
     assert placement.never(maker.shape(8)) is None
     assert placement.never(maker.shape(9)) == (
         "asks for 9 GPUs, which placement 'first-fit' can never find on this cluster of 2 nodes "
-        "with 8 GPUs"
+        "with 8 GPUs in all"
     )
     assert "of type v100" in placement.never(maker.shape(1, gpu_types=("v100",)))
     assert placement.never(maker.shape(1.5)) == (

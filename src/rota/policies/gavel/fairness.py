@@ -17,6 +17,8 @@ from rota.policies.gavel.problem import (
 from rota.solvers.groups import equal_rows, solve_grouped
 from rota.solvers.shares import ShareProblem
 
+_SLACK = 1e-9  # floors are results of programmes: the last digits are not theirs
+
 
 def max_min(problem: Problem, *, aware: bool = True) -> Array:
     """Make the job that is worst off as well off as possible.
@@ -80,7 +82,9 @@ def _filled(problem: Problem, entities: Entities | None, *, aware: bool) -> Arra
     while not full.all():
         slope = _weights(problem, entities, full) / problem.size
         found = solve_grouped(
-            ShareProblem(gain, problem.size, problem.capacity, slope=slope, floor=reached)
+            ShareProblem(
+                gain, problem.size, problem.capacity, slope=slope, floor=reached * (1 - _SLACK)
+            )
         )
         shares = found.shares
         reached = reached + max(found.level, 0.0) * slope
