@@ -33,6 +33,8 @@ class Dialect(ABC):
     policies: ClassVar[Mapping[str, str]]
     """Names that `build` understands, each with the simulator's own name for it."""
     Parameters: ClassVar[type[Params]] = Params
+    like_format: ClassVar[tuple[str, ...]] = ()
+    """Parameters that are those of the trace's format unless they are given."""
 
     placement: str
     """Used unless the user names one."""
@@ -84,10 +86,17 @@ class Dialect(ABC):
         return params
 
 
-def create(text: str) -> Dialect:
-    """The dialect for `name` or `name:key=value,..`, found through the registry."""
+def create(text: str, format_text: str | None = None) -> Dialect:
+    """The dialect for `name` or `name:key=value,..`, found through the registry.
+
+    Args:
+        text: As given.
+        format_text: How the trace is read: a dialect may need the same files.
+    """
     name, options = split(text)
     kind: type[Dialect] = load(DIALECTS, name)
+    said = split(format_text or "")[1]
+    options = {key: said[key] for key in kind.like_format if key in said} | options
     return kind(parse_params(f"dialect {name!r}", kind.Parameters, options))
 
 

@@ -79,6 +79,7 @@ class Gavel(Dialect):
         ALLOX: "allox",
     }
     Parameters = GavelDialectParams
+    like_format = ("throughputs",)
     placement = IN_ORDER
     rates = "leases"
 

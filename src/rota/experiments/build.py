@@ -70,7 +70,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     rounds = parse_rounds(config.round) if config.round else None
     error = parse_estimate_error(config.estimate_error or "cv=0")
     topology, tenants = parse_cluster(config.cluster)
-    dialect = create(config.like) if config.like else None
+    dialect = create(config.like, config.format) if config.like else None
     _refuse_conflicts(config, dialect)
     costs = make_costs(config.costs or (dialect.costs if dialect else DEFAULT_COSTS))
     rates = make_rates(

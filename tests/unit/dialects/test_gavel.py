@@ -9,6 +9,7 @@ from rota.core.jobs import Behaviour, JobSpec, Phase, Request
 from rota.core.registry import parse_params, split
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
+from rota.dialects.base import create
 from rota.dialects.gavel import Gavel
 from rota.dialects.gavel_rates import LeaseRates
 from rota.engine import snapshot
@@ -181,3 +182,10 @@ def test_it_says_what_it_is():
     assert all(dialect.notes.values())
     assert sum(name.startswith("departure") for name in dialect.notes) == 4
     assert LeaseRates(nodes()).describe() == {"name": "leases"}
+
+
+def test_the_table_is_that_of_the_trace_unless_another_is_named():
+    given = "gavel:throughputs=trace.json,limit=5"
+    assert create("gavel", given).params.throughputs == "trace.json"
+    assert create("gavel:throughputs=other.json", given).params.throughputs == "other.json"
+    assert create("gavel").params.throughputs == ""
