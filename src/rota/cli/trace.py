@@ -6,8 +6,9 @@ import click
 
 from rota.cli.options import DEBUG, names_of
 from rota.cli.show import FORMAT, listing, warn
+from rota.cli.trace_change import annotate, change, fit
 from rota.core.errors import OptionError
-from rota.core.registry import FORMATS, load, names, split
+from rota.core.registry import FORMATS, load, names
 
 _FILE = click.option(
     "-o", "--output", required=True, metavar="FILE", type=click.Path(path_type=Path),
@@ -38,19 +39,22 @@ def generate(
     """Draw a synthetic workload of a KIND at exactly the chosen load.
 
     Kinds: poisson, gavel-like, philly-like, bursts, diurnal; options follow a colon (arrivals,
-    durations, sizes, mean_s, max_s, vcs, users, estimate_factor, exact, ...).
+    durations, sizes, mean_s, max_s, vcs, users, estimate_factor, exact, ...). fit:FILE draws from
+    the model of a trace (see `rota trace fit`; options max_s, exact).
 
     \b
     Examples:
       rota trace generate philly-like:max_s=86400 --jobs 2000 --cluster 16x8 --load 1.2 -o jobs.csv
       rota trace generate poisson:mean_s=600,sizes=1:70/4:30 --jobs 500 --cluster 4x8 -o jobs.csv
+      rota trace generate fit:philly.json --jobs 2000 --cluster 16x8 --load 1.1 -o jobs.csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.traces.cluster import parse_cluster
     from rota.traces.generate import generate as draw
     from rota.traces.generate import offered_load
+    from rota.traces.sampling import split_kind
     from rota.traces.write import write_workload
 
-    name, options = split(kind)
+    name, options = split_kind(kind)
     gpus = parse_cluster(cluster)[0].gpus
     if not gpus:
         raise OptionError(f"cluster {cluster!r} has no GPUs: name one that has")
@@ -100,17 +104,22 @@ def convert(
 @click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
               help="Of TRACE; recognised by default.")  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
+@click.option("--html", metavar="FILE", type=click.Path(path_type=Path),
+              help="Write it as a page, too, with pictures.")  # fmt: skip
 @FORMAT
 @DEBUG
-def inspect(source: str, limit: int | None, output: str, **values: str | None) -> None:
+def inspect(
+    source: str, limit: int | None, html: Path | None, output: str, **values: str | None
+) -> None:
     """Say what is in TRACE and what its import had to do.
 
     Rows read, kept, dropped by reason and repaired by rule; censored jobs; contradictions; load by
-    hour, sizes and durations.
+    hour, sizes and durations. The page (`--html`) is one file that needs no network.
 
     \b
     Examples:
       rota trace inspect philly.csv
+      rota trace inspect philly.csv --html philly.html
       rota trace inspect openb_pod_list_default.csv -o json
     """  # noqa: D301 - \b keeps click from wrapping the lines
     import msgspec
@@ -120,7 +129,16 @@ def inspect(source: str, limit: int | None, output: str, **values: str | None) -
     from rota.traces.read import read_trace
     from rota.traces.report import report
 
+    if html:
+        from rota.report.trace_page import check_name
+
+        check_name(html)  # before the trace is read, which may take long
     found = report(read_trace(source, values["format"], limit=limit))
+    if html:  # first: what is printed may go to `head`
+        from rota.report.trace_page import write_trace_page
+
+        write_trace_page(found, html)
+        click.echo(f"page: {html}", err=True)
     if output == "table":
         show(found)
     else:
@@ -152,3 +170,7 @@ def formats(output: str) -> None:
 
 def _verified(name: str) -> bool:
     return bool(getattr(load(FORMATS, name), "verified", False))
+
+
+for _command in (fit, change, annotate):
+    trace.add_command(_command)

@@ -17,6 +17,9 @@ A kind is a set of defaults; any option may be combined with any kind:
 - `vcs`, `users`: how many; number k gets 1 / (k + 1) of what the first gets;
 - `estimate_factor`: users overestimate by U(1, factor);
 - `exact`: seconds are not rounded to whole ones.
+
+The kind `fit` draws from the model of a trace instead (see `fit` and `sampling`) and has options of
+its own: `file`, `max_s` and `exact`.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +33,7 @@ from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.registry import parse_params, unknown
 from rota.core.workload import Workload
-from rota.traces import draws
+from rota.traces import draws, sampling
 from rota.traces.draws import Floats, stream
 
 _LEAST_SPAN_S = 51.0  # then 0.5 / span is below 1 %
@@ -85,15 +88,17 @@ def generate(
     """A workload of this kind (see `KINDS`); the same arguments give the same workload.
 
     Args:
-        kind: One of `KINDS`.
+        kind: One of `KINDS`, or `fit`.
         jobs: How many jobs, at least 2.
         gpus: GPUs of the cluster that the load is for.
         load: Work offered per GPU and second, e.g. 0.95.
         seed: 0 or more.
         options: Those of the module's docstring; an unknown or bad one raises `OptionError`.
     """
+    if kind == sampling.KIND:
+        return sampling.sample(jobs=jobs, gpus=gpus, load=load, seed=seed, options=options)
     if kind not in KINDS:
-        raise OptionError(unknown("kind of workload", kind, list(KINDS)))
+        raise OptionError(unknown("kind of workload", kind, [*KINDS, sampling.KIND]))
     params: GeneratorParams = parse_params(kind, GeneratorParams, {**KINDS[kind][1], **options})
     _check(kind, params, {"jobs": jobs, "gpus": gpus, "load": load, "seed": seed})
     sizes = draws.sizes(stream(seed, "sizes"), jobs, _mix(kind, params.sizes, gpus))

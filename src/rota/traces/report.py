@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 LATE_SHARE = 0.01
+MOST_TENANTS = 20
 _DAY_S = 86_400.0
 _EDGES_S = (1.0, 10.0, 60.0, 600.0, 3_600.0, 6 * 3_600.0, _DAY_S, 7 * _DAY_S)
 _EDGE_NAMES = (
@@ -36,6 +37,7 @@ class Report(msgspec.Struct):
     durations: dict[str, int]
     submissions_by_hour: list[int]
     gpu_hours_by_hour: list[float]
+    tenants: list[dict[str, Any]]
 
 
 def report(imported: Imported) -> Report:
@@ -58,6 +60,7 @@ def report(imported: Imported) -> Report:
         durations=_durations(jobs),
         submissions_by_hour=_by_hour(imported, weight=False),
         gpu_hours_by_hour=_by_hour(imported, weight=True),
+        tenants=_tenants(jobs),
     )
 
 
@@ -149,7 +152,24 @@ def _contradictions(imported: Imported) -> dict[str, int]:
         out["a job on a node that is not listed"] = int(
             (size.is_null() & held["nodes"].is_not_null()).sum()
         )
+    if sizes:
+        out["a job asks for more GPUs than its nodes have together"] = _too_large(joined, sizes)
     return {what: many for what, many in out.items() if many}
+
+
+def _too_large(joined: "pl.DataFrame", sizes: dict[str, float]) -> int:
+    """Attempts whose GPUs are not recorded by node, on nodes that do not have as many."""
+    import polars as pl
+
+    summed = joined.filter((pl.col("gpus").list.len() == 0) & (pl.col("nodes").list.len() > 0))
+    if not summed.height:
+        return 0
+    each = summed.select("num_gpus", "nodes").with_row_index("row").explode("nodes")
+    size = each["nodes"].replace_strict(sizes, default=None, return_dtype=pl.Float64)
+    # A node that is not listed may have any number of GPUs: such an attempt is left alone.
+    known = each.with_columns(size.fill_null(float("inf")).alias("size"))
+    together = known.group_by("row").agg(pl.col("num_gpus").first(), pl.col("size").sum())
+    return int((together["num_gpus"] > together["size"]).sum())
 
 
 def _flags(jobs: "pl.DataFrame", origin: str) -> list[str]:
@@ -166,6 +186,27 @@ def _flags(jobs: "pl.DataFrame", origin: str) -> list[str]:
         )
         return [text]
     return []
+
+
+def _tenants(jobs: "pl.DataFrame") -> list[dict[str, Any]]:
+    """Those with most GPU-hours; none where the trace names no tenants."""
+    import polars as pl
+
+    if not (jobs["vc"] != "").any():
+        return []
+    finite = pl.col("duration_s").is_finite()
+    hours = (pl.col("num_gpus") * pl.col("duration_s")).filter(finite).sum() / 3_600
+    found = (
+        jobs.group_by(pl.col("vc").alias("tenant"))
+        .agg(
+            pl.len().alias("jobs"),
+            pl.col("user").filter(pl.col("user") != "").n_unique().alias("users"),
+            hours.round(1).alias("gpu_hours"),
+            pl.col("duration_s").filter(finite).quantile(0.5, "nearest").alias("median_duration_s"),
+        )
+        .sort(["gpu_hours", "jobs", "tenant"], descending=[True, True, False])
+    )
+    return found.head(MOST_TENANTS).to_dicts()
 
 
 def _sizes(jobs: "pl.DataFrame") -> dict[str, int]:

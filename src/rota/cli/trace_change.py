@@ -1,0 +1,185 @@
+"""`rota trace fit`, `change` and `annotate`: workloads made from a trace."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rota.cli.options import DEBUG, names_of
+from rota.cli.show import warn
+from rota.core.errors import OptionError
+from rota.core.registry import FORMATS
+
+if TYPE_CHECKING:
+    from rota.traces.imported import Imported
+
+_TRACE = click.argument("source", metavar="TRACE")
+_FORMAT = click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
+                       help="Of TRACE; recognised by default.")  # fmt: skip
+_LIMIT = click.option("--limit", metavar="N", type=click.IntRange(min=1),
+                      help="Only the first N jobs.")  # fmt: skip
+_OUT = click.option("-o", "--output", required=True, metavar="OUT", type=click.Path(path_type=Path),
+                    help="Folder (a name without an ending), .csv or .swf.")  # fmt: skip
+_SEED = click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0,
+                     show_default=True, help="Of everything that is drawn.")  # fmt: skip
+_FORCE = click.option("--force", is_flag=True, help="Replace what is there.")
+
+
+@click.command()
+@_TRACE
+@_FORMAT
+@_LIMIT
+@click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path),
+              help="The JSON file to write; stdout by default.")  # fmt: skip
+@click.option("--anonymous", is_flag=True, help="Tenants and users become vc0, user0, ...")
+@_FORCE
+@DEBUG
+def fit(
+    source: str,
+    limit: int | None,
+    output: Path | None,
+    *,
+    anonymous: bool,
+    force: bool,
+    **values: str | None,
+) -> None:
+    """Make a small model of TRACE to draw workloads like it from.
+
+    It has rates by hour and weekday, how bursty arrivals are, sizes, durations by size, tenants and
+    users; never a job. `rota trace generate fit:FILE` draws from it.
+
+    \b
+    Examples:
+      rota trace fit philly.csv -o philly.json
+      rota trace generate fit:philly.json --jobs 2000 --cluster 16x8 --load 1.1 -o jobs.csv
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.traces.fit import as_text, save_fit
+    from rota.traces.fit import fit as make
+    from rota.traces.read import read_trace
+
+    imported = read_trace(source, values["format"], limit=limit)
+    model = make(imported, source=Path(source).name, anonymous=anonymous)
+    for why, count in model.left_out.items():
+        warn(f"{count:,} jobs left out: {why}")
+    if output is None:
+        click.echo(as_text(model), nl=False)
+        return
+    save_fit(model, output, force=force)
+    classes = len(model.classes)
+    click.echo(
+        f"{output}: {model.jobs:,} jobs over {model.span_s / 86_400:.3g} days, "
+        f"{classes} class{'es' if classes > 1 else ''} of sizes, {len(model.owners):,} owners",
+        err=True,
+    )
+
+
+@click.command()
+@_TRACE
+@_FORMAT
+@_LIMIT
+@click.option("--window", metavar="FROM:TO",
+              help="Only jobs submitted then: seconds, or 30m, 12h, 2d, 1w.")  # fmt: skip
+@click.option("--sample-users", metavar="SHARE", type=float,
+              help="All jobs of this share of the users.")  # fmt: skip
+@click.option("--scale-load", metavar="F", type=float,
+              help="Submit F times as densely: times are divided by it.")  # fmt: skip
+@_SEED
+@_OUT
+@_FORCE
+@DEBUG
+def change(
+    source: str,
+    limit: int | None,
+    window: str | None,
+    sample_users: float | None,
+    scale_load: float | None,
+    seed: int,
+    output: Path,
+    *,
+    force: bool,
+    **values: str | None,
+) -> None:
+    """Cut a window, sample users or scale the load of TRACE.
+
+    Changes are made in this order: window, users, load. OUT says what was done: a folder in its
+    trace.json, a file in OUT.json beside it.
+
+    \b
+    Examples:
+      rota trace change philly.csv --window 7d:14d -o week
+      rota trace change jobs.csv --sample-users 0.5 --scale-load 2 --seed 1 -o half.csv
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.traces import change as changes
+    from rota.traces.provenance import read_known
+
+    if window is None and sample_users is None and scale_load is None:
+        raise OptionError("nothing to change: give --window, --sample-users or --scale-load")
+    span = None if window is None else changes.parse_window(window)
+    imported = read_known(source, values["format"], limit)
+    if span is not None:
+        imported = changes.window(imported, *span)
+    if sample_users is not None:
+        imported = changes.sample_users(imported, sample_users, seed)
+    if scale_load is not None:
+        imported = changes.scale_load(imported, scale_load)
+    _write(imported, output, source, force=force)
+
+
+@click.command()
+@_TRACE
+@_FORMAT
+@_LIMIT
+@click.option("--rule", metavar="NAME[:key=value,...]", multiple=True, required=True,
+              help="What to assign; may be repeated.")  # fmt: skip
+@_SEED
+@_OUT
+@_FORCE
+@DEBUG
+def annotate(
+    source: str,
+    limit: int | None,
+    rule: tuple[str, ...],
+    seed: int,
+    output: Path,
+    *,
+    force: bool,
+    **values: str | None,
+) -> None:
+    """Assign to the jobs of TRACE what it does not say, by named rules.
+
+    What a job gets depends on the seed, the rule and its id only, so that a part of a trace gets
+    the same as the whole. OUT keeps the rules: a folder in its trace.json, a file in OUT.json
+    beside it. Speeds need a folder.
+
+    \b
+    Rules:
+      models:resnet50=3,bert=1          a model, by weight
+      speeds:v100=1,p100=0.6,spread=0.2 by GPU type (by=model: the same for a model)
+      deadlines:factor=1.5-3,share=0.5  submission + duration * factor, for half of the jobs
+      estimates:factor=1-5              duration * factor
+      priorities:high=0.2,value=1       for this share of the jobs; 0 for the others
+
+    \b
+    Examples:
+      rota trace annotate jobs.csv --rule deadlines:factor=1.5-3 --seed 1 -o urgent.csv
+      rota trace annotate philly.csv --rule speeds:v100=1,k80=0.3,spread=0.2 -o mixed
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.traces import annotate as annotations
+    from rota.traces.provenance import read_known
+
+    for text in rule:
+        annotations.split_rule(text)  # a typing error is told before a long import
+    imported = annotations.annotate(read_known(source, values["format"], limit), rule, seed)
+    _write(imported, output, source, force=force)
+
+
+def _write(imported: "Imported", output: Path, source: str, *, force: bool) -> None:
+    from rota.traces.provenance import write_known
+
+    for what in write_known(imported, output, source=source, force=force):
+        warn(f"this form has no room for {what}: it is lost")
+    for why, count in imported.quality.dropped.items():
+        warn(f"{count:,} jobs left out: {why}")
+    for why, count in imported.quality.repaired.items():
+        warn(f"{count:,} jobs repaired: {why}")
+    click.echo(f"{output}: {len(imported):,} jobs", err=True)

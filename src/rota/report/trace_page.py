@@ -1,0 +1,278 @@
+"""What an import found, as one HTML page: `rota trace inspect --html`.
+
+The page needs no script and no network: pictures are SVG inside it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+import rota
+from rota.core.errors import OptionError, OutputError
+from rota.report.words import NOTHING, count, duration
+from rota.traces.report import MOST_TENANTS, Report
+
+ENDINGS = (".html", ".htm")
+_ROW, _NAME, _BAR, _VALUE = 24, 110, 420, 110  # pixels of a picture with lying bars
+_SLOT, _HIGH, _LEFT, _FOOT, _HEAD = 26, 150, 64, 22, 8  # and with standing ones
+_HOURS_APART = 3
+
+
+def check_name(path: Path) -> None:
+    """Refuse what does not look like a page, so that no trace is overwritten by mistake."""
+    if path.suffix.lower() not in ENDINGS:
+        raise OptionError(f"html {str(path)!r} is no page: name a file that ends in .html")
+
+
+def write_trace_page(found: Report, path: Path) -> None:
+    """Write the page; a file that is there is replaced."""
+    check_name(path)
+    part = path.with_name(path.name + ".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(html(found), encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OutputError(
+            f"{path}: cannot be written ({error.strerror}): name another file with --html"
+        ) from error
+
+
+def html(found: Report) -> str:
+    """The page."""
+    title = f"Quality of {found.name or 'a trace'}"
+    css = (files("rota.report") / "page.css").read_text(encoding="utf-8")
+    sections = [
+        ("What the import did", _import(found)),
+        ("Contradictions", _contradictions(found.contradictions)),
+        ("Notes", _list(found.notes)),
+        ("Jobs", _jobs(found)),
+        ("What was observed", _observed(found.observed)),
+        ("GPUs per job", _lying("Jobs by number of GPUs", found.sizes)),
+        ("Durations", _lying("Jobs by duration", found.durations)),
+        ("Load by hour of the day", _hours(found)),
+        ("By tenant", _tenants(found)),
+    ]
+    body = "".join(
+        f'<section aria-labelledby="h-{number}"><h2 id="h-{number}">{escape(name)}</h2>{text}'
+        f"</section>\n"
+        for number, (name, text) in enumerate(sections)
+        if text
+    )
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
+        "style-src 'unsafe-inline'; img-src data:\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f'<meta name="generator" content="Rota {escape(rota.__version__)}">\n'
+        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n'
+        f"<style>\n{css}\n</style>\n</head>\n<body>\n<header>\n<h1>{escape(title)}</h1>\n"
+        f"{_facts(found)}</header>\n<main>\n{body}</main>\n"
+        f"<footer>Rota {escape(rota.__version__)}</footer>\n</body>\n</html>\n"
+    )
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def _facts(found: Report) -> str:
+    cluster = found.cluster
+    pairs = [
+        ("rows read", count(found.rows)),
+        ("jobs kept", count(found.kept)),
+        ("second 0", found.origin or "not known"),
+        ("submitted over", duration(found.jobs["span_s"])),
+    ]
+    if cluster["nodes"] or cluster["events"]:
+        machines = f"{cluster['nodes']:,} with {cluster['gpus']:,} GPUs"
+        pairs += [("machines", machines), ("events of the cluster", count(cluster["events"]))]
+    items = "".join(f"<li>{escape(name)}: <b>{escape(text)}</b></li>" for name, text in pairs)
+    return f'<ul class="facts">{items}</ul>\n'
+
+
+def _import(found: Report) -> str:
+    """Every row is accounted for: kept, dropped by reason, repaired by rule."""
+    rows: list[tuple[str, str, int]] = [("read", "", found.rows), ("kept", "", found.kept)]
+    rows += [("dropped", why, many) for why, many in found.dropped.items()]
+    rows += [("repaired", why, many) for why, many in found.repaired.items()]
+    rows.append(("censored", "still ran when the log was taken", _censored(found)))
+    body = [[what, why or NOTHING, f"{many:,}"] for what, why, many in rows]
+    note = "" if found.dropped or found.repaired else "Nothing was dropped, nothing repaired."
+    return _table(["rows", "why", "how many"], body, texts=True) + _note(note)
+
+
+def _censored(found: Report) -> int:
+    return int(found.observed.get("censored", 0))
+
+
+def _contradictions(counts: Mapping[str, int]) -> str:
+    if not counts:
+        return "<p>None was found.</p>"
+    body = [[what, f"{many:,}"] for what, many in counts.items()]
+    return _table(["things that cannot both be true", "how many"], body)
+
+
+def _jobs(found: Report) -> str:
+    jobs = found.jobs
+    single = jobs["single_gpu_pct"]
+    rows = [
+        ("jobs", count(jobs["jobs"])),
+        ("without GPUs", count(jobs["without_gpus"])),
+        (
+            "of those with GPUs, ask for one at most",
+            NOTHING if single is None else f"{single:.1f} %",
+        ),
+        ("tenants", count(jobs["virtual_clusters"] or None)),
+        ("users", count(jobs["users"] or None)),
+        ("without an end", count(jobs["endless"])),
+        ("median duration", duration(jobs["median_duration_s"])),
+        ("95 % of durations below", duration(jobs["p95_duration_s"])),
+        ("99 % of durations below", duration(jobs["p99_duration_s"])),
+        ("GPU-hours in all", count(jobs["gpu_hours"])),
+        ("GPUs that would be busy on average", count(jobs["mean_gpus_needed"])),
+    ]
+    types = found.cluster["gpus_by_type"]
+    rows += [(f"GPUs of type {name or '(not said)'}", count(many)) for name, many in types.items()]
+    return _table(["measure", "value"], [list(row) for row in rows])
+
+
+def _observed(seen: Mapping[str, object]) -> str:
+    if not seen.get("attempts"):
+        return "<p>The trace does not say when jobs really started.</p>"
+    rows = [
+        ["attempts", _amount(seen, "attempts")],
+        ["jobs that started", _amount(seen, "jobs")],
+        ["attempts with names of nodes", _amount(seen, "with_nodes")],
+        ["median wait", duration(_value(seen, "median_wait_s"))],
+        ["95 % of waits below", duration(_value(seen, "p95_wait_s"))],
+    ]
+    states = seen.get("states")
+    if isinstance(states, Mapping):
+        rows += [[f"attempts that ended as: {name}", f"{many:,}"] for name, many in states.items()]
+    return _table(["measure", "value"], rows)
+
+
+def _amount(seen: Mapping[str, object], key: str) -> str:
+    return count(_value(seen, key))
+
+
+def _value(seen: Mapping[str, object], key: str) -> float | None:
+    value = seen.get(key)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _tenants(found: Report) -> str:
+    if not found.tenants:
+        return ""
+    total = found.jobs["gpu_hours"] or 0.0
+    body = [
+        [
+            row["tenant"] or "(none)",
+            count(row["jobs"]),
+            count(row["users"] or None),
+            count(row["gpu_hours"]),
+            f"{100 * row['gpu_hours'] / total:.1f} %" if total else NOTHING,
+            duration(row["median_duration_s"]),
+        ]
+        for row in found.tenants
+    ]
+    heads = ["tenant", "jobs", "users", "GPU-hours", "share of all", "median duration"]
+    many = found.jobs["virtual_clusters"]
+    cut = f"The {MOST_TENANTS} of {many:,} with most GPU-hours." if many > len(body) else ""
+    return _table(heads, body) + _note(cut)
+
+
+def _table(heads: Iterable[str], rows: Iterable[Sequence[str]], *, texts: bool = False) -> str:
+    """A table of plain texts; the first column names the row."""
+    head = "".join(f"<th scope='col'>{escape(name)}</th>" for name in heads)
+    body = "".join(
+        f"<tr><th scope='row'>{escape(first)}</th>"
+        + "".join(f"<td>{escape(text)}</td>" for text in others)
+        + "</tr>"
+        for first, *others in rows
+    )
+    kind = " class='texts'" if texts else ""
+    return (
+        f"<div class='scroll'><table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        f"</table></div>"
+    )
+
+
+def _list(texts: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(text)}</li>" for text in texts)
+    return f"<ul>{items}</ul>" if items else ""
+
+
+def _note(text: str) -> str:
+    return f"<p class='note'>{escape(text)}</p>" if text else ""
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+def _lying(title: str, counts: Mapping[str, int]) -> str:
+    """A bar per name, from the left to the right."""
+    most = max(counts.values(), default=0)
+    if not most:
+        return ""
+    total = sum(counts.values())
+    bars = ""
+    for number, (name, many) in enumerate(counts.items()):
+        middle = number * _ROW + _ROW / 2
+        wide = max(1.0, _BAR * many / most) if many else 0.0
+        bars += (
+            f'<text x="{_NAME - 8}" y="{middle + 4:.0f}" text-anchor="end">{escape(name)}</text>'
+            f'<rect x="{_NAME}" y="{middle - 8:.0f}" width="{wide:.1f}" height="16" '
+            f'style="fill:var(--accent)"/>'
+            f'<text x="{_NAME + wide + 6:.1f}" y="{middle + 4:.0f}">{many:,} '
+            f"({100 * many / total:.1f} %)</text>"
+        )
+    return _figure(bars, _NAME + _BAR + _VALUE, len(counts) * _ROW, title)
+
+
+def _hours(found: Report) -> str:
+    return (
+        '<div class="pair">'
+        + _standing("Jobs submitted", found.submissions_by_hour)
+        + _standing("GPU-hours submitted", found.gpu_hours_by_hour)
+        + "</div>"
+    )
+
+
+def _standing(title: str, values: Sequence[float]) -> str:
+    """A bar per hour of the day."""
+    most = max(values, default=0)
+    if not most:
+        return ""
+    floor = _HEAD + _HIGH
+    bars = ""
+    for hour, value in enumerate(values):
+        high = max(1.0, _HIGH * value / most) if value else 0.0
+        x = _LEFT + hour * _SLOT
+        bars += (
+            f'<rect x="{x + 2}" y="{floor - high:.1f}" width="{_SLOT - 4}" height="{high:.1f}" '
+            f'style="fill:var(--accent)"><title>{hour}:00: {count(value)}</title></rect>'
+        )
+        if hour % _HOURS_APART == 0:
+            bars += (
+                f'<text x="{x + _SLOT / 2:.0f}" y="{floor + 16}" text-anchor="middle">{hour}</text>'
+            )
+    for share in (0, 1):
+        y = floor - share * _HIGH
+        bars += (
+            f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{count(share * most)}</text>'
+            f'<line x1="{_LEFT}" x2="{_LEFT + _SLOT * len(values)}" y1="{y}" y2="{y}" '
+            f'opacity=".25" stroke="currentColor"/>'
+        )
+    return _figure(bars, _LEFT + _SLOT * len(values), floor + _FOOT, f"{title} by hour of the day")
+
+
+def _figure(inside: str, wide: int, high: int, title: str) -> str:
+    return (
+        f'<figure><svg viewBox="0 0 {wide} {high}" role="img" aria-label="{escape(title)}" '
+        f'style="max-width:{wide}px;width:100%;font-size:12px;fill:currentColor">{inside}</svg>'
+        f"<figcaption>{escape(title)}</figcaption></figure>"
+    )

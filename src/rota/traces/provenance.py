@@ -1,0 +1,75 @@
+"""A changed trace on disk, together with what was done to it.
+
+A folder keeps it as `notes` in its `trace.json`. A csv or swf file has no room for it: a file of
+the same name and `.json` beside it has. Commands that change such a file again read it first.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from rota.core.errors import OutputError
+from rota.traces.convert import convert
+from rota.traces.imported import Imported
+from rota.traces.read import read_trace
+
+VERSION = 1
+
+
+class Provenance(msgspec.Struct):
+    """The content of the file beside a workload."""
+
+    rota_provenance: int
+    source: str
+    notes: list[str]
+
+
+def read_known(path: str | Path, format_text: str | None, limit: int | None) -> Imported:
+    """`read_trace`, with the notes of the file beside it and one that names what was read."""
+    path = Path(path)
+    imported = read_trace(path, format_text, limit=limit)
+    told = [path.name, format_text or "", "" if limit is None else f"limit {limit}"]
+    imported.notes = [*_told(path), *imported.notes, " ".join(["from", *filter(None, told)])]
+    return imported
+
+
+def _told(path: Path) -> list[str]:
+    try:
+        return msgspec.json.decode(_beside(path).read_bytes(), type=Provenance).notes
+    except (OSError, msgspec.DecodeError):  # there is none: the usual case
+        return []
+
+
+def write_known(imported: Imported, output: Path, *, source: str, force: bool = False) -> list[str]:
+    """`convert`, and the file beside it; returns what the form cannot hold.
+
+    Raises:
+        OutputError: As of `convert`, or a csv is asked to hold speeds.
+    """
+    if output.suffix.lower() == ".csv" and imported.jobs["speeds"].is_not_null().any():
+        raise OutputError(
+            f"{output}: csv has no room for speeds by GPU type: "
+            f"give a folder, that is a name without an ending"
+        )
+    lost = convert(imported, output, source=source, force=force)
+    if output.suffix:
+        _save(Provenance(VERSION, source, imported.notes), _beside(output))
+    return lost
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
+
+
+def _save(about: Provenance, path: Path) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(about), indent=2) + b"\n")
+        part.replace(path)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be written ({error.strerror}): its folder must be writable"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
