@@ -1,28 +1,4 @@
-"""Formats of a cluster's own logs, for tests that name them whether or not they are registered."""
-
-from importlib.metadata import EntryPoint
-
-from rota.core import registry
-
-FORMATS = {
-    "sacct": "rota.traces.sacct:FORMAT",
-    "kubernetes": "rota.traces.kubernetes:FORMAT",
-    "rota-log": "rota.traces.rota_log:FORMAT",
-}
-
-
-def register(monkeypatch):
-    """Register the formats for one test."""
-    found = dict(registry._entries(registry.FORMATS))
-    for name, place in FORMATS.items():
-        found.setdefault(name, EntryPoint(name, place, registry.FORMATS))
-    others = registry._entries
-
-    def entries(group):
-        return found if group == registry.FORMATS else others(group)
-
-    monkeypatch.setattr(registry, "_entries", entries)
-
+"""A cluster's own logs, for tests: lines of sacct and what scontrol says of nodes."""
 
 HEADER = (
     "JobID|JobIDRaw|JobName|User|Account|Partition|QOS|Submit|Eligible|Start|End|State|ElapsedRaw|"

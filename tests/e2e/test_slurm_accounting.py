@@ -5,7 +5,6 @@ import time
 import polars as pl
 import pytest
 
-import own_formats
 from rota.experiments.replay import Asked, replay
 from rota.experiments.replay_cluster import Changes
 from rota.experiments.replay_recorded import replay_recorded
@@ -143,8 +142,7 @@ def test_nodes_of_both_commands_are_the_same(history):
     assert text == data
 
 
-def test_the_whole_command_on_a_real_log(history, monkeypatch, tmp_path):
-    own_formats.register(monkeypatch)
+def test_the_whole_command_on_a_real_log(history, tmp_path):
     asked = Asked(
         log=str(history / "jobs.txt"), nodes=str(history / "nodes.txt"), policies=("easy",),
         changes=Changes(add=("1x4",)),

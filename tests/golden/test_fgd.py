@@ -12,7 +12,6 @@ from statistics import fmean
 import polars as pl
 import pytest
 
-from new_names import register
 from rota.cli.app import main
 from rota.experiments.build import build
 from rota.experiments.config import RunConfig
@@ -22,11 +21,6 @@ from shared_data import shared
 
 SEEDS = range(42, 52)
 PART = 3_414  # as many as the simulator has printed
-
-
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch):
-    register(monkeypatch)
 
 
 def study(workload, placement, seed):

@@ -51,6 +51,15 @@ class Dialect(ABC):
     def __init__(self, params: Params | None = None) -> None:
         self.params: Any = params if params is not None else self.Parameters()
 
+    def in_rounds(self, round_s: float) -> None:
+        """Decide, and end jobs, only at multiples of so many seconds."""
+        if round_s < 1:
+            raise OptionError(
+                f"dialect {self.name!r}: round={round_s}: give at least 1 second, e.g. round=300"
+            )
+        self.finish_round_s = float(round_s)
+        self.wake = Wake(on=frozenset(), every_s=round_s)
+
     @property
     @abstractmethod
     def notes(self) -> dict[str, str]:

@@ -10,7 +10,6 @@ from typing import ClassVar, Literal
 from rota.core.errors import OptionError
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Wake
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
@@ -69,12 +68,7 @@ class Blox(Dialect):
 
     def __init__(self, params: BloxParams | None = None) -> None:
         super().__init__(params)
-        if self.params.round < 1:
-            raise OptionError(
-                f"dialect 'blox': round={self.params.round}: give at least 1 second, e.g. round=300"
-            )
-        self.finish_round_s = float(self.params.round)
-        self.wake = Wake(on=frozenset(), every_s=self.params.round)
+        self.in_rounds(self.params.round)
 
     @property
     def notes(self) -> dict[str, str]:

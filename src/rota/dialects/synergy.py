@@ -8,7 +8,6 @@ them in detail.
 from typing import ClassVar, Literal
 
 from rota.core.errors import OptionError
-from rota.core.plan import Wake
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
@@ -66,13 +65,7 @@ class Synergy(Dialect):
 
     def __init__(self, params: SynergyDialectParams | None = None) -> None:
         super().__init__(params)
-        if self.params.round < 1:
-            raise OptionError(
-                f"dialect 'synergy': round={self.params.round}: give at least 1 second, "
-                f"e.g. round=300"
-            )
-        self.finish_round_s = float(self.params.round)
-        self.wake = Wake(on=frozenset(), every_s=self.params.round)
+        self.in_rounds(self.params.round)
 
     @property
     def notes(self) -> dict[str, str]:

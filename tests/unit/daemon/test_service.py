@@ -1,9 +1,8 @@
 """What people can ask of a daemon, and what becomes of it."""
 
-import time
-
 import pytest
 
+from daemon_slow import state, until
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
@@ -13,22 +12,6 @@ from rota.core.errors import (
     UnavailableError,
 )
 from rota.jobfile.model import GpuRange, JobFile, Resources
-
-
-def until(look, wanted, longest_s=10.0):
-    """Wait until a look shows what is wanted."""
-    end_s = time.monotonic() + longest_s
-    while time.monotonic() < end_s:
-        found = look()
-        if wanted(found):
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"never came: {look()}")
-
-
-def state(daemon, actor, job, *states):
-    return until(lambda: daemon.job(job, actor), lambda info: info.state in states)
-
 
 # --- submit ---------------------------------------------------------------------------------------
 

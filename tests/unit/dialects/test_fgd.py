@@ -2,7 +2,6 @@
 
 import pytest
 
-from new_names import register
 from rota.core.errors import OptionError
 from rota.core.topology import NodeSpec, Topology
 from rota.dialects.base import create
@@ -92,8 +91,7 @@ def test_what_cannot_be_honoured_is_refused(policy, placement, message):
         FgdDialect().build(policy, placement, Topology([NodeSpec("a", 4)]), seed=0)
 
 
-def test_it_says_what_it_is(monkeypatch):
-    register(monkeypatch)
+def test_it_says_what_it_is():
     dialect = create("fgd")
     assert "ATC 2023" in dialect.source
     assert dialect.placement == "fgd"

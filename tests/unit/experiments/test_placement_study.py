@@ -4,7 +4,6 @@ import polars as pl
 import pytest
 
 from decisions import engine, job
-from new_names import PLACEMENTS, register
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.workload import Workload
 from rota.engine.snapshot import freeze, restore
@@ -28,12 +27,8 @@ job_id,submit_s,num_gpus,duration_s,cpus
 8,34,0,15,3
 9,40,0.7,15,1
 """
+PLACEMENTS = ("fgd", "dot-product", "gpu-packing", "gpu-clustering", "kubernetes")
 NODES = "nodes: [{name: a, gpus: 4, cpus: 16}, {name: b, gpus: 4, cpus: 8}, {name: c, gpus: 2}]\n"
-
-
-@pytest.fixture(autouse=True)
-def _registered(monkeypatch):
-    register(monkeypatch)
 
 
 @pytest.fixture

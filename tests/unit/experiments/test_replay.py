@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-import own_formats
 from own_formats import DAY, HEADER, NODES, line
 from rota.cli.replay import replay as command
 from rota.core.errors import OptionError, TraceError
@@ -21,11 +20,6 @@ from shared_data import CHECKOUT
 
 MAKER = CHECKOUT / "examples" / "replay" / "make_history.py"
 SPEED_CPU_S = 10.0
-
-
-@pytest.fixture(autouse=True)
-def _formats(monkeypatch):
-    own_formats.register(monkeypatch)
 
 
 @pytest.fixture
