@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-import rota
 from rota.experiments.replay import REPORT, Answer
 from rota.experiments.replay_recorded import NAME
 from rota.experiments.replay_tables import BY, lookup, main_groups
+from rota.report.frame import framed
 from rota.report.style import COLOURS, log_ticks
 from rota.report.words import NOTHING, alike, count, duration
 
@@ -52,23 +52,7 @@ def html(answer: Answer) -> str:
         ("Can it be trusted?", _trust(answer)),
         ("What the numbers mean", _meaning()),
     ]
-    body = "".join(
-        f'<section aria-labelledby="h-{number}"><h2 id="h-{number}">{escape(name)}</h2>{text}'
-        f"</section>"
-        for number, (name, text) in enumerate(sections)
-    )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'; img-src data:\">\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f'<meta name="generator" content="Rota {escape(rota.__version__)}">\n'
-        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n'
-        f"<style>\n{css}\n</style>\n</head>\n<body>\n<header>\n<h1>{escape(title)}</h1>\n"
-        f"{_facts(answer)}</header>\n<main>\n{body}</main>\n"
-        f"<footer>Rota {escape(rota.__version__)}</footer>\n</body>\n</html>\n"
-    )
+    return framed(title, css, _facts(answer), sections)
 
 
 def _facts(answer: Answer) -> str:

@@ -8,8 +8,8 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-import rota
 from rota.core.errors import OptionError, OutputError
+from rota.report.frame import framed
 from rota.report.words import NOTHING, count, duration
 from rota.traces.report import MOST_TENANTS, Report
 
@@ -55,24 +55,7 @@ def html(found: Report) -> str:
         ("Load by hour of the day", _hours(found)),
         ("By tenant", _tenants(found)),
     ]
-    body = "".join(
-        f'<section aria-labelledby="h-{number}"><h2 id="h-{number}">{escape(name)}</h2>{text}'
-        f"</section>\n"
-        for number, (name, text) in enumerate(sections)
-        if text
-    )
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; '
-        "style-src 'unsafe-inline'; img-src data:\">\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        f'<meta name="generator" content="Rota {escape(rota.__version__)}">\n'
-        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n'
-        f"<style>\n{css}\n</style>\n</head>\n<body>\n<header>\n<h1>{escape(title)}</h1>\n"
-        f"{_facts(found)}</header>\n<main>\n{body}</main>\n"
-        f"<footer>Rota {escape(rota.__version__)}</footer>\n</body>\n</html>\n"
-    )
+    return framed(title, css, _facts(found), sections)
 
 
 # --- tables --------------------------------------------------------------------------------------

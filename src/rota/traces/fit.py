@@ -19,7 +19,6 @@ from 3 days on and days of the week from 2 weeks on, since less would be noise. 
 distribution and how much one tells about the next: bursts longer than that are not kept.
 """
 
-import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +31,7 @@ from rota.core.errors import OutputError, TraceError
 from rota.traces.draws import Floats
 from rota.traces.formats import read_bytes
 from rota.traces.imported import Imported
+from rota.traces.replacing import replacing
 
 if TYPE_CHECKING:
     import polars as pl
@@ -140,16 +140,8 @@ def save_fit(model: Fit, path: Path, *, force: bool = False) -> None:
     """
     if path.exists() and not force:
         raise OutputError(f"{path}: is there already: choose another name or use --force")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as part:
         part.write_bytes(as_text(model))
-        part.replace(path)
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be written ({error.strerror}): its folder must exist and be writable"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def as_text(model: Fit) -> bytes:

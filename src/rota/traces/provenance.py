@@ -4,7 +4,6 @@ A folder keeps it as `notes` in its `trace.json`. A csv or swf file has no room 
 the same name and `.json` beside it has. Commands that change such a file again read it first.
 """
 
-import os
 from pathlib import Path
 
 import msgspec
@@ -13,6 +12,7 @@ from rota.core.errors import OutputError
 from rota.traces.convert import convert
 from rota.traces.imported import Imported
 from rota.traces.read import read_trace
+from rota.traces.replacing import replacing
 
 VERSION = 1
 
@@ -63,13 +63,5 @@ def _beside(path: Path) -> Path:
 
 
 def _save(about: Provenance, path: Path) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as part:
         part.write_bytes(msgspec.json.format(msgspec.json.encode(about), indent=2) + b"\n")
-        part.replace(path)
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be written ({error.strerror}): its folder must be writable"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)

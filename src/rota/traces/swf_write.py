@@ -5,7 +5,6 @@ format has no room for (GPU types, priorities, deadlines, models, elastic ranges
 is lost: `write_swf` returns what, so that a caller can say so.
 """
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import msgspec
 from rota.core.errors import OutputError
 from rota.traces.imported import Imported
 from rota.traces.observed import CANCELLED, DONE, FAILED
+from rota.traces.replacing import replacing
 from rota.traces.schema import JOBS
 from rota.traces.write import number
 
@@ -131,13 +131,5 @@ def _lost(imported: Imported) -> list[str]:
 
 
 def _replace(path: Path, lines: list[str]) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with replacing(path) as part:
         part.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be written ({error.strerror}): its folder must exist and be writable"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)

@@ -1,6 +1,5 @@
 """Writing a workload as the plain csv (see `plain`): what is written is read back equal."""
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.workload import Workload
 from rota.traces.plain import SCHEMA, split_texts
+from rota.traces.replacing import replacing
 
 Row: TypeAlias = dict[str, str]
 
@@ -39,21 +39,11 @@ def write_workload(workload: Workload, path: str | Path, *, force: bool = False)
 
 
 def _replace(path: Path, columns: list[str], rows: list[Row]) -> None:
-    """Write beside the target, then rename: a reader never sees half a file."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("w", encoding="utf-8", newline="") as file:
-            file.write(",".join(columns) + "\n")
-            file.writelines(
-                ",".join([_quoted(row[column]) for column in columns]) + "\n" for row in rows
-            )
-        part.replace(path)
-    except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be written ({error.strerror}): its folder must exist and be writable"
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path) as part, part.open("w", encoding="utf-8", newline="") as file:
+        file.write(",".join(columns) + "\n")
+        file.writelines(
+            ",".join([_quoted(row[column]) for column in columns]) + "\n" for row in rows
+        )
 
 
 def _quoted(text: str) -> str:
