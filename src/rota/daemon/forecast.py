@@ -4,7 +4,7 @@ How long jobs run is drawn (see `rota.sim.foresight`). No new jobs arrive.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,7 +19,15 @@ from rota.engine.snapshot import freeze, restore
 from rota.rates.costs import Zero
 from rota.rates.models import Uniform
 from rota.sim.cluster import SimCluster
-from rota.sim.foresight import Durations, is_placed, members, next_start_s, redraw, spread_of
+from rota.sim.foresight import (
+    Durations,
+    is_placed,
+    members,
+    next_start_s,
+    nobody_new,
+    redraw,
+    spread_of,
+)
 
 if TYPE_CHECKING:
     from rota.daemon.core import Core
@@ -60,7 +68,10 @@ def forecast(core: "Core", ask: Ask, find: Callable[[], Job], runs: int) -> Fore
         made += 1
         if monotonic() > deadline:
             break
-    return _summary(job, starts, epoch, durations, made)
+    newcomers = nobody_new(
+        core.scheduling.policy, admission=core.scheduling.admission != "accept-all"
+    )
+    return _summary(job, starts, epoch, {**durations.describe(), "new_jobs": newcomers}, made)
 
 
 def _simulate(
@@ -91,7 +102,7 @@ def _thaw(core: "Core", state: dict[str, Any], durations: Durations, dice: rando
 
 
 def _summary(
-    job: Job, starts: list[float], epoch: float, durations: Durations, made: int
+    job: Job, starts: list[float], epoch: float, assumed: Mapping[str, Any], made: int
 ) -> Forecast:
     def at(value: float) -> float | None:
         return epoch + value if value < INF else None
@@ -106,5 +117,5 @@ def _summary(
         id=job.id, state=state_of(job), starts_at=at(spread.median_s),
         earliest_at=at(spread.earliest_s), latest_at=at(spread.latest_s),
         runs=made, never=never, text=text,
-        assumptions={**durations.describe(), "new_jobs": "none", "costs": "none"},
+        assumptions={**assumed, "costs": "none"},
     )  # fmt: skip
