@@ -99,20 +99,32 @@ def record(
     team = dice.choices(list(TEAMS), list(WEIGHTS.values()))[0]
     user = dice.choice(TEAMS[team])
     gpus, nodes = int(row["gpus"]), sorted(name for name, _ in held)
-    tres = f"billing={gpus * 8},cpu={gpus * 4},gres/gpu={gpus},mem={gpus * 32}G,node={len(nodes)}"
-    got = tres.replace("gres/gpu=", f"gres/gpu:a100={gpus},gres/gpu=")
+    tres = f"billing={gpus * 8},{amounts(gpus, len(nodes))}"
     elapsed = int(row["end_s"] - row["first_start_s"])
     state = dice.choices(("COMPLETED", "FAILED", "CANCELLED by 1000"), (85, 10, 5))[0]
     times = [clock(row[key]) for key in ("submit_s", "submit_s", "first_start_s", "end_s")]
     name = str(1000 + number)
     place = [str(len(nodes)), short(nodes)]
     limits = [str(elapsed), f"{limit / 60:.0f}"]
+    got = typed(tres, gpus)
     job = [name, name, "train", user, team, "gpu", *times, state, *limits, tres, got, *place]
     state = state.split()[0]
     name += ".batch"
     times = [times[2], times[2], *times[2:]]
+    first = int(dict(held)[nodes[0]])
+    got, place = typed(amounts(first, 1), first), ["1", nodes[0]]
     batch = [name, name, "batch", "", team, "", *times, state, str(elapsed), "", "", got, *place]
     return ["|".join(job), "|".join(batch)]
+
+
+def amounts(gpus: int, nodes: int) -> str:
+    """What so many GPUs come with."""
+    return f"cpu={gpus * 4},gres/gpu={gpus},mem={gpus * 32}G,node={nodes}"
+
+
+def typed(tres: str, gpus: int) -> str:
+    """What was given has a type."""
+    return tres.replace("gres/gpu=", f"gres/gpu:a100={gpus},gres/gpu=")
 
 
 def short(nodes: list[str]) -> str:

@@ -22,7 +22,7 @@ BARS = 10_000
 POLICIES = ("fifo", "las", "srtf")
 CHARTS = (
     "ratios", "delay", "cdf-jct_s", "cdf-wait_s", "queue", "utilisation", "tenants", "heat",
-    "gantt",
+    "fragments", "gantt",
 )  # fmt: skip
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 MOMENT = r"\d+ d \d\d:\d\d(:\d\d)?"
@@ -209,7 +209,7 @@ def test_ten_thousand_bars_are_redrawn_at_once(opened, record_property):
 def test_times_are_at_the_same_place_in_all_pictures(opened):
     lefts = opened().evaluate(LEFTS)
 
-    assert len(lefts) == 5
+    assert len(lefts) == 6
     assert len(set(lefts)) == 1
 
 

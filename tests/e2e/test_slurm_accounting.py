@@ -23,7 +23,7 @@ PATIENCE_S = 40.0
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory):
-    """Return a folder with what sacct and scontrol say after 17 jobs of many kinds."""
+    """Return a folder with what sacct and scontrol say after 18 jobs of many kinds."""
     folder = tmp_path_factory.mktemp("history")
     with AccountingCluster(folder / "slurm", nodes=2, gpus=4) as slurm:
         names = submit_all(slurm)
@@ -56,8 +56,9 @@ def submit_all(slurm):
     names["killed"] = sbatch("--gpus=1", run="sleep 60")
     names["fails"] = sbatch("-c", "2", run="exit 3")
     names["both"] = sbatch("--gpus=1", "-n1", ":", "-n1", "--gpus=2")
+    names["uneven"] = sbatch("-N2", "--gpus=3")
     for number in range(4):
-        names[f"more{number}"] = sbatch("-N1", "--gpus=3")  # else it may be split unevenly
+        names[f"more{number}"] = sbatch("--gpus=3")
     return names
 
 
@@ -119,6 +120,18 @@ def test_jobs_are_what_was_submitted(history):
     states = dict(imported.observed.per_job().select("job", "state").rows())
     assert states[order.index(names["killed"])] == "cancelled"
     assert states[order.index(names["fails"])] == "failed"
+
+
+@pytest.mark.parametrize("file", ["jobs.txt", "jobs.json"])
+def test_the_share_of_each_node_is_told_also_where_it_is_uneven(history, file):
+    names = dict(row.split("=") for row in (history / "names").read_text().splitlines())
+    imported = load(history, file)
+    order = imported.jobs["job_id"].to_list()
+    seen = {order[row.job]: row for row in imported.observed.rows()}
+    assert seen[names["uneven"]].nodes == ("n1", "n2")
+    assert sorted(seen[names["uneven"]].gpus) == [1.0, 2.0]
+    assert seen[names["wide"]].gpus == (4.0, 4.0)
+    assert not [note for note in imported.notes if "guesses" in note]
 
 
 @pytest.mark.parametrize("file", ["jobs.txt", "jobs.json"])

@@ -19,13 +19,12 @@ from rota.backends.local.embedded import EmbeddedAgent
 from rota.backends.local.machine import find_gpus, gpu_type
 from rota.backends.pretend import PretendDriver
 from rota.cli.signals import work_until_done
-from rota.core.events import INF
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.core import Core
 from rota.daemon.folder import StateFolder
 from rota.daemon.info import Actor
 from rota.daemon.service import Daemon
-from rota.daemon.settings import Queue, Scheduling, Settings
+from rota.daemon.settings import Scheduling, Settings, queue_of
 from rota.daemon.store import Store
 from rota.daemon.tokens import ADMIN, AGENT, Tokens
 from rota.engine.invariants import Invariants
@@ -43,11 +42,9 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
         return Topology((), growing=True), scheduling
     topology, tenants = parse_cluster(settings.cluster)
     if not scheduling.queues and len(tenants):
-        queues = tuple(
-            Queue(t.name, t.parent, t.quota, None if t.limit == INF else t.limit, t.weight)
-            for t in tenants
-        )
-        scheduling = msgspec.structs.replace(scheduling, queues=queues)
+        scheduling = msgspec.structs.replace(scheduling, queues=tuple(map(queue_of, tenants)))
+    if not scheduling.priority_classes:
+        scheduling = msgspec.structs.replace(scheduling, priority_classes=tenants.classes)
     return topology, scheduling
 
 

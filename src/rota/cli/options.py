@@ -64,6 +64,9 @@ _RUN = (
     _text("--estimate-error", metavar="E",
           help="Make oracles and users' estimates wrong by a random factor per job: "
                "cv=0.5,bias=0.1."),
+    _text("--speed-error", metavar="E",
+          help="Make what policies are told of speeds on GPU types wrong by a random factor per "
+               "job and type: cv=0.2,bias=0.1."),
     _text("--mtbf", metavar="H", type=click.FloatRange(min=0, min_open=True),
           help="Mean hours between failures of a node; needs --mttr."),
     _text("--mttr", metavar="H", type=click.FloatRange(min=0, min_open=True),

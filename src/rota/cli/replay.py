@@ -142,23 +142,23 @@ def _show(answer: "Answer") -> None:
                     _time(row[f"{key}_s"])
                     for key in ("mean_wait", "p50_wait", "p95_wait", "mean_jct")
                 ),
-                f"{row['use']:.1%}",
+                _share(row["use"]),
                 f"{row['refused']:,}",
             )
         )
     table(HEADINGS, cells, numbers=True, spare=SPARE)
     for by in BY:
         groups = main_groups(answer.table, by, MOST_GROUPS)
-        if groups:
+        for label, key, shown in MEASURES if groups else ():
             lines = [
                 (
                     group,
                     f"{rows[by, group, names[0]]['jobs']:,}",
-                    *(_time(rows[by, group, name]["mean_wait_s"]) for name in names),
+                    *(shown(rows[by, group, name][key]) for name in names),
                 )
                 for group in groups
             ]
-            heads = (f"mean wait by {by}", "jobs", *names)
+            heads = (f"{label} by {by}", "jobs", *names)
             table(heads, lines, numbers=True, spare=tuple(reversed(names[2:])))
 
 
@@ -184,3 +184,15 @@ def _time(seconds: float | None) -> str:
     from rota.report.words import duration
 
     return duration(seconds)
+
+
+def _share(part: float | None) -> str:
+    return "-" if part is None else f"{part:.1%}"
+
+
+MEASURES = (
+    ("mean wait", "mean_wait_s", _time),
+    ("mean JCT", "mean_jct_s", _time),
+    ("GPUs used", "use", _share),
+)
+"""What is printed of groups: label, column, how it is written."""

@@ -33,8 +33,10 @@ TIME = Time(min=0)
 
 if TYPE_CHECKING:
     from rota.experiments.config import RunConfig
+    from rota.experiments.run import RunResult
 
 SNAPSHOT = "snapshot.rota"
+ALL_ASKED = 100  # percent of the GPUs
 NEEDED = {
     "trace": "argument 'TRACE'", "cluster": "option '--cluster'", "policy": "option '--policy'",
 }  # fmt: skip
@@ -99,7 +101,7 @@ def simulate(output: Path, *, force: bool, **values: Any) -> None:
     if as_json:
         emit(summary, "json")
     else:
-        table(["", config.policy], _rows(summary))
+        table(["", config.policy], _rows(summary) + _arrived(result))
 
 
 def _config(resume: Path | None, values: dict[str, Any]) -> "RunConfig":
@@ -130,6 +132,18 @@ def _rows(summary: dict[str, Any]) -> list[list[str]]:
         after = [label for label, _ in rows].index("migrations") + 1
         rows.insert(after, ["evictions by failures", f"{summary['evictions']:,}"])
     return rows
+
+
+def _arrived(result: "RunResult") -> list[list[str]]:
+    """Of a study of placements: where it stood when all GPUs were asked for, or at its end."""
+    if result.allocation is None or not result.allocation.height:
+        return []
+    points = [row for row in result.allocation.rows() if row[0] <= ALL_ASKED]
+    percent, used, useless, _ = (points or result.allocation.rows())[-1]
+    return [
+        [f"GPUs in use at {percent} % arrived", f"{used:.2f} %"],
+        [f"fragments at {percent} % arrived", f"{useless:.2f} %"],
+    ]
 
 
 def _cell(key: str, summary: dict[str, Any]) -> str:

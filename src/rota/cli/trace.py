@@ -85,18 +85,24 @@ def convert(
       rota trace convert cluster_job_log --format philly -o jobs.csv
       rota trace convert cluster_log.csv -o venus
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.traces.convert import convert as write
+    from rota.traces.convert import count_written
+    from rota.traces.imported import NOT_IMPORTED
+    from rota.traces.provenance import convert_known
     from rota.traces.read import read_trace
 
     imported = read_trace(source, values["format"], limit=limit)
-    lost = write(imported, output, source=f"{source} {values['format'] or ''}".strip(), force=force)
+    told = f"{source} {values['format'] or ''}".strip()
+    lost = convert_known(imported, source, output, source=told, force=force)
     quality = imported.quality
     for what, counts in (("left out", quality.dropped), ("repaired", quality.repaired)):
         for why, count in counts.items():
             warn(f"{count:,} jobs {what}: {why}")
     for what in lost:
         warn(f"this form has no room for {what}: it is lost")
-    click.echo(f"{output}: {len(imported):,} jobs", err=True)
+    for note in imported.notes:
+        if note.startswith(NOT_IMPORTED):
+            warn(f"{note}: it is lost")
+    click.echo(f"{output}: {count_written(imported, output):,} jobs", err=True)
 
 
 @trace.command()
@@ -151,25 +157,28 @@ def inspect(
 def formats(output: str) -> None:
     """List the formats that can be read.
 
+    Verified on a real file: a test reads one. Schema only: nothing but the description of the
+    format was at hand.
+
     \b
     Example:
       rota trace formats -o json
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.traces.formats import checked
+
     listing(
         [
             {
                 "format": name,
-                "checked on": "a real file" if _verified(name) else "its schema only",
+                "form": form,
+                "verified": "verified on a real file" if real else "schema only",
                 "description": load(FORMATS, name).description,
             }
             for name in names(FORMATS)
+            for form, real in checked(load(FORMATS, name)).items()
         ],
         output,
     )
-
-
-def _verified(name: str) -> bool:
-    return bool(getattr(load(FORMATS, name), "verified", False))
 
 
 for _command in (fit, change, annotate):

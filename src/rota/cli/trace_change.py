@@ -174,6 +174,7 @@ def annotate(
 
 
 def _write(imported: "Imported", output: Path, source: str, *, force: bool) -> None:
+    from rota.traces.convert import count_written
     from rota.traces.provenance import write_known
 
     for what in write_known(imported, output, source=source, force=force):
@@ -182,4 +183,4 @@ def _write(imported: "Imported", output: Path, source: str, *, force: bool) -> N
         warn(f"{count:,} jobs left out: {why}")
     for why, count in imported.quality.repaired.items():
         warn(f"{count:,} jobs repaired: {why}")
-    click.echo(f"{output}: {len(imported):,} jobs", err=True)
+    click.echo(f"{output}: {count_written(imported, output):,} jobs", err=True)

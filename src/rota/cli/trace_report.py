@@ -1,6 +1,7 @@
 """The report of `rota trace inspect` for a terminal."""
 
 from collections.abc import Mapping, Sequence
+from math import inf, isfinite
 
 import click
 
@@ -85,7 +86,7 @@ def _bars(title: str, counts: Mapping[str, int]) -> None:
 
 def _by_hour(title: str, values: Sequence[float]) -> None:
     most = max(values)
-    if not most:
+    if not 0 < most < inf:
         return
     steps = len(_STEPS) - 1
     line = "".join(_STEPS[round(steps * value / most)] for value in values)
@@ -93,6 +94,6 @@ def _by_hour(title: str, values: Sequence[float]) -> None:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
+    if value is None or not isfinite(value):
         return "?"
     return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}"  # noqa: PLR2004

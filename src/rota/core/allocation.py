@@ -55,3 +55,20 @@ class Allocation:
 
 NOTHING = Allocation(())
 """Held by a job that never ran."""
+
+BESIDE = "beside"
+"""Configuration of a guest: the number of the job (its host) whose GPUs it uses, too."""
+
+
+def as_guest(host: int, of: Allocation, extra: Sequence[tuple[int, str, float]] = ()) -> Allocation:
+    """What a job holds that uses the GPUs of another: their places, and none of them for itself.
+
+    So whoever adds up GPUs counts those of a pair once.
+    """
+    return Allocation([(vertex, 0) for vertex, _ in of.slices], extra, {BESIDE: host})
+
+
+def host_of(allocation: Allocation) -> int:
+    """The number of the job whose GPUs these are; -1 if the allocation has its own."""
+    config = allocation.config
+    return -1 if config is None else config.get(BESIDE, -1)

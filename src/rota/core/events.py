@@ -62,7 +62,8 @@ class Record(IntEnum):
     START = 1  # ref allocation, other 1 if it had run before, value time at which progress begins
     #            (inf: others have to leave first; -1: a RUN row will tell)
     RUN = 2  # progress begins (only after a start that took time), value rate
-    STOP = 3  # preempted; ref allocation, other job that displaced it, value work lost
+    STOP = 3  # preempted; ref allocation, other job that displaced it, value work lost;
+    #           text why, if the policy says so
     STOPPED = 4  # resources free again (only after a stop that took time)
     DONE = 5
     FAILED = 6  # text says why

@@ -7,7 +7,7 @@ cluster uses; everything a policy learns of it goes through accessors that check
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -39,6 +39,7 @@ HELD, WAITING, STARTING, RUNNING, STOPPING, DONE, FAILED, REJECTED, CANCELLED = 
 USER_ESTIMATE = int(Knowledge.USER_ESTIMATE)
 PROGRESS = int(Knowledge.PROGRESS)
 REMAINING_WORK = int(Knowledge.REMAINING_WORK)
+SPEEDS = int(Knowledge.SPEEDS)
 
 
 class TaskGroup(msgspec.Struct, frozen=True):
@@ -152,6 +153,18 @@ class Behaviour(msgspec.Struct, frozen=True):
     sensitivity: Sensitivity | None = None
 
 
+class SpeedBook(Protocol):
+    """What policies believe of the speeds of jobs: the truth, or what was measured or learnt."""
+
+    def speed(self, job: "Job", gpu_type: str) -> float:
+        """Relative to 1, on GPUs of this type, alone, with as many GPUs as it asks for."""
+        ...
+
+    def speed_beside(self, job: "Job", other: "Job", gpu_type: str) -> float:
+        """The same while another job uses the same GPUs; 0 if the two cannot share."""
+        ...
+
+
 UNKNOWN = Behaviour(INF)
 """What is known of a job on a real cluster."""
 
@@ -171,7 +184,7 @@ class Job:
         "preemptions", "migrations", "moving", "reason", "metrics",
         # progress: `left` work at `since_s`, shrinking by `rate`; `service` GPU-seconds so far
         "work", "left", "since_s", "rate", "service", "held_gpus", "run_s", "behaviour", "belief",
-        "known",
+        "known", "book",
         # scratch of the scheduler that owns the job (see engine.index)
         "key", "slope", "vkey", "stamp", "mark", "before", "queue",
     )  # fmt: skip
@@ -208,6 +221,7 @@ class Job:
         self.behaviour = behaviour
         self.belief = 1.0
         self.known = 0
+        self.book: SpeedBook | None = None  # None: its speeds are what they are
         self.key: Any = 0.0
         self.slope = 0.0
         self.vkey: Any = 0.0
@@ -273,6 +287,32 @@ class Job:
         if not self.known & USER_ESTIMATE:
             raise _undeclared(self, "estimate_s", Knowledge.USER_ESTIMATE)
         return self.spec.estimate_s
+
+    def speed_on(self, gpu_type: str) -> float:
+        """Speed on GPUs of this type, relative to 1 (as is believed); 0 where it may not run."""
+        if not self.known & SPEEDS:
+            raise _undeclared(self, "speed_on", Knowledge.SPEEDS)
+        if self.shape.types and gpu_type not in self.shape.types:
+            return 0.0
+        if self.book is not None:
+            return self.book.speed(self, gpu_type)
+        speeds = self.behaviour.speeds
+        return 1.0 if speeds is None else speeds.get(gpu_type, 1.0)
+
+    def speed_beside(self, other: "Job", gpu_type: str) -> float:
+        """Speed on GPUs of this type that another job uses, too (as is believed).
+
+        0 where one of them may not run, if they ask for different numbers of GPUs or for parts of
+        them, and where nobody knows how fast jobs run that share GPUs.
+        """
+        if not self.known & SPEEDS:
+            raise _undeclared(self, "speed_beside", Knowledge.SPEEDS)
+        for job in (self, other):
+            if job.shape.types and gpu_type not in job.shape.types:
+                return 0.0
+        if self.book is None or self.gpus != other.gpus or not self.gpus or self.gpus % 1:
+            return 0.0
+        return self.book.speed_beside(self, other, gpu_type)
 
     def progress(self, now_s: float) -> float:
         """Share of its work that is done, between 0 and 1."""

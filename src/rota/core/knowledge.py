@@ -14,6 +14,7 @@ class Knowledge(IntFlag):
     DISTRIBUTION = 16  # distribution of service demands
     REMAINING_WORK = 32  # oracle: how long a job still needs
     FUTURE_ARRIVALS = 64  # offline bounds only
+    SPEEDS = 128  # speed of a job on each GPU type
 
     def describe(self) -> str:
         """Human form, e.g. `user estimate, history`."""

@@ -53,6 +53,7 @@ class Plan:
     reasons: Sequence[tuple[Job, Reason]] = ()
     levels: Sequence[Level] = ()
     causes: dict[int, Job] | None = None  # index of a stopped job -> who displaced it
+    whys: dict[int, str] | None = None  # index of a stopped job -> for what reason, in words
     wake: Wake | None = None  # None: as before
 
     def __init__(self, version: int) -> None:
@@ -71,6 +72,15 @@ class Plan:
         if because_of is not None:
             if self.causes is None:
                 self.causes = {}
+            self.causes[job.index] = because_of
+
+    def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:
+        """Say in the log why a job is stopped, and for whom."""
+        if self.whys is None:
+            self.whys = {}
+        self.whys[job.index] = why
+        if because_of is not None:
+            self.causes = self.causes or {}
             self.causes[job.index] = because_of
 
     def cancel(self, jobs: Iterable[Job], *, because_of: Job | None = None) -> None:

@@ -19,7 +19,8 @@ class Cluster(Protocol):
 
     The clock belongs to the cluster. `instant_stop` promises that `stop` frees at once, so that the
     engine need not wait for victims to leave; `frictionless` that moreover starting takes no time,
-    nothing is ever lost and every rate is 1.
+    nothing is ever lost and every rate is 1. One that also sets `shares` knows how fast two jobs
+    run on the same GPUs.
     """
 
     now_s: float
@@ -149,6 +150,8 @@ class RateModel(Protocol):
         """`sharers` hold slices of the same vertices (only when `neighbours` is set).
 
         A slice names a GPU, a node or a pool: with node-level slices all jobs of a node share.
+        A model may have a method `keys(job)` that says by numbers whom it wants to hear of: those
+        with a number in common; vertices if it has none.
         """
         ...
 

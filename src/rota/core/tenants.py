@@ -1,5 +1,6 @@
-"""Who shares the cluster: a tree of tenants (virtual clusters, queues, teams)."""
+"""Who shares the cluster: a tree of tenants (virtual clusters, queues, teams), and by what rank."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -9,19 +10,42 @@ from rota.core.events import INF
 
 
 class Tenant(msgspec.Struct, frozen=True):
-    """One node of the tree. `quota`: GPUs it is promised; `limit`: GPUs it may never exceed."""
+    """One node of the tree. `quota`: GPUs it is promised; `limit`: GPUs it may never exceed.
+
+    `lend`: how much of its quota others may use; `borrow`: how much it may use beyond its quota.
+    """
 
     name: str
     parent: str = ""
     quota: float = 0.0
     limit: float = INF
     weight: float = 1.0
+    lend: float = INF
+    borrow: float = INF
+
+
+class PriorityClass(msgspec.Struct, frozen=True):
+    """Jobs of one kind of importance: those whose priority is `value`, up to the next class.
+
+    `preemptible`: they may be stopped for others, after `min_runtime_s` of a run. `guaranteed`:
+    they have a part in the quota of their tenant; others are opportunistic.
+    """
+
+    name: str  # in the daemon's configuration the key of the mapping `priority_classes`
+    value: int = 0  # higher ones are served first
+    preemptible: bool = True  # they may be stopped for others
+    min_runtime_s: float = 0.0  # ... but only after a run of so many seconds
+    guaranteed: bool = True  # they have a part in their queue's quota; false: opportunistic
 
 
 class TenantTree:
     """Tenants by name. A job of an undeclared tenant gets no quota, no limit and weight 1."""
 
-    def __init__(self, tenants: Iterable[Tenant] = ()) -> None:
+    def __init__(
+        self, tenants: Iterable[Tenant] = (), classes: Iterable[PriorityClass] = ()
+    ) -> None:
+        self.classes = _ordered(classes)
+        self._values = [each.value for each in self.classes]
         self._tenants: dict[str, Tenant] = {}
         for tenant in tenants:
             if tenant.name in self._tenants:
@@ -64,3 +88,39 @@ class TenantTree:
         while tenant.parent:
             tenant = self._tenants[tenant.parent]
             yield tenant
+
+    def class_of(self, priority: int) -> PriorityClass:
+        """The class of a job: that of the largest value up to its priority.
+
+        Below all classes there is a nameless one: guaranteed from priority 0 on.
+        """
+        at = bisect_right(self._values, priority)
+        if at:
+            return self.classes[at - 1]
+        return PriorityClass("", priority, guaranteed=priority >= 0)
+
+    def class_named(self, name: str) -> PriorityClass:
+        """The declared class of this name."""
+        for each in self.classes:
+            if each.name == name:
+                return each
+        known = ", ".join(each.name for each in self.classes) or "none is declared"
+        raise ClusterSpecError(f"unknown priority class {name!r}: known: {known}")
+
+
+def _ordered(classes: Iterable[PriorityClass]) -> tuple[PriorityClass, ...]:
+    """By value; names and values must differ."""
+    found = sorted(classes, key=lambda each: each.value)
+    names: set[str] = set()
+    for before, each in zip((None, *found), found, strict=False):
+        if each.name in names:
+            raise ClusterSpecError(
+                f"priority class {each.name!r} is declared twice: names must differ"
+            )
+        if before is not None and before.value == each.value:
+            raise ClusterSpecError(
+                f"priority classes {before.name!r} and {each.name!r} both have the value "
+                f"{each.value}: values must differ"
+            )
+        names.add(each.name)
+    return tuple(found)

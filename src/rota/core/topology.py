@@ -1,6 +1,6 @@
 """The cluster as a typed tree: cluster, racks, nodes, GPUs are data, not classes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -68,6 +68,7 @@ class Topology:
         if not nodes and not growing:
             raise ClusterSpecError("the cluster has no nodes: give at least one, e.g. 4x8")
         self.levels = tuple(levels)
+        self.growing = growing  # nodes may come
         self.vertices: list[Vertex] = [Vertex(0, "cluster", "cluster", -1)]
         self.nodes: list[Vertex] = []
         self._inner: dict[tuple[str, ...], int] = {(): 0}
@@ -158,6 +159,12 @@ class Topology:
     def devices(self, node: int) -> list[int]:
         """Vertex ids of a node's GPUs."""
         return self._devices[node]
+
+    def types_at(self, places: Iterable[int]) -> set[str]:
+        """The GPU types of nodes, GPUs or pools."""
+        if len(self.types) == 1:  # the pool of such a cluster is the cluster itself: no type
+            return set(self.types) if any(True for _ in places) else set()
+        return {self.vertices[place].gpu_type for place in places}
 
     def distance(self, places: Sequence[int]) -> int:
         """Levels to climb until one vertex covers all places; 0 when they are the same."""

@@ -30,12 +30,20 @@ class Draft(Protocol):
         gpus: float | None = None,
         max_nodes: int | None = None,
         supply: Supply | None = None,
+        gpu_type: str | None = None,
+        beside: Job | None = None,
     ) -> bool:
         """Run it if it fits beside what is placed already; True if it does.
 
         `max_nodes`: a waiting job only starts where the placement needs no more nodes than this
         (a pool has no nodes: there it always holds). `supply`: CPUs and memory in GiB for the whole
         job instead of what it asks for; a running job gets them where it is, if there is room.
+        `gpu_type`: only on GPUs of this type; a running job on another type is moved. False if
+        there is no room on GPUs of this type, or the job does not accept them: then it is as if
+        nothing had been asked, and a running job may still be placed where it is. `beside`: share
+        all GPUs of this job, which has been placed in this draft, asks for as many whole GPUs and
+        shares them with nobody else. Pairs do not last by themselves: a job that is placed without
+        `beside` gets GPUs of its own. Only where `view.sharing` is set.
         """
         ...
 
@@ -43,8 +51,25 @@ class Draft(Protocol):
         """Give a placed job other CPUs and memory where it is; True if there is room for them."""
         ...
 
+    def displace(self, job: Job, victims: Sequence[Job], *, must: int = 0) -> Sequence[Job] | None:
+        """Run a job that waits, if need be in the place of some of these, the first ones first.
+
+        Returns those that have to go (none where it fits beside all that run); None if it would not
+        even fit without all of them. Only running jobs that were not named yet can go; others keep
+        their slices, named or not. The first `must` go even if there is room beside them.
+        """
+        ...
+
+    def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:
+        """Say in the log why a running job is stopped, and for whom."""
+        ...
+
+    def refuse(self, job: Job, message: str) -> None:
+        """Turn a job away that has never run, for good; the message reaches its owner."""
+        ...
+
     def withdraw(self, job: Job) -> None:
-        """Take the latest successful `place` back; everything is as it was before it."""
+        """Take the latest successful `place` (or `displace`) back, as if it had not been asked."""
         ...
 
     def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
@@ -101,7 +126,7 @@ class View:
 
     __slots__ = (
         "_columns", "active", "books", "draft_maker", "everyone", "finished", "knowledge", "now_s",
-        "tenants", "topology", "up_gpus", "version",
+        "sharing", "tenants", "topology", "up_gpus", "version",
     )  # fmt: skip
 
     def __init__(self, topology: Topology, tenants: TenantTree) -> None:
@@ -112,11 +137,21 @@ class View:
         self.up_gpus: float = topology.gpus
         self.active: dict[int, Job] = {}
         self.knowledge = Knowledge.NOTHING
+        self.sharing = False  # two jobs may use the same GPUs: the cluster knows their speeds
         self.everyone: Mapping[int, Job] = {}  # for schedulers that are restored; by index
         self.draft_maker: DraftMaker | None = None
         self.books: tuple[Mapping[int, Job], Mapping[int, Job]] | None = None  # who waits, who runs
         self.finished: list[Job] = []  # for the engine; policies read `history`
         self._columns: Columns | None = None
+
+    @property
+    def up_by_type(self) -> Mapping[str, float]:
+        """GPUs of nodes that are up by GPU type, in the order of `topology.types`."""
+        found: dict[str, float] = dict.fromkeys(self.topology.types, 0)
+        for node in self.topology.nodes:
+            if node.up and node.gpus:
+                found[node.gpu_type] += node.gpus
+        return found
 
     @property
     def jobs(self) -> Sequence[Job]:

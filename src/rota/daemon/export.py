@@ -20,6 +20,7 @@ from rota import __version__
 from rota.backends.live.inputs import Reconfigured
 from rota.core.errors import InputError
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.tenants import PriorityClass
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
 from rota.daemon.growth import extended
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from rota.daemon.core import Core
     from rota.daemon.store import Store, StoredJob
+    from rota.metrics.basis import Basis
 
 Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Has something done in the engine's thread."""
@@ -184,21 +186,31 @@ def _asked(stored: "Sequence[StoredJob]") -> list[Asked]:
 def write_export(export: Export, folder: Path) -> list[str]:
     """Write a run folder; what a reader must know."""
     from rota.metrics import fold_jobs, fold_summary, read_history, write_jobs
+    from rota.metrics.fragments import fold_fragments
     from rota.traces.write import write_workload
 
     (folder / EVENTS).write_bytes(export.parquet())
     history = read_history(export.log)
     jobs = fold_jobs(history)
     write_jobs(jobs, folder / JOBS)
-    summary = fold_summary(history, jobs=jobs)
+    basis = _basis(export.made)
+    summary = fold_summary(history, jobs=jobs, fragments=fold_fragments(history, basis))
     notes: list[str] = []
     workload = observed_workload(export, notes)
     write_workload(workload, folder / WORKLOAD)
     cluster = _write_cluster(export.made, folder)
-    manifest = _manifest(export, folder, cluster, notes)
+    manifest = _manifest(export, folder, cluster, notes) | {"fragments": basis}
     for name, content in ((SUMMARY, summary), (MANIFEST, manifest)):
         (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
     return notes
+
+
+def _basis(made: Made) -> "Basis | None":
+    """What fragments are measured by: all that was asked for, whether it ran or not."""
+    from rota.metrics.basis import make_basis
+
+    asked = [to_spec(job.file, str(job.number), 0.0, job.user).request for job in made.jobs]
+    return make_basis(made.nodes, [(request, 1) for request in asked])
 
 
 def observed_workload(export: Export, notes: list[str]) -> Workload:
@@ -267,12 +279,18 @@ def _write_cluster(made: Made, folder: Path) -> str:
     from rota.traces.cluster import parse_counts
 
     short = counts_of(made.nodes)
-    if short and not made.scheduling.queues and parse_counts(short) == made.nodes:
+    shared = made.scheduling.queues or made.scheduling.priority_classes
+    if short and not shared and parse_counts(short) == made.nodes:
         return short
     content: dict[str, Any] = {"levels": list(made.levels)} if made.levels else {}
     content["nodes"] = [_without_defaults(node, NodeSpec("", -1)) for node in made.nodes]
     if made.scheduling.queues:
         content["tenants"] = msgspec.to_builtins(made.scheduling.queues)
+    if made.scheduling.priority_classes:
+        classes = made.scheduling.priority_classes
+        content["priority_classes"] = [
+            _without_defaults(each, PriorityClass("")) for each in classes
+        ]
     (folder / CLUSTER).write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return CLUSTER
 

@@ -50,7 +50,7 @@ from rota.daemon.settings import (
 )
 from rota.daemon.status import status_of
 from rota.daemon.store import StoredJob
-from rota.daemon.submissions import refuse_impossible, with_ids
+from rota.daemon.submissions import refuse_impossible, with_ids, with_priorities
 from rota.daemon.tokens import ADMIN, OPERATOR, RANKS, USER, Tokens, require
 from rota.jobfile.convert import to_request
 from rota.jobfile.model import JobFile
@@ -166,6 +166,7 @@ class Daemon:
                 return [], lambda: [self._picture(core.engine.jobs[n]) for n in numbers]
         first = core.next_number()
         refuse_impossible(jobs, core.driver)
+        jobs = with_priorities(jobs, core.engine.view.tenants)
         stored = [
             StoredJob(first + i, actor.name, core.cluster.now_s, job)
             for i, job in enumerate(with_ids(jobs, first, actor, core.engine.jobs))

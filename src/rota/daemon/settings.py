@@ -9,7 +9,7 @@ import yaml
 
 from rota.core.errors import InputError
 from rota.core.events import INF
-from rota.core.tenants import Tenant, TenantTree
+from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.daemon.strict import refuse_unknown, told
 
 BACKENDS = ("local", "slurm", "pretend")
@@ -23,6 +23,8 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     quota: float = 0.0  # GPUs that it is entitled to
     limit: float | None = None  # GPUs that it may use at most
     weight: float = 1.0  # for policies that share by weight
+    lend: float | None = None  # GPUs of its quota that others may use; none: all
+    borrow: float | None = None  # GPUs that it may use beyond its quota; none: up to its limit
 
 
 class Scheduling(
@@ -35,18 +37,31 @@ class Scheduling(
     admission: str = "accept-all"
     seed: int = 0
     queues: tuple[Queue, ...] = ()
+    priority_classes: tuple[PriorityClass, ...] = ()
 
     def tenants(self) -> TenantTree:
         """The queues as the engine knows them."""
-        return TenantTree(
-            Tenant(q.name, q.parent, q.quota, INF if q.limit is None else q.limit, q.weight)
-            for q in self.queues
-        )
+        return TenantTree(map(_tenant, self.queues), self.priority_classes)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
+
+
+def _tenant(queue: Queue) -> Tenant:
+    limit, lend, borrow = (
+        INF if amount is None else amount for amount in (queue.limit, queue.lend, queue.borrow)
+    )
+    return Tenant(queue.name, queue.parent, queue.quota, limit, queue.weight, lend, borrow)
+
+
+def queue_of(tenant: Tenant) -> Queue:
+    """The same as a queue."""
+    limit, lend, borrow = (
+        None if amount == INF else amount for amount in (tenant.limit, tenant.lend, tenant.borrow)
+    )
+    return Queue(tenant.name, tenant.parent, tenant.quota, limit, tenant.weight, lend, borrow)
 
 
 def changes(old: Scheduling, new: Scheduling) -> list[str]:
@@ -96,6 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     admission: str = "accept-all"  # as for `rota simulate`
     seed: int = 0  # of placements that draw
     queues: tuple[Queue, ...] = ()  # a mapping by name, or a list
+    priority_classes: tuple[PriorityClass, ...] = ()  # a mapping by name, or a list
     backend: str = "local"  # who runs the jobs: local (agents), slurm, or pretend (nobody)
     cluster: str = ""  # nodes of this machine: 4x4 or a cluster file; empty: the nodes that join
     listen: str = "127.0.0.1:7842"  # port 0: a free one
@@ -119,6 +135,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             admission=self.admission,
             seed=self.seed,
             queues=self.queues,
+            priority_classes=self.priority_classes,
         )
 
     @property
@@ -175,7 +192,8 @@ def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
         if not isinstance(content, dict):
             raise InputError(f"{path}: write `key: value` lines, e.g. policy: tiresias")
     refuse_unknown(content, Settings, f"{where}: ")
-    _rename_queues(content, where)
+    _rename(content, "queues", Queue, where)
+    _rename(content, "priority_classes", PriorityClass, where)
     content |= {key: value for key, value in said.items() if value is not None}
     try:
         settings = msgspec.convert(content, Settings)
@@ -185,25 +203,24 @@ def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def _rename_queues(content: dict[Any, Any], where: str) -> None:
-    """`queues` may be a mapping by name."""
-    queues = content.get("queues")
-    if isinstance(queues, dict):
-        queues = content["queues"] = [
+def _rename(content: dict[Any, Any], key: str, kind: type[msgspec.Struct], where: str) -> None:
+    """`queues` and the like may be mappings by name."""
+    entries = content.get(key)
+    if isinstance(entries, dict):
+        entries = content[key] = [
             {**(options or {}), "name": name}
             if options is None or isinstance(options, dict)
-            else _refuse_queue(name, where)
-            for name, options in queues.items()
+            else _refuse_entry(f"{where}: {key}.{name}", kind)
+            for name, options in entries.items()
         ]
-    for number, queue in enumerate(queues if isinstance(queues, list) else ()):
-        if isinstance(queue, dict):
-            name = queue.get("name", number)
-            refuse_unknown(queue, Queue, f"{where}: queues.{name}.")
+    for number, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if isinstance(entry, dict):
+            refuse_unknown(entry, kind, f"{where}: {key}.{entry.get('name', number)}.")
 
 
-def _refuse_queue(name: Any, where: str) -> NoReturn:
-    keys = ", ".join(key for key in Queue.__struct_fields__ if key != "name")
-    raise InputError(f"{where}: queues.{name}: write keys with values: {keys}")
+def _refuse_entry(where: str, kind: type[msgspec.Struct]) -> NoReturn:
+    keys = ", ".join(key for key in kind.__struct_fields__ if key != "name")
+    raise InputError(f"{where}: write keys with values: {keys}")
 
 
 def _check(settings: Settings, where: str) -> None:
@@ -218,4 +235,26 @@ def _check(settings: Settings, where: str) -> None:
     if settings.backend not in BACKENDS:
         raise InputError(f"{where}: backend {settings.backend!r}: write {', '.join(BACKENDS)}")
     _ = settings.address
+    for queue in settings.queues:
+        _check_queue(queue, f"{where}: queues.{queue.name}")
+    for each in settings.priority_classes:
+        if not 0 <= each.min_runtime_s < INF:
+            raise InputError(
+                f"{where}: priority_classes.{each.name}: min_runtime_s is {each.min_runtime_s:g}: "
+                f"give 0 or more"
+            )
     settings.scheduling.tenants()
+
+
+def _check_queue(queue: Queue, where: str) -> None:
+    for key in ("quota", "limit", "lend", "borrow"):
+        amount = getattr(queue, key)
+        if amount is not None and not 0 <= amount < INF:
+            raise InputError(f"{where}: {key} is {amount:g}: give 0 or more")
+    if queue.limit is not None and queue.limit < queue.quota:
+        raise InputError(
+            f"{where}: limit is {queue.limit:g}, below quota {queue.quota:g}: raise it or lower "
+            f"the quota"
+        )
+    if not 0 < queue.weight < INF:
+        raise InputError(f"{where}: weight is {queue.weight:g}: give more than 0")

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from rota.backends.live.orders import Driver
-from rota.core.errors import InputError
+from rota.core.errors import ClusterSpecError, InputError
 from rota.core.jobs import Job
+from rota.core.tenants import TenantTree
 from rota.daemon.info import Actor
 from rota.daemon.tokens import OPERATOR, RANKS
 from rota.jobfile.model import JobFile
@@ -47,6 +48,27 @@ def with_ids(
         )
         for i, job in enumerate(jobs)
     ]
+
+
+def with_priorities(jobs: Sequence[JobFile], tenants: TenantTree) -> list[JobFile]:
+    """`priority` of jobs that name a priority class."""
+    if not any(job.priority_class for job in jobs):
+        return list(jobs)
+    return [
+        msgspec.structs.replace(job, priority=_value(job, tenants)) if job.priority_class else job
+        for job in jobs
+    ]
+
+
+def _value(job: JobFile, tenants: TenantTree) -> int:
+    if job.priority:
+        raise InputError(
+            f"priority {job.priority} and priority_class {job.priority_class!r}: give one of them"
+        )
+    try:
+        return tenants.class_named(job.priority_class).value
+    except ClusterSpecError as error:
+        raise InputError(f"priority_class: {error}") from error
 
 
 def _resolve(

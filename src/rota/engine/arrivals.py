@@ -4,7 +4,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from rota.core.jobs import DONE, Behaviour, Group, Job, JobSpec, Request, Shape, TaskGroup
+from rota.core.jobs import (
+    DONE,
+    Behaviour,
+    Group,
+    Job,
+    JobSpec,
+    Request,
+    Shape,
+    SpeedBook,
+    TaskGroup,
+)
 from rota.core.knowledge import Knowledge
 
 
@@ -29,6 +39,7 @@ class Arrivals:
         self.waiting_for: dict[str, list[Job]] = {}  # unfinished job id -> who depends on it
         self.next_task = first_task
         self._belief = belief
+        self.book: SpeedBook | None = None  # what jobs say of their speeds; None: the truth
         self._shape_of: dict[int, Shape] = {}
         self._shape_by_value: dict[Request, Shape] = {}
 
@@ -55,6 +66,8 @@ class Arrivals:
         job.known = self.knowledge
         if self._belief is not None:
             job.belief = self._belief(index)
+        if self.book is not None:
+            job.book = self.book
         return job
 
     def make(self, index: int, spec: JobSpec, behaviour: Behaviour) -> list[Job]:
@@ -64,6 +77,7 @@ class Arrivals:
         job.known = self.knowledge
         if self._belief is not None:
             job.belief = self._belief(index)
+        job.book = self.book
         if spec.group:
             self._join(job, spec.group)
         if request.gang:
@@ -87,7 +101,7 @@ class Arrivals:
             task_spec = msgspec.structs.replace(spec, id=f"{spec.id}#{number}", request=single)
             task = Job(task_spec, behaviour, self.next_task, self.shape(single))
             self.next_task += 1
-            task.known, task.belief = parent.known, parent.belief
+            task.known, task.belief, task.book = parent.known, parent.belief, parent.book
             task.parent = parent
             task.group = task.family = family
             family.members.append(task)

@@ -13,68 +13,12 @@ import msgspec
 from rota.core.allocation import NOTHING, Allocation
 from rota.core.errors import PolicyError
 from rota.core.events import INF
-from rota.core.jobs import WAITING, Job, Request, Shape
+from rota.core.jobs import WAITING, Job, Shape
 from rota.core.plan import Plan, Wake
 from rota.core.reasons import Reason
 from rota.core.view import Supply, View
+from rota.engine.shapes import Shapes
 from rota.placement.base import EPSILON, Placement
-
-
-class Shapes:
-    """Shapes of other sizes than a job asked for (elastic jobs)."""
-
-    def __init__(self) -> None:
-        self._made: dict[tuple[int, float], Shape] = {}
-        self._supplied: dict[tuple[int, Supply], Shape] = {}
-        self._gpus_only: bool | None = None
-
-    def gpus_only(self, placement: Placement) -> bool:
-        """The cluster has nothing to offer to a job without GPUs."""
-        if self._gpus_only is None:
-            nodes = placement.topology.nodes
-            self._gpus_only = not any(node.cpus or node.mem_gib for node in nodes)
-        return self._gpus_only
-
-    def resized(self, shape: Shape, gpus: float) -> Shape:
-        """The same request with another number of GPUs; CPUs and memory in proportion."""
-        made = self._made.get((shape.number, gpus))
-        if made is None:
-            scale = gpus / shape.gpus
-            request = Request.of(
-                gpus, gpu_types=shape.types, cpus=shape.cpus * scale,
-                mem_gib=shape.mem_gib * scale, labels=shape.labels,
-            )  # fmt: skip
-            made = self._made[shape.number, gpus] = Shape(self._next_number(), request)
-        return made
-
-    def supplied(self, shape: Shape, supply: Supply) -> Shape:
-        """The same request with other CPUs and memory; a job without GPUs keeps what it asks."""
-        if not shape.gpus:
-            return shape
-        made = self._supplied.get((shape.number, supply))
-        if made is None:
-            cpus, mem_gib = supply[0] / shape.gpus, supply[1] / shape.gpus
-            groups = tuple(
-                msgspec.structs.replace(group, cpus=cpus * group.gpus, mem_gib=mem_gib * group.gpus)
-                for group in shape.request.groups
-            )
-            request = msgspec.structs.replace(shape.request, groups=groups)
-            made = self._supplied[shape.number, supply] = Shape(self._next_number(), request)
-        return made
-
-    def wanted(self, shape: Shape, gpus: float | None, supply: Supply | None) -> Shape:
-        """The request, or another size of it, or one with other CPUs and memory."""
-        if gpus is not None and gpus != shape.gpus:
-            shape = self.resized(shape, gpus)
-        return shape if supply is None else self.supplied(shape, supply)
-
-    def without_supply(self, shape: Shape) -> Shape:
-        """Only its GPUs."""
-        return self.supplied(shape, (0.0, 0.0))
-
-    def _next_number(self) -> int:
-        """Below those of requests and of -1, which is nobody's."""
-        return -2 - len(self._made) - len(self._supplied)
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -116,9 +60,20 @@ class PlacementDraft:
         gpus: float | None = None,
         max_nodes: int | None = None,
         supply: Supply | None = None,
+        gpu_type: str | None = None,
+        beside: Job | None = None,
     ) -> bool:
         """Run it if it fits beside what is placed already."""
         index = job.index
+        if beside is not None:
+            raise PolicyError(
+                f"job {job.id} beside {beside.id}: nobody knows how fast jobs run here that share "
+                "GPUs: simulate with rates that do, e.g. --rates types+pairs:table=FILE"
+            )
+        if gpu_type is not None and not self._on_type(job, gpu_type):
+            shape = self._shapes.wanted(job.shape, gpus, supply, gpu_type)
+            may = index in self._open and gpu_type in (job.shape.types or (gpu_type,))
+            return may and self._place_within(job, shape, max_nodes)
         if supply is None and (gpus is None or gpus == job.allocation.gpus):
             if self._open.pop(index, None) is not None:
                 self._room -= job.allocation.gpus
@@ -129,12 +84,8 @@ class PlacementDraft:
             self._keep(job, supply)
         if index in self._placed or self._goes_on(job):
             return True
-        if not self._place_anew(job, self._shapes.wanted(job.shape, gpus, supply)):
-            return False
-        if max_nodes is None or self._nodes(self._placed[index][1]) <= max_nodes:
-            return True
-        self.withdraw(job)
-        return False
+        shape = self._shapes.wanted(job.shape, gpus, supply, gpu_type)
+        return self._place_within(job, shape, max_nodes)
 
     def supply(self, job: Job, supply: Supply) -> bool:
         """Give a placed job other CPUs and memory where it is."""
@@ -151,20 +102,40 @@ class PlacementDraft:
         self._latest = None
         return True
 
+    def displace(self, job: Job, victims: Sequence[Job], *, must: int = 0) -> Sequence[Job] | None:
+        """Run it, if need be in the place of some of these, the first ones first."""
+        still = [victim for victim in victims if victim.index in self._open]
+        chosen = still[:must]
+        for victim in chosen:
+            self._displace(victim, job)
+        if not self._fits_free(job.shape):
+            if len(still) <= must or not self._placement.walk(job.shape, still[must:]):
+                self._reinstate(chosen)
+                return None
+            more = self._placement.victims()
+            for victim in more:
+                self._displace(victim, job)
+            chosen += more
+        self._seat(job, job.shape, chosen, resizes=False)
+        return chosen
+
+    def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:
+        """Say why a running job is stopped, and for whom."""
+        self.plan.remark(job, why, because_of=because_of)
+
+    def refuse(self, job: Job, message: str) -> None:
+        """Turn a job away for good."""
+        self.plan.reject(job, message)
+
     def withdraw(self, job: Job) -> None:
-        """Take the latest successful `place` back, its victims included."""
+        """Take the latest successful `place` or `displace` back, its victims included."""
         latest, self._latest = self._latest, None
         if latest is None or latest.job is not job:
             raise PolicyError(f"job {job.id} was not placed last: only that can be withdrawn")
         _, allocation = self._placed.pop(job.index)
         self._placement.give(job, allocation)
         self._room += allocation.gpus
-        for victim in latest.victims:
-            self._placement.hold(victim, victim.allocation)
-            self._open[victim.index] = victim
-            del self._displaced[victim.index]
-            if self.plan.causes is not None:
-                del self.plan.causes[victim.index]
+        self._reinstate(latest.victims)
         if latest.displaced:
             self._displaced[job.index] = job
         if latest.resized:
@@ -173,6 +144,18 @@ class PlacementDraft:
         self._by_start = None
         while len(self._failed) > latest.failed:  # they failed beside this job
             self._failed.popitem()
+
+    def _reinstate(self, victims: Iterable[Job]) -> None:
+        """They keep their slices after all."""
+        for victim in victims:
+            self._placement.hold(victim, victim.allocation)
+            self._open[victim.index] = victim
+            del self._displaced[victim.index]
+            if self.plan.causes is not None:
+                del self.plan.causes[victim.index]
+            if self.plan.whys is not None:
+                self.plan.whys.pop(victim.index, None)
+        self._by_start = None
 
     def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
         """Let them go one by one until it fits; changes nothing."""
@@ -285,6 +268,26 @@ class PlacementDraft:
         if allocation is not job.allocation:
             self._failed.clear()  # it may hold less than before
 
+    def _on_type(self, job: Job, gpu_type: str) -> bool:
+        """It may have GPUs of this type, and holds no others in this draft."""
+        if gpu_type not in self._view.topology.types:
+            known = ", ".join(repr(kind) for kind in self._view.topology.types)
+            raise PolicyError(
+                f"job {job.id}: the cluster has no GPUs of type {gpu_type!r}, only {known}"
+            )
+        if job.shape.types and gpu_type not in job.shape.types:
+            return False
+        return self._view.topology.types_at(self._holding(job).vertices) <= {gpu_type}
+
+    def _place_within(self, job: Job, shape: Shape, max_nodes: int | None) -> bool:
+        """Place it anew, unless that takes more nodes than this."""
+        if not self._place_anew(job, shape):
+            return False
+        if max_nodes is None or self._nodes(self._placed[job.index][1]) <= max_nodes:
+            return True
+        self.withdraw(job)
+        return False
+
     def _place_anew(self, job: Job, shape: Shape) -> bool:
         if shape.number in self._failed:
             return False
@@ -305,11 +308,15 @@ class PlacementDraft:
             victims = self._placement.victims()
             for victim in victims:
                 self._displace(victim, job)
+        self._seat(job, shape, victims, resizes=resizes)
+        return True
+
+    def _seat(self, job: Job, shape: Shape, victims: Sequence[Job], *, resizes: bool) -> None:
+        """There is room for it now."""
         displaced = self._displaced.pop(job.index, None) is not None
         self._latest = Placed(job, victims, resizes, displaced, len(self._failed))
         self._placed[job.index] = (job, self._placement.take(job, shape))
         self._room -= shape.gpus
-        return True
 
     def _release(self, job: Job) -> None:
         self._placement.give(job, job.allocation)
@@ -343,90 +350,6 @@ class PlacementDraft:
         for job in self._open.values():
             self._placement.give(job, job.allocation)
         for job, allocation in self._placed.values():
-            if not job.running or allocation != job.allocation:
-                plan.starts.append((job, allocation))
-        if self._wake_s < INF:
-            plan.wake = msgspec.structs.replace(wake, at_s=self._wake_s)
-        return plan
-
-
-class ExplicitDraft:
-    """Implements `core.view.Draft` for policies that name every slice; the engine checks them."""
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-        self._wanted: dict[int, tuple[Job, Allocation]] = {}
-        self._wake_s = INF
-        self.plan = Plan(view.version)
-
-    def place(
-        self,
-        job: Job,
-        *,
-        gpus: float | None = None,
-        max_nodes: int | None = None,
-        supply: Supply | None = None,
-    ) -> bool:
-        """Keep a running job where it is; others need `place_at`."""
-        del max_nodes  # it stays where it is
-        resized = gpus is not None and gpus != job.allocation.gpus
-        if not job.running or resized or supply is not None:
-            raise PolicyError(f"job {job.id}: an explicit policy says where: use `place_at`")
-        self._wanted[job.index] = (job, job.allocation)
-        return True
-
-    def supply(self, job: Job, supply: Supply) -> bool:  # noqa: ARG002
-        """An explicit policy says how much."""
-        raise PolicyError(f"job {job.id}: an explicit policy says how much: use `place_at`")
-
-    def withdraw(self, job: Job) -> None:
-        """Take `place` or `place_at` back."""
-        del self._wanted[job.index]
-
-    def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:  # noqa: ARG002
-        """An explicit policy keeps its own books."""
-        raise PolicyError(f"job {job.id}: an explicit policy keeps its own books of what is free")
-
-    def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:  # noqa: ARG002
-        """An explicit policy says where."""
-        raise PolicyError(f"an explicit policy says where: use `place_at` for {list(jobs)[:1]}")
-
-    def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
-        """All: an explicit policy keeps its own books."""
-        return iter(jobs)
-
-    def place_at(self, job: Job, allocation: Allocation) -> None:
-        """Run it exactly there."""
-        self._wanted[job.index] = (job, allocation)
-
-    def fits(self, job: Job) -> bool:
-        """An explicit policy keeps its own books."""
-        raise PolicyError(f"job {job.id}: an explicit policy keeps its own books of what is free")
-
-    def explain(self, job: Job, reason: Reason) -> None:
-        """Say why it waits."""
-        self.plan.explain(job, reason)
-
-    def cancel(self, jobs: Sequence[Job], *, because_of: Job | None = None) -> None:
-        """End these jobs for good."""
-        self.plan.cancel(jobs, because_of=because_of)
-
-    def wake_at(self, time_s: float) -> None:
-        """Ask again at this time."""
-        self._wake_s = min(self._wake_s, time_s)
-
-    def watch(self, job: Job, quantity: str, value: float) -> None:
-        """Ask again when a quantity of the job reaches the value."""
-        self.plan.watch(job, quantity, value)
-
-    def finish(self, wake: Wake) -> Plan:
-        """The changes that lead to the desired state."""
-        plan = self.plan
-        cancelled = {job.index for job, _ in plan.cancels}
-        for index, job in self._view.active.items():
-            if job.running and index not in self._wanted and index not in cancelled:
-                plan.stops.append(job)
-        for job, allocation in self._wanted.values():
             if not job.running or allocation != job.allocation:
                 plan.starts.append((job, allocation))
         if self._wake_s < INF:

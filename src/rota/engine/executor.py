@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Mapping
 
 from rota.core import machine
-from rota.core.allocation import Allocation
+from rota.core.allocation import Allocation, host_of
 from rota.core.events import INF, Record
 from rota.core.jobs import CANCELLED, DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, Job
 from rota.core.ports import Cluster
 from rota.core.reconcile import Commands, Placed
 from rota.core.view import View
+from rota.engine.inherit import inherit, linger, must_wait
 from rota.engine.log import TOLD, Log
 from rota.engine.occupancy import Occupancy
 
@@ -31,15 +32,21 @@ class Executor:
         self.planned = None if trusted else Occupancy(cluster.topology)
         self.physical = None if cluster.instant_stop else Occupancy(cluster.topology)
         self._frictionless = cluster.frictionless
+        self._pairs = view.sharing
         self.deferred: list[Job] = []  # hold slices that victims have not left yet
         self.begun: list[Job] = []  # began to make progress later than their START row said
         self.moving: set[int] = set()  # jobs that go to `job.allocation` when they have stopped
         self.leaving: dict[int, Allocation] = {}  # what they still occupy until then
 
-    def execute(self, commands: Commands, causes: Mapping[int, Job] | None) -> None:
-        """All commands of one plan; `causes`: who displaced whom."""
+    def execute(
+        self,
+        commands: Commands,
+        causes: Mapping[int, Job] | None,
+        whys: Mapping[int, str] | None = None,
+    ) -> None:
+        """All commands of one plan; `causes`: who displaced whom; `whys`: for what reason."""
         stops, starts, moves = commands
-        if self._frictionless and self.planned is None and not moves:
+        if self._frictionless and self.planned is None and not moves and not whys:
             self._execute_at_once(stops, starts, causes)
             return
         now_s = self.view.now_s
@@ -49,6 +56,8 @@ class Executor:
         for job in stops:
             job.version = version
             self._stop(job, causes.get(job.index) if causes else None, now_s)
+            if whys and job.index in whys:
+                self.log.text(whys[job.index])
         for job, allocation in starts:
             job.version = version
             self._start(job, allocation, now_s)
@@ -129,7 +138,8 @@ class Executor:
     def _launch(self, job: Job, now_s: float) -> float:
         """Tell the cluster; when progress begins (inf: not launched yet; TOLD: RUN will tell)."""
         if self.physical is not None:
-            if not self.physical.fits(job.allocation):
+            late = self._pairs and host_of(job.allocation) >= 0 and must_wait(self, job)
+            if late or not self.physical.fits(job.allocation):
                 self.deferred.append(job)
                 return INF
             self.physical.change(job.allocation, +1)
@@ -178,7 +188,10 @@ class Executor:
 
     def _vacate(self, job: Job) -> None:
         if self.physical is not None:
-            self.physical.change(self.leaving.pop(job.index, job.allocation), -1)
+            left = self.leaving.pop(job.index, job.allocation)
+            self.physical.change(left, -1)
+            if self._pairs:
+                linger(self, job, left)
 
     def _move(self, job: Job, allocation: Allocation, now_s: float) -> None:
         job.migrations += 1
@@ -223,6 +236,8 @@ class Executor:
         if planned and self.planned is not None:
             self.planned.change(job.allocation, -1)
         self.cluster.release(job)
+        if self._pairs:
+            inherit(self, job)
 
     def expelled(self, job: Job, now_s: float) -> None:
         """It has to leave in good order, although its planner did not say so."""
@@ -253,6 +268,8 @@ class Executor:
         """Launch those whose slices are free now, in the order of their plans."""
         if self.deferred:
             waiting, self.deferred = self.deferred, []
+            if self._pairs:
+                waiting.sort(key=lambda job: host_of(job.allocation) >= 0)  # hosts come first
             for job in waiting:
                 since_s = self._launch(job, now_s)
                 if job.phase == RUNNING:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from rota.core import events as ev
 from rota.core.admission import Admission
 from rota.core.errors import PolicyError
@@ -13,8 +15,11 @@ from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
 from rota.core.view import View, arrival
 from rota.engine.blame import why_not
-from rota.engine.draft import ExplicitDraft, PlacementDraft, Shapes
+from rota.engine.draft import PlacementDraft
+from rota.engine.explicit import ExplicitDraft
 from rota.engine.intake import Gate, mark_down, refinement
+from rota.engine.pairs import Guests, PairingDraft, guests_of
+from rota.engine.shapes import Shapes
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
@@ -51,13 +56,15 @@ class GeneralScheduler:
         self._shape_of: dict[int, Shape] = {}
         self._blame: dict[int, int] = {}
         self._made: PlacementDraft | ExplicitDraft | None = None
+        self._guests: Guests = {}
+        self._refused = False  # the policy turned jobs away that admission had let in
 
     def step(  # noqa: C901 - one branch per kind
         self, view: View, events: Sequence[Event]
     ) -> Plan | None:
         """Update the books, then ask the policy for its desired state."""
         gate_plan = Plan(view.version)
-        released = False
+        released, self._refused = self._refused, False
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
                 if not subject.terminal and self.gate.enter(subject, view, gate_plan):
@@ -75,10 +82,15 @@ class GeneralScheduler:
             for job in self.gate.reconsider(view, gate_plan):
                 self._waits(job, +1)
         plan = self._decide(view, gate_plan)
+        if plan.rejects and self.gate.held:  # those outside may come in now: ask again at once
+            self._refused = True
+            plan.wake = msgspec.structs.replace(plan.wake or self.wake, at_s=view.now_s)
         if gate_plan.unusual:
             plan.unusual = True
-            plan.rejects, plan.holds = gate_plan.rejects, gate_plan.holds
-            plan.admits = gate_plan.admits
+            refused = {job.index for job, _ in plan.rejects}
+            plan.rejects = (*gate_plan.rejects, *plan.rejects)
+            plan.holds = gate_plan.holds
+            plan.admits = [job for job in gate_plan.admits if job.index not in refused]
         return plan
 
     def _waits(self, job: Job, sign: int) -> None:
@@ -105,6 +117,8 @@ class GeneralScheduler:
         if self.running.pop(job.index, None) is not None:
             if self.trusted:
                 self.placement.give(job, job.allocation)
+                if self._guests:
+                    self._part(job)
         elif job.index in self._queue:
             self._waits(job, -1)
         if kind != ev.JOB_EVICTED:
@@ -114,6 +128,15 @@ class GeneralScheduler:
                 self._waits(job, +1)
         elif job.phase == STOPPING:  # it comes back with JOB_STOPPED
             self._stopping[job.index] = job
+
+    def _part(self, job: Job) -> None:
+        """One of a pair is over: its host, whose GPUs are the guest's now, or the guest."""
+        guests = dict(self._guests)
+        guest, held = guests.pop(job.index, (None, None))
+        if guest is not None and held is not None:
+            self.placement.give(guest, held)
+            self.placement.hold(guest, guest.allocation)
+        self._guests = {host: pair for host, pair in guests.items() if pair[0] is not job}
 
     def _decide(self, view: View, gate_plan: Plan) -> Plan:
         """Jobs that the gate turns away, and those that are being stopped, are invisible."""
@@ -142,6 +165,7 @@ class GeneralScheduler:
         if made is None or draft is not made:
             raise PolicyError(f"policy {self.name!r} must return the draft made by `view.plan()`")
         plan = made.finish(self.wake)
+        self._guests = made.pairs() if isinstance(made, PairingDraft) else {}
         self._book(plan)
         return plan
 
@@ -153,6 +177,9 @@ class GeneralScheduler:
         return [index for index, job in everyone.items() if job.phase == HELD]
 
     def _book(self, plan: Plan) -> None:
+        for job, _ in plan.rejects:
+            self._waits(job, -1)
+            self.gate.leave(job)
         for job in plan.stops:
             del self.running[job.index]
             self._waits(job, +1)
@@ -177,6 +204,10 @@ class GeneralScheduler:
             raise PolicyError(f"policy {self.name!r} asked for a second plan in one decision")
         if self.policy.explicit:
             self._made = ExplicitDraft(view)
+        elif view.sharing:
+            self._made = PairingDraft(
+                view, self.placement, self._shapes, self.running, self._guests
+            )
         else:
             self._made = PlacementDraft(view, self.placement, self._shapes, self.running)
         return self._made
@@ -196,6 +227,7 @@ class GeneralScheduler:
             self.gate.assume(job)
             if self.trusted:
                 self.placement.hold(job, job.allocation)
+        self._guests = guests_of(placed)
         for job in stopping:
             self._stopping[job.index] = job
             self.gate.assume(job)
@@ -211,6 +243,7 @@ class GeneralScheduler:
             "gate": self.gate.snapshot(),
             "blame": list(self._blame.items()),
             "shapes": list(self._waiting),  # their order decides the order of rows in the log
+            "refused": self._refused,
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
@@ -219,6 +252,7 @@ class GeneralScheduler:
         self.gate.restore(view, state["gate"])
         self._blame = dict(state["blame"])
         self._waiting = dict.fromkeys(state["shapes"], 0)
+        self._refused = state.get("refused", False)
         # not from the jobs' phases: there may be events that it has not been told yet
         for index in state["queued"]:
             self._waits(view.everyone[index], +1)
@@ -226,5 +260,6 @@ class GeneralScheduler:
             job = self.running[index] = view.everyone[index]
             if self.trusted:
                 self.placement.hold(job, job.allocation)
+        self._guests = guests_of(self.running.values())
         self._stopping = {index: view.everyone[index] for index in state["stopping"]}
         mark_down(self.placement)  # after the holds: jobs go on where nothing more may start

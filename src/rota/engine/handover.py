@@ -5,12 +5,15 @@ from typing import Any
 
 from rota.core import events as ev
 from rota.core import machine
+from rota.core.allocation import host_of
+from rota.core.errors import PolicyError
 from rota.core.events import Record
 from rota.core.jobs import HELD, STOPPING, WAITING
 from rota.core.ports import Successor
 from rota.engine.executor import on_cluster
 from rota.engine.index import NOWHERE
 from rota.engine.loop import Engine
+from rota.engine.priority import PriorityScheduler
 
 
 def hand_over(engine: Engine, scheduler: Successor, state: Mapping[str, Any] | None = None) -> None:
@@ -54,6 +57,12 @@ def _adopt(engine: Engine, scheduler: Successor) -> None:
     engine.backlog.clear()  # nothing in it that cannot be seen from the jobs
     placed = [job for job in active if on_cluster(job) or job.index in moving]
     stopping = [job for job in active if job.phase == STOPPING and job.index not in moving]
+    paired = any(host_of(job.allocation) >= 0 for job in placed)
+    if paired and isinstance(scheduler, PriorityScheduler):
+        raise PolicyError(
+            f"policy {scheduler.name!r} cannot take over while jobs share GPUs: it knows nothing "
+            "of pairs; let them end first, or choose a policy that decides everything anew"
+        )
     scheduler.adopt(view, placed, stopping)
     for job in active:
         kept_out = job.index in engine.detained or engine.arrivals.blockers(job)

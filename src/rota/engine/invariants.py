@@ -7,7 +7,7 @@ failed check raises InvariantError with the job, the place and the time.
 
 from collections.abc import Iterable, Iterator
 
-from rota.core.allocation import Allocation
+from rota.core.allocation import Allocation, host_of
 from rota.core.errors import InvariantError
 from rota.core.events import INF, Event
 from rota.core.jobs import HELD, RUNNING, STARTING, STOPPING, WAITING, Job
@@ -256,7 +256,9 @@ def _check_place(engine: Engine, job: Job, now_s: float) -> None:
     allocation = job.allocation
     if job.held_gpus != allocation.gpus:
         raise InvariantError(f"{where} holds {job.held_gpus:g} GPUs in its own books: {allocation}")
-    if engine.scheduler.trusted and not _acceptable(job, allocation.gpus):
+    if host_of(allocation) >= 0:
+        _check_pair(engine, job, where)
+    elif engine.scheduler.trusted and not _acceptable(job, allocation.gpus):
         raise InvariantError(
             f"{where} has {allocation.gpus:g} GPUs and asked for {job.gpus:g}: all or nothing"
         )
@@ -271,6 +273,30 @@ def _check_place(engine: Engine, job: Job, now_s: float) -> None:
             raise InvariantError(f"{where} is on {place.name}: it wants {job.shape.types}")
         if place.node >= 0 and not set(job.spec.request.labels) <= set(node.labels):
             raise InvariantError(f"{where} is on {node.name}, which lacks {job.shape.labels}")
+
+
+def _check_pair(engine: Engine, guest: Job, where: str) -> None:
+    """It shares all GPUs of one other job, which asked for as many, and with no third one."""
+    number = host_of(guest.allocation)
+    host = engine.view.active.get(number)
+    if host is None or not host.running:
+        raise InvariantError(f"{where} shares the GPUs of job number {number}, which has none")
+    if host.allocation.vertices != guest.allocation.vertices:
+        raise InvariantError(f"{where} is not where {host.id} is, whose GPUs it shares")
+    if guest.allocation.gpus or host.allocation.gpus != guest.gpus or guest.gpus % 1:
+        raise InvariantError(
+            f"{where} asked for {guest.gpus:g} GPUs and shares {host.allocation.gpus:g} "
+            f"with {host.id}"
+        )
+    others = [
+        job.id
+        for job in engine.view.active.values()
+        if job.running and job is not guest and host_of(job.allocation) in (number, guest.index)
+    ]
+    if others or host_of(host.allocation) >= 0:
+        raise InvariantError(
+            f"{where} shares GPUs with {host.id} and {', '.join(others) or 'more'}"
+        )
 
 
 def _acceptable(job: Job, gpus: float) -> bool:

@@ -60,6 +60,7 @@ class Engine:
         self.view = View(cluster.topology, tenants or TenantTree())
         self.view.knowledge = scheduler.knowledge
         self.view.everyone = self.jobs
+        self.view.sharing = getattr(cluster, "shares", False)
         self.arrivals = Arrivals(
             scheduler.knowledge, first_task, belief,
             linked=source.linked, refine=getattr(scheduler, "refine", None),
@@ -356,7 +357,7 @@ class Engine:
         if plan.version != self.view.version:
             self.ask_again()  # parts of it may be void
         if plan.starts or plan.stops:
-            self.executor.execute(reconcile(plan, self.view.version), plan.causes)
+            self.executor.execute(reconcile(plan, self.view.version), plan.causes, plan.whys)
         if plan.wake is not None and self.fixed_wake is None:
             self.wake = plan.wake
         if plan.shape_reasons:

@@ -2,6 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 
+from rota.core.allocation import host_of
 from rota.core.jobs import Job
 from rota.core.topology import Vertex
 from rota.core.view import View
@@ -45,9 +46,14 @@ def _over_the_pool(users: list[Job], pool: Vertex, view: View) -> list[Job]:
     for job in users:
         occupied.change(job.allocation, +1)
     over = []
+    guests = {host_of(job.allocation): job for job in users}  # those who share go with their hosts
     for job in sorted(users, key=lambda job: (job.start_s, job.index), reverse=True):
         if not occupied.exceeded(pool.id):
             break
-        occupied.change(job.allocation, -1)
-        over.append(job)
+        if host_of(job.allocation) >= 0:
+            continue
+        for each in (job, guests.get(job.index)):
+            if each is not None:
+                occupied.change(each.allocation, -1)
+                over.append(each)
     return over

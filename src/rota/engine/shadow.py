@@ -155,6 +155,8 @@ class Ledger:
             if kind == Record.TASK:
                 self.jobs[other].whole = True
                 self.present.pop(other, None)
+        elif kind == Record.MOVE and other >= 0 and job in self.jobs:
+            self._inherits(time_s, job, ref, value)
         elif kind in FROM:
             self._change(time_s, kind, job, ref, value)
 
@@ -198,6 +200,22 @@ class Ledger:
             self.present.pop(job, None)
         else:
             shadow.phase = HELD if kind == Record.HELD else WAITING
+
+    def _inherits(self, time_s: float, job: int, ref: int, since_s: float) -> None:
+        """It has shared GPUs with a job that is over: they are its own now."""
+        shadow = self.jobs[job]
+        if shadow.phase not in FROM[Record.MOVE]:
+            raise InvariantError(
+                f"log: job {job} inherits GPUs at {time_s:g} s, but it was "
+                f"{Phase(shadow.phase).name.lower()}"
+            )
+        shadow.advance(time_s)
+        self.touched.add(job)
+        shadow.ref = ref
+        if shadow.phase != STOPPING:
+            shadow.gpus = self._sizes.get(ref, 0.0)
+            if since_s != INF:
+                shadow.body = ref
 
     def _placed(
         self, shadow: Shadow, time_s: float, ref: int, since_s: float, *, moves: bool

@@ -42,6 +42,7 @@ def _texts(facts: Mapping[str, Any], *, preempted: bool) -> dict[str, str]:
         "switches": _switches(dialect),
         "rounds": _rounds(facts.get("rounds")),
         "estimate error": _pairs(facts.get("estimate_error")) or "none",
+        **({"speed error": _pairs(facts["speed_error"])} if facts.get("speed_error") else {}),
         "failures": _failures(facts.get("failures"), facts["costs"]),
         "ignored": ", ".join(facts.get("ignored") or ()) or "nothing",
     }

@@ -7,10 +7,11 @@ import msgspec
 
 from rota.core.errors import OptionError
 from rota.core.events import INF
+from rota.core.jobs import SpeedBook
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Wake
 from rota.core.policy import Policy, PriorityPolicy
-from rota.core.ports import Scheduler
+from rota.core.ports import RateModel, Scheduler
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.dialects.base import Dialect, create
@@ -39,6 +40,7 @@ from rota.experiments.rough import draw_beliefs, draw_outages, tell_estimates
 from rota.experiments.workloads import draw_seed, load_workload
 from rota.metrics.window import Window
 from rota.placement.base import Placement
+from rota.rates.books import NoisySpeeds, TrueSpeeds
 from rota.rates.models import make_rates
 from rota.sim.cluster import SimCluster
 from rota.traces.cluster import parse_cluster
@@ -100,6 +102,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
         belief=belief,
         checker=Invariants() if config.check else None,
     )
+    engine.arrivals.book = _speed_book(config, rates, scheduler)
     parts |= {
         "costs": {"name": costs.name, **costs.describe()},
         "rates": {"name": rates.name, **rates.describe()},
@@ -112,9 +115,26 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
             else None
         ),
     }
+    if config.speed_error is not None:
+        parts["speed_error"] = msgspec.structs.asdict(_speed_error(config))
     study = dialect is not None and dialect.endless
     assumptions = _assumptions(config, engine, parts)
     return Run(config, workload, topology, engine, assumptions, window, study)
+
+
+def _speed_book(config: RunConfig, rates: RateModel, scheduler: Scheduler) -> SpeedBook | None:
+    """What a policy that asks is told of speeds: what the rate model says, with the error."""
+    error = _speed_error(config)
+    if not scheduler.knowledge & Knowledge.SPEEDS:
+        return None
+    truth = TrueSpeeds(rates)
+    if error == EstimateError():
+        return truth
+    return NoisySpeeds(truth, cv=error.cv, bias=error.bias, seed=draw_seed(config))
+
+
+def _speed_error(config: RunConfig) -> EstimateError:
+    return parse_estimate_error(config.speed_error or "cv=0", "speed-error")
 
 
 def _tell_usual(scheduler: Scheduler, workload: Workload) -> None:

@@ -45,6 +45,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     seed: int = 0
     round: str | None = None
     estimate_error: str | None = None
+    speed_error: str | None = None
     mtbf: float | None = None
     mttr: float | None = None
     measure: str | None = None
@@ -123,12 +124,12 @@ def parse_rounds(text: str) -> Rounds:
     return rounds
 
 
-def parse_estimate_error(text: str) -> EstimateError:
+def parse_estimate_error(text: str, option: str = "estimate-error") -> EstimateError:
     """From `cv=0.5,bias=0.1`; what is left out is 0."""
-    options = _pairs("estimate-error", text, text.split(","))
-    error = _struct("estimate-error", text, EstimateError, options)
+    options = _pairs(option, text, text.split(","))
+    error = _struct(option, text, EstimateError, options)
     if not (0 <= error.cv < math.inf and -1 < error.bias < math.inf):
-        raise OptionError(f"estimate-error {text!r}: give cv of 0 or more and bias above -1")
+        raise OptionError(f"{option} {text!r}: give cv of 0 or more and bias above -1")
     return error
 
 

@@ -35,6 +35,7 @@ MEASURES = (
     Measure("gpu_allocation", "GPUs allocated", "share", None),
     Measure("fragmentation", "GPUs idle by fragmentation", "share", "less"),
     Measure("free_on_used_nodes", "free GPUs on used nodes", "share", "less"),
+    Measure("frag_amount", "GPUs that are fragments", "share", "less"),
     Measure("preemptions", "preemptions", "count", "less"),
     Measure("migrations", "migrations", "count", "less"),
     Measure("evictions", "evictions by failures", "count", None),

@@ -21,6 +21,7 @@ from rota.experiments.config import RunConfig
 from rota.experiments.inputs import InputFile, find_inputs, hash_file
 from rota.experiments.run import RunResult
 from rota.metrics import write_jobs
+from rota.metrics.basis import Basis
 
 JOBS, SUMMARY, EVENTS, MANIFEST = "jobs.csv", "summary.json", "events.parquet", "manifest.json"
 ALLOCATION = "allocation.csv"
@@ -41,6 +42,7 @@ class Manifest(msgspec.Struct, frozen=True):
     platform: dict[str, str]
     packages: dict[str, str]
     written: str
+    fragments: Basis | None = None
 
 
 class _Origin(msgspec.Struct):
@@ -82,6 +84,7 @@ def make_manifest(result: RunResult, folder: Path, command: Sequence[str]) -> Ma
         },
         packages={name: importlib.metadata.version(name) for name in PACKAGES},
         written=datetime.now(UTC).isoformat(timespec="seconds"),
+        fragments=result.basis,
     )
 
 

@@ -23,13 +23,14 @@ from rota.core.topology import NodeSpec
 from rota.experiments.config import RunConfig
 from rota.experiments.output import dump, write_run
 from rota.experiments.replay_cluster import Changes, changed, seen_cluster, write_cluster
-from rota.experiments.replay_recorded import NAME, Replayed, replay_recorded
+from rota.experiments.replay_recorded import NAME, UNLISTED, Replayed, replay_recorded
 from rota.experiments.replay_tables import Schedule, log_end_s, tabulate
 from rota.experiments.run import RunResult, simulate
 from rota.metrics import write_jobs
 from rota.traces.cluster import parse_cluster
 from rota.traces.imported import Imported
 from rota.traces.read import read_trace, recognise
+from rota.traces.slurm_records import OPEN
 
 DEFAULT_POLICY = "easy"
 JSON, TABLE, REPORT = "replay.json", "replay.csv", "report.html"
@@ -97,6 +98,7 @@ class Answer(msgspec.Struct):
                 "exact": self.recorded.exact,
                 "worst_s": self.recorded.worst_s,
                 "counted": self.recorded.counted,
+                "guessed_splits": self.recorded.guessed,
                 "contradictions": self.recorded.contradictions,
             },
             "warnings": self.warnings,
@@ -118,6 +120,7 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     tell("reading", 0, total)
     imported, text = read_history_of(asked)
     asked = msgspec.structs.replace(asked, format=text)
+    _refuse_nonsense(asked, imported)
     nodes, seen = _machines(asked, imported)
     others = changed(nodes, changes) if changes else nodes
     tell(NAME, 0, total)
@@ -126,7 +129,7 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     first = Schedule(NAME, recorded.result.jobs, recorded.result.log, gpus, recorded.jobs)
     _write_recorded(recorded.result, folder / NAME)
     plans = _plans(asked, nodes, others, folder)
-    schedules, warnings = [first], _told_of(recorded)
+    schedules, warnings = [first], _told_of(asked, recorded)
     for number, plan in enumerate(plans, 1):
         tell(plan.name, number, total)
         result = simulate(plan.config, workload=imported.workload)
@@ -153,7 +156,7 @@ def read_history_of(asked: Asked) -> tuple[Imported, str]:
         if "nodes" not in fields:
             raise OptionError(f"format {name!r} has no list of nodes: give --cluster instead")
         given["nodes"] = asked.nodes
-    if "partitions" in fields and asked.cluster is None:
+    if "partitions" in fields and (asked.cluster is None or _labelled(asked.cluster)):
         given.setdefault("partitions", "label")
     text = name + ":" * bool(given) + ",".join(f"{key}={value}" for key, value in given.items())
     imported = read_trace(path, text, limit=asked.limit)
@@ -163,6 +166,24 @@ def read_history_of(asked: Asked) -> tuple[Imported, str]:
             f"use `rota compare` for jobs alone"
         )
     return imported, text
+
+
+def _labelled(cluster: str) -> bool:
+    return any(node.labels for node in parse_cluster(cluster)[0].specs)
+
+
+def _refuse_nonsense(asked: Asked, imported: Imported) -> None:
+    """Questions that can only be typing errors."""
+    if len(set(asked.policies)) < len(asked.policies):
+        raise OptionError(f"--policy {' --policy '.join(asked.policies)}: the same one twice")
+    limited = [tenant for tenant, _ in asked.changes.quotas]
+    tenants = set(imported.jobs["vc"].to_list())
+    for tenant in limited:
+        if limited.count(tenant) > 1:
+            raise OptionError(f"--quota {tenant}=...: given more than once, give one number")
+        if tenant not in tenants:
+            known = ", ".join(sorted(filter(None, tenants))) or "none"
+            raise OptionError(f"--quota {tenant}=...: no job is of this tenant; there are: {known}")
 
 
 def _machines(asked: Asked, imported: Imported) -> tuple[tuple[NodeSpec, ...], bool]:
@@ -243,13 +264,26 @@ def _write_recorded(result: RunResult, folder: Path) -> None:
     (folder / "summary.json").write_text(dump(result.summary), encoding="utf-8")
 
 
-def _told_of(recorded: Replayed) -> list[str]:
-    found = [
-        f"contradiction: {what}: {many:,} times" for what, many in recorded.contradictions.items()
-    ]
+def _told_of(asked: Asked, recorded: Replayed) -> list[str]:
+    contradictions = dict(recorded.contradictions)
+    found = []
+    if asked.cluster is not None and contradictions.pop(UNLISTED, 0):
+        found.append("the nodes of the log are not all among those of --cluster")
+    found += [f"contradiction: {what}: {many:,} times" for what, many in contradictions.items()]
+    if asked.cluster is not None and _options(asked.format).get("partitions") != "label":
+        found.append(
+            "partitions are not kept: with this --cluster every job may run on every node; name "
+            "them as labels in a YAML file, or give --nodes"
+        )
     if recorded.counted:
         found.append("the recorded schedule was replayed by counting GPUs, not by nodes")
+    elif recorded.guessed:
+        found.append(f"{recorded.guessed:,} {OPEN}")
     return found
+
+
+def _options(text: str | None) -> dict[str, str]:
+    return split(text or "")[1]
 
 
 def _matters(text: str) -> bool:

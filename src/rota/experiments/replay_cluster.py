@@ -58,15 +58,14 @@ def parse_quota(text: str) -> tuple[str, float]:
 def held_frame(observed: Observed) -> pl.DataFrame:
     """A row per attempt and node: `job`, `start_s`, `end_s`, `node`, `gpus`.
 
-    Attempts whose nodes are not recorded, that took no time, or that go on (the end is null) keep
-    their rows out, alone or until the end of the log.
+    Attempts whose nodes are not recorded, or that took no time, are left out; those that go on hold
+    their nodes for ever.
     """
     frame = observed.frame.filter(
         (pl.col("nodes").list.len() > 0) & (pl.col("nodes").list.len() == pl.col("gpus").list.len())
     )
-    latest = pl.max_horizontal(pl.col("start_s").max(), pl.col("end_s").max())
     return (
-        frame.with_columns(pl.col("end_s").fill_null(latest))
+        frame.with_columns(pl.col("end_s").fill_null(INF))
         .filter(pl.col("end_s") > pl.col("start_s"))
         .select("job", "start_s", "end_s", pl.col("nodes").alias("node"), "gpus")
         .explode("node", "gpus")
@@ -90,8 +89,7 @@ def peak(imported: Imported) -> float:
     """The most GPUs that were held at once, whatever is known of nodes."""
     sizes = imported.jobs.select("num_gpus").with_row_index("job").cast({"job": pl.Int64})
     frame = imported.observed.frame.join(sizes, on="job")
-    latest = pl.max_horizontal(pl.col("start_s").max(), pl.col("end_s").max())
-    frame = frame.with_columns(pl.col("end_s").fill_null(latest)).filter(
+    frame = frame.with_columns(pl.col("end_s").fill_null(INF)).filter(
         pl.col("end_s") > pl.col("start_s")
     )
     if not frame.height:
@@ -102,9 +100,10 @@ def peak(imported: Imported) -> float:
 def with_shares(imported: Imported, nodes: Sequence[NodeSpec] = ()) -> Observed:
     """The attempts, with GPUs per node also where only their sum is known.
 
-    Slurm's accounting tells the sum. It is split evenly over the nodes of a job if they had room
-    for that as long as it ran, else every node gave one GPU and those with most room the rest.
-    Without a list of nodes there is always room.
+    Slurm's accounting often tells the sum only. It is split evenly over the nodes of a job if that
+    is possible in whole GPUs and they had room for it as long as the job ran; else as Slurm deals
+    GPUs out: the first nodes as full as can be, with at least one GPU on each of the others.
+    Without a list of nodes there is always room, and what is left over goes to the first nodes.
     """
     frame = imported.observed.frame
     open_rows = (pl.col("nodes").list.len() > 0) & (pl.col("gpus").list.len() == 0)
@@ -151,15 +150,18 @@ def _split(gpus: float, room: Sequence[float]) -> list[float]:
     """GPUs on each of so many nodes; empty: there is no way in whole GPUs."""
     count = len(room)
     even = [float(gpus // count + (number < gpus % count)) for number in range(count)]
-    if all(share <= left for share, left in zip(even, room, strict=True)):
+    fits = all(share <= left for share, left in zip(even, room, strict=True))
+    if fits and (gpus % count == 0 or INF in room):
         return even
-    share = [1.0] * count
-    rest = gpus - count
-    for number in sorted(range(count), key=lambda number: -room[number]):
-        more = max(0.0, min(rest, room[number] - 1.0))
-        share[number] += more
-        rest -= more
-    return share if rest == 0 else even if gpus % count == 0 else []
+    share = []
+    rest = gpus
+    for number, left in enumerate(room):
+        mine = min(max(1.0, left), rest - (count - 1 - number))
+        share.append(mine)
+        rest -= mine
+    if rest == 0 and min(share) >= 1:
+        return share
+    return even if gpus % count == 0 else []
 
 
 def seen_cluster(imported: Imported) -> tuple[NodeSpec, ...]:

@@ -35,6 +35,7 @@ from rota.experiments.run import RunResult
 from rota.metrics import fold_jobs, fold_summary, read_history
 from rota.rates.models import make_rates
 from rota.sim.cluster import SimCluster
+from rota.traces.attempts import open_jobs
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed
 
@@ -139,11 +140,13 @@ class Replayed(msgspec.Struct):
     contradictions: dict[str, int]
     exact: int  # jobs whose waiting time came out to the second
     worst_s: float  # the largest difference of a waiting time
+    guessed: int = 0  # jobs whose GPUs on each node the log does not tell
 
 
 def replay_recorded(imported: Imported, nodes: Sequence[NodeSpec]) -> Replayed:
     """Simulate what happened."""
     begun_s = process_time()
+    guessed = open_jobs(imported)
     imported = _with_observed(imported, with_shares(imported, nodes))
     contradictions = contradicted(imported, nodes)
     counted = bool(contradictions)
@@ -170,7 +173,7 @@ def replay_recorded(imported: Imported, nodes: Sequence[NodeSpec]) -> Replayed:
     summary = fold_summary(history, jobs=table) | {"assumptions": _assumptions(counted=counted)}
     result = RunResult(config, log, table, summary, workload.quality, begun_s)
     exact, worst_s = _compared(imported, result.jobs, jobs)
-    return Replayed(result, topology.specs, jobs, counted, contradictions, exact, worst_s)
+    return Replayed(result, topology.specs, jobs, counted, contradictions, exact, worst_s, guessed)
 
 
 def _with_observed(imported: Imported, observed: Observed) -> Imported:
@@ -223,7 +226,7 @@ def _attempts(imported: Imported, topology: Topology, *, counted: bool) -> dict[
     """The attempts of every job that ran, by its position in the trace."""
     places = {node.name: node.id for node in topology.nodes}
     pool = topology.pools[0].id
-    latest_s = _latest_s(imported)
+    latest_s = imported.until_s
     asked = imported.jobs.select("num_gpus", "cpus").rows()
     frame = imported.observed.frame.select("job", "start_s", "end_s", "nodes", "gpus")
     found: dict[int, list[Attempt]] = {}
@@ -236,13 +239,6 @@ def _attempts(imported: Imported, topology: Topology, *, counted: bool) -> dict[
         over_s = latest_s if end_s is None else max(end_s, start_s)
         found.setdefault(job, []).append(Attempt(start_s, over_s, allocation))
     return found
-
-
-def _latest_s(imported: Imported) -> float:
-    """The end of the log, where what still runs is cut."""
-    frame = imported.observed.frame
-    latest = frame.select(pl.max_horizontal(pl.col("start_s").max(), pl.col("end_s").max())).item()
-    return float(latest or 0.0)
 
 
 def _allocation(
@@ -270,7 +266,7 @@ def _tidy(runs: list[Attempt], submit_s: float, contradictions: dict[str, int]) 
 
 def _compared(imported: Imported, table: pl.DataFrame, jobs: Sequence[int]) -> tuple[int, float]:
     """Jobs whose waiting is as observed to the second, and the largest difference."""
-    latest_s = _latest_s(imported)
+    latest_s = imported.until_s
     ran = (pl.col("end_s").fill_null(latest_s) - pl.col("start_s")).clip(0.0, None).sum()
     seen = (
         imported.observed.frame.group_by("job", maintain_order=True)

@@ -89,10 +89,8 @@ def tabulate(imported: Imported, schedules: Sequence[Schedule]) -> pl.DataFrame:
 
 
 def log_end_s(imported: Imported) -> float:
-    """The latest time in the log; jobs come from 0 on."""
-    frame = imported.observed.frame
-    latest = frame.select(pl.max_horizontal(pl.col("start_s").max(), pl.col("end_s").max())).item()
-    return float(latest or 0.0) or 1.0
+    """The end of the log; jobs come from 0 on."""
+    return imported.until_s or 1.0
 
 
 def _measured(schedule: Schedule, until_s: float) -> pl.DataFrame:

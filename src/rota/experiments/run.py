@@ -18,6 +18,7 @@ from rota.experiments.build import Run, build
 from rota.experiments.config import RunConfig
 from rota.experiments.resume import Freeze, thaw
 from rota.metrics import fold_jobs, fold_summary, read_history
+from rota.metrics.basis import Basis, make_basis
 from rota.metrics.fragments import arrivals, fold_allocation, fold_fragments
 from rota.metrics.history import Floats
 
@@ -38,6 +39,8 @@ class RunResult(msgspec.Struct):
     begun_cpu_s: float
     allocation: pl.DataFrame | None = None
     """Of a study of placements: use and fragments against the load that has arrived."""
+    basis: Basis | None = None
+    """What its fragments were measured by; None: they were not."""
     notes: list[str] = msgspec.field(default_factory=list)
     """What is odd about the configuration."""
 
@@ -137,7 +140,8 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     history = read_history(log)
     jobs = fold_jobs(history)
     deadlines_s = _deadlines_s(run.workload, jobs)
-    fragments = fold_fragments(history, run.topology, run.workload.usual)
+    basis = make_basis(run.topology.nodes, run.workload.usual)
+    fragments = fold_fragments(history, basis)
     summary = fold_summary(
         history, window=run.window, jobs=jobs, deadlines_s=deadlines_s, fragments=fragments
     )
@@ -147,7 +151,8 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     summary |= late
     summary["assumptions"] = run.assumptions
     result = RunResult(run.config, log, jobs, summary, run.workload.quality, begun_s)
-    result.notes += _unestimated(run)
+    result.basis = None if fragments is None else basis
+    result.notes += [*_unestimated(run), *_one_speed(run)]
     if run.study and fragments is not None:
         result.allocation = fold_allocation(arrivals(history, fragments))
     return result
@@ -163,8 +168,18 @@ def _unestimated(run: Run) -> list[str]:
     if run.assumptions["policy"].get("default_estimate_s", "inf") != "inf":
         return []  # it was told what to take instead
     what = f"{config.policy} behaves as if any job might run for ever"
-    remedy = "add estimates, or use --estimate-error cv=0 for exact ones"
+    remedy = "add estimates, or let `rota simulate` take exact ones with --estimate-error cv=0"
     return [f"no job of {config.trace} has an estimate (estimate_s): {what}; {remedy}"]
+
+
+def _one_speed(run: Run) -> list[str]:
+    """A policy reads speeds, and those of the jobs do not count in this run."""
+    if not run.engine.scheduler.knowledge & Knowledge.SPEEDS:
+        return []
+    told = any(behaviour.speeds for behaviour in run.workload.behaviours)
+    if not told or run.assumptions["rates"]["name"] != "uniform":
+        return []
+    return ["jobs have speeds by GPU type, but rates 'uniform' ignore them: use --rates types"]
 
 
 def _deadlines_s(workload: Workload, jobs: pl.DataFrame) -> Floats:

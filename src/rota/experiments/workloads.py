@@ -3,6 +3,7 @@
 *Generated.* `generate:KIND:jobs=300,load=0.9,...` as a trace draws the workload from the seed of
 the run, so that every seed meets other jobs. Options are those of `rota trace generate`; `gpus` is
 the cluster's number unless it is given. With `seed=N` the workload is the same for all seeds.
+`generate:fit:FILE,jobs=300,...` draws from the model of a trace (see `rota trace fit`).
 
 *Windows.* `I/N` keeps the I-th of N consecutive parts of the trace. Jobs are taken in the order of
 submission; the parts have equal numbers of jobs (the first ones one more if it does not work out).
@@ -20,14 +21,18 @@ import numpy as np
 from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import JobSpec
-from rota.core.registry import parse_params, split
+from rota.core.registry import parse_params
 from rota.core.workload import Quality, Workload
 from rota.experiments.config import RunConfig
 from rota.traces.cluster import parse_cluster
 from rota.traces.generate import KINDS, generate
 from rota.traces.read import read_workload
+from rota.traces.sampling import KIND as FITTED
+from rota.traces.sampling import split_kind
 
 GENERATE = "generate:"
+GENERATORS = (*KINDS, FITTED)
+"""What may follow: kinds of `rota trace generate`."""
 _WINDOW = re.compile(r"(\d+)/(\d+)")
 _OTHER_PART = "dependency on a job of another window removed"
 
@@ -50,7 +55,7 @@ def is_drawn(trace: str) -> bool:
     """Whether every seed of a run draws jobs of its own."""
     if not is_generated(trace):
         return False
-    return _amounts(trace, split(trace.removeprefix(GENERATE))[1]).seed is None
+    return _amounts(trace, split_kind(trace.removeprefix(GENERATE))[1]).seed is None
 
 
 def load_workload(config: RunConfig) -> Workload:
@@ -94,11 +99,11 @@ def draw_seed(config: RunConfig) -> int:
 
 
 def _generated(trace: str, cluster: str, seed: int) -> Workload:
-    kind, options = split(trace.removeprefix(GENERATE))
-    if kind not in KINDS:
+    kind, options = split_kind(trace.removeprefix(GENERATE))
+    if kind not in GENERATORS:
         raise OptionError(
             f"trace {trace!r}: there is no generator {kind!r}: "
-            f"write generate:KIND:jobs=N,load=L, KIND is one of {', '.join(KINDS)}"
+            f"write generate:KIND:jobs=N,load=L, KIND is one of {', '.join(GENERATORS)}"
         )
     amounts = _amounts(trace, options)
     gpus = amounts.gpus or int(parse_cluster(cluster)[0].gpus)
@@ -110,7 +115,7 @@ def _generated(trace: str, cluster: str, seed: int) -> Workload:
 
 def amount_of(trace: str) -> int:
     """How many jobs a generator is asked for."""
-    return _amounts(trace, split(trace.removeprefix(GENERATE))[1]).jobs
+    return _amounts(trace, split_kind(trace.removeprefix(GENERATE))[1]).jobs
 
 
 def _amounts(trace: str, options: dict[str, str]) -> _Amounts:

@@ -49,3 +49,4 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     retries: int = 0
     depends_on: tuple[str, ...] = ()  # ids, or names of jobs of the same owner
     hold: bool = False
+    priority_class: str = ""  # one that the daemon declares, instead of `priority`

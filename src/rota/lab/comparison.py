@@ -119,6 +119,10 @@ class Comparison:
         """How full every node was over time."""
         return draw("heat", self._looks, **options)
 
+    def plot_fragments(self, **options: Any) -> "Picture":
+        """How much of every node was free, but of no use for usual jobs, over time."""
+        return draw("fragments", self._looks, **options)
+
     def plot_tenants(self, **options: Any) -> "Picture":
         """Shares of tenants over time."""
         return draw("tenants", self._looks, **options)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rota.core.errors import RotaError
+from rota.core.errors import InputError, RotaError
 from rota.report.data import cdf, delay_parts, queue, tenant_shares, utilisation
 from rota.report.lanes import gantt, node_heat, node_outages
 from rota.report.source import Look
@@ -20,7 +20,7 @@ def draw(what: str, looks: Looks, **options: Any) -> "Picture":
     """A figure; without matplotlib an error that says what to install.
 
     Args:
-        what: `cdf`, `utilisation`, `queue`, `gantt`, `heat`, `tenants` or `delay`.
+        what: `cdf`, `utilisation`, `queue`, `gantt`, `heat`, `fragments`, `tenants` or `delay`.
         looks: Runs by name.
         options: Of the figure: `width_in`; of `cdf` also `column`.
     """
@@ -64,6 +64,19 @@ def _heat(looks: Looks, **options: Any) -> "Picture":
     return heat_figure({name: node_heat(look.history) for name, look in looks.items()}, **options)
 
 
+def _fragments(looks: Looks, **options: Any) -> "Picture":
+    from rota.report.draw import fragments_of
+    from rota.report.figures import fragments_figure
+
+    heat = fragments_of(looks)
+    if not heat:
+        raise InputError(
+            "no run tells its fragments: they need jobs that are placed on nodes, and a run made "
+            "by this version"
+        )
+    return fragments_figure(heat, **options)
+
+
 def _tenants(looks: Looks, **options: Any) -> "Picture":
     from rota.report.figures import tenants_figure
 
@@ -85,6 +98,7 @@ _DRAW: dict[str, Callable[..., "Picture"]] = {
     "queue": _queue,
     "gantt": _gantt,
     "heat": _heat,
+    "fragments": _fragments,
     "tenants": _tenants,
     "delay": _delay,
 }

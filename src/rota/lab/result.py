@@ -14,7 +14,8 @@ from rota.lab.frames import as_pandas, read_json
 from rota.lab.plots import draw
 from rota.lab.words import facts
 from rota.metrics import History
-from rota.report.source import Look
+from rota.metrics.basis import Basis
+from rota.report.source import Look, read_basis
 
 if TYPE_CHECKING:
     from rota.report.figures import Picture
@@ -31,6 +32,7 @@ class Result:
         jobs: One row per job; None: from the folder.
         log: The event log; None: from the folder.
         folder: Where the run was written, if it was.
+        basis: What fragments are measured by; None: as the folder says.
     """
 
     def __init__(
@@ -39,7 +41,10 @@ class Result:
         jobs: pl.DataFrame | None = None,
         log: pl.DataFrame | None = None,
         folder: Path | None = None,
+        *,
+        basis: Basis | None = None,
     ) -> None:
+        self._basis = basis
         self.summary = summary
         self.folder = folder
         self._jobs = jobs
@@ -48,7 +53,7 @@ class Result:
     @classmethod
     def of(cls, result: RunResult) -> Self:
         """From what `rota.experiments.run.simulate` returned."""
-        return cls(result.summary, result.jobs, result.log)
+        return cls(result.summary, result.jobs, result.log, basis=result.basis)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
@@ -131,6 +136,10 @@ class Result:
         """How full every node was over time."""
         return draw("heat", {self.policy: self.look}, **options)
 
+    def plot_fragments(self, **options: Any) -> "Picture":
+        """How much of every node was free, but of no use for usual jobs, over time."""
+        return draw("fragments", {self.policy: self.look}, **options)
+
     def plot_tenants(self, **options: Any) -> "Picture":
         """Shares of tenants over time."""
         return draw("tenants", {self.policy: self.look}, **options)
@@ -142,7 +151,10 @@ class Result:
     @cached_property
     def look(self) -> Look:
         """What the figures are drawn from."""
-        return Look(self.policy, self.summary, self.log)
+        basis = self._basis
+        if basis is None and self.folder is not None:
+            basis = read_basis(self.folder)
+        return Look(self.policy, self.summary, self.log, basis=basis)
 
     # --- how it shows itself ----------------------------------------------------------------------
 

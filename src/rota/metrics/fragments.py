@@ -2,8 +2,8 @@
 
 `rota.placement.fragments` has the measure (F, after Weng et al., USENIX ATC 2023). Its target
 workload is what the jobs of the run ask for, so that every run can be measured, whatever placed its
-jobs. A node counts while it is up and open. What a placement takes from a pool instead of nodes is
-nowhere, and then there is no such measure.
+jobs; the manifest of the run tells it. A node counts while it is up and open. What a placement
+takes from a pool instead of nodes is nowhere, and then there is no such measure.
 
 - `frag_amount`: fragments / GPUs of the cluster, on average over the time that was measured;
 - `frag_ratio`: fragments / free GPUs, likewise; null when nothing was ever free.
@@ -22,10 +22,9 @@ import numpy as np
 import polars as pl
 
 from rota.core.events import Record
-from rota.core.topology import DEVICE, Topology
-from rota.core.workload import Usual
-from rota.metrics.history import Floats, History, Ints
-from rota.placement.fragments import MILLI, JobClass, Target
+from rota.metrics.basis import Basis
+from rota.metrics.history import Bools, Floats, History, Ints
+from rota.placement.fragments import MILLI, Target
 from rota.placement.machines import PLENTY
 
 BATCH = 4_096  # states that are looked at together
@@ -47,32 +46,120 @@ class Fragments(NamedTuple):
     """Different states of nodes that were looked at: the cost."""
 
 
+class NodeSpans(NamedTuple):
+    """What was free on nodes: a row per node and time in which nothing changed there."""
+
+    node: Ints
+    """Number of the vertex."""
+    from_s: Floats
+    until_s: Floats
+    useless: Floats
+    """GPUs that are free, but fragments."""
+    idle: Floats
+    """GPUs that are free, while the node is up and open."""
+
+
+class _Nodes(NamedTuple):
+    """The nodes of a log, by slot."""
+
+    vertex: Ints
+    since: Ints  # row of the log that defines it
+    gpus: Ints
+    kind: Ints  # number of its GPU type
+    cpus: Ints  # thousandths; PLENTY where the cluster does not say
+    types: list[str]
+
+    def places(self, vertex: Ints) -> tuple[Ints, Ints]:
+        """Slot of the node of each vertex (-1: none), and the column of what is taken there."""
+        slot = np.searchsorted(self.vertex, vertex, side="right") - 1
+        device = vertex - self.vertex[slot]  # devices follow their node
+        on_node = (slot >= 0) & (device <= self.gpus[slot])
+        return np.where(on_node, slot, -1), WHOLE + device
+
+
 class _Changes(NamedTuple):
     """What nodes had in use after each of their changes, sorted by node and then by row."""
 
     slot: Ints
     row: Ints
     used: Ints  # by change and column
-    open: Any
+    open: Bools
 
 
-def fold_fragments(history: History, topology: Topology, usual: Usual) -> Fragments | None:
+class _Course(NamedTuple):
+    """The states of nodes: each change leads to one of them."""
+
+    changes: _Changes
+    nodes: _Nodes
+    which: Ints  # the state, by change
+    useless: Floats  # thousandths, by state
+    idle: Floats
+
+
+def fold_fragments(history: History, basis: Basis | None) -> Fragments | None:
     """The measure over a whole log; None when something was taken that is on no node."""
-    if not usual or not topology.nodes:
+    course = _course(history, basis)
+    if course is None:
         return None
-    changes = _changes(history, topology)
-    if changes is None:
-        return None
-    target = Target.popular([(JobClass.of(request), count) for request, count in usual])
-    states, which = _states(changes, topology)
-    values = _measured(states, target, topology)
-    free = states[:, FIRST:].sum(axis=1)
-    rows = len(history.time_s)
+    changes, which, rows = course.changes, course.which, len(history.time_s)
     return Fragments(
-        _timeline(changes, values[which], rows) / MILLI,
-        _timeline(changes, free[which].astype(np.float64), rows) / MILLI,
-        topology.gpus,
-        len(states),
+        _timeline(changes, course.useless[which], rows) / MILLI,
+        _timeline(changes, course.idle[which], rows) / MILLI,
+        float(course.nodes.gpus.sum()),
+        len(course.useless),
+    )
+
+
+def node_spans(history: History, basis: Basis | None) -> NodeSpans | None:
+    """The same node by node; None as above."""
+    course = _course(history, basis)
+    if course is None:
+        return None
+    changes, which = course.changes, course.which
+    last = np.append(np.diff(changes.slot) != 0, True)
+    from_s = history.time_s[changes.row]
+    until_s = np.append(from_s[1:], history.end_s)
+    until_s[last] = history.end_s
+    lasting = until_s > from_s
+    which = which[lasting]
+    return NodeSpans(
+        course.nodes.vertex[changes.slot[lasting]],
+        from_s[lasting],
+        until_s[lasting],
+        course.useless[which] / MILLI,
+        course.idle[which] / MILLI,
+    )
+
+
+def _course(history: History, basis: Basis | None) -> _Course | None:
+    nodes = _nodes(history, basis) if basis is not None else None
+    changes = _changes(history, nodes) if nodes is not None else None
+    if basis is None or nodes is None or changes is None:
+        return None
+    states, which = _states(changes, nodes)
+    useless = _measured(states, basis.target, nodes.types)
+    idle = states[:, FIRST:].sum(axis=1).astype(np.float64)
+    return _Course(changes, nodes, which, useless, idle)
+
+
+def _nodes(history: History, basis: Basis) -> _Nodes | None:
+    """The nodes that the log defines; None if they are not those of the basis."""
+    rows = np.flatnonzero(history.event == Record.VERTEX)
+    named = history.log["text"].gather(rows).str.starts_with("node:")
+    rows = rows[named.fill_null(value=False).to_numpy()]
+    vertex, first = np.unique(history.ref[rows], return_index=True)
+    machines = basis.machines
+    if len(vertex) != len(machines):
+        return None
+    types = sorted({machine.gpu_type for machine in machines})
+    cpus = np.array([round(machine.cpus * MILLI) for machine in machines], np.int64)
+    return _Nodes(
+        vertex.astype(np.int64),
+        rows[first],
+        np.array([machine.gpus for machine in machines], np.int64),
+        np.array([types.index(machine.gpu_type) for machine in machines], np.int64),
+        cpus if cpus.any() else np.full(len(cpus), PLENTY),
+        types,
     )
 
 
@@ -123,9 +210,8 @@ def fold_allocation(table: pl.DataFrame) -> pl.DataFrame:
 # --- what nodes had in use ------------------------------------------------------------------------
 
 
-def _changes(history: History, topology: Topology) -> _Changes | None:
-    places = _places(topology)
-    pieces = _pieces(history, places)
+def _changes(history: History, nodes: _Nodes) -> _Changes | None:
+    pieces = _pieces(history, nodes)
     if pieces is None:
         return None
     number, slot, column, milli = pieces
@@ -135,7 +221,7 @@ def _changes(history: History, topology: Topology) -> _Changes | None:
     begins = np.cumsum(count) - count
     which = np.arange(int(count.sum())) + np.repeat(first - begins, count)
     rows = [np.repeat(history.row[spans], count), np.repeat(history.until_row[spans], count)]
-    doors = _doors(history, places[0])
+    doors = _doors(history, nodes)
     row = np.concatenate([*rows, doors[:, 0]])
     where = np.concatenate([slot[which], slot[which], doors[:, 1]])
     order = np.lexsort([row, where])
@@ -162,18 +248,7 @@ def _carried(states: Ints, change: Ints, size: int) -> Any:
     return last[source] == 1
 
 
-def _places(topology: Topology) -> tuple[Ints, Ints]:
-    """By vertex: the slot of its node (-1: none), and the column of what is taken there."""
-    slots = {node.id: slot for slot, node in enumerate(topology.nodes)}
-    slot = [slots.get(vertex.node, -1) for vertex in topology.vertices]
-    column = [WHOLE] * len(slot)
-    for vertex in topology.vertices:
-        if vertex.level == DEVICE:
-            column[vertex.id] = FIRST + vertex.id - vertex.node - 1  # devices follow their node
-    return np.array(slot, np.int64), np.array(column, np.int64)
-
-
-def _pieces(history: History, places: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints, Floats] | None:
+def _pieces(history: History, nodes: _Nodes) -> tuple[Ints, Ints, Ints, Floats] | None:
     """What allocations hold: number, slot, column and thousandths, sorted by number."""
     gpus = np.flatnonzero(history.event == Record.ALLOCATION)
     extra = np.flatnonzero(history.event == Record.EXTRA)
@@ -181,22 +256,25 @@ def _pieces(history: History, places: tuple[Ints, Ints]) -> tuple[Ints, Ints, In
         kinds = history.log["text"].gather(extra) == "cpu"
         extra = extra[kinds.fill_null(value=False).to_numpy()]
     rows = np.concatenate([gpus, extra])
-    slot = places[0][history.other[rows]]
+    slot, column = nodes.places(history.other[rows].astype(np.int64))
     if (slot < 0).any():
         return None
-    column = np.concatenate([places[1][history.other[gpus]], np.full(len(extra), CPU)])
+    column[len(gpus) :] = CPU
     order = np.argsort(history.ref[rows], kind="stable")
     milli = np.rint(history.value[rows] * MILLI)
     return history.ref[rows][order], slot[order], column[order], milli[order]
 
 
-def _doors(history: History, slot_of: Ints) -> Ints:
+def _doors(history: History, nodes: _Nodes) -> Ints:
     """Rows (row, slot, 1: of use from now on); the first of a node is where it begins."""
-    up = dict.fromkeys(np.unique(slot_of[slot_of >= 0]).tolist(), True)
-    opened = dict(up)
-    found = [(0, slot, 1) for slot in up]
-    for row in np.flatnonzero(np.isin(history.event, _DOORS)).tolist():
-        slot, kind = int(slot_of[history.ref[row]]), history.event[row]
+    late = history.time_s[nodes.since] > history.time_s[0]
+    found = [(0, slot, int(not late[slot])) for slot in range(len(late))]
+    found += [(int(nodes.since[slot]), slot, 1) for slot in np.flatnonzero(late).tolist()]
+    up, opened = [True] * len(late), [True] * len(late)
+    rows = np.flatnonzero(np.isin(history.event, _DOORS))
+    slots, _ = nodes.places(history.ref[rows].astype(np.int64))
+    for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+        kind = history.event[row]
         if kind in (Record.NODE_UP, Record.NODE_DOWN):
             up[slot] = bool(kind == Record.NODE_UP)
         else:
@@ -208,16 +286,10 @@ def _doors(history: History, slot_of: Ints) -> Ints:
 # --- states of nodes ------------------------------------------------------------------------------
 
 
-def _states(changes: _Changes, topology: Topology) -> tuple[Ints, Ints]:
+def _states(changes: _Changes, nodes: _Nodes) -> tuple[Ints, Ints]:
     """Different states (type, CPUs left, GPUs left by size), and which one each change leads to."""
-    nodes = topology.nodes
-    types = sorted({node.gpu_type for node in nodes})
-    kind = np.array([types.index(node.gpu_type) for node in nodes], np.int64)[changes.slot]
-    size = np.array([node.gpus for node in nodes], np.int64)[changes.slot]
-    cpus = np.full(len(kind), PLENTY)
-    if any(node.cpus for node in nodes):
-        total = np.array([round(node.cpus * MILLI) for node in nodes], np.int64)
-        cpus = np.maximum(total[changes.slot] - changes.used[:, CPU], 0)
+    kind, size = nodes.kind[changes.slot], nodes.gpus[changes.slot]
+    cpus = np.maximum(nodes.cpus[changes.slot] - changes.used[:, CPU], 0)
     parts = changes.used[:, FIRST:]
     free = size - changes.used[:, WHOLE] // MILLI - (parts > 0).sum(axis=1)
     left = np.where(parts > 0, np.maximum(MILLI - parts, 0), 0)
@@ -238,9 +310,9 @@ def _spread(states: Ints) -> Ints:
     return np.concatenate([states[:, :FIRST], whole, left], axis=1).astype(np.int64)
 
 
-def _measured(states: Ints, target: Target, topology: Topology) -> Floats:
+def _measured(states: Ints, target: Target, types: list[str]) -> Floats:
     """Fragments of each state."""
-    accepted = target.accepts(sorted({node.gpu_type for node in topology.nodes}))
+    accepted = target.accepts(types)
     found: list[Floats] = []
     for begin in range(0, len(states), BATCH):
         batch = states[begin : begin + BATCH]

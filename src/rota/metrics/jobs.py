@@ -61,7 +61,7 @@ def fold_jobs(log: pl.DataFrame | History) -> pl.DataFrame:
             "jct_s": jct_s,
             "service_gpu_s": service[jobs],
             "preemptions": count_of(history, Record.STOP)[jobs],
-            "migrations": count_of(history, Record.MOVE)[jobs],
+            "migrations": (count_of(history, Record.MOVE) - _inherited(history))[jobs],
             "state": pl.Series(state, dtype=pl.String).gather(np.flatnonzero(jobs)),
         },
         nan_to_null=True,
@@ -91,6 +91,12 @@ def count_of(history: History, record: Record) -> "np.ndarray[tuple[int], np.dty
     """Rows of this kind per actor, those of tasks with their job."""
     owners = history.owner[history.actor[history.kind == record]]
     return np.bincount(owners, minlength=len(history.actors))
+
+
+def _inherited(history: History) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """How often an actor went on with the GPUs of a job that had shared them: no migration."""
+    heirs = (history.kind == Record.MOVE) & (history.other[history.row] >= 0)
+    return np.bincount(history.owner[history.actor[heirs]], minlength=len(history.actors))
 
 
 def _tenants(history: History, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> pl.Series:

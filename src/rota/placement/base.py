@@ -314,6 +314,11 @@ class Placement(ABC):
 
     # --- shared detail ----------------------------------------------------------------------------
 
+    def accepts(self, shape: Shape, allocation: Allocation) -> bool:
+        """Are all its places of a kind that the request accepts?"""
+        matching = self.room.matching(shape)
+        return all(matching[position] for position in self._positions(allocation))
+
     def _positions(self, allocation: Allocation) -> set[int]:
         where = self._where
         return {where[vertex][0] for vertex, _ in allocation.slices} | {

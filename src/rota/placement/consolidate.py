@@ -8,6 +8,7 @@ are never mixed within a job.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
+from math import inf
 from typing import cast
 
 from rota.core.allocation import Allocation
@@ -27,6 +28,9 @@ class SearchingConsolidate(Placement):
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
         """One node if any is large enough, else whole nodes of one type plus a remainder."""
         need = shape.gpus or 1
+        if need >= 1 and shape.gpus and self.fits_one_node(shape):
+            best = _tightest(need, shape, room)
+            return None if best < 0 else [(best, need)]
         offers = room.offers(shape)
         free = room.gpus.__getitem__ if need >= 1 else room.left
         if self.fits_one_node(shape):
@@ -43,6 +47,15 @@ class SearchingConsolidate(Placement):
             if last >= 0:
                 return [*choice, (last, rest)]
         return None
+
+
+def _tightest(need: float, shape: Shape, room: Room) -> int:
+    """`best_node` for whole GPUs: a node offers no more than it has, so few have to be asked."""
+    best, lowest = -1, inf
+    for position, free in enumerate(room.gpus):
+        if need <= free < lowest and room.usable(position, shape) >= need:
+            best, lowest = position, free
+    return best
 
 
 class Consolidate(SearchingConsolidate):

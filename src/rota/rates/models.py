@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from rota.core.allocation import Allocation
+from rota.core.allocation import Allocation, host_of
 from rota.core.errors import OptionError
 from rota.core.jobs import Job
 from rota.core.policy import Params
@@ -21,13 +21,14 @@ from rota.core.registry import RATES, load, parse_params, split
 from rota.core.topology import DEVICE, Topology
 
 Factor = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Rates:
     """Common part of all models; implements `core.ports.RateModel`.
 
     `unit` promises the rate 1 for everyone, `neighbours` asks for the other jobs on the same
-    places.
+    places, `packs` says that it knows how fast two jobs run on the same GPUs.
     """
 
     name: str = ""
@@ -38,6 +39,19 @@ class Rates:
         self.params: Any = params if params is not None else self.Parameters()
         self.unit = False
         self.neighbours = False
+        self.packs = False
+
+    def speed(self, job: Job, gpu_type: str) -> float:  # noqa: ARG002 - most care for neither
+        """The rate on GPUs of this type, alone, with what it asks for."""
+        return 1.0
+
+    def beside(self, job: Job, other: Job, gpu_type: str) -> float:  # noqa: ARG002 - see above
+        """By how much it is slower while another job uses the same GPUs of this type."""
+        return 1.0
+
+    def keys(self, job: Job) -> Sequence[int]:
+        """Jobs with a key in common are neighbours."""
+        return job.allocation.vertices
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
         """Progress per second."""
@@ -85,6 +99,11 @@ class Types(Rates):
         # the pool of a cluster with one type is the cluster itself, which has no type
         self._types = [vertex.gpu_type or single for vertex in topology.vertices]
 
+    def speed(self, job: Job, gpu_type: str) -> float:
+        """Its own, that of the type, or 1."""
+        own = job.behaviour.speeds or {}
+        return own.get(gpu_type, self._speeds.get(gpu_type, 1.0))
+
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
         """The speed of the slowest GPU that it holds."""
         own = job.behaviour.speeds or {}
@@ -120,15 +139,16 @@ class Scaling(Rates):
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
         """The rate at the number of GPUs that it holds."""
-        gpus = allocation.gpus
+        gpus = allocation.gpus if host_of(allocation) < 0 else job.gpus  # see `as_guest`
         points = job.behaviour.scaling
         if points:
-            return _interpolated(gpus, tuple(sorted(tuple(point) for point in points)))
+            return interpolated(gpus, tuple(sorted(tuple(point) for point in points)))
         return gpus / job.gpus if job.gpus and gpus != job.gpus else 1.0
 
 
 @lru_cache(maxsize=4096)
-def _interpolated(gpus: float, points: tuple[tuple[float, float], ...]) -> float:
+def interpolated(gpus: float, points: tuple[tuple[float, float], ...]) -> float:
+    """Between the points; below the first in proportion, beyond the last as there."""
     place = bisect_left(points, (gpus, -1.0))
     if place == len(points):
         return points[-1][1]
@@ -200,7 +220,7 @@ class Sharing(Rates):
         for vertex, amount in allocation.slices:
             others = [dict(other.allocation.slices).get(vertex, 0.0) for other in sharers]
             wanted = amount + sum(others)
-            rate = min(1.0, self._gpus[vertex] / wanted)
+            rate = min(1.0, self._gpus[vertex] / wanted) if wanted else 1.0
             if self._is_device[vertex]:
                 rate *= factor ** sum(1 for other in others if other)
             slowest = min(slowest, rate)
@@ -215,6 +235,7 @@ class Product:
         self.name = "+".join(model.name for model in models)
         self.unit = all(model.unit for model in models)
         self.neighbours = any(model.neighbours for model in models)
+        self.packs = any(getattr(model, "packs", False) for model in models)
         self._slow = [model for model in models if not model.unit]
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
@@ -223,6 +244,31 @@ class Product:
         for model in self._slow:
             rate *= model.rate(job, allocation, sharers)
         return rate
+
+    def speed(self, job: Job, gpu_type: str) -> float:
+        """The product of those that know types."""
+        speed = 1.0
+        for model in self._slow:
+            if isinstance(model, Rates):
+                speed *= model.speed(job, gpu_type)
+        return speed
+
+    def beside(self, job: Job, other: Job, gpu_type: str) -> float:
+        """The product of those that know pairs."""
+        factor = 1.0
+        for model in self._slow:
+            if isinstance(model, Rates):
+                factor *= model.beside(job, other, gpu_type)
+        return factor
+
+    def keys(self, job: Job) -> Sequence[int]:
+        """Those of all parts that care for neighbours."""
+        found: dict[int, None] = {}
+        for model in self._slow:
+            if model.neighbours:
+                keys = model.keys(job) if isinstance(model, Rates) else job.allocation.vertices
+                found.update(dict.fromkeys(keys))
+        return list(found)
 
     def describe(self) -> Mapping[str, Any]:
         """All parts by name."""

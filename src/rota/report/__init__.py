@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rota.report.data import cdf, delay_parts, queue, tenant_shares, utilisation
-    from rota.report.lanes import gantt, node_heat
+    from rota.report.lanes import fragment_heat, gantt, node_heat
     from rota.report.write import write_report
 
 __all__ = [
     "cdf",
     "delay_parts",
+    "fragment_heat",
     "gantt",
     "node_heat",
     "queue",
@@ -22,7 +23,12 @@ __all__ = [
     "write_report",
 ]
 
-_HOMES = {"gantt": "lanes", "node_heat": "lanes", "write_report": "write"}
+_HOMES = {
+    "fragment_heat": "lanes",
+    "gantt": "lanes",
+    "node_heat": "lanes",
+    "write_report": "write",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,20 +1,22 @@
 """All static figures of a report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import polars as pl
 
 from rota.report import figures
 from rota.report.data import TIMES, cdf, queue, tenant_shares, utilisation
-from rota.report.lanes import gantt, node_heat, node_outages
+from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.numbers import delays, ratios
-from rota.report.source import Source
+from rota.report.source import Look, Source
 from rota.report.style import DOUBLE_IN
 
 BINS = 400
 
 
 def count(source: Source) -> int:
-    """How many figures there will be, or one more."""
-    shared = 6 if source.looks else 0
+    """How many figures there will be, or two more."""
+    shared = 7 if source.looks else 0
     return shared + len(source.looks) + 2
 
 
@@ -33,6 +35,9 @@ def pictures(source: Source) -> Iterator[tuple[str, figures.Picture]]:
         yield "tenants", figures.tenants_figure(shares)
         heat = {look.name: node_heat(look.history) for look in looks}
         yield "heat", figures.heat_figure(heat, DOUBLE_IN)
+        useless = fragments_of({look.name: look for look in looks})
+        if useless:
+            yield "fragments", figures.fragments_figure(useless, DOUBLE_IN)
         for look in looks:
             name = f"gantt-{look.folder}" if look.folder else "gantt"
             yield name, figures.gantt_figure(gantt(look.history), down=node_outages(look.history))
@@ -40,3 +45,9 @@ def pictures(source: Source) -> Iterator[tuple[str, figures.Picture]]:
     table = ratios(source.comparison)
     if table.height:
         yield "ratios", figures.ratio_figure(table, DOUBLE_IN)
+
+
+def fragments_of(looks: Mapping[str, Look]) -> dict[str, pl.DataFrame]:
+    """Tables of `fragment_heat` of those runs that have one."""
+    found = {name: fragment_heat(look.history, look.basis) for name, look in looks.items()}
+    return {name: table for name, table in found.items() if table is not None}

@@ -7,7 +7,6 @@ same subject returns, and returns a figure. `save` writes it; the same data give
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
@@ -16,6 +15,7 @@ from matplotlib.collections import PolyCollection
 from rota.report import canvas, style
 from rota.report.arrange import by_tenant, lane_rows, main_tenants
 from rota.report.canvas import FORMATS, SETTINGS, Picture, as_bytes, save, settle
+from rota.report.heat import heat_map
 from rota.report.names import short_names
 from rota.report.versus import delay_figure, ratio_figure
 
@@ -26,6 +26,7 @@ __all__ = [
     "as_bytes",
     "cdf_figure",
     "delay_figure",
+    "fragments_figure",
     "gantt_figure",
     "heat_figure",
     "queue_figure",
@@ -163,27 +164,16 @@ def tenants_figure(
 @canvas.styled
 def heat_figure(heat: Mapping[str, pl.DataFrame], width_in: float = style.SINGLE_IN) -> Picture:
     """How full every node was over time, a panel per policy; `heat`: of `node_heat`."""
-    figure, panels = canvas.panels(list(heat), width_in, 1.15)
-    canvas.time_axis(panels[-1], [table.select(time_s="until_s") for table in heat.values()], 0.0)
-    image = None
-    colours = mpl.colormaps["cividis"].with_extremes(bad=style.DOWN)
-    for axes, table in zip(panels, heat.values(), strict=True):
-        nodes = table["node"].unique(maintain_order=True).to_list()
-        share = table["share"].to_numpy().reshape(len(nodes), -1)
-        down = table["down"].to_numpy().reshape(len(nodes), -1)
-        end_s = canvas.top(table["until_s"]) - canvas.start(table)
-        image = axes.imshow(
-            np.where(down > 0.5, np.nan, share),  # noqa: PLR2004 - most of the bin
-            aspect="auto", interpolation="nearest", cmap=colours, vmin=0, vmax=1,
-            extent=(0.0, end_s, len(nodes), 0.0),
-        )  # fmt: skip
-        canvas.node_ticks(axes, nodes, [float(i) for i in range(len(nodes) + 1)], 6)
-        axes.grid(visible=False)
-    if image is not None:
-        bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.02, aspect=30)
-        bar.set_label("GPUs of the node in use (red: down)")
-        canvas.percents(bar.ax.yaxis)
-    return figure
+    return heat_map(heat, width_in, "GPUs of the node in use (red: down)")
+
+
+@canvas.styled
+def fragments_figure(
+    heat: Mapping[str, pl.DataFrame], width_in: float = style.SINGLE_IN
+) -> Picture:
+    """How much of every node was a fragment, a panel per policy; `heat`: of `fragment_heat`."""
+    label = "fragments, share of\nthe node (red: down)"
+    return heat_map(heat, width_in, label, style.LEAST_SHARE)
 
 
 @canvas.styled

@@ -12,8 +12,10 @@ import numpy as np
 import polars as pl
 
 from rota.metrics import History, read_history
+from rota.metrics.basis import Basis
+from rota.metrics.fragments import node_spans
 from rota.metrics.history import OVERHEAD, Bools, Floats, Ints
-from rota.report.data import Log, binned, even_edges, outages
+from rota.report.data import Log, Spans, binned, even_edges, outages
 
 HEAT_BINS = 200
 LEAST = 1e-9  # of a GPU: less is an error of rounding
@@ -84,12 +86,36 @@ def node_heat(log: Log, bins: int = HEAT_BINS) -> pl.DataFrame:
     history = read_history(log)
     places = _Places(history)
     held = _holding(history, places)
-    edges = even_edges(history, bins)
-    shown = places.shown(held.place)
-    slot = np.searchsorted(shown, held.place)
     spans = history.from_s[held.span], history.until_s[held.span], held.amount
-    length_s = np.diff(edges)
-    used = binned(spans, edges, slot, len(shown)) / length_s
+    return _heat(history, places, (held.place, spans), bins)
+
+
+def fragment_heat(log: Log, basis: Basis | None, bins: int = HEAT_BINS) -> pl.DataFrame | None:
+    """How much of every node was free, but a fragment (see `rota.metrics.fragments`), over time.
+
+    Args:
+        log: The event log or its history.
+        basis: What fragments are measured by.
+        bins: How many equal bins.
+
+    Returns:
+        The columns of `node_heat`; `share` is that of the node's GPUs. None without a basis, and
+        where jobs took GPUs from a pool instead of nodes.
+    """
+    history = read_history(log)
+    found = node_spans(history, basis)
+    if found is None:
+        return None
+    spans = found.from_s, found.until_s, found.useless
+    return _heat(history, _Places(history), (found.node, spans), bins)
+
+
+def _heat(history: History, places: "_Places", held: tuple[Ints, Spans], bins: int) -> pl.DataFrame:
+    """Mean amounts by node and bin, as shares of the node's GPUs."""
+    place, spans = held
+    edges = even_edges(history, bins)
+    shown = places.shown(place)
+    means = binned(spans, edges, np.searchsorted(shown, place), len(shown)) / np.diff(edges)
     down = _down_share(history, shown, edges)
     size = np.maximum(places.size[shown], 1.0)[:, None]
     return pl.DataFrame(
@@ -97,7 +123,7 @@ def node_heat(log: Log, bins: int = HEAT_BINS) -> pl.DataFrame:
             "node": places.names(shown.repeat(bins)),
             "from_s": np.tile(edges[:-1], len(shown)),
             "until_s": np.tile(edges[1:], len(shown)),
-            "share": (used / size).ravel(),
+            "share": (means / size).ravel(),
             "down": down.ravel(),
         }
     )
@@ -232,7 +258,8 @@ class _Node:
             if shared is None:
                 self.free |= ((1 << int(width)) - 1) << int(lane)
                 continue
-            shared.remove((lane - int(lane), width))
+            offset = lane - int(lane)  # as it was, but for the dust of float sums
+            shared.remove(min(shared, key=lambda part: abs(part[0] - offset)))
             if not shared:
                 del self.shared[int(lane)]
                 self.free |= 1 << int(lane)

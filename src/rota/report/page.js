@@ -458,19 +458,20 @@
     const RAMP = RAMPS[theme().mode], at = Math.min(share, 0.9999) * (RAMP.length - 1), i = Math.floor(at);
     return RAMP[i].map((v, k) => Math.round(v + (RAMP[i + 1][k] - v) * (at - i)));
   }
-  const heatImages = new Map();
-  function heatImage(l) {
-    if (!heatImages.has(l)) {
-      const red = REDS[theme().mode], colours = Array.from({ length: 251 }, (_, i) => ramp(i / 250));
-      const cells = bytes(l.heat.cells), image = document.createElement("canvas");
-      image.width = l.heat.bins;
-      image.height = Math.max(l.heat.nodes.length, 1);
+  const heatImages = new Map(); // by what `heat` and `fragments` of a run hold
+  const brightest = (name) => Math.max(0.1, ...D.looks.map((l) => (l[name] ? l[name].top : 0)));
+  function heatImage(heat, most) {
+    if (!heatImages.has(heat)) {
+      const red = REDS[theme().mode], colours = Array.from({ length: 251 }, (_, i) => ramp(i / 250 * heat.top / most));
+      const cells = bytes(heat.cells), image = document.createElement("canvas");
+      image.width = heat.bins;
+      image.height = Math.max(heat.nodes.length, 1);
       const c = image.getContext("2d"), data = c.createImageData(image.width, image.height);
       cells.forEach((cell, i) => data.data.set([...(cell === 255 ? red : colours[cell]), 255], i * 4));
       c.putImageData(data, 0, 0);
-      heatImages.set(l, { image, cells });
+      heatImages.set(heat, { image, cells });
     }
-    return heatImages.get(l);
+    return heatImages.get(heat);
   }
   function nodeLabels(chart, names, edges, [from, to]) { // edges: where rows of each node begin
     const { c, t } = chart, [left, top, width, height] = chart.inner;
@@ -479,31 +480,38 @@
     names.forEach((name, i) => {
       const y = top + ((edges[i] + edges[i + 1]) / 2 - from) / (to - from) * height;
       if (y < top || y > top + height || y - last < 13) return;
-      const short = name.length > 12 ? name.slice(0, 11) + "\u2026" : name;
+      const short = name.length > 12 ? "\u2026" + name.slice(-11) : name; // what differs is at the end
       c.fillText(short, left - 6, y);
       last = y;
     });
   }
-  function heatChart() {
-    new Chart("heat", {
-      label: "Share of each node's GPUs in use, over time", x: time, left: SIDE,
-      height: () => Math.min(Math.max(look().heat.nodes.length * 9, 90), 420) + 38,
+  const NO_HEAT = { nodes: [], bins: 0 }; // of a run whose jobs were on no nodes
+  function heatChart(name, label, what) {
+    const heatOf = (l) => l[name] || NO_HEAT, most = brightest(name);
+    new Chart(name, {
+      label, x: time, left: SIDE,
+      height: () => Math.min(Math.max(heatOf(look()).nodes.length * 9, 90), 420) + 38,
       paint(chart) {
-        const l = look(), { image } = heatImage(l), [left, top, width, height] = chart.inner;
+        const l = look(), { nodes, bins } = heatOf(l), [left, top, width, height] = chart.inner;
         onTime(chart);
-        nodeLabels(chart, l.heat.nodes, l.heat.nodes.map((_, i) => i).concat(l.heat.nodes.length), [0, l.heat.nodes.length || 1]);
+        if (!bins) {
+          chart.c.fillStyle = chart.t.fg; chart.c.textAlign = "center";
+          chart.c.fillText("not known of this run", left + width / 2, top + height / 2);
+          return;
+        }
+        nodeLabels(chart, nodes, nodes.map((_, i) => i).concat(nodes.length), [0, nodes.length || 1]);
         chart.clip(() => {
           chart.c.imageSmoothingEnabled = false;
           const x0 = chart.px(0), x1 = chart.px(l.until_s);
-          chart.c.drawImage(image, x0, top, x1 - x0, height);
+          chart.c.drawImage(heatImage(l[name], most).image, x0, top, x1 - x0, height);
         });
       },
       hover(x, y) {
-        const l = look(), chart = charts.heat, [, top, , height] = chart.inner, at = chart.at(x);
-        const node = Math.floor((y - top) / height * l.heat.nodes.length), bin = Math.floor(at / l.until_s * l.heat.bins);
-        if (bin < 0 || bin >= l.heat.bins || !l.heat.nodes[node]) return "";
-        const cell = heatImage(l).cells[node * l.heat.bins + bin];
-        return l.heat.nodes[node] + "\n" + (cell === 255 ? "down" : percent(cell / 250) + " in use") + "\n" + now(chart, at);
+        const l = look(), { nodes, bins } = heatOf(l), chart = charts[name], [, top, , height] = chart.inner, at = chart.at(x);
+        const node = Math.floor((y - top) / height * nodes.length), bin = Math.floor(at / l.until_s * bins);
+        if (bin < 0 || bin >= bins || !nodes[node]) return "";
+        const cell = heatImage(l[name], most).cells[node * bins + bin];
+        return nodes[node] + "\n" + (cell === 255 ? "down" : percent(cell / 250 * l[name].top) + " " + what) + "\n" + now(chart, at);
       },
     });
   }
@@ -576,7 +584,8 @@
             c.fillRect(px, py, Math.max(snap(x + w) - px - (w > 6 ? dot : 0), dot), Math.max(snap(y + h) - py - gap, dot));
           }
           c.strokeStyle = chart.t.line; c.lineWidth = 1;
-          for (const edge of g.edges.slice(1, -1)) {
+          const apart = ky * rows.full[1] / g.edges.length > 4; // else nothing but lines would be seen
+          for (const edge of apart ? g.edges.slice(1, -1) : []) {
             const y = Math.round(top + (edge - y0) * ky) + 0.5;
             if (y >= top && y <= top + height) { c.beginPath(); c.moveTo(left, y); c.lineTo(left + width, y); c.stroke(); }
           }
@@ -732,12 +741,18 @@
     D.looks.forEach((l, i) => select.append(new Option(l.policy, String(i))));
     select.addEventListener("change", () => choose(Number(select.value)));
     $("#queue-of").addEventListener("change", () => charts.queue.later());
-    queueChart(); utilisationChart(); tenantsChart(); heatChart(); ganttChart();
+    queueChart(); utilisationChart(); tenantsChart();
+    heatChart("heat", "Share of each node's GPUs in use, over time", "in use");
+    if (D.looks.some((l) => l.fragments)) heatChart("fragments", "Share of each node's GPUs that are fragments, over time", "fragments");
+    else $("#f-fragments").hidden = true;
+    ganttChart();
     rows.users.push(() => charts.gantt.later());
     time.users.push(() => { const step = pixel(charts.queue); $("#range").textContent = time.whole ? "" : clock(time.at[0], step) + " to " + clock(time.at[1], step); });
     keys("utilisation", [["useful", D.uses.useful], ["overhead", D.uses.overhead], ["line: up", "var(--up)"]]);
     const otherKeys = () => {
-      keys("heat", [0, 0.25, 0.5, 0.75, 1].map((s) => [s * 100 + " %", `rgb(${ramp(s)})`]).concat([["down", `rgb(${REDS[theme().mode]})`]]));
+      const shades = (most) => [0, 0.25, 0.5, 0.75, 1].map((s) => [Math.round(s * most * 1000) / 10 + " %", `rgb(${ramp(s)})`]).concat([["down", `rgb(${REDS[theme().mode]})`]]);
+      keys("heat", shades(1));
+      keys("fragments", shades(brightest("fragments")));
       keys("gantt", [["being started, stopped or moved", "var(--up)"], ["other colours: jobs", palette()[0]], ["hatched: the node is down", "repeating-linear-gradient(135deg, var(--soft) 0 1.5px, transparent 1.5px 4px)"]]);
       tenantKeys();
       legends();

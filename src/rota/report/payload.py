@@ -1,7 +1,7 @@
 """The data of the pictures inside the page, kept small."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from rota.metrics.ledger import active_range
 from rota.report import style
 from rota.report.arrange import by_tenant, lane_rows, main_tenants
 from rota.report.data import TIMES, cdf, queue, tenant_shares, utilisation
-from rota.report.lanes import gantt, node_heat, node_outages
+from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.names import short_names
 from rota.report.numbers import delays, ratios
 from rota.report.source import Look, Source
@@ -68,7 +68,10 @@ def _look(look: Look, tenants: pl.DataFrame, tables: list[dict[str, Any]]) -> di
             "names": tenants.columns[1:],
             "shares": [_rounded(tenants[name].to_numpy(), 4) for name in tenants.columns[1:]],
         },
-        "heat": _heat(history),
+        "heat": _heat(lambda bins: node_heat(history, bins)),
+        "fragments": _heat(
+            lambda bins: fragment_heat(history, look.basis, bins), style.LEAST_SHARE
+        ),
         "jobs": _jobs(look.jobs, tables),
         "gantt": _gantt(history, origin_s),
     }
@@ -93,15 +96,19 @@ def _series(history: History, fold: Any, origin_s: float) -> dict[str, list[floa
     return {"time_s": _rounded(table["time_s"].to_numpy() - origin_s, 1), **columns}
 
 
-def _heat(history: History) -> dict[str, Any]:
-    nodes = node_heat(history, 1).height
-    bins = int(np.clip(CELLS // max(nodes, 1), 20, 400))
-    table = node_heat(history, bins)
+def _heat(fold: Callable[[int], pl.DataFrame | None], least: float = 1.0) -> dict[str, Any] | None:
+    """Nodes and bins of time as bytes, of which 250 is `top`; None if there is no such table."""
+    coarse = fold(1)
+    bins = int(np.clip(CELLS // max(coarse.height, 1), 20, 400)) if coarse is not None else 1
+    table = fold(bins) if coarse is not None else None
+    if table is None:
+        return None
     share = np.clip(table["share"].to_numpy(), 0.0, 1.0)
-    cells = np.rint(share * FULL_CELL).astype(np.uint8)
+    top = max(least, float(share.max(initial=0.0)))
+    cells = np.rint(share / top * FULL_CELL).astype(np.uint8)
     cells[table["down"].to_numpy() > 0.5] = DOWN_CELL  # noqa: PLR2004 - most of the bin
     names = table["node"].gather_every(bins).to_list()
-    return {"nodes": names, "bins": bins, "cells": packed(cells)}
+    return {"nodes": names, "bins": bins, "cells": packed(cells), "top": top}
 
 
 def _jobs(jobs: pl.DataFrame, tables: list[dict[str, Any]]) -> int:

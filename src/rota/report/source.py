@@ -21,6 +21,7 @@ from rota.experiments.comparison import (
 )
 from rota.experiments.output import EVENTS, MANIFEST, SUMMARY
 from rota.metrics import History, Window, fold_jobs, read_history
+from rota.metrics.basis import Basis
 
 _OF_A_RUN = (
     Measure("avg_jct_s", "mean JCT", "s", "less"),
@@ -41,11 +42,18 @@ class Look:
     """One run, of which there are pictures: the first of its policy."""
 
     def __init__(
-        self, name: str, summary: Mapping[str, Any], log: pl.DataFrame, folder: str = ""
+        self,
+        name: str,
+        summary: Mapping[str, Any],
+        log: pl.DataFrame,
+        folder: str = "",
+        *,
+        basis: Basis | None = None,
     ) -> None:
         self.name = name
         self.summary = summary
         self.folder = folder
+        self.basis = basis
         self._log = log
 
     @cached_property
@@ -112,7 +120,8 @@ def _of_comparison(comparison: Comparison, folder: Path) -> Source:
         except (OSError, pl.exceptions.PolarsError):
             notes.append(f"{row.policy}: no pictures, {run.folder}/{EVENTS} cannot be read")
             continue
-        looks.append(Look(row.policy, run.summary, log, run.folder))
+        basis = read_basis(place)
+        looks.append(Look(row.policy, run.summary, log, run.folder, basis=basis))
     if len(comparison.seeds) > 1 or len(comparison.windows) > 1:
         first = comparison.runs[0]
         window = "" if first.window is None else f", window {first.window}"
@@ -158,7 +167,22 @@ def _of_run(folder: Path) -> Source:
         runs=[RunOf(policy, ".", int(config.get("seed") or 0), None, [], summary)],
         notes=[],
     )
-    return Source(comparison, [Look(policy, summary, log)], [])
+    return Source(comparison, [Look(policy, summary, log, basis=read_basis(folder))], [])
+
+
+class _Measured(msgspec.Struct):
+    """The part of a manifest that says what fragments are measured by."""
+
+    fragments: Basis | None = None
+
+
+def read_basis(folder: Path) -> Basis | None:
+    """What the fragments of a run are measured by; None if its folder does not tell."""
+    try:
+        content = (folder / MANIFEST).read_bytes()
+        return msgspec.json.decode(content, type=_Measured).fragments
+    except (OSError, msgspec.DecodeError):
+        return None
 
 
 def _row(policy: str, summary: Mapping[str, Any]) -> Row:

@@ -39,6 +39,8 @@ REASONS_ON_DARK = {
     "down": "#e4e6e9",
 }
 USEFUL, OVERHEAD, DOWN = "#4477aa", "#ccbb44", "#cc3311"
+LEAST_SHARE = 0.1
+"""A map of shares that are all small gets brighter colours, but not for less than this."""
 SINGLE_IN, DOUBLE_IN = 3.4, 7.0
 """Widths of a figure in one and in two columns of a paper, in inches."""
 

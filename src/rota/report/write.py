@@ -13,7 +13,7 @@ FORMATS = ("svg", "png", "pdf")
 NEEDS_PLOT = "no figures as files: they need matplotlib, install it with `pip install 'rota[plot]'`"
 
 _OWN = re.compile(
-    r"(cdf-jct|cdf-wait|utilisation|queue|tenants|heat|gantt(-[^/]+)?|delay|ratios)\.(svg|png|pdf)"
+    r"(cdf-jct|cdf-wait|utilisation|queue|tenants|heat|fragments|gantt(-[^/]+)?|delay|ratios)\.(svg|png|pdf)"
 )
 
 Told = Callable[[str, int, int], object]

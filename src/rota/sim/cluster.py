@@ -1,6 +1,6 @@
 """A cluster that exists only in events: jobs progress at constant rates between them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import ceil
 from typing import Any
@@ -46,6 +46,7 @@ class SimCluster:
         self.rates = rates
         self.instant_stop = costs.free or getattr(costs, "instant_stop", False)
         self.frictionless = costs.free and rates.unit
+        self.shares: bool = getattr(rates, "packs", False)
         self.finish_round_s = finish_round_s
         self._plain = costs.free and rates.unit and not finish_round_s
         self._quiet = costs.free and not rates.neighbours  # nothing to remember about a run
@@ -58,7 +59,9 @@ class SimCluster:
         # stopped in order to move: where to, and what it costs
         self._moved_with: dict[int, tuple[Allocation, TransitionCost]] = {}
         self._slow: dict[int, tuple[float, float]] = {}  # slow after a start: until when, factor
-        self._sharing: dict[int, dict[int, Job]] = {}  # vertex -> jobs, when neighbours matter
+        self._keys: Callable[[Job], Sequence[int]] = getattr(rates, "keys", vertices_of)
+        self._kept: dict[int, Sequence[int]] = {}  # job -> its keys, when neighbours matter
+        self._sharing: dict[int, dict[int, Job]] = {}  # key -> jobs
         self._changed: set[int] = set()
         self._paced: dict[int, float] = {}  # rates by which ends were scheduled
 
@@ -229,19 +232,22 @@ class SimCluster:
     def _share(self, job: Job, sign: int) -> None:
         if not self.rates.neighbours:
             return
-        for vertex in job.allocation.vertices:
-            if sign > 0:
-                self._sharing.setdefault(vertex, {})[job.index] = job
-            else:
-                self._sharing.get(vertex, {}).pop(job.index, None)
-            self._changed.add(vertex)
+        if sign > 0:
+            self._kept[job.index] = self._keys(job)
+            for key in self._kept[job.index]:
+                self._sharing.setdefault(key, {})[job.index] = job
+                self._changed.add(key)
+            return
+        for key in self._kept.pop(job.index, ()):
+            self._sharing[key].pop(job.index, None)
+            self._changed.add(key)
 
     def _sharers(self, job: Job) -> Sequence[Job]:
         if not self.rates.neighbours:
             return ()
         found: dict[int, Job] = {}
-        for vertex in job.allocation.vertices:
-            found.update(self._sharing.get(vertex, {}))
+        for key in self._kept.get(job.index, ()):
+            found.update(self._sharing.get(key, {}))
         found.pop(job.index, None)
         return [found[index] for index in sorted(found)]
 
@@ -271,7 +277,7 @@ class SimCluster:
             "now_s": self.now_s,
             "sequence": self._sequence,
             "moved_with": [
-                (index, to.slices, to.extra, msgspec.structs.astuple(cost))
+                (index, to.slices, to.extra, msgspec.structs.astuple(cost), to.config)
                 for index, (to, cost) in self._moved_with.items()
             ],
             "slow": list(self._slow.items()),
@@ -296,15 +302,27 @@ class SimCluster:
         heapify(self.heap)
         self._moved_with = {
             index: (
-                Allocation([tuple(part) for part in slices], [tuple(part) for part in extra]),
+                Allocation(
+                    [tuple(part) for part in slices], [tuple(part) for part in extra], config
+                ),
                 TransitionCost(*cost),
             )
-            for index, slices, extra, cost in state["moved_with"]
+            for index, slices, extra, cost, config in state["moved_with"]
         }
         self._slow = {index: tuple(phase) for index, phase in state["slow"]}
         self._sharing = {v: {i: jobs[i] for i in sharers} for v, sharers in state["sharing"]}
+        kept: dict[int, list[int]] = {}
+        for key, sharers in state["sharing"]:
+            for index in sharers:
+                kept.setdefault(index, []).append(key)
+        self._kept = dict(kept)
         self._changed = set(state["changed"])
         self._paced = dict(state["paced"])
+
+
+def vertices_of(job: Job) -> Sequence[int]:
+    """The places where it has neighbours, unless its rate model says otherwise."""
+    return job.allocation.vertices
 
 
 def _name(subject: Job | Vertex) -> int:

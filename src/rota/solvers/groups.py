@@ -1,8 +1,9 @@
-"""Equal rows of a problem made one.
+"""Equal rows and equal kinds of machines of a problem made one.
 
 Rows that are equal in everything can share the average of what they get: the problem is convex and
 its objective does not tell them apart. So one row stands for all of them, with their sizes added
-up, and solving the smaller problem is exact.
+up, and solving the smaller problem is exact. In the same way kinds on which every row gains as much
+are one kind with all their machines, of which each gets its part of what is used.
 """
 
 from dataclasses import replace
@@ -23,9 +24,28 @@ def equal_rows(*columns: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def solve_grouped(problem: ShareProblem) -> ShareSolution:
-    """The best shares; as `solve_shares`, with equal rows merged before and told apart after."""
-    if not len(problem.gain):
+    """The best shares; as `solve_shares`, with what is equal merged before and told apart after."""
+    rows, kinds = problem.gain.shape
+    if not rows or not kinds:
         return solve_shares(problem)
+    tables = [problem.gain.T] if problem.value is None else [problem.gain.T, problem.value.T]
+    first, group = equal_rows(*tables)
+    if len(first) == kinds:
+        return _solve_rows(problem)
+    capacity = np.zeros(len(first))
+    np.add.at(capacity, group, problem.capacity)
+    merged = replace(
+        problem,
+        gain=problem.gain[:, first],
+        capacity=capacity,
+        value=None if problem.value is None else problem.value[:, first],
+    )
+    found = _solve_rows(merged)
+    part = problem.capacity / np.where(capacity > 0, capacity, 1.0)[group]
+    return replace(found, shares=found.shares[:, group] * part, prices=found.prices[group])
+
+
+def _solve_rows(problem: ShareProblem) -> ShareSolution:
     given = [problem.slope, problem.floor, problem.value, problem.count]
     present = [part for part in given if part is not None]
     first, group = equal_rows(problem.gain, problem.size, *present)

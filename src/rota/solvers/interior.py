@@ -20,6 +20,7 @@ _REGULAR = 1e-14
 _NOTHING = 1e-9  # of the largest share of a row: such shares are none
 _TINY = 1e-300
 _FEW = 4  # kinds of machines
+_NEAR = 1e4  # times the tolerance
 
 
 def _dot(left: Array, right: Array) -> Array:
@@ -119,8 +120,10 @@ class Search:
                 if self._arrived(residuals, tolerance):
                     return step
                 if not self._advance(residuals):
-                    return None
-        return None
+                    break
+            # logarithms have no other method: where the optimum is degenerate fewer digits do
+            near = self.log and self._arrived(self._residuals(), tolerance * _NEAR)
+            return STEPS if near else None
 
     def _residuals(self) -> "_Residuals":
         x, gain = self.x, self.gain
@@ -164,7 +167,7 @@ class Search:
         primal, dual = self._lengths(first)
         there = (self.primal + primal * first.primal) * (self.dual + dual * first.dual)
         mean = gap / len(product)
-        centre = mean * min(1.0, (float(np.abs(there - self.goal).sum()) / gap) ** 3)
+        centre = mean * min(1.0, float(np.abs(there - self.goal).sum()) / gap) ** 3
         missing += centre * self.towards_zero
         second = step.towards(missing - first.primal * first.dual, left)
         primal, dual = self._lengths(second)

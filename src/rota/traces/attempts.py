@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
 
@@ -12,8 +10,30 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+def attempts_frame(attempts: Mapping[str, Sequence[Seen]]) -> "pl.DataFrame":
+    """Attempts by `job_id`, as columns."""
+    import polars as pl
+
+    pairs = [(name, one) for name, mine in attempts.items() for one in mine]
+    columns = {
+        "job_id": [name for name, _ in pairs],
+        "start_s": [one.start_s for _, one in pairs],
+        "end_s": [one.end_s for _, one in pairs],
+        "nodes": [list(one.nodes) for _, one in pairs],
+        "gpus": [list(one.gpus) for _, one in pairs],
+        "state": [one.state for _, one in pairs],
+    }
+    kinds = {
+        "job_id": pl.String(), "start_s": pl.Float64(), "end_s": pl.Float64(),
+        "nodes": pl.List(pl.String()), "gpus": pl.List(pl.Float64()), "state": pl.String(),
+    }  # fmt: skip
+    return pl.DataFrame(columns, schema=kinds)
+
+
 def with_attempts(
-    imported: Imported, frame: "pl.DataFrame", attempts: Mapping[str, Sequence[Seen]]
+    imported: Imported,
+    frame: "pl.DataFrame",
+    attempts: "Mapping[str, Sequence[Seen]] | pl.DataFrame",
 ) -> Imported:
     """The same with the observed schedule of the jobs that are left, on their clock.
 
@@ -22,24 +42,33 @@ def with_attempts(
         frame: The rows that they were made from, on the trace's own clock.
         attempts: By id of the job, on that clock; their number of the job does not matter.
     """
-    ids = imported.jobs["job_id"].to_list()
-    before_s = dict(frame.select("job_id", "submit_s").iter_rows())
-    origin_s = before_s[ids[0]] - imported.jobs["submit_s"][0]
-    rows = []
-    for number, name in enumerate(ids):
-        for one in attempts.get(name, ()):
-            end_s = None if one.end_s is None else one.end_s - origin_s
-            start_s = one.start_s - origin_s
-            rows.append(msgspec.structs.replace(one, job=number, start_s=start_s, end_s=end_s))
+    import polars as pl
+
+    seen = attempts_frame(attempts) if isinstance(attempts, Mapping) else attempts
+    ids = imported.jobs["job_id"]
+    before_s = frame.row(by_predicate=pl.col("job_id") == ids[0], named=True)["submit_s"]
+    origin_s = before_s - imported.jobs["submit_s"][0]
+    numbers = pl.DataFrame({"job_id": ids}).with_row_index("job").cast({"job": pl.Int64})
+    rows = seen.join(numbers, on="job_id", how="inner", maintain_order="left").drop("job_id")
     return Imported(
-        _without_lost(imported.jobs, ids),
-        observed=Observed.of(rows),
+        _without_lost(imported.jobs, ids.to_list()),
+        observed=Observed(rows.with_columns(pl.col("start_s", "end_s") - origin_s)),
         cluster=imported.cluster,
         quality=imported.quality,
         name=imported.name,
         origin=imported.origin,
         notes=imported.notes,
     )
+
+
+def open_jobs(imported: Imported) -> int:
+    """Jobs with GPUs of which only the nodes are known, not how many GPUs they held on each."""
+    import polars as pl
+
+    open_rows = (pl.col("nodes").list.len() > 0) & (pl.col("gpus").list.len() == 0)
+    rows = imported.observed.frame.filter(open_rows)["job"].unique()
+    sizes = imported.jobs["num_gpus"].gather(rows.cast(pl.UInt32))
+    return int((sizes > 0).sum())
 
 
 def _without_lost(frame: "pl.DataFrame", ids: list[str]) -> "pl.DataFrame":

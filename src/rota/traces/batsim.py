@@ -15,6 +15,7 @@ import msgspec
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
+from rota.traces.chunks import MAX
 from rota.traces.formats import Head, decode, read_bytes
 from rota.traces.imported import Imported
 from rota.traces.philly_log import count
@@ -22,6 +23,7 @@ from rota.traces.reader import Reader
 from rota.traces.tidy import Common, Rest, import_rows
 
 _MOST_PROFILES = 1_000_000
+_MOST_RES = 10**9
 
 
 class BatsimParams(Common, frozen=True):
@@ -140,11 +142,12 @@ def _row(
 ) -> tuple[Any, ...] | None:
     try:
         job = msgspec.convert(cells, _Job, strict=False)
-    except msgspec.ValidationError as error:
+        _check(job)
+    except (msgspec.ValidationError, OverflowError) as error:
         if params.bad == "refuse":
             raise TraceError(
-                f"{path}: job {cells.get('id')!r}: {error}: correct it, or drop such rows with the "
-                f"option bad=drop"
+                f"{path}: job {str(cells.get('id'))[:40]!r}: {error}: correct it, or drop such "
+                f"rows with the option bad=drop"
             ) from error
         count(quality.dropped, "not a job")
         return None
@@ -156,3 +159,12 @@ def _row(
     estimate = job.walltime if job.walltime and job.walltime > 0 else None
     whole = (size, 0.0) if params.unit == "gpu" else (0.0, size)
     return (str(job.id), job.subtime, *whole, max(0.0, duration_s), estimate, job.profile)
+
+
+def _check(job: _Job) -> None:
+    if not abs(job.subtime) <= MAX:
+        raise msgspec.ValidationError(f"subtime {job.subtime:g} is not a finite number")
+    if job.res > _MOST_RES:
+        raise msgspec.ValidationError(f"res is more than {_MOST_RES:,}")
+    if job.walltime is not None and not isfinite(job.walltime):
+        raise msgspec.ValidationError(f"walltime {job.walltime:g} is not a finite number")

@@ -167,7 +167,7 @@ def _events(events: "pl.DataFrame", from_s: float, to_s: float) -> "pl.DataFrame
 def _later(origin: str, seconds: float) -> str:
     """What second 0 is on the trace's own clock after a shift."""
     if origin.endswith(" s"):
-        return f"{float(origin[:-2]) + seconds:g} s"
+        return f"{float(origin[:-2]) + seconds:.15g} s"
     try:
         return str(datetime.fromisoformat(origin) + timedelta(seconds=seconds))
     except (ValueError, OverflowError):

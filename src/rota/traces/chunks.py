@@ -40,6 +40,7 @@ class Column(msgspec.Struct, frozen=True):
     required: bool = False  # every row must have a value; the column must be there in any case
     optional: bool = False  # the column may be absent (all rows lack a value then)
     least: float = -inf  # of a number
+    most: float = inf
     other: tuple[str, ...] = ()  # other titles of the same column
 
 
@@ -352,7 +353,7 @@ def _clean(values: "pl.Series", column: Column, *, gaps: bool = False) -> bool:
     if values.is_nan().any():
         return False
     least, most = float(values.min()), float(values.max())  # type: ignore[arg-type]  # numbers
-    return max(column.least, -MAX) <= least and most <= MAX
+    return max(column.least, -MAX) <= least and most <= min(column.most, MAX)
 
 
 def _problems(column: Column, missing: tuple[str, ...]) -> "list[tuple[str, pl.Expr]]":
@@ -372,4 +373,6 @@ def _problems(column: Column, missing: tuple[str, ...]) -> "list[tuple[str, pl.E
         out.append(("is not a finite number", said & (value.is_null() | (value.abs() > MAX))))
         if column.least > -inf:
             out.append((f"is less than {column.least:g}", value < column.least))
+        if column.most < inf:
+            out.append((f"is more than {column.most:g}", value > column.most))
     return out

@@ -7,7 +7,10 @@ nodes:
   - {name: login, gpus: 0, cpus: 8, path: [r1]}
 tenants:
   - {name: research, quota: 32}
-  - {name: vision, parent: research, quota: 16, limit: 48, weight: 2}
+  - {name: vision, parent: research, quota: 16, limit: 48, weight: 2, lend: 8, borrow: 16}
+priority_classes:
+  - {name: batch, value: 0, min_runtime_s: 600}
+  - {name: urgent, value: 100, preemptible: false}
 ```
 
 A node gives its place by one key per level or by `path`. With `count` there are that many equal
@@ -26,13 +29,13 @@ import yaml
 from rota.core.errors import ClusterSpecError
 from rota.core.events import INF
 from rota.core.registry import unknown
-from rota.core.tenants import Tenant, TenantTree
+from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.traces.cluster import parse_counts
 from rota.traces.formats import decode, read_bytes
 from rota.traces.hived_yaml import hived_cluster, is_hived, read_hived
 
-_KEYS = ("nodes", "levels", "tenants")
+_KEYS = ("nodes", "levels", "tenants", "priority_classes")
 _MOST_NODES = 1_000_000
 
 
@@ -64,7 +67,11 @@ def read_yaml(path: Path) -> tuple[Topology, TenantTree]:
         _tenant(f"{where}: tenants[{number}]", entry)
         for number, entry in enumerate(_entries(where, content, "tenants"))
     ]
-    return Topology(_nodes(where, content, levels), levels), TenantTree(tenants)
+    classes = [
+        _priority_class(f"{where}: priority_classes[{number}]", entry)
+        for number, entry in enumerate(_entries(where, content, "priority_classes"))
+    ]
+    return Topology(_nodes(where, content, levels), levels), TenantTree(tenants, classes)
 
 
 def _load(path: Path) -> Mapping[str, Any]:
@@ -167,8 +174,9 @@ def _tenant(where: str, entry: Any) -> Tenant:
         raise ClusterSpecError(f"{where}: has no name: give one")
     tenant: Tenant = _struct(where, entry, Tenant)
     _check_amount(where, "quota", tenant.quota)
-    if tenant.limit != INF:
-        _check_amount(where, "limit", tenant.limit)
+    for key in ("limit", "lend", "borrow"):
+        if getattr(tenant, key) != INF:
+            _check_amount(where, key, getattr(tenant, key))
     if tenant.limit < tenant.quota:
         raise ClusterSpecError(
             f"{where}: limit is {tenant.limit:g}, below quota {tenant.quota:g}: "
@@ -177,6 +185,15 @@ def _tenant(where: str, entry: Any) -> Tenant:
     if not 0 < tenant.weight < INF:
         raise ClusterSpecError(f"{where}: weight is {tenant.weight:g}: give more than 0")
     return tenant
+
+
+def _priority_class(where: str, entry: Any) -> PriorityClass:
+    _check_keys(where, entry, PriorityClass.__struct_fields__)
+    if not entry.get("name"):
+        raise ClusterSpecError(f"{where}: has no name: give one")
+    made: PriorityClass = _struct(where, entry, PriorityClass)
+    _check_amount(where, "min_runtime_s", made.min_runtime_s)
+    return made
 
 
 def _check_amount(where: str, key: str, value: float) -> None:

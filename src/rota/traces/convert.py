@@ -30,3 +30,12 @@ def convert(
 
     save(imported, output, source=source, force=force)
     return []
+
+
+def count_written(imported: Imported, output: Path) -> int:
+    """How many of the jobs the form of the output has room for."""
+    if output.suffix.lower() != ".swf":
+        return len(imported)
+    from rota.traces.swf_write import sized_jobs
+
+    return int(sized_jobs(imported)[0].height)

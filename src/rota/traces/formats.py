@@ -10,7 +10,7 @@ import msgspec
 
 from rota.core.errors import InputError, TraceError
 from rota.core.workload import Workload
-from rota.traces.sources import BOM, open_source
+from rota.traces.sources import BOM, files_in, is_folder, open_source
 
 _HEAD_BYTES = 1 << 16
 
@@ -42,7 +42,10 @@ class Format(Protocol):
 
     @property
     def verified(self) -> bool:
-        """A test reads a real file of this format; otherwise only its description is known."""
+        """A test reads a real file of this format; otherwise only its description is known.
+
+        A format with several forms may have an attribute `forms`, which tells it of each by name.
+        """
 
     def recognises(self, head: Head) -> float:
         """How sure the format is that the file is its own: 0 (no) to 1 (certainly)."""
@@ -51,8 +54,14 @@ class Format(Protocol):
         """All jobs of the file.
 
         A format that also knows what happened has a method `load` with the same parameters, which
-        returns an `Imported` (see `read.read_trace`).
+        returns an `Imported` (see `read.read_trace`). One that finds other files by itself has a
+        method `companions`, again with these parameters, which lists them (see `read.files_of`).
         """
+
+
+def checked(format_: Format) -> dict[str, bool]:
+    """By form (one without a name if there are not several): is it verified on a real file?"""
+    return dict(getattr(format_, "forms", None) or {"": bool(getattr(format_, "verified", False))})
 
 
 def share_of(wanted: tuple[str, ...], head: Head) -> float:
@@ -62,8 +71,9 @@ def share_of(wanted: tuple[str, ...], head: Head) -> float:
 
 def first_look(path: Path) -> Head:
     """Read the beginning of a file, or list a folder."""
-    if path.is_dir():
-        return Head("", name=path.name, files=tuple(sorted(item.name for item in path.iterdir())))
+    if is_folder(path):
+        names = [item.name for item in files_in(path, TraceError)]
+        return Head("", name=path.name, files=tuple(names))
     data = read_bytes(path, TraceError, limit=_HEAD_BYTES)
     text = decode(data, path, TraceError, whole=False)
     head = Head(text, name=path.name)

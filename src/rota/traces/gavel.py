@@ -9,12 +9,11 @@ option `throughputs=FILE` is needed. A job's work is its seconds on GPUs of type
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, ClassVar
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
+from rota.rates.throughputs import parse_throughputs
 from rota.traces.chunks import Chunks, Column, Layout, read_all
 from rota.traces.formats import Head, read_bytes
 from rota.traces.imported import Imported
@@ -33,7 +32,7 @@ _COLUMNS = (
     Column("needs_data_dir"),
     Column("total_steps", "number", required=True, least=0),
     Column("scale_factor", "number", required=True, least=1),
-    Column("priority_weight", "number"),
+    Column("priority_weight", "number", least=-1e15, most=1e15),
     Column("slo", "number"),
     Column("arrival_time", "number", required=True),
 )
@@ -41,7 +40,6 @@ LAYOUT = Layout(_COLUMNS, separator="\t", headerless=True)
 SHOCKWAVE = Layout(
     (*_COLUMNS, Column("mode"), Column("duration", "number")), separator="\t", headerless=True
 )
-_UNCONSOLIDATED = "_unconsolidated"
 
 Speeds = Mapping[tuple[str, int], Mapping[str, float]]
 
@@ -59,6 +57,7 @@ class Gavel(Reader):
     name = "gavel"
     description = "trace of Gavel's simulator; needs throughputs=FILE (steps/s by GPU type)"
     verified = True
+    forms: ClassVar[Mapping[str, bool]] = {"10 fields": True, "12 fields (Shockwave)": False}
     params = GavelParams
 
     def recognises(self, head: Head) -> float:
@@ -90,27 +89,13 @@ FORMAT = Gavel()
 
 def read_throughputs(path: Path) -> dict[tuple[str, int], dict[str, float]]:
     """Steps per second of (job type, GPUs) by GPU type, alone on its GPUs."""
-    data = read_bytes(path, TraceError)
-    problem = f"{path}: is not a table of throughputs: give Gavel's JSON, {{type: {{job: ...}}}}"
     try:
-        table = msgspec.json.decode(data, type=dict[str, dict[str, dict[str, Any]]])
-        out: dict[tuple[str, int], dict[str, float]] = {}
-        for gpu_type, jobs in table.items():
-            if gpu_type.endswith(_UNCONSOLIDATED):
-                continue
-            for key, rates in jobs.items():
-                out.setdefault(_key(key), {})[gpu_type] = float(rates["null"])
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
-        raise TraceError(f"{problem} ({error})") from error
-    return out
-
-
-def _key(text: str) -> tuple[str, int]:
-    """`('ResNet-18 (batch size 16)', 1)` as its two parts."""
-    name, comma, count = text.strip().removeprefix("(").removesuffix(")").rpartition(",")
-    if not comma:
-        raise ValueError(f"{text!r} is not (job type, GPUs)")
-    return name.strip().strip("'\""), int(count)
+        return parse_throughputs(read_bytes(path, TraceError)).alone
+    except ValueError as error:
+        raise TraceError(
+            f"{path}: is not a table of throughputs: give Gavel's JSON, {{type: {{job: ...}}}} "
+            f"({error})"
+        ) from error
 
 
 def _jobs(path: Path, table: "pl.DataFrame", speeds: Speeds, params: GavelParams) -> "pl.DataFrame":

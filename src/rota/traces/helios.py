@@ -1,15 +1,18 @@
 """Helios (Hu et al., SC 2021): the job log of one of four clusters, and the GPUs of its VCs by day.
 
 `cluster_log.csv` has one row per job; `cluster_gpu_number.csv` beside it has one row per day, a
-column per virtual cluster and the total, which become capacity events. Times have no zone. Jobs
-without GPUs (`gpu_num` 0) ask for their CPUs. A job without a start never ran and is dropped; so is
-one that has neither a duration nor an end.
+column per virtual cluster and the total, which become capacity events. A simulation does not use
+these events: it has the machines of `--cluster`, and the quotas that a cluster file declares for
+tenants stay the same all the time. Times have no zone. Jobs without GPUs (`gpu_num` 0) ask for
+their CPUs. A job without a start never ran and is dropped; so is one that has neither a duration
+nor an end.
 
 Options besides the common ones: `capacity` (the file of capacities; `no`: do not look for one) and
 `repair=authors`: as the authors do, leave out the test cluster vc7Bz and clusters that never have
 GPUs.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -51,6 +54,11 @@ STATES = {
     "TIMEOUT": TIMEOUT,
     "NODE_FAIL": NODE_FAIL,
 }
+NO_NODES = "node numbers are not in this trace: only start and end are observed"
+NOT_SIMULATED = (
+    "the GPUs of virtual clusters by day are kept as capacity events, but a simulation does not "
+    "use them: its machines are those of --cluster, and quotas those of tenants in a cluster file"
+)
 _CAPACITY_FILE = "cluster_gpu_number.csv"
 _TEST_VC = "vc7Bz"
 
@@ -73,6 +81,11 @@ class Helios(Reader):
         """By columns that no other format has."""
         return share_of(("gpu_num", "cpu_num", "node_num", "submit_time", "queue"), head)
 
+    def beside(self, path: Path, params: HeliosParams) -> Sequence[Path]:
+        """The capacities."""
+        file = path.with_name(_CAPACITY_FILE)
+        return (file,) if not params.capacity and exists(file) else ()
+
     def import_file(self, path: Path, params: HeliosParams) -> Imported:
         """The log and the capacities beside it."""
         import polars as pl
@@ -83,11 +96,11 @@ class Helios(Reader):
         frame = pl.concat([_jobs(chunk).drop(unused) for chunk in chunks])
         if "jobname" not in chunks.titles:
             frame = frame.drop("name")
-        events = _capacity(path, params)
+        events = _capacity(params, self.beside(path, params))
         if params.repair:
             frame = _as_the_authors(frame, events, quality)
-        notes = ("node numbers are not in this trace: only start and end are observed",)
-        rest = Rest(name=path.stem, dated=True, notes=notes)
+        notes = [NO_NODES, NOT_SIMULATED] if events is not None and events.height else [NO_NODES]
+        rest = Rest(name=path.stem, dated=True, notes=tuple(notes))
         return import_rows(path, frame, params, quality, rest=rest, events=events)
 
 
@@ -115,16 +128,14 @@ def _jobs(chunk: "pl.DataFrame") -> "pl.DataFrame":
     )
 
 
-def _capacity(path: Path, params: HeliosParams) -> "pl.DataFrame | None":
+def _capacity(params: HeliosParams, beside: Sequence[Path]) -> "pl.DataFrame | None":
     """The GPUs of each cluster, whenever they change."""
     if params.capacity == "no":
         return None
-    file = Path(params.capacity) if params.capacity else path.with_name(_CAPACITY_FILE)
-    if not exists(file):
-        if params.capacity:
-            raise OptionError(f"capacity={file}: there is no such file: check the path")
-        return None
-    return read_capacity(file)
+    if params.capacity and not exists(Path(params.capacity)):
+        raise OptionError(f"capacity={params.capacity}: there is no such file: check the path")
+    files = [Path(params.capacity)] if params.capacity else beside
+    return read_capacity(files[0]) if files else None
 
 
 def read_capacity(path: Path) -> "pl.DataFrame":

@@ -25,6 +25,9 @@ from rota.traces.observed import Observed
 if TYPE_CHECKING:
     import polars as pl
 
+NOT_IMPORTED = "not imported: "
+"""How a note starts that tells what the file has and the schema has no place for."""
+
 
 class Imported:
     """A trace after its import."""
@@ -71,6 +74,23 @@ class Imported:
     def __len__(self) -> int:
         source = self._source
         return len(source) if isinstance(source, Workload) else int(source.height)
+
+    @cached_property
+    def until_s(self) -> float:
+        """When the log was taken: what still ran then is cut there.
+
+        Readers give a job that still runs the time of its last attempt up to that moment (some add
+        up earlier attempts: the shortest tells).
+        """
+        import polars as pl
+
+        frame = self.observed.frame
+        latest = [frame["start_s"].max(), frame["end_s"].max()]
+        lengths = self.jobs.select("duration_s").with_row_index("job").cast({"job": pl.Int64})
+        runs = frame.filter(pl.col("end_s").is_null()).join(lengths, on="job")
+        latest.append((runs["start_s"] + runs["duration_s"]).min())
+        known = [float(time_s) for time_s in latest if isinstance(time_s, (int, float))]
+        return max(known, default=0.0)
 
     @cached_property
     def workload(self) -> Workload:

@@ -9,9 +9,11 @@ many GPUs it asks for.
 
 import msgspec
 
+from rota.core.errors import OptionError
 from rota.traces.go_random import GoRandom
 
 _LOST_BEFORE_NODES = 10
+MOST_CLONES = 1_000_000
 
 
 class Inflation(msgspec.Struct, frozen=True):
@@ -44,6 +46,11 @@ def _clone(pods: Inflation, names: list[str], room_milli: float, random: GoRando
     count = 0
     while True:
         pod = random.below(len(pods.names))
+        if count >= MOST_CLONES:
+            raise OptionError(
+                f"format openb: the load needs more than {MOST_CLONES:,} clones of pods: "
+                f"give a smaller ratio, fewer GPUs, or pods that ask for more"
+            )
         if pods.gpu_milli[pod] > room_milli:
             return
         room_milli -= pods.gpu_milli[pod] * pods.num_gpu[pod]

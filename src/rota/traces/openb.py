@@ -31,6 +31,7 @@ from rota.traces.formats import Head, share_of
 from rota.traces.imported import Imported
 from rota.traces.observed import DONE, FAILED, RUNNING
 from rota.traces.reader import Reader
+from rota.traces.sources import exists
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -80,13 +81,19 @@ class Openb(Reader):
 
     def recognises(self, head: Head) -> float:
         """By columns that no other format has."""
-        return share_of(("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"), head)
+        columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+        return share_of(columns, head) * ("name" in head.columns)
+
+    def beside(self, path: Path, params: OpenbParams) -> Sequence[Path]:
+        """The node list."""
+        files = (path.with_name(name) for name in _NODE_LISTS)
+        return () if params.nodes else tuple(file for file in files if exists(file))[:1]
 
     def import_file(self, path: Path, params: OpenbParams) -> Imported:
         """The pods, and the machines beside them."""
         quality = Quality()
         pods = read_all(Chunks(path, LAYOUT, bad=params.bad, quality=quality))
-        cluster = _cluster(path, params)
+        cluster = _cluster(params, self.beside(path, params))
         timed = bool(pods["creation_time"].count())
         if params.mode == "timed" and not timed:
             raise TraceError(f"{path}: has no column 'creation_time': use mode=inflate")
@@ -173,7 +180,10 @@ def _sequence(
     if clones:
         quality.rows += clones
         quality.repaired["clone appended to reach the load"] = clones
-    base = pl.DataFrame({"job_id": [_CLONE.sub("", name) for name in order], "_pod": order})
+    base = pl.DataFrame(
+        {"job_id": [_CLONE.sub("", name) for name in order], "_pod": order},
+        schema={"job_id": pl.String, "_pod": pl.String},
+    )
     joined = base.join(asked, on="job_id", how="left", maintain_order="left")
     frame = joined.select(
         pl.col("_pod").alias("job_id"),
@@ -219,12 +229,8 @@ def _read_order(path: Path, known: set[str]) -> list[str]:
     return order
 
 
-def _cluster(path: Path, params: OpenbParams) -> tuple[NodeSpec, ...]:
+def _cluster(params: OpenbParams, beside: Sequence[Path]) -> tuple[NodeSpec, ...]:
     if params.nodes == "no":
         return ()
-    if params.nodes:
-        return tuple(read_node_list(Path(params.nodes)))
-    for name in _NODE_LISTS:
-        if path.with_name(name).is_file():
-            return tuple(read_node_list(path.with_name(name)))
-    return ()
+    files = [Path(params.nodes)] if params.nodes else beside
+    return tuple(read_node_list(files[0])) if files else ()

@@ -12,6 +12,7 @@ taken as one without GPUs (`gpu=drop` drops its job). Jobs whose tasks share GPU
 the model. `observed=no` skips the instance table, by far the largest.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -23,7 +24,7 @@ from rota.traces.formats import Head, share_of
 from rota.traces.imported import Imported
 from rota.traces.observed import DONE, FAILED, RUNNING
 from rota.traces.reader import Reader
-from rota.traces.sources import siblings
+from rota.traces.sources import exists, is_folder, siblings
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ MACHINE = Layout(
 _STATES = {"Terminated": DONE, "Failed": FAILED, "Running": RUNNING}
 _UNPLANNED = "task without plan_gpu taken as one without GPUs"
 _ROUNDED = "task with a share above one GPU rounded up to whole GPUs"
+TABLES = ("job_table", "task_table", "instance_table", "group_tag", "machine_spec")
 
 
 class PaiParams(Common, frozen=True):
@@ -115,6 +117,13 @@ class Pai(Reader):
         if "pai_job_table" in head.name:
             return 1.0
         return share_of(JOB.names, head)
+
+    def beside(self, path: Path, params: PaiParams) -> Sequence[Path]:
+        """All tables but the one that is named."""
+        files = _Tables(path, params.bad)
+        wanted = [name for name in TABLES if params.observed or name != "instance_table"]
+        found = [file for file in map(files.find, wanted) if file is not None]
+        return [file for file in found if file != path]
 
     def import_file(self, path: Path, params: PaiParams) -> Imported:
         """The jobs with their tasks; what is beside them if it is there."""
@@ -142,11 +151,11 @@ class _Tables:
     def __init__(self, path: Path, bad: Bad) -> None:
         self._path = path
         self._bad: Bad = bad
-        self._files = siblings(path) if path.exists() or path.parent.exists() else []
+        self._files = siblings(path, TraceError) if is_folder(path) or exists(path) else []
 
     def find(self, what: str) -> Path | None:
         """The table whose name has these words."""
-        if what == "job_table" and not self._path.is_dir():
+        if what == "job_table" and not is_folder(self._path):
             return self._path
         fine = (file for file in self._files if what in file.name and "header" not in file.suffix)
         return next(fine, None)

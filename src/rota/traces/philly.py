@@ -9,15 +9,15 @@ taken as one clock that runs evenly, though the real one was set back on 2017-11
 Everything is kept unless an option says otherwise: `after` and `before` (times of submission, the
 first included, the second not), `vc` (names, a/b/c), `min_duration` (seconds); for the csv `ignore`
 (unknown columns); for the log `runtime` (of several attempts: their `sum`, the `span` from first
-start to last end, the `last` one), `unfinished` (`censor` at the end of the log, or `drop`) and
-`statuses` (Pass/Killed/Failed).
+start to last end, the `last` one), `unfinished` (`censor` at the end of the log, or `drop`),
+`statuses` (Pass/Killed/Failed) and `utilisation` (the file `cluster_gpu_util`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import compress, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -28,8 +28,9 @@ from rota.core.workload import Quality, Workload
 from rota.traces.formats import Head, first_look, share_of
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
+from rota.traces.philly_frame import SHORT, quick_frame
 from rota.traces.philly_log import EPOCH, Batch, LogParams, read_log, read_time
-from rota.traces.philly_machines import machines_beside
+from rota.traces.philly_machines import machine_list, machines_beside, read_uses
 from rota.traces.plain import NOT_NEGATIVE
 from rota.traces.table import Rule, Schema, Table, read_table
 
@@ -59,6 +60,7 @@ class Philly:
     name = "philly"
     description = "Microsoft Philly: the job log (JSON) or the csv derived from it"
     verified = True
+    forms: ClassVar[Mapping[str, bool]] = {"csv": True, "JSON log with machine list": False}
 
     def recognises(self, head: Head) -> float:
         """By the csv's columns or the log's keys."""
@@ -71,8 +73,31 @@ class Philly:
         batch, quality = self._batch(path, options)
         return _workload(path, batch, quality)
 
+    def companions(self, path: Path, options: Mapping[str, str]) -> Sequence[Path]:  # noqa: ARG002
+        """The machines listed beside the file."""
+        file = machine_list(path)
+        return () if file is None else (file,)
+
     def load(self, path: Path, options: Mapping[str, str]) -> Imported:
         """The jobs; of the log also every attempt, and the machines listed beside it."""
+        return self._quick(path, options) or self._careful(path, options)
+
+    def _quick(self, path: Path, options: Mapping[str, str]) -> Imported | None:
+        """A csv of which everything is wanted, and nothing is wrong with it."""
+        params: PhillyParams = parse_params("format philly", PhillyParams, options)
+        if set(options) - {"ignore"} or first_look(path).is_json:
+            return None
+        found = quick_frame(path, ignore=params.ignore)
+        if found is None:
+            return None
+        frame, quality, origin_s = found
+        cluster, notes = machines_beside(path, ())
+        origin = str(EPOCH + timedelta(seconds=origin_s))
+        return Imported(
+            frame, cluster=cluster, quality=quality, name=path.stem, origin=origin, notes=notes
+        )
+
+    def _careful(self, path: Path, options: Mapping[str, str]) -> Imported:
         batch, quality = self._batch(path, options)
         workload = _workload(path, batch, quality)
         origin_s = min(batch.times_s)
@@ -82,7 +107,9 @@ class Philly:
             for index, row in enumerate(order)
             for attempt in (batch.seen[row] if batch.seen else ())
         ]
-        cluster, notes = machines_beside(path, seen)
+        params: PhillyParams = parse_params("format philly", PhillyParams, options)
+        uses = read_uses(Path(params.utilisation)) if params.utilisation else None
+        cluster, notes = machines_beside(path, batch.sizes, uses)
         return Imported(
             workload,
             observed=Observed.of(seen) if seen else None,
@@ -194,7 +221,7 @@ def _workload(path: Path, batch: Batch, quality: Quality) -> Workload:
     durations_s = [float(int(duration_s)) for duration_s in batch.durations_s]
     short = sum(duration_s < 1 for duration_s in durations_s)
     if short:
-        quality.repaired["duration below 1 s raised to 1 s"] = short
+        quality.repaired[SHORT] = short
     requests = {size: Request.of(size) for size in set(batch.gpus)}
     ids = map(batch.ids.__getitem__, order) if batch.ids else map(str, range(len(order)))
     specs = map(

@@ -28,8 +28,9 @@ Run: TypeAlias = tuple[float, float | None]
 
 
 class LogParams(msgspec.Struct, frozen=True):
-    """How run times are taken from attempts, and which jobs are kept."""
+    """How run times are taken from attempts, which jobs are kept, and a file about the machines."""
 
+    utilisation: str = ""
     runtime: Literal["sum", "span", "last"] = "sum"
     unfinished: Literal["censor", "drop"] = "censor"
     statuses: tuple[str, ...] = ()
@@ -45,6 +46,7 @@ class Batch(msgspec.Struct):
     tenants: list[str]
     users: list[str]
     seen: list[list[Seen]] = []  # the attempts of each job; `job` is not set yet
+    sizes: list[dict[str, int]] = []  # of each job: machines, as large as its GPUs' numbers show
 
 
 class _Detail(msgspec.Struct):
@@ -166,7 +168,19 @@ def _batch(jobs: list[_Kept], params: LogParams, quality: Quality) -> Batch:
         tenants=[job.entry.vc or "" for job in jobs],
         users=[job.entry.user or "" for job in jobs],
         seen=[_seen(job) for job in jobs],
+        sizes=[_sizes(job) for job in jobs],
     )
+
+
+def _sizes(job: _Kept) -> dict[str, int]:
+    """A machine with gpu7 has 8 GPUs at least; one without numbers as many as are named."""
+    sizes: dict[str, int] = {}
+    for detail in (detail for details in job.details for detail in details if detail.ip):
+        numbers = [name.removeprefix("gpu") for name in detail.gpus]
+        known = [int(text) + 1 for text in numbers if text.isdecimal() and len(text) <= 4]  # noqa: PLR2004
+        size = max([*known, len(detail.gpus)], default=0)
+        sizes[detail.ip or ""] = max(size, sizes.get(detail.ip or "", 0))
+    return sizes
 
 
 def _seen(job: _Kept) -> list[Seen]:

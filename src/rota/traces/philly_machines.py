@@ -1,21 +1,26 @@
 """The machines of Philly, and how busy they were by the minute.
 
 `cluster_machine_list` contradicts the job log: jobs hold more GPUs of a machine than it is said to
-have. A machine's size is therefore the larger of the list and of what was seen at one time.
+have. A machine is therefore as large as the list says, or as the numbers of its GPUs in the job log
+show (gpu7: 8), whichever is more.
 
 `cluster_gpu_util` has a row per minute and machine: time with its zone (PDT, from November PST),
-machine, the use of each GPU in percent (NA: off), and a comma too many at the end of every line.
+machine, the use of each GPU in percent (NA: off), and a comma too many at the end of every line. It
+is read with the option `utilisation=FILE`: machines are also as large as the GPUs that it shows,
+and the report tells how much they were used. For the table itself there is
+`philly_machines.read_utilisation`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.chunks import Chunks, Column, Layout, read_all
-from rota.traces.observed import Seen
 from rota.traces.sources import exists
 
 if TYPE_CHECKING:
@@ -45,22 +50,69 @@ _FILES = ("cluster_machine_list", "cluster_machine_list.csv")
 _HOURS = {"PDT": 7, "PST": 8, "UTC": 0, "": 7}
 
 
-def machines_beside(path: Path, seen: Sequence[Seen]) -> tuple[tuple[NodeSpec, ...], list[str]]:
-    """The machines of the list beside a file, as large as was seen; and what contradicts it."""
-    file = next((path.with_name(n) for n in _FILES if exists(path.with_name(n))), None)
+def machine_list(path: Path) -> Path | None:
+    """The list beside a file, if there is one."""
+    return next((path.with_name(n) for n in _FILES if exists(path.with_name(n))), None)
+
+
+class Uses(msgspec.Struct):
+    """What the use by the minute shows: sizes of machines, minutes of GPUs, and how busy in all."""
+
+    sizes: dict[str, int] = {}
+    minutes: int = 0
+    percent: float = 0.0
+
+    def describe(self) -> str:
+        """For the report."""
+        mean = self.percent / self.minutes if self.minutes else 0.0
+        return (
+            f"GPUs that were on were used {mean:.0f} % on average "
+            f"({self.minutes:,} minutes of GPUs on {len(self.sizes):,} machines)"
+        )
+
+
+def read_uses(path: Path) -> Uses:
+    """The use of GPUs, summed up part by part."""
+    import polars as pl
+
+    uses = Uses()
+    for frame in read_utilisation(path):
+        on = [pl.col(gpu).is_not_null().any() for gpu in GPUS]
+        for machine, *known in frame.group_by("machine").agg(on).iter_rows():
+            size = max((number for number, one in enumerate(known, 1) if one), default=0)
+            uses.sizes[machine] = max(size, uses.sizes.get(machine, 0))
+        used = frame.select(pl.concat_list(GPUS).explode().alias("used"))["used"].drop_nulls()
+        uses.minutes += used.len()
+        uses.percent += float(used.sum())
+    return uses
+
+
+def machines_beside(
+    path: Path, sizes: Iterable[Mapping[str, int]], uses: Uses | None = None
+) -> tuple[tuple[NodeSpec, ...], list[str]]:
+    """The machines of the list beside a file, as large as was seen; and what contradicts it.
+
+    Args:
+        path: The job log.
+        sizes: Of each job: the machines that it was on, as large as it shows them.
+        uses: What the use by the minute shows.
+    """
+    told = [] if uses is None else [uses.describe()]
+    file = machine_list(path)
     if file is None:
-        return (), []
-    most: dict[str, float] = {}
-    for attempt in seen:
-        for node, gpus in zip(attempt.nodes, attempt.gpus, strict=False):
-            most[node] = max(gpus, most.get(node, 0.0))
+        return (), told
+    most: dict[str, int] = {}
+    for seen in sizes:
+        for node, size in seen.items():
+            most[node] = max(size, most.get(node, 0))
+    shown = {} if uses is None else uses.sizes
     nodes = []
     raised = 0
     for listed in read_machines(file):
-        size = max(listed.gpus, int(most.pop(listed.name, 0)))
+        size = max(listed.gpus, most.pop(listed.name, 0), shown.get(listed.name, 0))
         raised += size > listed.gpus
         nodes.append(NodeSpec(listed.name, size, listed.gpu_type))
-    notes = []
+    notes = told
     if raised:
         notes.append(
             f"contradiction: on {raised:,} machines jobs held more GPUs than {file.name} lists; "

@@ -13,8 +13,11 @@ from rota.traces.convert import convert
 from rota.traces.imported import Imported
 from rota.traces.read import read_trace
 from rota.traces.replacing import replacing
+from rota.traces.sources import exists
+from rota.traces.store import DESCRIPTION
 
 VERSION = 1
+_NOT_IN_CSV = {"speeds": "GPU type", "scaling": "number of GPUs", "sensitivity": "CPUs and memory"}
 
 
 class Provenance(msgspec.Struct):
@@ -47,14 +50,31 @@ def write_known(imported: Imported, output: Path, *, source: str, force: bool = 
     Raises:
         OutputError: As of `convert`, or a csv is asked to hold speeds.
     """
-    if output.suffix.lower() == ".csv" and imported.jobs["speeds"].is_not_null().any():
-        raise OutputError(
-            f"{output}: csv has no room for speeds by GPU type: "
-            f"give a folder, that is a name without an ending"
-        )
+    for column, what in _NOT_IN_CSV.items():
+        if output.suffix.lower() == ".csv" and imported.jobs[column].is_not_null().any():
+            raise OutputError(
+                f"{output}: csv has no room for speeds by {what}: "
+                f"give a folder, that is a name without an ending"
+            )
     lost = convert(imported, output, source=source, force=force)
     if output.suffix:
         _save(Provenance(VERSION, source, imported.notes), _beside(output))
+    return lost
+
+
+def convert_known(
+    imported: Imported, path: str | Path, output: Path, *, source: str, force: bool = False
+) -> list[str]:
+    """`convert`; what was done to the trace at `path` before is told on, and no other history."""
+    path = Path(path)
+    told = _told(path)
+    stored = path.name == DESCRIPTION or exists(path / DESCRIPTION)
+    if told or (stored and imported.notes):
+        imported.notes = [*told, *imported.notes]
+        return write_known(imported, output, source=source, force=force)
+    lost = convert(imported, output, source=source, force=force)
+    if output.suffix and _told(output):  # of what was replaced
+        _beside(output).unlink(missing_ok=True)
     return lost
 
 

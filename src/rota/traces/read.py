@@ -13,6 +13,7 @@ from rota.core.registry import FORMATS, load, names, split
 from rota.core.workload import Quality, Workload
 from rota.traces.formats import Format, Head, first_look
 from rota.traces.imported import Imported
+from rota.traces.sources import exists, is_folder
 
 _SURE = 0.5
 
@@ -57,6 +58,25 @@ def read_trace(
     return imported.first(_least(limits)) if limits else imported
 
 
+def files_of(path: str | Path, format_text: str | None = None) -> list[Path]:
+    """The files that reading a trace reads; those that the options of the format name are not here.
+
+    The first is the file itself (or the member of an archive), unless the path is a folder. Empty:
+    there is nothing. What is no trace is a file all the same.
+    """
+    path = Path(path)
+    own = [path] if exists(path) else []
+    if not own and not is_folder(path):
+        return []
+    try:
+        format_, options, _ = _asked(path, format_text, None)
+        find = getattr(format_, "companions", None)
+        others = find(path, options) if find is not None else ()
+    except (TraceError, OptionError):
+        return own  # whoever reads it says what is wrong
+    return own + [other for other in others if exists(other)]
+
+
 def _asked(
     path: Path, format_text: str | None, limit: int | None
 ) -> tuple[Format, dict[str, str], list[int]]:
@@ -73,7 +93,7 @@ def recognise(path: Path) -> Format:
     claims = {name: _load(name).recognises(head) for name in names(FORMATS)}
     best = max(claims.values(), default=0.0)
     winners = [name for name, claim in claims.items() if claim == best]
-    if best < _SURE and path.is_dir():
+    if best < _SURE and is_folder(path):
         raise TraceError(f"{path}: is a folder: name a file in it")
     if best < _SURE:
         raise TraceError(

@@ -1,7 +1,7 @@
 """The base of readers that import a trace with more than its jobs."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,6 +29,14 @@ class Reader:
     @abstractmethod
     def import_file(self, path: Path, params: Any) -> Imported:
         """Everything in the file and beside it; `params` is of the type of the class."""
+
+    def beside(self, path: Path, params: Any) -> Sequence[Path]:  # noqa: ARG002 - for subclasses
+        """Files that `import_file` finds by itself: in the folder, or beside the file."""
+        return ()
+
+    def companions(self, path: Path, options: Mapping[str, str]) -> Sequence[Path]:
+        """The same, with options as texts."""
+        return self.beside(path, parse_params(f"format {self.name}", self.params, options))
 
     def load(self, path: Path, options: Mapping[str, str]) -> Imported:
         """Everything that the trace tells."""

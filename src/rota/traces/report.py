@@ -242,7 +242,9 @@ def _by_hour(imported: Imported, *, weight: bool) -> list[Any]:
     import polars as pl
 
     jobs = imported.jobs.filter(pl.col("duration_s").is_finite()) if weight else imported.jobs
-    hour = ((pl.col("submit_s") + _clock_s(imported.origin)) % _DAY_S // 3_600).cast(pl.Int64)
+    hour = ((pl.col("submit_s") + _clock_s(imported.origin)) % _DAY_S // 3_600).cast(
+        pl.Int64, strict=False
+    )
     amount = pl.col("num_gpus") * pl.col("duration_s") / 3_600 if weight else pl.lit(1)
     sums = dict(jobs.group_by(hour.alias("hour")).agg(amount.sum().alias("sum")).rows())
     if weight:

@@ -8,7 +8,7 @@ one only the first start and the last end are told, without its nodes.
 """
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from rota.traces.formats import Head
 from rota.traces.imported import Imported
 from rota.traces.observed import CANCELLED, DONE, FAILED, NODE_FAIL, PREEMPTED, RUNNING, Seen
 from rota.traces.reader import Reader
+from rota.traces.sources import is_folder
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -67,11 +68,15 @@ class RotaLog(Reader):
         """By the name of the log; the tables of a stored trace are not one."""
         return float(EVENTS in head.files and "trace.json" not in head.files)
 
+    def beside(self, path: Path, params: Common) -> Sequence[Path]:  # noqa: ARG002 - always
+        """The log in its folder."""
+        return (path / EVENTS,) if is_folder(path) else ()
+
     def import_file(self, path: Path, params: Common) -> Imported:
         """Everything that ran."""
         import polars as pl
 
-        log, made = _read(path / EVENTS if path.is_dir() else path)
+        log, made = _read(path / EVENTS if is_folder(path) else path)
         jobs = _jobs(log)
         if not jobs:
             raise TraceError(f"{path}: holds no jobs: nothing was submitted")
@@ -86,7 +91,7 @@ class RotaLog(Reader):
         }  # fmt: skip
         frame = pl.DataFrame(rows, schema=schema, orient="row")
         cluster = tuple(made.nodes) or _nodes(log)
-        name = path.name if path.is_dir() else path.stem
+        name = path.name if is_folder(path) else path.stem
         rest = Rest(name=name, cluster=cluster)
         imported = import_rows(path, frame, params, quality, rest=rest)
         return with_attempts(imported, frame, {job.name: job.seen for job in jobs})

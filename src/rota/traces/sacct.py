@@ -15,6 +15,7 @@ told by `slurm_records`, `slurm_times` and `slurm_nodes`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
@@ -53,6 +54,7 @@ class Sacct(Reader):
     name = "sacct"
     description = "accounting of Slurm (sacct --parsable2 or --json)"
     verified = True
+    forms: ClassVar[Mapping[str, bool]] = {"--parsable2": True, "--json": True}
     params = SlurmParams
 
     def recognises(self, head: Head) -> float:
@@ -89,6 +91,7 @@ class _Lines:
         self._quality = quality
         self._clock = Clock(params.tz)
         self._lists: dict[str, tuple[str, ...]] = {}
+        self._latest: dict[str, Record] = {}  # by name of the job
 
     def __iter__(self) -> Iterator[Record]:
         text = decode(read_bytes(self._path, TraceError), self._path, TraceError)
@@ -152,10 +155,20 @@ class _Lines:
                 )
             dropped = self._quality.dropped
             dropped[BAD] = dropped.get(BAD, 0) + 1
-        elif "." in (cells.get("jobid") or cells["jobidraw"]):
+        elif "." in (name := cells.get("jobid") or cells["jobidraw"]):
             self._quality.dropped[STEP] = self._quality.dropped.get(STEP, 0) + 1
+            self._step(name, cells)
         else:
-            yield self._record(cells)
+            record = self._record(cells)
+            self._latest[name] = record
+            yield record
+
+    def _step(self, name: str, cells: Mapping[str, str]) -> None:
+        """The batch step follows its job, and holds what that has on one of its nodes."""
+        job, _, step = name.partition(".")
+        nodes = self._nodes(cells.get("nodelist", ""))
+        if step == "batch" and len(nodes) == 1 and job in self._latest:
+            self._latest[job].batch = (nodes[0], read_tres(cells.get("alloctres", "")).gpus)
 
     def _cells(self, line: str, titles: Sequence[str]) -> dict[str, str] | None:
         cells = line.split(self._params.delimiter)
@@ -215,6 +228,7 @@ class _Lines:
             asked=_amounts(cells),
             nodes=self._nodes(cells.get("nodelist", "")),
             line=cells.get("submitline", ""),
+            each=_each(cells),
         )
 
 
@@ -231,6 +245,13 @@ def _amounts(cells: Mapping[str, str]) -> Amounts:
     for title in ("alloccpus", "ncpus", "reqcpus"):
         cpus = cpus or _number(cells.get(title, "")) or 0.0
     return Amounts(gpus, gpu_type, cpus, best.mem_gib, nodes)
+
+
+def _each(cells: Mapping[str, str]) -> float | None:
+    """GPUs on every node, as older versions tell them."""
+    if read_tres(cells.get("alloctres", "")).gpus or read_tres(cells.get("reqtres", "")).gpus:
+        return None
+    return read_gres(cells.get("allocgres") or cells.get("reqgres") or "", 1).gpus or None
 
 
 def _limit_s(cells: Mapping[str, str]) -> float | None:

@@ -112,6 +112,7 @@ def _record(
         asked=_amounts(entry, len(nodes)),
         nodes=nodes,
         line=_text(entry, "submit_line"),
+        batch=_batch(entry),
     )
 
 
@@ -121,6 +122,20 @@ def _amounts(entry: Mapping[str, Any], nodes: int) -> Amounts:
     best = got if got.gpus or got.cpus else asked
     cpus = best.cpus or _number(_part(entry, "required").get("CPUs")) or 0.0
     return Amounts(best.gpus or asked.gpus, asked.gpu_type, cpus, best.mem_gib, nodes)
+
+
+def _batch(entry: Mapping[str, Any]) -> tuple[str, float] | None:
+    """The node of the batch step, and the GPUs of the job there."""
+    steps = entry.get("steps")
+    for step in steps if isinstance(steps, Sequence) else ():
+        if isinstance(step, Mapping) and _text(_part(step, "step"), "name") == "batch":
+            try:
+                nodes = read_nodes(_nodes(step))
+            except TraceError:
+                return None
+            held = amounts_of(_tres(_part(step, "tres").get("allocated")))
+            return (nodes[0], held.gpus) if len(nodes) == 1 else None
+    return None
 
 
 def _tres(entries: Any) -> list[tuple[str, float]]:

@@ -13,6 +13,7 @@ import msgspec
 
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
+from rota.core.sensitivity import Sensitivity
 from rota.core.workload import Quality, Workload
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from rota.traces.imported import Imported
 
-VERSION = 1
+VERSION = 2
 NODE_DOWN = "node_down"  # subject: the node
 NODE_UP = "node_up"
 CAPACITY = "capacity"  # subject: the tenant, empty for the whole cluster; value: its GPUs from now
@@ -52,7 +53,10 @@ JOBS: dict[str, tuple[str, Any]] = {
     "speeds": ("json", None),
     "scaling": ("json", None),
     "fails_at_s": ("float", None),
+    "sensitivity": ("json", None),
 }
+ADDED = {"sensitivity": 2}
+"""Columns that are not in the first version: from which on."""
 EVENTS = {"time_s": "float", "kind": "text", "subject": "text", "value": "float", "text": "text"}
 
 _ROLE = {
@@ -160,11 +164,21 @@ def _behaviours(column: Callable[[str], Iterable[Any]]) -> list[Behaviour]:
     speeds = (text and msgspec.json.decode(text) for text in column("speeds"))
     scaling = (text and tuple(map(tuple, msgspec.json.decode(text))) for text in column("scaling"))
     fails = _or_infinite(column("fails_at_s"))
-    return list(map(Behaviour, column("duration_s"), speeds, scaling, fails))
+    tables = map(_Tables().__getitem__, column("sensitivity"))
+    return list(map(Behaviour, column("duration_s"), speeds, scaling, fails, tables))
 
 
 def _or_infinite(values: Iterable[float | None]) -> list[float]:
     return [INF if value is None else value for value in values]
+
+
+class _Tables(dict[str | None, Sensitivity | None]):
+    """One table for all jobs with the same."""
+
+    def __missing__(self, text: str | None) -> Sensitivity | None:
+        table = None if text is None else msgspec.json.decode(text, type=Sensitivity)
+        self[text] = table
+        return table
 
 
 class _Requests(dict[tuple[Any, ...], Request]):
@@ -202,6 +216,10 @@ def from_workload(workload: Workload) -> "pl.DataFrame":
     import polars as pl
 
     specs, behaviours = workload.specs, workload.behaviours
+    texts: dict[Sensitivity | None, str | None] = {
+        table: None if table is None else as_json(table)
+        for table in {behaviour.sensitivity for behaviour in behaviours}
+    }
     cells = {request: _asked(request) for request in {spec.request for spec in specs}}
     asked = [cells[spec.request] for spec in specs]
     columns: dict[str, list[Any]] = {name: [cell[name] for cell in asked] for name in _ASKED}
@@ -215,6 +233,7 @@ def from_workload(workload: Workload) -> "pl.DataFrame":
         "speeds": [it.speeds and as_json(dict(it.speeds)) for it in behaviours],
         "scaling": [it.scaling and as_json(list(map(list, it.scaling))) for it in behaviours],
         "fails_at_s": [_or_null(behaviour.fails_at) for behaviour in behaviours],
+        "sensitivity": [texts[behaviour.sensitivity] for behaviour in behaviours],
     }
     types = kinds()
     said = {

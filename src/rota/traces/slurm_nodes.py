@@ -76,7 +76,7 @@ def _from_sinfo(path: Path, text: str) -> list[NodeSpec]:
     lines = [line for line in text.splitlines() if line.strip()] or [""]
     mark = "|" if "|" in lines[0] else None
     titles = [title.strip().upper() for title in lines[0].split(mark)]
-    if "NODELIST" not in titles:
+    if "NODELIST" not in titles or "JOBID" in titles:
         raise ClusterSpecError(
             f"{path}: is not understood: give what `scontrol show node`, `sinfo --json` or "
             f"`sinfo --Node --format '%N|%c|%m|%G|%P'` prints, or a .yaml or .csv file"

@@ -11,7 +11,8 @@
 - *Heterogeneous jobs.* Components are one job, which asks for their sum.
 - *Several nodes.* A job without GPUs has a task for each of its nodes, with its share of the CPUs
   and memory, on nodes of their own; others have a task per GPU, wherever there is room.
-- *Where.* Of a job on several nodes only the sum of its GPUs is known, not how many on each.
+- *Where.* Of a job on several nodes the sum of its GPUs is known; how many on each, often, too (see
+  below). The report counts jobs of which it is not.
 - *What never ran* (pending, or cancelled before its start) has no run time and is left out.
 - *What still runs* is cut at the latest time in the log (`unfinished=censor`) or left out (`drop`).
 - *Who it belongs to.* The tenant is the account (`tenant=account`), partition, qos or user.
@@ -22,21 +23,27 @@
   they are over when a job comes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
-from rota.traces.attempts import with_attempts
+from rota.traces import slurm_plain
+from rota.traces.attempts import attempts_frame, open_jobs, with_attempts
 from rota.traces.imported import Imported
-from rota.traces.observed import PREEMPTED, RUNNING, Seen
+from rota.traces.observed import DONE, PREEMPTED, RUNNING, Seen
 from rota.traces.schema import kinds
+from rota.traces.slurm_shares import asked_each, shares
 from rota.traces.slurm_words import FINAL, PENDING, Amounts, dependencies, observed_state
 from rota.traces.tidy import Common, Rest, import_rows
+
+if TYPE_CHECKING:
+    import polars as pl
 
 STEP = "step of a job"
 ATTEMPT = "further attempt of a job (it is in the observed schedule)"
@@ -45,6 +52,7 @@ WAITING = "pending at the end of the log"
 UNSTARTED = "cancelled before it started"
 NO_START = "without a start"
 HELD = "held or dependent: counted from the time when it could start"
+OPEN = "jobs on several nodes: how many GPUs they held on each is not told, a replay guesses it"
 NO_TYPE = "GPU type that no node has: any type will do"
 
 
@@ -82,6 +90,9 @@ class Record(msgspec.Struct, kw_only=True):
     asked: Amounts = Amounts()
     nodes: tuple[str, ...] = ()
     line: str = ""  # how it was submitted
+    each: float | None = None  # GPUs that it asked for on every node
+    batch: tuple[str, float] | None = None  # a node, and its GPUs there
+    place: int = 0  # in the file
 
     @property
     def began(self) -> bool:
@@ -89,7 +100,7 @@ class Record(msgspec.Struct, kw_only=True):
         if self.start_s is None or self.state in PENDING:
             return False
         took_time = self.elapsed_s or (self.end_s or 0.0) > self.start_s
-        return bool(self.nodes or took_time or observed_state(self.state) == RUNNING)
+        return bool(self.nodes or took_time or observed_state(self.state) in (RUNNING, DONE))
 
     @property
     def over_s(self) -> float | None:
@@ -114,27 +125,37 @@ def import_records(
     params: SlurmParams,
     quality: Quality,
     cluster: Sequence[NodeSpec],
+    plain: "pl.DataFrame | None" = None,
 ) -> Imported:
-    """Jobs, attempts and machines."""
+    """Jobs, attempts and machines; `plain`: more records, which are a job each (`slurm_plain`)."""
     import polars as pl
 
     jobs = _jobs(records, quality)
     latest_s = max((_latest_s(record) for record in records), default=0.0)
-    labelled = _labelled(records, params, cluster)
+    used = {record.partition for record in records if record.partition and record.nodes}
+    if plain is not None:
+        latest_s = max(latest_s, slurm_plain.latest_s(plain))
+        used |= set(plain.filter(pl.col("nodes").list.len() > 0)["partition"].unique()) - {""}
+    labelled = _labelled(used, params, cluster)
     known = _ids(jobs)
     rows: list[tuple[Any, ...]] = []
     attempts: dict[str, list[Seen]] = {}
+    sizes = {node.name: node.gpus for node in cluster}
     for job in jobs:
-        seen = _attempts(job, latest_s)
+        seen = _attempts(job, latest_s, sizes)
         if seen is None or not seen[0]:
             _drop_unstarted(job, quality)
             continue
         attempts[job.id] = seen[0]
-        rows.append(_row(job, seen, params, labelled, known))
-    if not rows:
+        rows.append((*_row(job, seen, params, labelled, known), job.records[0].place))
+    frame, seen_at = pl.DataFrame(rows, schema=_schema(), orient="row"), attempts_frame(attempts)
+    if plain is not None:
+        more, also = slurm_plain.jobs_of(plain, latest_s, params, labelled, quality)
+        frame = pl.concat([frame, more]).sort("_place", maintain_order=True)
+        seen_at = pl.concat([seen_at, also])
+    if not frame.height:
         dropped = ", ".join(f"{many:,} {why}" for why, many in quality.dropped.items())
         raise TraceError(f"{path}: no job is left ({dropped}): ask sacct for a longer time")
-    frame = pl.DataFrame(rows, schema=_schema(), orient="row")
     frame = _possible(frame, cluster, quality)
     held = int((frame["submit_s"] > frame["_submit_s"]).sum())
     if held:
@@ -142,7 +163,11 @@ def import_records(
     imported = import_rows(
         path, frame, params, quality, rest=Rest(dated=True, cluster=tuple(cluster))
     )
-    return with_attempts(imported, frame, attempts)
+    imported = with_attempts(imported, frame, seen_at)
+    unknown = open_jobs(imported)
+    if unknown:
+        imported.notes.append(f"{unknown:,} {OPEN}")
+    return imported
 
 
 def _schema() -> dict[str, Any]:
@@ -154,7 +179,7 @@ def _schema() -> dict[str, Any]:
         "gpu_type": pl.List(pl.String), "labels": pl.List(pl.String), "cpus": pl.Float64,
         "mem_gib": pl.Float64, "estimate_s": pl.Float64, "depends_on": pl.List(pl.String),
         "roles": kinds()["roles"], "apart": pl.Boolean,
-        "_status": pl.String, "_cut": pl.Boolean, "_submit_s": pl.Float64,
+        "_status": pl.String, "_cut": pl.Boolean, "_submit_s": pl.Float64, "_place": pl.Int64,
     }  # fmt: skip
 
 
@@ -202,11 +227,14 @@ def _count(quality: Quality, why: str, many: int) -> None:
 
 
 def _drop_unstarted(job: _Job, quality: Quality) -> None:
-    if job.last.state in PENDING:
-        why = WAITING
-    else:
-        why = UNSTARTED if job.last.state == "CANCELLED" else NO_START
-    _count(quality, why, 1)
+    _count(quality, why_unstarted(job.last.state), 1)
+
+
+def why_unstarted(state: str) -> str:
+    """Why a job that did not run is left out."""
+    if state in PENDING:
+        return WAITING
+    return UNSTARTED if state == "CANCELLED" else NO_START
 
 
 def _ids(jobs: Iterable[_Job]) -> dict[str, list[str]]:
@@ -230,7 +258,9 @@ def _latest_s(record: Record) -> float:
     return latest
 
 
-def _attempts(job: _Job, latest_s: float) -> tuple[list[Seen], float, bool] | None:
+def _attempts(
+    job: _Job, latest_s: float, sizes: Mapping[str, int]
+) -> tuple[list[Seen], float, bool] | None:
     """Attempts, seconds in the last one up to the end of the log, whether it goes on."""
     by_start: dict[float, list[Record]] = {}
     for record in job.records:
@@ -238,7 +268,7 @@ def _attempts(job: _Job, latest_s: float) -> tuple[list[Seen], float, bool] | No
             by_start.setdefault(record.start_s, []).append(record)
     if not by_start:
         return None
-    seen = [_seen(start_s, parts) for start_s, parts in sorted(by_start.items())]
+    seen = [_seen(start_s, parts, sizes) for start_s, parts in sorted(by_start.items())]
     for number, attempt in enumerate(seen[:-1]):  # an earlier one that was never closed
         if attempt.end_s is None or attempt.end_s > seen[number + 1].start_s:
             seen[number] = msgspec.structs.replace(
@@ -249,20 +279,26 @@ def _attempts(job: _Job, latest_s: float) -> tuple[list[Seen], float, bool] | No
     return seen, max(latest_s - last.start_s, 0.0), goes_on
 
 
-def _seen(start_s: float, parts: Sequence[Record]) -> Seen:
+def _seen(start_s: float, parts: Sequence[Record], sizes: Mapping[str, int]) -> Seen:
     """One attempt, of all components that started then."""
     ends_s = [record.over_s for record in parts]
     known_s = [end_s for end_s in ends_s if end_s is not None]
     nodes = tuple(name for record in parts for name in record.nodes)
-    told = all(len(record.nodes) == 1 for record in parts)  # else only their sum is known
+    held = [_shares(record, sizes) for record in parts]
+    told = all(held)  # else only their sum is known
     return Seen(
         job=0,
         start_s=start_s,
         end_s=max(known_s) if len(known_s) == len(ends_s) else None,
         nodes=nodes,
-        gpus=tuple(record.asked.gpus for record in parts) if told else (),
+        gpus=tuple(share for mine in held for share in mine) if told else (),
         state=observed_state(parts[0].state),
     )
+
+
+def _shares(record: Record, sizes: Mapping[str, int]) -> tuple[float, ...]:
+    each = asked_each(record.line) if record.each is None else record.each
+    return shares(record.asked.gpus, record.nodes, each=each, batch=record.batch, sizes=sizes)
 
 
 def _run_s(seen: Sequence[Seen], so_far_s: float, runtime: str) -> float:
@@ -334,10 +370,9 @@ def _roles(parts: Sequence[Record]) -> list[dict[str, Any]] | None:
 
 
 def _labelled(
-    records: Sequence[Record], params: SlurmParams, cluster: Sequence[NodeSpec]
+    used: AbstractSet[str], params: SlurmParams, cluster: Sequence[NodeSpec]
 ) -> frozenset[str]:
-    """Partitions that jobs keep to."""
-    used = {record.partition for record in records if record.partition and record.nodes}
+    """Partitions that jobs keep to, of those in which one ran."""
     if params.partitions == "ignore" or len(used) < 2:  # noqa: PLR2004 - with one nothing is bound
         return frozenset()
     if cluster:

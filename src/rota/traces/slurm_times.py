@@ -24,6 +24,11 @@ class Clock:
         self._double = bool(zone)
         self._known: dict[str, tuple[float, float] | None] = {}
 
+    @property
+    def zoned(self) -> bool:
+        """Times are those of a zone, where an hour may be there twice."""
+        return self._double
+
     def read(self, text: str) -> tuple[float, float] | None:
         """The time, and the time if the clock had been set back before it; None: no time."""
         text = text.strip()

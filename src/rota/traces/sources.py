@@ -2,16 +2,20 @@
 
 A member of an archive with several files is named like a file in a folder:
 `data.zip/Venus/cluster_log.csv`. An archive with one file needs no member.
+
+A small file that unpacks to something enormous is refused: whoever means it can unpack it first.
 """
 
 import gzip
+import lzma
+import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, NoReturn, cast
+from typing import IO, NoReturn, Protocol, cast
 
 from rota.core.errors import InputError
 
@@ -20,59 +24,122 @@ BOM = b"\xef\xbb\xbf"
 _BLOCK_BYTES = 1 << 23
 _MOST_LINE_BYTES = 1 << 26
 _GZIP = b"\x1f\x8b"
-_ZIP = b"PK\x03\x04"
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the second: without a file
 _TAR_MARK = (257, b"ustar")
 _BROKEN = (
-    EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile,
+    EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile,
     RuntimeError,  # an encrypted member
     NotImplementedError,  # an unknown method of compression
 )  # fmt: skip
 
 
+_MOST_UNPACKED_BYTES = 1 << 27
+_MOST_TIMES = 200
+_STEP_BYTES = 1 << 22
+_MOST_LETTERS = 120
+
+
+class Source(Protocol):
+    """Bytes that can be read once, from the beginning."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """At most so many bytes; all that are left if negative."""
+
+
+class _Unpacked:
+    """Bytes that are unpacked while they are read, up to a limit that no trace comes near."""
+
+    def __init__(
+        self, file: IO[bytes], packed_bytes: int, path: Path, error: type[InputError]
+    ) -> None:
+        self._file = file
+        self._most_bytes = max(_MOST_UNPACKED_BYTES, _MOST_TIMES * packed_bytes)
+        self._bytes = 0
+        self._path = path
+        self._error = error
+
+    def read(self, size: int = -1, /) -> bytes:
+        if size >= 0:
+            return self._counted(self._file.read(size))
+        return b"".join(iter(lambda: self._counted(self._file.read(_STEP_BYTES)), b""))
+
+    def _counted(self, data: bytes) -> bytes:
+        self._bytes += len(data)
+        if self._bytes > self._most_bytes:
+            raise self._error(
+                f"{self._path}: unpacks to more than {self._most_bytes:,} bytes, {_MOST_TIMES} "
+                f"times what it has: this is hardly a trace; if it is, unpack it yourself"
+            )
+        return data
+
+
 @contextmanager
-def open_source(path: Path, error: type[InputError]) -> Iterator[IO[bytes]]:
+def open_source(path: Path, error: type[InputError]) -> Iterator[Source]:
     """The unpacked bytes of a file; whatever is wrong with it is told as `error`."""
     outer, member = _split(path)
-    if outer.is_dir():
+    if is_folder(outer):
         raise error(f"{path}: is a folder: name a file in it")
     with ExitStack() as stack:
         try:
+            _refuse_pipe(outer, error)
             yield _unpacked(outer, member, stack, error)
         except FileNotFoundError as problem:
             raise error(f"{path}: there is no such file: check the path") from problem
-        except _BROKEN as problem:
+        except NotADirectoryError as problem:
             raise error(
-                f"{path}: cannot be unpacked ({problem}): fetch it again or unpack it yourself"
+                f"{path}: there is no such file: {_file_in(path)} is no archive and no folder"
+            ) from problem
+        except _BROKEN as problem:
+            reason = str(problem)[:_MOST_LETTERS]
+            raise error(
+                f"{path}: cannot be unpacked ({reason}): fetch it again or unpack it yourself"
             ) from problem
         except OSError as problem:
-            reason = problem.strerror or str(problem)
+            reason = problem.strerror or str(problem)[:_MOST_LETTERS]
             raise error(f"{path}: cannot be read ({reason}): check its permissions") from problem
+
+
+def is_folder(path: Path) -> bool:
+    """There is such a folder, as far as one may look."""
+    return _looks(path.is_dir)
+
+
+def files_in(folder: Path, error: type[InputError]) -> list[Path]:
+    """What is in a folder, by name."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError as problem:
+        raise error(
+            f"{folder}: cannot be listed ({problem.strerror}): check its permissions"
+        ) from problem
 
 
 def exists(path: Path) -> bool:
     """There is such a file, or such a member of an archive."""
     outer, member = _split(path)
     if not member:
-        return outer.is_file()
+        return _looks(outer.is_file)
     try:
-        return member in _members(outer)
+        return member in map(_normal, _members(outer))
     except (OSError, *_BROKEN):
         return False
 
 
-def siblings(path: Path) -> list[Path]:
+def siblings(path: Path, error: type[InputError]) -> list[Path]:
     """Files beside a file (or in a folder), also inside an archive, by name."""
-    if path.is_dir():
-        return sorted(filter(Path.is_file, path.iterdir()))
     outer, member = _split(path)
     if not member:
-        return sorted(filter(Path.is_file, outer.parent.iterdir()))
-    folder = PurePosixPath(member).parent
-    return sorted(outer / name for name in _members(outer) if PurePosixPath(name).parent == folder)
+        folder = path if is_folder(path) else outer.parent
+        return [file for file in files_in(folder, error) if _looks(file.is_file)]
+    inner = PurePosixPath(member).parent
+    names = map(_normal, _members(outer))
+    return sorted(outer / name for name in names if PurePosixPath(name).parent == inner)
 
 
-def blocks(path: Path, error: type[InputError], *, size: int = _BLOCK_BYTES) -> Iterator[bytes]:
-    """The bytes in blocks that end where a line ends, outside quotes if there are any."""
+def blocks(
+    path: Path, error: type[InputError], *, size: int = _BLOCK_BYTES, quotes: bool = True
+) -> Iterator[bytes]:
+    """The bytes in blocks that end where a line ends, outside quotes if these mean anything."""
     rest = b""
     with open_source(path, error) as file:
         first = True
@@ -81,7 +148,7 @@ def blocks(path: Path, error: type[InputError], *, size: int = _BLOCK_BYTES) -> 
                 data = data.removeprefix(BOM)
                 first = False
             rest += data
-            cut = _cut(rest)
+            cut = _cut(rest) if quotes else rest.rfind(b"\n") + 1
             if cut:
                 yield rest[:cut]
                 rest = rest[cut:]
@@ -107,24 +174,48 @@ def _cut(data: bytes) -> int:
     return newline + 1 if newline >= 0 and not odd else 0
 
 
+def _looks(test: Callable[[], bool]) -> bool:
+    """A look at a path; what may not be looked at, or has too long a name, is not there."""
+    try:
+        return test()
+    except OSError:
+        return False
+
+
 def _split(path: Path) -> tuple[Path, str]:
     """The file on disk, and the member inside it."""
     for outer in (path, *path.parents):
-        if outer.is_file() and outer != path and _is_archive(outer):
+        if outer != path and _looks(outer.is_file) and _is_archive(outer):
             return outer, path.relative_to(outer).as_posix()
-        if outer.exists():
+        if _looks(outer.exists):
             break
     return path, ""
 
 
-def _unpacked(outer: Path, member: str, stack: ExitStack, error: type[InputError]) -> IO[bytes]:
+def _file_in(path: Path) -> Path:
+    """The part of a path that is a file, though something follows."""
+    return next((outer for outer in path.parents if _looks(outer.is_file)), path)
+
+
+def _refuse_pipe(outer: Path, error: type[InputError]) -> None:
+    if not stat.S_ISREG(outer.stat().st_mode):
+        raise error(
+            f"{outer}: is a pipe or a device, and a trace is read more than once: "
+            f"write it to a file first"
+        )
+
+
+def _unpacked(outer: Path, member: str, stack: ExitStack, error: type[InputError]) -> Source:
     file: IO[bytes] = stack.enter_context(outer.open("rb"))
     start = _peek(file)
     if start.startswith(_ZIP):
         archive = stack.enter_context(zipfile.ZipFile(file))
         name = _choose(outer, member, _zip_members(archive), error)
-        return stack.enter_context(archive.open(name))
+        size = archive.getinfo(name).compress_size
+        return _Unpacked(stack.enter_context(archive.open(name)), size, outer, error)
+    packed_bytes = 0
     if start.startswith(_GZIP):
+        packed_bytes = outer.stat().st_size
         file = cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=file)))
         start = _peek(file)
     if _is_tar(start):
@@ -133,10 +224,10 @@ def _unpacked(outer: Path, member: str, stack: ExitStack, error: type[InputError
         found = packed.extractfile(name)
         if found is None:
             _no_member(outer, name, error)
-        return stack.enter_context(found)
-    if member:
+        file = stack.enter_context(found)
+    elif member:
         raise error(f"{outer}: is not an archive, so there is no {member!r} in it")
-    return file
+    return _Unpacked(file, packed_bytes, outer, error) if packed_bytes else file
 
 
 def _is_archive(path: Path) -> bool:
@@ -145,7 +236,7 @@ def _is_archive(path: Path) -> bool:
             start = _peek(file)
     except OSError:
         return False
-    return start.startswith((_ZIP, _GZIP)) or _is_tar(start)
+    return start.startswith((*_ZIP, _GZIP)) or _is_tar(start)
 
 
 def _members(outer: Path) -> list[str]:
@@ -165,24 +256,36 @@ def _tar_members(packed: tarfile.TarFile) -> list[str]:
     return [info.name for info in packed.getmembers() if info.isfile()]
 
 
+def _normal(name: str) -> str:
+    """The name of a member as a path inside the archive."""
+    return PurePosixPath("/", name).relative_to("/").as_posix()
+
+
 def _choose(outer: Path, member: str, known: list[str], error: type[InputError]) -> str:
     names = [name for name in known if not PurePosixPath(name).name.startswith(".")]
+    if not known:
+        raise error(f"{outer}: is an archive without a file: fetch it again")
     if member:
-        if member not in known:
+        found = [name for name in known if _normal(name) == member]
+        if not found:
             _no_member(outer, member, error, names)
-        return member
+        return found[-1]
     if len(names) != 1:
         raise error(
             f"{outer}: holds {len(names)} files: name one of them as {outer}/FILE "
-            f"({', '.join(names[:12])})"
+            f"({_listed(names or known)})"
         )
     return names[0]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(_normal(name)[:_MOST_LETTERS] for name in names[:12])
 
 
 def _no_member(
     outer: Path, member: str, error: type[InputError], names: list[str] | None = None
 ) -> NoReturn:
-    raise error(f"{outer}: has no file {member!r}: it has {', '.join((names or [])[:12])}")
+    raise error(f"{outer}: has no file {member!r}: it has {_listed(names or [])}")
 
 
 def _peek(file: IO[bytes]) -> bytes:

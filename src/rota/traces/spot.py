@@ -5,6 +5,7 @@ is 1 for HP (high priority) and 0 for Spot jobs; the tenant is the organization.
 from the first submission.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,11 @@ class Spot(Reader):
         """By columns that no other format has."""
         return share_of(("organization", "gpu_model", "gpu_request", "worker_num"), head)
 
+    def beside(self, path: Path, params: Common) -> Sequence[Path]:  # noqa: ARG002 - always
+        """The machines."""
+        file = path.with_name(_NODE_FILE)
+        return (file,) if exists(file) else ()
+
     def import_file(self, path: Path, params: Common) -> Imported:
         """The jobs, and the machines beside them."""
         import polars as pl
@@ -63,8 +69,8 @@ class Spot(Reader):
         quality = Quality()
         chunks = Chunks(path, LAYOUT, bad=params.bad, quality=quality)
         frame = pl.concat([_jobs(chunk) for chunk in chunks])
-        nodes = path.with_name(_NODE_FILE)
-        cluster = read_nodes(nodes) if exists(nodes) else ()
+        beside = self.beside(path, params)
+        cluster = read_nodes(beside[0]) if beside else ()
         rest = Rest(name=path.stem, cluster=cluster)
         return import_rows(path, frame, params, quality, rest=rest)
 

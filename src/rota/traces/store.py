@@ -10,7 +10,7 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from rota.core.workload import Quality, Workload
 from rota.traces.formats import Head, read_bytes
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed
-from rota.traces.schema import EVENTS, JOBS, VERSION, kinds
+from rota.traces.schema import ADDED, EVENTS, JOBS, VERSION, kinds
 
 DESCRIPTION = "trace.json"
+FILES = (DESCRIPTION, "jobs.parquet", "observed.parquet", "events.parquet")
 
 
 class Description(msgspec.Struct):
@@ -88,7 +89,10 @@ def restore(folder: Path) -> Imported:
         TraceError: It is not a trace, of a newer version, or damaged.
     """
     about = _described(folder)
-    jobs = _table(folder / "jobs.parquet", {name: kind for name, (kind, _) in JOBS.items()})
+    known = {name: kind for name, (kind, _) in JOBS.items()}
+    if about.rota_trace < VERSION:
+        known = {name: known[name] for name in known if ADDED.get(name, 1) <= about.rota_trace}
+    jobs = _table(folder / "jobs.parquet", known)
     events = _table(folder / "events.parquet", EVENTS)
     return Imported(
         jobs,
@@ -113,10 +117,15 @@ class Stored:
         """By its description."""
         return float(DESCRIPTION in head.files or '"rota_trace"' in head.text)
 
+    def companions(self, path: Path, options: Mapping[str, str]) -> Sequence[Path]:  # noqa: ARG002
+        """The files of the folder."""
+        folder = _folder(path)
+        return [folder / name for name in FILES if folder / name != path]
+
     def load(self, path: Path, options: Mapping[str, str]) -> Imported:
         """Everything in the folder; the path may also be that of its description."""
         parse_params(f"format {self.name}", NoParams, options)
-        return restore(path.parent if path.name == DESCRIPTION else path)
+        return restore(_folder(path))
 
     def read(self, path: Path, options: Mapping[str, str]) -> Workload:
         """Only the jobs."""
@@ -124,6 +133,10 @@ class Stored:
 
 
 FORMAT = Stored()
+
+
+def _folder(path: Path) -> Path:
+    return path.parent if path.name == DESCRIPTION else path
 
 
 def _description(imported: Imported, source: str) -> bytes:

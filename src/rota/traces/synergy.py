@@ -21,6 +21,7 @@ from rota.core.registry import parse_params
 from rota.core.workload import Workload
 from rota.rates.sensitivity import Profile, read_profiles
 from rota.traces.formats import Head, decode, read_bytes
+from rota.traces.sources import exists
 
 PROFILES = "synergy_profiles.json"
 COLUMNS = ("job number", "model", "submission", "iterations", "GPUs")
@@ -37,6 +38,7 @@ class Synergy:
 
     name = "synergy"
     description = "replay trace of the Synergy simulator, with profiles of its models"
+    verified = True
 
     def recognises(self, head: Head) -> float:
         """By a first row that is no header: number, name and three numbers."""
@@ -46,10 +48,15 @@ class Synergy:
         numbers = [_is_number(cell) for cell in cells]
         return 1.0 if numbers == [True, False, True, True, True] else 0.0
 
+    def companions(self, path: Path, options: Mapping[str, str]) -> Sequence[Path]:
+        """The profiles beside the trace."""
+        file = path.with_name(PROFILES)
+        return (file,) if "profiles" not in options and exists(file) else ()
+
     def read(self, path: Path, options: Mapping[str, str]) -> Workload:
         """All rows, in the order of the file."""
         params: SynergyParams = parse_params("format synergy", SynergyParams, options)
-        file = Path(params.profiles) if params.profiles else path.parent / PROFILES
+        file = Path(params.profiles) if params.profiles else path.with_name(PROFILES)
         if not file.exists():
             raise TraceError(
                 f"{path}: the profiles {file} are not there: "

@@ -200,7 +200,7 @@ def _names(
         name = schema.synonyms.get(title, title)
         if name not in schema.required and name not in schema.optional:
             if not ignore:
-                _refuse_title(path, title, schema, error)
+                _refuse_title(path, title, titles, schema, error)
             name = ""
         if name and name in names:
             other = titles[names.index(name)]
@@ -215,12 +215,18 @@ def _names(
     return names
 
 
-def _refuse_title(path: Path, title: str, schema: Schema, error: type[InputError]) -> NoReturn:
+def _refuse_title(
+    path: Path, title: str, titles: list[str], schema: Schema, error: type[InputError]
+) -> NoReturn:
     if ";" in title or "\t" in title:
         raise error(
             f"{path}: line 1: the header {title!r} has no commas: separate columns by commas"
         )
+    said = {schema.synonyms.get(each, each) for each in titles}
+    missing = [name for name in schema.required if name not in said]
     remedy = f"; or {schema.remedy}" if schema.remedy else ""
+    if missing:  # to ignore columns would not help
+        remedy = f"; there is no column {missing[0]!r}: add it or rename one"
     raise error(f"{path}: line 1: {unknown('column', title, schema.known)}{remedy}")
 
 

@@ -227,8 +227,8 @@ def _observed(frame: "pl.DataFrame") -> Observed | None:
 
 def _origin(origin_s: float, *, dated: bool) -> str:
     if not dated:
-        return f"{origin_s:g} s"
+        return f"{origin_s:.15g} s"
     try:
         return datetime.fromtimestamp(origin_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
-        return f"{origin_s:g} s"
+        return f"{origin_s:.15g} s"

@@ -119,3 +119,24 @@ def test_one_run_has_no_stars_to_explain(rota, here):
     assert "no winner is marked" in " ".join(once.split())
     assert "*: it excludes 1" not in " ".join(once.split())
     assert "*: it excludes 1" in " ".join(more.split())
+
+
+def test_workloads_drawn_from_the_model_of_a_trace(rota, here):
+    (here / "many.csv").write_text(
+        "job_id,submit_s,num_gpus,duration_s\n"
+        + "".join(f"{i},{i * 40},{1 + i % 2},{90 + i}\n" for i in range(12))
+    )
+    assert rota("trace", "fit", "many.csv", "-o", "model.json")[0] == 0
+    trace = "generate:fit:model.json,jobs=30,load=0.8"
+    options = ("--cluster", "1x8", "--repeat", "2", "--figures", "none", "-o", "report")
+    code, out, _ = rota("compare", trace, "--policy", "fifo", "--policy", "srtf", *options)
+    found = json.loads((here / "report" / "compare.json").read_text())
+    inputs = [
+        json.loads(path.read_text())["inputs"]
+        for path in sorted((here / "report").glob("*/manifest.json"))
+    ]
+
+    assert code == 0
+    assert "srtf" in out
+    assert len(found["runs"]) == 4
+    assert [[file["given"] for file in one] for one in inputs] == [["model.json"]] * 4

@@ -51,11 +51,26 @@ def test_inspect_counts_what_options_drop(rota, philly):
     assert "dropped: 1 beyond the limit" in out
 
 
+FORMS = {
+    "alibaba-2020": False, "batsim": False, "chronus": True, "csv": True, "gavel 10 fields": True,
+    "gavel 12 fields (Shockwave)": False, "helios": False, "kubernetes": False, "openb": True,
+    "philly csv": True, "philly JSON log with machine list": False, "pollux": True,
+    "pollux-results": False, "rota": True, "rota-log": True, "sacct --parsable2": True,
+    "sacct --json": True, "sia": True, "spot": False, "swf": False, "synergy": True,
+    "tiresias": True,
+}  # fmt: skip
+
+
 def test_formats_say_what_was_checked(rota):
     _, out, _ = rota("trace", "formats", "-o", "json")
-    checked = {row["format"]: row["checked on"] for row in json.loads(out)}
+    told = {f"{row['format']} {row['form']}".strip(): row["verified"] for row in json.loads(out)}
 
-    assert checked["philly"] == "a real file"
+    words = {True: "verified on a real file", False: "schema only"}
+    assert FORMS.keys() <= told.keys()
+    assert {form: told[form] for form in FORMS} == {
+        form: words[real] for form, real in FORMS.items()
+    }
+    assert set(told.values()) == set(words.values())
 
 
 def test_convert_to_a_folder_and_to_swf(rota, here, philly):
@@ -63,7 +78,7 @@ def test_convert_to_a_folder_and_to_swf(rota, here, philly):
     jobs = pl.read_parquet(here / "folder" / "jobs.parquet")
     assert jobs["vc"].to_list() == ["6214e9", "11cb48", "6c71a0"]
     about = json.loads((here / "folder" / "trace.json").read_text())
-    assert (about["rota_trace"], about["source"]) == (1, "philly.csv")
+    assert (about["rota_trace"], about["source"]) == (2, "philly.csv")
 
     assert rota("trace", "convert", philly, "-o", "log.swf")[0] == 0
     assert (here / "log.swf").read_text().startswith("; Version: 2.2\n")

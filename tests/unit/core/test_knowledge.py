@@ -13,6 +13,7 @@ from rota.core.knowledge import Knowledge
         (Knowledge.REMAINING_WORK | Knowledge.HISTORY, "history, remaining work"),
         (Knowledge(63), "user estimate, history, progress, rate, distribution, remaining work"),
         (Knowledge.FUTURE_ARRIVALS, "future arrivals"),
+        (Knowledge.SPEEDS, "speeds"),
     ],
 )
 def test_knowledge_describes_itself(knowledge, text):
@@ -20,5 +21,6 @@ def test_knowledge_describes_itself(knowledge, text):
 
 
 def test_the_numbers_that_jobs_compare_with():
-    assert [int(flag) for flag in Knowledge] == [1, 2, 4, 8, 16, 32, 64]
+    assert [int(flag) for flag in Knowledge] == [1, 2, 4, 8, 16, 32, 64, 128]
     assert (Knowledge.USER_ESTIMATE, Knowledge.PROGRESS, Knowledge.REMAINING_WORK) == (1, 4, 32)
+    assert Knowledge.SPEEDS == 128

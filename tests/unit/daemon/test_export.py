@@ -126,6 +126,18 @@ def test_the_workload_says_what_csv_can_hold(three, tmp_path):
     assert not (tmp_path / "run" / "cluster.yaml").exists()
 
 
+def test_fragments_are_measured_by_what_was_asked_for(three, tmp_path):
+    _, manifest = written(export_live(three, at_once), tmp_path / "run")
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert manifest["fragments"]["nodes"] == "0x2"
+    assert manifest["fragments"]["kinds"] == [{"gpus": 2, "gpu_type": "", "cpus": 0.0}]
+    assert [(job["gpus"], job["share"]) for job in manifest["fragments"]["jobs"]] == [
+        (1, pytest.approx(2 / 3)),
+        (2, pytest.approx(1 / 3)),
+    ]
+    assert 0 < summary["frag_amount"] < summary["frag_ratio"] < 1
+
+
 def test_jobs_that_never_ran_or_did_not_finish_are_told(tmp_path):
     core = run(tmp_path, job_file(1), job_file(4, hold=True), job_file(1, depends_on=("2",)))
     notes, _ = written(export_live(core, at_once), tmp_path / "run")

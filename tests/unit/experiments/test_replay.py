@@ -48,8 +48,8 @@ def asks(gpus):
     return {"ReqTRES": tres, "AllocTRES": tres}
 
 
-def run(log, **options):
-    out = log / "out"
+def run(log, out="out", **options):
+    out = log / out
     out.mkdir()
     defaults = {"nodes": str(log / "nodes.txt"), "policies": ("fifo",)}
     asked = Asked(log=str(log / "jobs.txt"), **{**defaults, **options})
@@ -89,7 +89,9 @@ def test_the_files_say_it_all(log):
     answer = run(log, changes=Changes(add=("1x8",)))
     out = log / "out"
     facts = json.loads((out / "replay.json").read_text())
-    assert facts["recorded"] == {"exact": 3, "worst_s": 0.0, "counted": False, "contradictions": {}}
+    assert facts["recorded"] == {
+        "exact": 3, "worst_s": 0.0, "counted": False, "guessed_splits": 0, "contradictions": {},
+    }  # fmt: skip
     assert (facts["jobs"], facts["cluster"]["changed_gpus"]) == (3, 16)
     assert len(facts["rows_by_group"]) == answer.table.height
     assert pl.read_csv(out / "replay.csv").height == answer.table.height
@@ -158,7 +160,9 @@ def test_the_command_prints_tables_and_writes_a_page(log):
     assert done.exit_code == 0, done.output
     assert "the waits of 3 of 3 jobs come out to the second" in done.output
     assert "fifo (+1x4)" in done.output
-    assert "mean wait by size" in done.output
+    for measure in ("mean wait", "mean JCT", "GPUs used"):
+        for by in ("user", "tenant", "size"):
+            assert f"{measure} by {by}" in done.output
     assert (out / "report.html").read_text().startswith("<!DOCTYPE html>")
     again = CliRunner().invoke(command, args)
     assert "is not empty" in str(again.exception)
@@ -186,10 +190,12 @@ def test_five_thousand_jobs_under_three_policies_are_quick(tmp_path, record_prop
     lines = [maker["FIELDS"], *maker["history"](5_000, 32, 0.8, 1)]
     (tmp_path / "jobs.txt").write_text("\n".join(lines) + "\n")
     (tmp_path / "nodes.txt").write_text("\n".join(maker["node"](n) for n in range(1, 33)))
-    begun_s = process_time()
-    answer = run(tmp_path, policies=("fifo", "easy", "tiresias"))
-    html(answer)
-    took_s = process_time() - begun_s
-    record_property("latency", f"{took_s:.1f} CPU-seconds for 5,000 jobs under 3 policies")
-    assert answer.recorded.exact == 5_000
-    assert took_s < SPEED_CPU_S * 2  # the target is 10; others share the machine
+    took_s = []
+    while not took_s or (took_s[0] >= SPEED_CPU_S and len(took_s) < 2):  # others share the machine
+        begun_s = process_time()
+        answer = run(tmp_path, out=f"out{len(took_s)}", policies=("fifo", "easy", "tiresias"))
+        html(answer)
+        took_s.append(process_time() - begun_s)
+        assert answer.recorded.exact == 5_000
+    record_property("latency", f"{min(took_s):.1f} CPU-seconds for 5,000 jobs under 3 policies")
+    assert min(took_s) < SPEED_CPU_S

@@ -121,17 +121,17 @@ def test_attempts_that_overlap_are_cut():
     ("gpus", "beside", "expected"),
     [
         (4, (), [2.0, 2.0]),  # evenly, if there is room
-        (5, (), [3.0, 2.0]),
+        (5, (), [4.0, 1.0]),  # as Slurm does
         (5, (Seen(1, 0, 9, ("n1",), (3,)),), [1.0, 4.0]),
         (4, (Seen(1, 5, 9, ("n1",), (3,)),), [1.0, 3.0]),  # one that comes later needs its place
-        (5, (Seen(1, 9, 12, ("n1",), (3,)),), [3.0, 2.0]),
+        (5, (Seen(1, 9, 12, ("n1",), (3,)),), [4.0, 1.0]),
     ],
 )
 def test_gpus_per_node_that_are_not_told_are_found(gpus, beside, expected):
     trace = history([(0, gpus), (0, 3)], [Seen(0, 1, 9, ("n1", "n2"), ()), *beside])
     assert with_shares(trace, NODES).frame["gpus"][0].to_list() == expected
     found = replay_recorded(trace, NODES)
-    assert (found.counted, found.exact) == (False, 1 + len(beside))
+    assert (found.counted, found.exact, found.guessed) == (False, 1 + len(beside), 1)
 
 
 JOBS = st.lists(

@@ -27,6 +27,7 @@ nodes: 2
 per: gpu
 queue: research
 priority: -3
+priority_class: batch
 deadline: 1-12:00:00
 estimate: 90m
 group: g
@@ -47,6 +48,7 @@ def test_every_key():
         resources=Resources(4, "a100|h100", 16.0, "64GB"), nodes=2, per="gpu", queue="research",
         priority=-3, deadline="1-12:00:00", estimate="90m", group="g", model="bert",
         checkpoint=Checkpoint(60.0, "state"), retries=2, depends_on=("1", "first"), hold=True,
+        priority_class="batch",
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Fragments over a log, against a plain recount node by node."""
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -12,7 +13,8 @@ from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.metrics import read_history
-from rota.metrics.fragments import arrivals, averages, fold_allocation, fold_fragments
+from rota.metrics.basis import Basis, make_basis
+from rota.metrics.fragments import arrivals, averages, fold_allocation, fold_fragments, node_spans
 from rota.placement.best_fit import BestFit
 from rota.placement.count import count
 from rota.placement.fgd import Fgd
@@ -123,7 +125,7 @@ def test_it_equals_a_plain_recount(policy, placement, jobs, cpus, fails):
     made.finish()
     log, topology = made.log.frame(), Topology(nodes)
     usual = Workload([spec for spec, _ in rows], [how for _, how in rows]).usual
-    folded = fold_fragments(read_history(log), topology, usual)
+    folded = fold_fragments(read_history(log), make_basis(topology.nodes, usual))
     if not rows:
         assert folded is None
         return
@@ -142,8 +144,9 @@ def test_a_pool_is_nowhere_and_nobody_is_usual():
     made.run()
     made.finish()
     history, topology = read_history(made.log.frame()), Topology.uniform(2, 4)
-    assert fold_fragments(history, topology, [(Request.of(1), 1)]) is None
-    assert fold_fragments(history, topology, []) is None
+    assert fold_fragments(history, make_basis(topology.nodes, [(Request.of(1), 1)])) is None
+    assert make_basis(topology.nodes, []) is None
+    assert fold_fragments(history, None) is None
     assert averages(history, None, 0.0, 1.0) == {"frag_amount": None, "frag_ratio": None}
 
 
@@ -155,7 +158,7 @@ def test_averages_weigh_by_time():
     made.finish()
     history, topology = read_history(made.log.frame()), Topology.uniform(1, 2)
     # the usual job wants a whole GPU: for 4 of 10 seconds a quarter of one is of no use to it
-    fragments = fold_fragments(history, topology, [(Request.of(1), 1)])
+    fragments = fold_fragments(history, make_basis(topology.nodes, [(Request.of(1), 1)]))
     found = averages(history, fragments, 0.0, 10.0)
     assert found["frag_amount"] == pytest.approx(0.25 * 4 / 20)
     assert found["frag_ratio"] == pytest.approx(0.25 * 4 / (1.25 * 4 + 2 * 4 + 1 * 2))
@@ -170,7 +173,8 @@ def test_a_table_by_percent_of_arrived_load():
     made.run(until_s=3.0)
     made.finish()
     history = read_history(made.log.frame())
-    fragments = fold_fragments(history, Topology.uniform(1, 2), [(Request.of(1), 1)])
+    basis = make_basis(Topology.uniform(1, 2).nodes, [(Request.of(1), 1)])
+    fragments = fold_fragments(history, basis)
     table = arrivals(history, fragments)
     assert table["arrived_pct"].to_list() == [25.0, 75.0, 100.0]
     assert table["alloc_pct"].to_list() == [25.0, 75.0, 100.0]
@@ -193,3 +197,38 @@ def test_gpuless_jobs_leave_traces_in_the_log():
     history = read_history(log)
     assert history.held.tolist() == [0.0] * len(history.held)
     assert Record.EXTRA in history.event
+
+
+def test_the_basis_is_the_same_once_it_was_written():
+    nodes = [NodeSpec(f"n{i}", 2, "AB"[i // 2 % 2], 4.0) for i in range(5)]
+    usual = [(Request.of(0.3, cpus=0.1, gpu_types=("A", "B")), 2), (Request.of(2), 1)]
+    made = make_basis(nodes, usual)
+    again = msgspec.json.decode(msgspec.json.encode(made), type=Basis)
+    assert again == made
+    assert made.nodes == "0x2,1x2,0x1"
+    assert [kind.gpu_type for kind in again.machines] == list("AABBA")
+    target = Target.popular([(JobClass.of(request), many) for request, many in usual])
+    assert again.target.classes == target.classes
+    assert again.target.weights.tolist() == target.weights.tolist()
+
+
+JOB_TIMES = (("a", 0.0), ("b", 6.0))
+
+
+def test_a_node_that_comes_later_was_not_free_before():
+    jobs = [(JobSpec(name, at, Request.of(1)), Behaviour(10.0)) for name, at in JOB_TIMES]
+    made = engine(FifoSkip(), jobs, (1, 1), placement=Fgd)
+    made.run(until_s=4.0)
+    topology = Topology.uniform(1, 1)
+    topology.extend([NodeSpec("late", 2)])
+    made.log.topology(topology, 4.0)
+    made.run()
+    made.finish()
+    history = read_history(made.log.frame())
+    basis = make_basis(topology.nodes, [(Request.of(4), 1)])
+    folded, spans = fold_fragments(history, basis), node_spans(history, basis)
+    before = history.time_s < 4.0
+    assert set(folded.idle[before][1:]) <= {0.0, 1.0}  # the row in which the job comes, and then
+    during = (history.time_s > 4.0) & (history.time_s < 10.0)
+    assert set(folded.idle[during]) == set(folded.useless[during]) == {2.0}
+    assert spans.from_s[spans.useless > 0].min() == 4.0

@@ -1,8 +1,15 @@
 """What is free on each node, and what it could serve."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from placement_cases import Maker, cluster
+from rota.core.jobs import Request, Shape, TaskGroup
+from rota.core.topology import NodeSpec, Topology
+from rota.placement.choices import best_node
+from rota.placement.consolidate import _tightest
 from rota.placement.room import WHOLE, Room
 
 
@@ -106,3 +113,31 @@ def test_a_copy_changes_alone():
     copy.change_extra(0, "cpu", -1)
     assert (room.gpus, room.shares, room.cpus) == ([1], {0: {1: 0.5}}, [4])
     assert (copy.gpus, copy.shares, copy.cpus) == ([0], {0: {1: 0.25}}, [3])
+
+
+@given(data=st.data(), divisible=st.booleans(), gpus=st.sampled_from([1, 2, 3, 4, 8, 1.5, 2.5]))
+def test_quick_answers_for_all_nodes_are_those_of_each(data, divisible, gpus):
+    nodes = data.draw(
+        st.lists(
+            st.builds(
+                NodeSpec, st.just("n"), st.integers(0, 8), st.sampled_from(["a", "b"]),
+                st.sampled_from([0.0, 7.0, 64.0]), st.sampled_from([0.0, 100.0]),
+            ),
+            min_size=1, max_size=6,
+        )
+    )  # fmt: skip
+    named = [replace(node, name=f"n{number}") for number, node in enumerate(nodes)]
+    room = Room(Topology(named).nodes, divisible=divisible)
+    for position, node in enumerate(named):
+        room.up[position] = data.draw(st.booleans())
+        room.gpus[position] -= data.draw(st.integers(0, node.gpus))
+        room.cpus[position] *= data.draw(st.sampled_from([1, 0.5, 0]))
+    asked = TaskGroup(
+        "", 1, gpus, data.draw(st.sampled_from([0.0, 6.0])), data.draw(st.sampled_from([0.0, 30.0]))
+    )
+    shape = Shape(0, Request((asked,), gpu_types=data.draw(st.sampled_from([(), ("a",)]))))
+
+    one_by_one = [room.usable(position, shape) for position in range(len(named))]
+    assert list(room.offers(shape)) == one_by_one
+    best = best_node(gpus, range(len(named)), one_by_one, room.gpus.__getitem__)
+    assert _tightest(gpus, shape, room) == best

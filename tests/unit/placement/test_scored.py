@@ -5,6 +5,7 @@ import pytest
 from placement_cases import Maker, cluster, put, where
 from rota.core.errors import OptionError
 from rota.core.jobs import JobSpec, Request, TaskGroup
+from rota.core.topology import NodeSpec, Topology
 from rota.placement.anywhere import Anywhere
 from rota.placement.dot_product import DotProduct
 from rota.placement.fgd import Fgd
@@ -189,6 +190,23 @@ def test_fgd_does_not_break_what_others_need(maker):
     assert list(place(placement, maker, 0.5)) == list(first)  # the other half of the same GPU
     assert place(placement, maker, 1) == {node: 1}
     assert place(placement, maker, 4) == {({"a", "b"} - {node}).pop(): 4}
+
+
+@pytest.mark.parametrize("nodes", [1, 20])  # looked at one by one, and all at once
+def test_fgd_fills_a_gpu_that_is_shared_where_nothing_else_tells_gpus_apart(nodes, maker):
+    names = [f"n{number}" for number in range(nodes)]
+    placement = Fgd(Topology([NodeSpec(name, 4) for name in names]))
+    placement.expect([(Request.of(0.5), 1)])  # for halves it does not matter which GPU is halved
+    halves = [place(placement, maker, 0.5) for _ in range(3)]
+    assert halves == [{"n0/3": 0.5}, {"n0/3": 0.5}, {"n0/2": 0.5}]
+
+    named = Fgd(Topology([NodeSpec(name, 4) for name in names]))
+    named.names_gpus = True
+    named.expect([(Request.of(0.5), 1)])
+    assert [place(named, maker, 0.5) for _ in range(2)] == [{"n0/0": 0.5}, {"n0/0": 0.5}]
+    maker.start(named, 1)
+    assert list(place(named, maker, 0.25)) == ["n0/2"]  # the first of equals
+    assert list(place(named, maker, 0.25)) == ["n0/2"]
 
 
 def test_fgd_without_a_target_takes_the_first(maker):

@@ -27,7 +27,7 @@ def test_no_figure_is_empty(folder):
     found = dict(pictures(source))
 
     assert set(found) == {
-        "cdf-jct", "cdf-wait", "utilisation", "queue", "tenants", "heat", "gantt-run0",
+        "cdf-jct", "cdf-wait", "utilisation", "queue", "tenants", "heat", "fragments", "gantt-run0",
         "gantt-run1", "delay", "ratios",
     }  # fmt: skip
     assert len(found) == count(source)
@@ -100,6 +100,47 @@ def test_what_reaches_out_of_the_picture_of_ratios_has_an_arrow():
 
     assert [len(line.get_xdata()) for line in arrows] == [2]
     assert axes.get_xlabel() == "ratio to the baseline (one run: no winner is marked)"
+
+
+def table_of(shares, down):
+    """Return a table of `node_heat`, from shares by node and bin."""
+    nodes, bins = np.shape(shares)
+    return pl.DataFrame({
+        "node": [f"n{i}" for i in range(nodes) for _ in range(bins)],
+        "from_s": np.tile(np.arange(bins, dtype=float), nodes),
+        "until_s": np.tile(np.arange(bins, dtype=float) + 1, nodes),
+        "share": np.ravel(shares), "down": np.ravel(down),
+    })  # fmt: skip
+
+
+def test_small_shares_of_fragments_are_bright():
+    quiet = table_of([[0.0, 0.05], [0.02, 0.03]], np.zeros((2, 2)))
+    loud = table_of([[0.0, 0.3], [0.0, 0.0]], [[0, 0], [0, 1]])
+    tops = [
+        figures.fragments_figure({"x": table}).axes[0].get_images()[0].get_clim()[1]
+        for table in (quiet, loud)
+    ]
+    both = figures.fragments_figure({"x": quiet, "y": loud})
+    images = [axes.get_images()[0] for axes in both.axes[:2]]
+
+    assert tops == [style.LEAST_SHARE, 0.3]
+    assert [image.get_clim() for image in images] == [(0, 0.3), (0, 0.3)]  # to be compared
+    assert images[1].get_array().mask.tolist() == [[False, False], [False, True]]
+    assert figures.heat_figure({"x": quiet}).axes[0].get_images()[0].get_clim() == (0, 1)
+
+
+def test_more_nodes_than_can_be_seen_are_drawn_together():
+    shares = np.repeat(np.arange(480) % 2, 3).reshape(480, 3).astype(float)
+    down = np.zeros((480, 3))
+    down[0] = down[2] = down[3] = 1.0
+    axes = figures.heat_figure({"x": table_of(shares, down)}).axes[0]
+    drawn = axes.get_images()[0].get_array()
+
+    assert drawn.shape == (240, 3)
+    assert drawn[0].tolist() == [1.0] * 3  # of the one that is up
+    assert drawn.mask[:3, 0].tolist() == [False, True, False]
+    assert drawn[2:].min() == drawn[2:].max() == 0.5
+    assert axes.get_ylim() == (480, 0)
 
 
 def test_a_gantt_chart_has_all_bars(run_of):

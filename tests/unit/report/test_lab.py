@@ -7,7 +7,7 @@ from rota.core.errors import InputError, OptionError, RotaError
 from rota.experiments.output import write_run
 from rota.lab import plots
 
-PLOTS = ("cdf", "utilisation", "queue", "gantt", "heat", "tenants", "delay")
+PLOTS = ("cdf", "utilisation", "queue", "gantt", "heat", "fragments", "tenants", "delay")
 
 
 @pytest.fixture
@@ -27,6 +27,11 @@ def test_a_result_has_every_figure(result, name):
 
     assert figure.get_figwidth() == 5.0
     assert figure._repr_png_().startswith(b"\x89PNG")
+
+
+def test_fragments_of_a_pool_cannot_be_drawn(run_of):
+    with pytest.raises(InputError, match="no run tells its fragments"):
+        lab.Result.of(run_of(placement="count")).plot_fragments()
 
 
 def test_a_folder_gives_the_same_as_the_run(result, run_of, tmp_path):

@@ -3,8 +3,11 @@
 import polars as pl
 import pytest
 
+from rota.core.jobs import Request
+from rota.core.topology import NodeSpec, Topology
 from rota.metrics import fold_ledger
-from rota.report import gantt, node_heat
+from rota.metrics.basis import make_basis
+from rota.report import fragment_heat, gantt, node_heat
 from rota.report.arrange import by_tenant, lane_rows, main_tenants
 
 SHOWN = ("job_id", "node", "lane", "lanes", "start_s", "end_s", "kind")
@@ -106,6 +109,51 @@ def test_nodes_without_jobs_are_cold(script):
     heat = node_heat(script.submit(0).start(0, (1, 1)).at(5).row("done", 0).end(), bins=2)
 
     assert heat.select("node", "share").rows() == [("n0", 0.5), ("n0", 0.5), ("n1", 0), ("n1", 0)]
+
+
+def basis(gpus, cpus=0.0):
+    """Return a basis for the script's nodes; every usual job asks for so many GPUs."""
+    nodes = [NodeSpec(f"n{number}", 2, cpus=cpus) for number in range(2)]
+    return make_basis(nodes, [(Request.of(gpus), 1)])
+
+
+def test_fragments_are_what_usual_jobs_cannot_use(script):
+    script.submit(0, 1).start(0, (1, 1)).submit(1, 0.5).start(1, (5, 0.5))
+    script.at(5).row("done", 0).at(10).row("node_down", -1, 4).row("evicted", 1)
+    log = script.at(20).row("node_up", -1, 4).at(40).row("cancelled", 1).end()
+
+    whole = fragment_heat(log, basis(1), bins=4)  # 10 s each
+    assert whole.columns == node_heat(log, 4).columns
+    assert whole.filter(pl.col("node") == "n0")["share"].to_list() == [0, 0, 0, 0]
+    assert whole.filter(pl.col("node") == "n1")["share"].to_list() == [0.25, 0, 0, 0]
+    assert whole.filter(pl.col("node") == "n1")["down"].to_list() == [0, 1, 0, 0]
+
+    both = fragment_heat(log, basis(2), bins=4)
+    assert both.filter(pl.col("node") == "n0")["share"].to_list() == [0.25, 0, 0, 0]
+    assert both.filter(pl.col("node") == "n1")["share"].to_list() == [0.75, 0, 0, 0]
+
+
+def test_without_nodes_or_a_basis_there_are_no_fragments(script):
+    log = script.submit(0).start(0, (0, 1)).at(5).row("done", 0).end()
+
+    assert fragment_heat(log, basis(1)) is None  # taken from the pool
+    assert fragment_heat(log, None) is None
+    other = make_basis(Topology.uniform(3, 2).nodes, [(Request.of(1), 1)])
+    assert fragment_heat(log, other) is None  # of another cluster
+
+
+def test_parts_of_a_gpu_are_given_back_whatever_floats_say(script):
+    parts = (0.1, 0.2, 0.3, 0.25)
+    for job, part in enumerate(parts):
+        script.at(job).submit(job, part).start(job, (6, part))
+    for job in range(len(parts)):
+        script.at(10 + job).row("done", job)
+    script.at(20).submit(9, 1).start(9, (4, 2)).at(30).row("done", 9)
+    bars = gantt(script.end())
+
+    assert bars.height == len(parts) + 1
+    assert bars.filter(pl.col("job") < 9)["lane"].to_list() == pytest.approx([1, 1.1, 1.3, 1.6])
+    assert bars.filter(pl.col("job") == 9)["lane"].to_list() == [0]
 
 
 def test_nodes_are_drawn_in_their_natural_order():

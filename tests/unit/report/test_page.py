@@ -12,7 +12,7 @@ import pytest
 from rota.core.errors import InputError, OptionError, OutputError
 from rota.experiments.output import write_run
 from rota.report import payload as payloads
-from rota.report import write, write_report
+from rota.report import style, write, write_report
 from rota.report.page import embedded, html
 from rota.report.source import read_source
 
@@ -261,3 +261,15 @@ def test_numbers_that_do_not_exist_are_left_out(folder):
     (folder / "compare.json").write_bytes(msgspec.json.encode(data))
 
     assert "mean JCT</th>" not in page_of(folder)
+
+
+def test_fragments_are_told_where_a_run_knows_them(folder):
+    look = data_of(page_of(folder))["looks"][0]
+    nodes, bins = len(look["fragments"]["nodes"]), look["fragments"]["bins"]
+    (folder / "run1" / "manifest.json").write_text("{}")
+
+    assert nodes == 4
+    assert len(base64.b64decode(look["fragments"]["cells"])) == nodes * bins
+    assert style.LEAST_SHARE <= look["fragments"]["top"] <= 1
+    assert look["heat"]["top"] == 1
+    assert data_of(page_of(folder))["looks"][1]["fragments"] is None

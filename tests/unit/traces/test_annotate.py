@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -9,7 +10,10 @@ import pytest
 
 from rota.cli.app import run
 from rota.core.errors import OptionError, OutputError
+from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.sensitivity import Sensitivity
 from rota.core.topology import NodeSpec
+from rota.core.workload import Workload
 from rota.traces.annotate import RULES, annotate, split_rule
 from rota.traces.change import chance, parse_window, sample_users, scale_load, window
 from rota.traces.generate import generate
@@ -267,6 +271,20 @@ def test_speeds_need_a_folder(trace, tmp_path):
     assert read_trace(tmp_path / "jobs").workload.behaviours[0].speeds == {"k80": 0.5 * 1.0}
 
 
+def test_speeds_by_cpus_and_memory_are_kept_or_refused(tmp_path):
+    table = Sensitivity((1.0, 2.0), (10.0,), ((1.0,), (1.5,)), 0.5)
+    specs = [JobSpec(name, float(at), Request.of(1), user=name) for at, name in enumerate("abcd")]
+    truths = [Behaviour(10.0, sensitivity=table if spec.id in "ac" else None) for spec in specs]
+    whole = Imported(Workload(specs, truths, name="w"))
+    changed = annotate(scale_load(window(whole, 1.0, 4.0), 2), ["priorities:high=1"], 1)
+    write_known(changed, tmp_path / "jobs", source="")
+    for made in (changed, read_trace(tmp_path / "jobs"), sample_users(changed, 1.0, 1)):
+        assert [it.sensitivity for it in made.workload.behaviours] == [None, table, None]
+    with pytest.raises(OutputError, match="no room for speeds by CPUs and memory: give a folder"):
+        write_known(changed, tmp_path / "jobs.csv", source="")
+    assert "sensitivity" in write_known(changed, tmp_path / "jobs.swf", source="")
+
+
 def test_commands(trace, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_known(trace, tmp_path / "jobs.csv", source="")
@@ -289,6 +307,20 @@ def test_commands(trace, tmp_path, monkeypatch, capsys):
         "annotate models",
     ]  # fmt: skip
     assert set(read_trace("done.csv").jobs["model"]) == {"a", "b"}
+
+
+def test_a_conversion_keeps_what_was_done_before(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("jobs.csv").write_text("job_id,submit_s,num_gpus,duration_s\na,0,1,60\nb,9,2,60\n")
+    rule = ["--rule", "deadlines:factor=2", "-o"]
+    assert run(["trace", "annotate", "jobs.csv", *rule, "urgent.csv"]) == 0
+    for source, output in (("urgent.csv", "f"), ("f", "f.swf"), ("f.swf", "g"), ("g", "h.csv")):
+        assert run(["trace", "convert", source, "-o", output]) == 0
+    notes = json.loads(Path("h.csv.json").read_text())["notes"]
+    assert notes[:2] == ["from jobs.csv", "annotate deadlines:factor=2 seed 0"]
+    assert run(["trace", "convert", "jobs.csv", "-o", "h.csv", "--force"]) == 0
+    assert not Path("h.csv.json").exists()  # it told of other jobs
+    assert "deadline_s: it is lost" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

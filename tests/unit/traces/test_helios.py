@@ -4,8 +4,9 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Request
-from rota.traces.helios import FORMAT
+from rota.traces.helios import FORMAT, NOT_SIMULATED
 from rota.traces.observed import Seen
+from rota.traces.report import report
 from rota.traces.tidy import NO_DURATION, SHORT
 from trace_readers import counted
 
@@ -139,3 +140,9 @@ def test_an_optional_column_of_names(log, tmp_path):
     path = log()
     path.write_text("jobname," + HEADER + "train," + ROWS.splitlines()[0] + "\n")
     assert FORMAT.load(path, {}).workload.specs[0].name == "train"
+
+
+def test_the_report_says_that_capacities_are_not_simulated(log):
+    told = report(FORMAT.load(log(), {})).notes
+    assert [note for note in told if "a simulation does not use them" in note] == [NOT_SIMULATED]
+    assert NOT_SIMULATED not in report(FORMAT.load(log(), {"capacity": "no"})).notes

@@ -5,6 +5,7 @@ import pytest
 
 from rota.core.errors import OutputError, TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
+from rota.core.sensitivity import Sensitivity
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
 from rota.traces.generate import KINDS, generate
@@ -23,7 +24,7 @@ SPECS = [
 BEHAVIOURS = [
     Behaviour(5.0, {"v100": 1.0, "k80": 0.25}),
     Behaviour(6.0, None, ((1.0, 1.0), (2.0, 1.8)), 3.0),
-    Behaviour(float("inf")),
+    Behaviour(float("inf"), sensitivity=Sensitivity((1.0, 2.0), (9.5,), ((1.0,), (1.5,)), 0.25)),
 ]
 SEEN = [
     Seen(2, 4.0, 9.0, ("n1", "n2"), (4.0, 4.0), "failed"),
@@ -119,6 +120,20 @@ def test_what_is_saved_is_restored(imported, tmp_path):
     save(imported, folder, force=True)
     assert same(restore(folder), imported)
     assert [file.name for file in tmp_path.iterdir()] == ["trace"]
+
+
+def test_traces_of_the_first_version_are_read(imported, tmp_path):
+    folder = save(imported, tmp_path / "trace")
+    jobs = pl.read_parquet(folder / "jobs.parquet")
+    jobs.drop("sensitivity").write_parquet(folder / "jobs.parquet")
+    with pytest.raises(TraceError, match=r"jobs\.parquet: cannot be read"):
+        restore(folder)
+    about = folder / "trace.json"
+    about.write_text(about.read_text().replace('"rota_trace": 2', '"rota_trace": 1'))
+    old = restore(folder)
+    assert old.workload.specs == SPECS
+    assert old.workload.behaviours[:2] == BEHAVIOURS[:2]
+    assert old.workload.behaviours[2].sensitivity is None
 
 
 def test_a_folder_with_other_things_is_never_replaced(imported, tmp_path):

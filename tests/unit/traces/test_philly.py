@@ -6,6 +6,7 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.traces.philly import FORMAT
 from rota.traces.read import read_workload
 
 HEADER = "timestamp,duration,num_gpus,gpu_time,cluster\n"
@@ -315,3 +316,33 @@ def test_a_bad_time_names_the_job_and_the_key(log):
         f"{path}: job 'a', key 'start_time': '2017-10-09 25:00:00' is not a time: "
         "write YYYY-MM-DD HH:MM:SS, without a zone"
     )
+
+
+# --- the quick way -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "2017-10-09 07:01:45,0.2,16,5,\n2017-10-08 00:00:00,12.9,1.0,5, a\n",
+        "2017-10-09T07:01:44,7,2,14,b\n",  # only the careful way knows it
+    ],
+)
+def test_quick_and_careful_give_the_same(derived, more):
+    path = derived(ROWS + more)
+    quick, careful = FORMAT.load(path, {}), FORMAT._careful(path, {})
+    assert quick.jobs.equals(careful.jobs)
+    assert quick.workload.specs == list(careful.workload.specs)
+    assert quick.workload.behaviours == list(careful.workload.behaviours)
+    assert quick.quality == careful.quality
+    assert (quick.name, quick.origin, quick.notes) == (careful.name, careful.origin, careful.notes)
+    assert (FORMAT._quick(path, {}) is None) == ("T07" in more)
+
+
+@pytest.mark.parametrize(
+    "row", [",5,1,5,a", "2017-10-09 07:01:55,5,0,5,a", "2017-10-09 07:01:55,nan,1,5,a"]
+)
+def test_what_is_wrong_is_left_to_the_careful_way(derived, row):
+    with pytest.raises(TraceError, match=r"philly\.csv: line 5, column"):
+        FORMAT.load(derived(ROWS + row + "\n"), {})

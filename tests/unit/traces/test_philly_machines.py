@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rota.core.errors import TraceError
+from rota.core.errors import OptionError, TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.observed import Seen
@@ -55,6 +55,9 @@ def test_attempts_go_to_the_observed_schedule(log):
 def test_machines_are_as_large_as_was_seen(log):
     imported = read_trace(log, "philly")
     assert imported.cluster == (NodeSpec("m1", 3, "12GB"), NodeSpec("m2", 8, "24GB"))
+    high = json.dumps(LOG).replace('["gpu0"]}, {"ip": "m9"', '["gpu6"]}, {"ip": "m9"')
+    log.write_text(high)
+    assert read_trace(log, "philly").cluster[0] == NodeSpec("m1", 7, "12GB")
     assert [note.split(":")[0] for note in imported.notes] == ["contradiction", "contradiction"]
     assert "1 machines of the log are not in cluster_machine_list" in imported.notes[1]
     found = report(imported)
@@ -84,6 +87,21 @@ def test_the_hour_that_came_twice_is_told_apart(tmp_path):
     assert second["time_s"] - first["time_s"] == 60.0
     assert (first["machine"], first["gpu0"], first["gpu2"]) == ("m1", 99.5, None)
     assert quality.rows == 2
+
+
+def test_the_use_by_the_minute_shows_machines_and_how_busy_they_were(log):
+    path = log.with_name("cluster_gpu_util")
+    path.write_text(UTILISATION.replace("99.5,0.0,NA,NA", "99.5,0.0,NA,39.5"))
+    imported = read_trace(log, f"philly:utilisation={path}")
+    assert imported.cluster[0] == NodeSpec("m1", 4, "12GB")
+    told = "GPUs that were on were used 28 % on average (5 minutes of GPUs on 1 machines)"
+    assert imported.notes[0] == told
+    with pytest.raises(TraceError, match="there is no such file"):
+        read_trace(log, "philly:utilisation=nowhere")
+    plain = log.with_name("philly.csv")
+    plain.write_text("timestamp,duration,num_gpus\n2017-10-09 07:00:00,1,1\n")
+    with pytest.raises(OptionError, match="utilisation=x is for the job log"):
+        read_trace(plain, "philly:utilisation=x")
 
 
 def test_a_time_of_another_zone_is_refused(tmp_path):

@@ -2,12 +2,14 @@
 
 import csv
 import gzip
+import re
 
 import pytest
 
+from rota.core.errors import InputError, TraceError
 from rota.traces import go_random, inflate, openb
 from rota.traces.chunks import Chunks, read_all
-from rota.traces.read import read_trace
+from rota.traces.read import read_trace, recognise
 from rota.traces.report import report
 from shared_data import shared
 from trace_readers import counted, reader
@@ -99,3 +101,58 @@ def test_tiresias_and_plain_files():
     assert len(read_trace(shared("reference/tiresias/60_job.csv"), "tiresias")) == 60
     assert len(read_trace(shared("reference/common/philly5k.csv"), "csv")) == 5_000
     assert len(read_trace(shared("reference/blox/jobs_multi300.csv"), "csv")) == 300
+
+
+# --- everything that is there --------------------------------------------------------------------
+
+NO_TRACES = {".md", ".py", ".npy", ".ini", ".yaml"}
+LOADS = (
+    "blox/jobs_*.csv", "blox/synergy_trace_multi300.csv", "chronus/p*.csv", "common/*.csv",
+    "deepboot/pure_train.csv", "deepboot/small.csv", "deepboot/small-2h.csv",
+    "pollux/w6-small30.csv", "pollux/workloads*/*.csv", "sia/philly-workload-1.csv",
+    "sia/philly1-first12.csv", "sia/philly1-first40-noimagenet.csv", "tiresias/60_job.csv",
+)  # fmt: skip
+"""Traces that are recognised and load."""
+NEED_A_WORD = {
+    "astraea/fake_fairness.csv": "tiresias:ignore=yes",
+    "elasticflow/elasticVpollux_e.csv": "tiresias:ignore=yes",
+    "elasticflow/philly_103959.csv": "tiresias:ignore=yes",
+    "elasticflow/resnet_cifar_trace.csv": "tiresias:ignore=yes",
+    "gavel/traces/gen120_single.trace": "gavel:throughputs=FILE",
+    "gavel/traces/phys_max_min_fairness.trace": "gavel:throughputs=FILE",
+    "gavel/traces/phys_minimize_makespan.trace": "gavel:throughputs=FILE",
+}
+"""Traces whose error names the option with which they load."""
+RESULTS = r"there is no column '(submit_s|duration)': add it"
+"""What a table of results that looks like a trace lacks."""
+
+
+def test_every_file_with_a_reader_loads():
+    root = shared("reference")
+    throughputs = shared("reference/gavel/simulation_throughputs.json")
+    expected = {path.relative_to(root) for pattern in LOADS for path in root.glob(pattern)}
+    assert len(expected) == 58
+    loaded, told = set(), {}
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root)
+        if not path.is_file() or path.suffix in NO_TRACES or name.parts[0] == "profiles":
+            continue
+        try:
+            recognise(path)
+        except TraceError:
+            continue
+        try:
+            assert len(read_trace(path)), name
+            loaded.add(name)
+        except InputError as error:
+            told[str(name)] = str(error)
+    assert expected <= loaded
+    for file, word in NEED_A_WORD.items():
+        assert told.pop(file).endswith(word), file
+        imported = read_trace(root / file, word.replace("FILE", str(throughputs)))
+        assert counted(imported.quality), file
+    for file, error in told.items():
+        if error.endswith("csv:ignore=yes"):  # jobs with what became of them
+            assert len(read_trace(root / file, "csv:ignore=yes")), file
+        else:
+            assert re.search(RESULTS, error), error

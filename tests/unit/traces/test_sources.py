@@ -52,7 +52,7 @@ def test_a_member_is_named_like_a_file_in_a_folder(tmp_path, pack):
     assert len(read_workload(path / "x" / "jobs.csv")) == 2
     assert exists(path / "x" / "jobs.csv")
     assert not exists(path / "x" / "nothing.csv")
-    assert [file.name for file in siblings(path / "x" / "jobs.csv")] == ["jobs.csv", "more.csv"]
+    assert [file.name for file in siblings(path / "x" / "jobs.csv", TraceError)] == ["jobs.csv", "more.csv"]
     with pytest.raises(TraceError, match=r"holds 3 files: name one of them"):
         read_workload(path)
     with pytest.raises(TraceError, match=r"has no file 'x/nothing.csv': it has x/jobs.csv"):

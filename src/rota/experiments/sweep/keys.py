@@ -1,11 +1,10 @@
 """Content addresses: two runs with the same key give the same result.
 
 A key is a hash of the configuration of a run, in which every file stands for its content (where it
-lies and what it is called does not matter), and of the code that turns configurations into results:
-Rota's own, and what Python files import from the folder in which they are.
+lies and what it is called does not matter), of the files that are read along with them, and of the
+code that turns configurations into results.
 """
 
-import ast
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +15,7 @@ import msgspec
 import rota
 from rota.engine.log import SCHEMA_VERSION
 from rota.experiments.config import RunConfig
-from rota.experiments.inputs import OPTIONS, InputFile, find_inputs, hash_file
+from rota.experiments.inputs import OPTIONS, InputFile, named_inputs, with_names
 
 KEY_VERSION = 1
 KEY_LENGTH = 32
@@ -45,7 +44,7 @@ class Inputs:
     """Finds the files that configurations name; each is hashed once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str], list[InputFile]] = {}
+        self._known: dict[tuple[str, str, str | None], list[InputFile]] = {}
 
     def of(self, config: RunConfig) -> list[InputFile]:
         """Those of one run."""
@@ -53,60 +52,27 @@ class Inputs:
         for name in OPTIONS:
             text = getattr(config, name)
             if text:
-                found += self._named(name, text)
+                found += self._named(name, text, config.format if name == "trace" else None)
         return found
 
-    def _named(self, name: str, text: str) -> list[InputFile]:
-        if (name, text) not in self._known:
-            alone: Any = {"trace": "", "cluster": "", "policy": "", name: text}
-            self._known[name, text] = find_inputs(RunConfig(**alone))
-        return self._known[name, text]
-
-
-def longest_first(inputs: list[InputFile]) -> list[InputFile]:
-    """In an order in which names can be replaced: no name is a part of a later one."""
-    return sorted(inputs, key=lambda file: -len(file.given))
-
-
-def imported_beside(path: Path) -> list[Path]:
-    """Python files in the same folder that a Python file imports, directly or through others."""
-    found: list[Path] = []
-    ahead = [path] if path.suffix == ".py" else []
-    while ahead:
-        for name in _imports(ahead.pop()):
-            other = path.parent / f"{name}.py"
-            if other != path and other not in found and other.is_file():
-                found.append(other)
-                ahead.append(other)
-    return sorted(found)
-
-
-def _imports(path: Path) -> list[str]:
-    try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return []  # whoever runs it says what is wrong
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names.append(node.module or "")
-    return [name.partition(".")[0] for name in names]
+    def _named(self, name: str, text: str, format_text: str | None) -> list[InputFile]:
+        key = (name, text, format_text)
+        if key not in self._known:
+            self._known[key] = named_inputs(name, text, format_text)
+        return self._known[key]
 
 
 def make_key(config: RunConfig, inputs: list[InputFile]) -> str:
     """The address of a run."""
-    said = config.as_dict()
-    for file in longest_first(inputs):
-        said[file.option] = said[file.option].replace(file.given, f"sha256:{file.sha256}")
+    named = [(file, f"sha256:{file.sha256}") for file in inputs]
+    said = with_names(config, named).as_dict()
     canonical: dict[str, Any] = {
         "key": KEY_VERSION,
         "code": code_version(),
         "schema": SCHEMA_VERSION,
         "config": said,
     }
-    beside = [hash_file(path) for file in inputs for path in imported_beside(Path(file.path))]
+    beside = [(Path(file.path).name, file.sha256) for file in inputs if not file.given]
     if beside:
         canonical["beside"] = beside
     return sha256(msgspec.json.encode(canonical, order="deterministic")).hexdigest()[:KEY_LENGTH]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rota.core.errors import OptionError
-from rota.experiments.inputs import InputFile
+from rota.experiments.inputs import InputFile, content
 from rota.experiments.sweep.local import Answers
 from rota.experiments.sweep.store import Runs
 from rota.experiments.sweep.work import Failure, Task, write_files
@@ -86,7 +86,7 @@ class OnRay:
 
     def _put(self, file: InputFile, stored: dict[str, Any]) -> Any:
         if file.sha256 not in stored:
-            stored[file.sha256] = self._ray.put(Path(file.path).read_bytes())
+            stored[file.sha256] = self._ray.put(content(file))
         return stored[file.sha256]
 
     def _fetch(self, reference: Any, task: Task, runs: Runs) -> Failure | None:
@@ -102,21 +102,38 @@ class OnRay:
 
 def _unpack(packet: Packet, folder: Path) -> list[str]:
     files, warnings = packet
-    for name, content in files.items():
-        (folder / name).write_bytes(content)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
     return warnings
 
 
-def _remote(task: Task, *contents: bytes) -> Packet | Failure:
-    """What a machine of the cluster does; files keep their names, which formats may look at."""
+def unpack_inputs(
+    inputs: Sequence[InputFile], contents: Sequence[bytes | None], place: Path
+) -> dict[str, str]:
+    """Write files elsewhere; returns where each is now.
+
+    They keep their names, which formats may look at; those of one folder stay together.
+    """
+    moved: dict[str, str] = {}
+    folders: dict[Path, Path] = {}
+    for file, data in zip(inputs, contents, strict=True):
+        path = Path(file.path)
+        folder = path if data is None else path.parent
+        here = folders.setdefault(folder, place / str(len(folders)) / folder.name)
+        here.mkdir(parents=True, exist_ok=True)
+        if data is None:
+            moved[file.path] = str(here)
+        else:
+            (here / path.name).write_bytes(data)
+            moved[file.path] = str(here / path.name)
+    return moved
+
+
+def _remote(task: Task, *contents: bytes | None) -> Packet | Failure:
+    """What a machine of the cluster does."""
     place = Path(tempfile.mkdtemp(prefix="rota-sweep-"))
     try:
-        moved = {}
-        for number, (file, content) in enumerate(zip(task.inputs, contents, strict=True)):
-            path = place / str(number) / Path(file.path).name
-            path.parent.mkdir()
-            path.write_bytes(content)
-            moved[file.path] = str(path)
+        moved = unpack_inputs(task.inputs, contents, place)
         out = place / "run"
         out.mkdir()
         warnings = write_files(task, out, moved)

@@ -25,11 +25,11 @@ from typing import Any, TypeAlias, get_type_hints
 import msgspec
 
 from rota.core.errors import InputError, OptionError
-from rota.core.registry import split
 from rota.experiments.config import RunConfig
 from rota.experiments.sweep.source import Place, Source, name
-from rota.experiments.workloads import GENERATE
-from rota.traces.generate import KINDS
+from rota.experiments.workloads import GENERATE, GENERATORS
+from rota.traces.sampling import split_kind
+from rota.traces.sources import exists
 
 Label: TypeAlias = str | int | float | bool | None
 
@@ -163,14 +163,15 @@ def _named(source: Source, key: str, make: Callable[[Place, Any], Any]) -> list[
 def workload_entry(source: Source, place: Place, item: Any) -> WorkloadEntry:
     """From a text (a file, or `KIND:jobs=N,...`), or from a mapping."""
     if isinstance(item, str):
-        is_file = (source.base / item).is_file()
+        is_there = _is_there(source.base / item)
         text = item.removeprefix(GENERATE)
-        key = "generate" if text.partition(":")[0] in KINDS and not is_file else "file"
+        key = "generate" if text.partition(":")[0] in GENERATORS and not is_there else "file"
         item = {key: text, "name": item}
     source.check_keys(place, item, list(WorkloadEntry.__struct_fields__))
     if ("file" in item) == ("generate" in item):
         source.fail(
-            place, f"{name(place)}: give either 'file' or 'generate', one of {', '.join(KINDS)}"
+            place,
+            f"{name(place)}: give either 'file' or 'generate', one of {', '.join(GENERATORS)}",
         )
     try:
         entry = msgspec.convert(
@@ -184,16 +185,21 @@ def workload_entry(source: Source, place: Place, item: Any) -> WorkloadEntry:
 def _file(source: Source, place: Place, entry: WorkloadEntry) -> WorkloadEntry:
     if entry.jobs is not None or entry.load is not None:
         source.fail(place, f"{name(place)}: 'jobs' and 'load' are for generators: use 'limit'")
-    if not (source.base / str(entry.file)).is_file():
+    if not _is_there(source.base / str(entry.file)):
         source.fail(place, f"{name(place)}: there is no file {source.base / str(entry.file)}")
     return entry
+
+
+def _is_there(path: Path) -> bool:
+    """A file, a member of an archive, or a folder with a trace."""
+    return exists(path) or path.is_dir()
 
 
 def _generator(source: Source, place: Place, entry: WorkloadEntry) -> WorkloadEntry:
     if entry.format is not None or entry.limit is not None:
         source.fail(place, f"{name(place)}: 'format' and 'limit' are for files: use 'jobs'")
     try:
-        kind, options = split(str(entry.generate))
+        kind, options = split_kind(str(entry.generate))
         jobs = int(options.pop("jobs")) if "jobs" in options else entry.jobs
         load = float(options.pop("load")) if "load" in options else entry.load
     except (OptionError, ValueError) as error:

@@ -8,10 +8,10 @@ import msgspec
 
 from rota.core.errors import RotaError
 from rota.experiments.config import RunConfig
-from rota.experiments.inputs import InputFile
+from rota.experiments.inputs import InputFile, with_names
 from rota.experiments.output import MANIFEST, dump, read_manifest, write_run
 from rota.experiments.run import simulate
-from rota.experiments.sweep.keys import code_version, longest_first
+from rota.experiments.sweep.keys import code_version
 from rota.experiments.sweep.store import KEPT, Runs
 
 
@@ -72,13 +72,8 @@ def write_files(task: Task, folder: Path, moved: Mapping[str, str] | None = None
 
 
 def _relocated(task: Task, moved: Mapping[str, str]) -> RunConfig:
-    texts = {
-        file.option: getattr(task.config, file.option) for file in task.inputs if file.path in moved
-    }
-    for file in longest_first(task.inputs):
-        if file.path in moved:
-            texts[file.option] = texts[file.option].replace(file.given, moved[file.path])
-    return msgspec.structs.replace(task.config, **texts)
+    named = [(file, moved[file.path]) for file in task.inputs if file.path in moved]
+    return with_names(task.config, named)
 
 
 def attempt(task: Task, runs: Runs) -> Failure | None:

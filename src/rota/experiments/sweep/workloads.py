@@ -15,14 +15,14 @@ import msgspec
 import rota
 from rota.core.errors import InputError, OutputError
 from rota.core.events import INF
-from rota.core.registry import split
 from rota.core.workload import Workload
 from rota.experiments.config import RunConfig
-from rota.experiments.inputs import hash_file
+from rota.experiments.inputs import find_inputs, hash_file, with_names
 from rota.experiments.sweep.matrix import Cell
 from rota.experiments.sweep.spec import GENERATED_LOAD, WorkloadEntry
 from rota.experiments.workloads import GENERATE, load_workload
 from rota.traces.read import read_workload
+from rota.traces.sampling import split_kind
 from rota.traces.write import write_workload
 
 _SHORT = 12
@@ -48,6 +48,7 @@ class Workloads:
         self._base = base
         self._folder = folder
         self._read: dict[WorkloadEntry, Workload] = {}
+        self._hashes: dict[WorkloadEntry, str] = {}
         self._made: dict[str, Trace] = {}
         self._drawn: set[tuple[str, str]] = set()
         self.warnings: dict[str, None] = {}
@@ -60,13 +61,24 @@ class Workloads:
         path = self._path(cell.workload)
         if cell.load in (None, 1.0):
             return Trace(str(path), self._format(cell.workload), cell.workload.limit)
-        recipe = f"{hash_file(path)} {cell.workload.format} {cell.workload.limit} {cell.load}"
+        recipe = f"{self._content(cell.workload)} {cell.workload.limit} {cell.load}"
         if recipe not in self._made:
             stem = sha256(f"{rota.__version__} {recipe}".encode()).hexdigest()[:_SHORT]
             made = self._find(stem) or self._make(stem, whole, cell)
             self._made[recipe] = Trace(str(made), "csv")
             self._warn(cell.workload)
         return self._made[recipe]
+
+    def _content(self, entry: WorkloadEntry) -> str:
+        """The trace and its format, with hashes in place of files."""
+        if entry not in self._hashes:
+            text = self._format(entry)
+            config = RunConfig(trace=str(self._path(entry)), cluster="", policy="", format=text)
+            files = find_inputs(config)
+            named = with_names(config, [(file, file.sha256) for file in files])
+            beside = [file.sha256 for file in files if not file.given]
+            self._hashes[entry] = f"{named.trace} {named.format} {' '.join(beside)}"
+        return self._hashes[entry]
 
     def _path(self, entry: WorkloadEntry) -> Path:
         return (self._base / str(entry.file)).resolve()
@@ -92,7 +104,9 @@ class Workloads:
     def _generator(self, cell: Cell, cluster: str) -> Trace:
         """It is tried once per cluster, so that a bad option is found before the first run."""
         entry = cell.workload
-        kind, options = split(str(entry.generate))
+        kind, options = split_kind(str(entry.generate))
+        if "file" in options:
+            options["file"] = str((self._base / options["file"]).resolve())
         offered = cell.load or entry.load or GENERATED_LOAD
         said = {"jobs": entry.jobs, "load": offered, **options}
         trace = f"{GENERATE}{kind}:" + ",".join(f"{key}={value}" for key, value in said.items())

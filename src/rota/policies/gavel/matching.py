@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rota.core.errors import PolicyError
 from rota.policies.gavel.problem import Array, Problem
 from rota.solvers.assignment import assign
 
 Indices = NDArray[np.intp]
+
+_DUST = 1e-9  # parts of GPUs are sums of floats
 
 
 @dataclass(frozen=True)
@@ -33,56 +34,62 @@ def allox(problem: Problem, *, kept: Indices | None = None, alpha: float = 1.0) 
     """Each free GPU gets the job that its queue begins with.
 
     Args:
-        problem: Jobs of one GPU each.
-        kept: The type that each job holds and keeps, -1 for none.
+        problem: The jobs; those that hold a type keep it.
+        kept: The type that each job holds, if it is not that of the problem; -1 for none.
         alpha: The part of the waiting jobs, oldest first, that is considered.
     """
-    if (problem.size != 1).any():
-        raise PolicyError("AlloX matches jobs with single GPUs: a job here asks for another number")
-    held = np.full(problem.jobs, -1, np.intp) if kept is None else kept
-    kinds = problem.throughput.shape[1]
+    held = problem.held if kept is None else kept
+    keeps = np.flatnonzero(held >= 0)
     shares = np.zeros_like(problem.throughput)
-    shares[held >= 0, held[held >= 0]] = 1.0
-    free = problem.capacity - np.bincount(held[held >= 0], minlength=kinds)
+    shares[keeps, held[keeps]] = 1.0
+    free = np.maximum(problem.capacity - problem.size @ shares, 0.0)
     able = (problem.throughput[:, free > 0] > 0).any(axis=1)
     waiting = np.flatnonzero((held < 0) & able)
     waiting = waiting[np.argsort(-problem.age[waiting], kind="stable")]
     waiting = np.sort(waiting[: max(int(alpha * len(waiting)), int(free.sum()))])
-    if len(waiting) and free.sum() > 0:
-        chosen = heads(queues(problem.take(waiting), free), free)
+    if len(waiting):
+        asked = problem.take(waiting)
+        chosen = heads(asked, queues(asked, free), free)
         shares[waiting[chosen[0]], chosen[1]] = 1.0
     return shares
 
 
+def lasting(problem: Problem, free: Array) -> Array:
+    """GPU-seconds of every job on every type; infinite where it cannot run."""
+    able = (problem.throughput > 0) & (free > 0)
+    work = np.broadcast_to((problem.size * problem.steps)[:, None], able.shape)
+    lasts = np.full(able.shape, np.inf)
+    np.divide(work, problem.throughput, out=lasts, where=able)
+    return lasts
+
+
 def queues(problem: Problem, free: Array) -> Places:
-    """The matching with the least total completion time."""
-    with np.errstate(divide="ignore"):
-        lasts = np.where(
-            (problem.throughput > 0) & (free > 0),
-            problem.steps[:, None] / problem.throughput,
-            np.inf,
-        )
-    depth = [int(np.ceil(problem.jobs / room)) if room > 0 else 0 for room in free]
+    """The matching with the least total completion time; a gang counts as one long job."""
+    lasts = lasting(problem, free)
+    room = np.where(free > 0, np.maximum(np.floor(free), 1.0), 0.0)
+    if (room > 0).sum() == 1:  # the shortest first
+        kind = np.full(problem.jobs, room.argmax(), np.intp)
+        rank = np.empty(problem.jobs, np.intp)
+        rank[np.argsort(-lasts[:, kind[0]], kind="stable")] = np.arange(problem.jobs)
+        return Places(kind, (rank // room.max()).astype(np.intp) + 1)
+    depth = [int(np.ceil(problem.jobs / places)) if places > 0 else 0 for places in room]
     kind = np.repeat(np.arange(len(free)), depth)
     turn = np.concatenate([np.arange(1, most + 1) for most in depth])
-    column = assign(lasts[:, kind] * turn, free[kind].astype(np.int64))
+    column = assign(lasts[:, kind] * turn, room[kind].astype(np.int64))
     return Places(kind[column], turn[column].astype(np.intp))
 
 
-def heads(places: Places, free: Array) -> tuple[Indices, Indices]:
-    """The jobs that run now, and their types: each GPU starts with its largest k.
+def heads(problem: Problem, places: Places, free: Array) -> tuple[Indices, Indices]:
+    """The jobs that run now, and their types.
 
-    Of the jobs with the same k, those that came first begin a queue: which of them do does not
-    change the total.
+    A queue begins with its shortest job (which is the one with the largest k), equal ones in the
+    order of their arrival. Nobody passes a gang for which too few GPUs are free.
     """
-    jobs, kinds = [], []
-    for kind in range(len(free)):
-        later = 0
-        turns = places.turn[places.kind == kind]
-        for turn in range(int(turns.max(initial=0)), 0, -1):
-            here = np.flatnonzero((places.kind == kind) & (places.turn == turn))
-            begin = here[: len(here) - later]
-            jobs.append(begin)
-            kinds.append(np.full(len(begin), kind, np.intp))
-            later = len(here)
-    return np.concatenate(jobs), np.concatenate(kinds)
+    each = np.arange(problem.jobs)
+    order = np.lexsort((each, lasting(problem, free)[each, places.kind]))
+    where = places.kind[order]
+    used = np.zeros(problem.jobs, bool)
+    for kind, gpus in enumerate(free.tolist()):
+        mine = np.flatnonzero(where == kind)
+        used[mine] = np.cumsum(problem.size[order[mine]]) <= gpus + _DUST
+    return order[used], where[used]

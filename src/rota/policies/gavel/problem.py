@@ -21,7 +21,9 @@ class Problem:
     """The jobs that share the cluster, in the order of their arrival, and its GPU types.
 
     `elapsed` is the time a job would already have spent on what it has done, had it been alone on
-    its part of the cluster. Fields that a policy does not need may be left out.
+    its part of the cluster; `time_left` the seconds to its deadline (infinite: none); `held` the
+    number of the type that it holds (-1: none); `owner` the number of the entity that it belongs
+    to. Fields that a policy does not need may be left out.
     """
 
     throughput: Array
@@ -31,6 +33,9 @@ class Problem:
     steps: Array
     age: Array
     elapsed: Array
+    time_left: Array
+    held: NDArray[np.intp]
+    owner: NDArray[np.intp]
 
     @property
     def jobs(self) -> int:
@@ -72,6 +77,9 @@ def problem(
         steps=_vector(steps, jobs, 1.0),
         age=_vector(age, jobs, 0.0),
         elapsed=_vector(elapsed, jobs, 0.0),
+        time_left=np.full(jobs, np.inf),
+        held=np.full(jobs, -1, np.intp),
+        owner=np.zeros(jobs, np.intp),
     )
     if jobs and ((made.size <= 0).any() or (made.weight <= 0).any()):
         raise PolicyError("every job needs a positive number of GPUs and a positive weight")
@@ -93,7 +101,8 @@ def proportional(problem: Problem) -> Array:
 
     X[i, j] = N[j] / sum(N)
     """
-    part = problem.capacity / max(problem.capacity.sum(), 1.0)
+    total = problem.capacity.sum()
+    part = problem.capacity / (total if total > 0 else 1.0)
     return np.repeat(part[None, :], problem.jobs, axis=0)
 
 
@@ -107,6 +116,15 @@ def isolated(problem: Problem) -> Array:
     part = problem.capacity[None, :] / problem.jobs / problem.size[:, None]
     shares: Array = part / np.maximum(1.0, part.sum(axis=1))[:, None]
     return shares
+
+
+def even(problem: Problem) -> Array:
+    """Everyone runs for the same part of the time, in proportion to the GPUs of each type.
+
+    X[i, j] = N[j] / sum(N) min(1, sum(N) / sum(s))
+    """
+    wanted = max(float(problem.size.sum()), 1e-300)
+    return proportional(problem) * min(1.0, float(problem.capacity.sum()) / wanted)
 
 
 def alike(problem: Problem, reference: int | None = None) -> Problem:

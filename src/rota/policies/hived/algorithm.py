@@ -30,7 +30,7 @@ from rota.policies.hived.groups import (
 )
 from rota.policies.hived.mapping import Usable, map_placement
 from rota.policies.hived.recovery import find_leaf
-from rota.policies.hived.topology_search import Placement, TopologySearch
+from rota.policies.hived.topology_search import Placement, TopologySearch, room_on
 
 
 class Phase(Enum):
@@ -77,24 +77,35 @@ class Hived:
     """The state of a cluster under HiveD."""
 
     def __init__(
-        self, config: HivedConfig, chain_order: Mapping[str, Iterable[str]] | None = None
+        self,
+        config: HivedConfig,
+        chain_order: Mapping[str, Iterable[str]] | None = None,
+        *,
+        thorough: bool = False,
     ) -> None:
+        """No pods, all nodes bad.
+
+        Args:
+            config: The cells, and who was promised which.
+            chain_order: By type of leaf cell, the chains to try first.
+            thorough: Look harder for a place than the original does (see `TopologySearch`).
+        """
         self.cells = Cells(config)
         self.books = open_books(self.cells)
         self.groups: dict[str, AffinityGroup] = {}
-        self._chains = self.cells.chains_of_leaves(chain_order or {})
+        self.chains = self.cells.chains_of_leaves(chain_order or {})
         self._searches = {
-            (vc.name, chain): TopologySearch(lists, across_priorities=True)
+            (vc.name, chain): TopologySearch(lists, across_priorities=True, thorough=thorough)
             for vc in self.cells.vcs.values()
             for chain, lists in vc.cells.items()
         }
         self._pinned = {
-            (vc.name, pinned): TopologySearch(lists, across_priorities=True)
+            (vc.name, pinned): TopologySearch(lists, across_priorities=True, thorough=thorough)
             for vc in self.cells.vcs.values()
             for pinned, lists in vc.pinned.items()
         }
         self._opportunistic = {
-            chain: TopologySearch(lists, across_priorities=False)
+            chain: TopologySearch(lists, across_priorities=False, thorough=thorough)
             for chain, lists in self.cells.chains.items()
         }
         self.bad_nodes: set[str] = set()
@@ -105,6 +116,32 @@ class Hived:
     def searches(self) -> list[TopologySearch[Any]]:
         """All searches, each with its order of nodes."""
         return [*self._searches.values(), *self._pinned.values(), *self._opportunistic.values()]
+
+    def searches_of(self, vc: str) -> list[TopologySearch[VirtualCell]]:
+        """The searches in a virtual cluster and in its pinned cells."""
+        found = (*self._searches.items(), *self._pinned.items())
+        return [search for (name, _), search in found if name == vc]
+
+    def search_of(self, spec: PodSpec, chain: str) -> TopologySearch[Any] | None:
+        """The search that a request uses in a chain; None if its tenant has no cells there."""
+        if spec.pinned_cell_id:
+            pinned = self._pinned[spec.virtual_cluster, spec.pinned_cell_id]
+            return pinned if pinned.nodes[0].chain == chain else None
+        if spec.priority < LOWEST_GUARANTEED:
+            return self._opportunistic[chain]
+        return self._searches.get((spec.virtual_cluster, chain))
+
+    def has_room(self, spec: PodSpec, priority: int) -> bool:
+        """Whether its chain has as many leaf cells left for a priority, wherever they are."""
+        needed = sum(sizes_of(spec))
+        tops: Iterable[PhysicalCell | VirtualCell] = self.cells.tops[spec.chain]
+        if spec.priority >= LOWEST_GUARANTEED:
+            tops = self.cells.tops_of(spec.virtual_cluster, spec.chain, spec.pinned_cell_id)
+        for top in tops:
+            needed -= room_on(top, priority, apart=False)
+            if needed <= 0:
+                return True
+        return False
 
     def set_bad(self, node: str) -> None:
         """A node has failed or is not there."""
@@ -224,9 +261,11 @@ class Hived:
         if spec.pinned_cell_id:
             search = self._pinned[spec.virtual_cluster, spec.pinned_cell_id]
             return self._guaranteed(spec, search, None, suggested)
-        types = [spec.leaf_cell_type] if spec.leaf_cell_type else list(self._chains)
+        types = [spec.leaf_cell_type] if spec.leaf_cell_type else list(self.chains)
         reason = f"no cell of the types asked for in virtual cluster {spec.virtual_cluster!r}"
-        for chain in (chain for leaf in types for chain in self._chains[leaf]):
+        for chain in (chain for leaf in types for chain in self.chains[leaf]):
+            if spec.chain not in ("", chain):
+                continue
             if spec.priority < LOWEST_GUARANTEED:
                 found = self._opportunistically(spec, chain, suggested)
             elif chain in self.cells.vcs[spec.virtual_cluster].free_tops:
@@ -253,9 +292,9 @@ class Hived:
             wrong = f"an opportunistic pod cannot use the pinned cell {pinned!r}"
         elif pinned:
             return
-        elif leaf and leaf not in self._chains:
+        elif leaf and leaf not in self.chains:
             wrong = f"the cluster has no leaf cells of type {leaf!r}"
-        elif leaf and guaranteed and not any(c in vc.free_tops for c in self._chains[leaf]):
+        elif leaf and guaranteed and not any(c in vc.free_tops for c in self.chains[leaf]):
             wrong = f"virtual cluster {vc.name!r} has no leaf cells of type {leaf!r}"
         if wrong:
             message = f"pod {pod!r}: {wrong}"
@@ -270,7 +309,9 @@ class Hived:
     ) -> Chosen | str:
         """Search in the virtual cluster, then map to physical cells."""
         anywhere = spec.ignore_k8s_suggested_nodes
-        virtual = search.find(_sizes(spec), spec.priority, suggested, anywhere=anywhere)
+        virtual = search.find(
+            sizes_of(spec), spec.priority, suggested, anywhere=anywhere, apart=spec.apart
+        )
         if isinstance(virtual, str):
             return f"{virtual} when scheduling in VC {spec.virtual_cluster}"
         preempted = preemption.preempt_on(self.books, virtual, group_of(spec).name)
@@ -289,7 +330,9 @@ class Hived:
         """Search among all cells of a chain."""
         anywhere = spec.ignore_k8s_suggested_nodes
         search = self._opportunistic[chain]
-        found = search.find(_sizes(spec), spec.priority, suggested, anywhere=anywhere)
+        found = search.find(
+            sizes_of(spec), spec.priority, suggested, anywhere=anywhere, apart=spec.apart
+        )
         if isinstance(found, str):
             return f"{found} when scheduling in physical cluster"
         return Chosen(found, None)
@@ -374,7 +417,7 @@ class Hived:
         del self.groups[group.name]
 
 
-def _sizes(spec: PodSpec) -> list[int]:
+def sizes_of(spec: PodSpec) -> list[int]:
     """The sizes of all pods of a group, ascending."""
     return sorted(size for size, number in pod_numbers(spec).items() for _ in range(number))
 

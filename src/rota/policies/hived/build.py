@@ -63,6 +63,14 @@ class Cells:
             found[leaf] = first + [chain for chain in known if chain not in first]
         return {leaf: found[leaf] for leaf in sorted(found)}
 
+    def tops_of(self, vc: str, chain: str, pinned: str) -> list[VirtualCell]:
+        """What a virtual cluster was promised of a chain, or one pinned cell of it."""
+        held = self.vcs[vc]
+        by_level = held.pinned[pinned] if pinned else held.free_tops.get(chain, {})
+        if pinned:
+            return by_level[max(by_level)]
+        return [top for tops in by_level.values() for top in tops]
+
     def _types(self, chain: str) -> dict[int, str]:
         types, name = {}, chain
         while name:

@@ -1,23 +1,28 @@
 """HiveD's cells and the jobs of a run: which pods a job is, and on which GPUs they are."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Container, Iterable, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 import msgspec
 
 from rota.core.allocation import Allocation
-from rota.core.errors import ClusterSpecError, OptionError, RequestError
-from rota.core.jobs import Job
-from rota.core.tenants import TenantTree
+from rota.core.errors import ClusterSpecError
+from rota.core.jobs import Job, Shape
 from rota.core.topology import Topology
-from rota.policies.hived import snapshot
+from rota.policies.hived import leaves, snapshot
 from rota.policies.hived.algorithm import EVERYWHERE, Hived, Preempt, Wait
-from rota.policies.hived.cells import HIGHEST_GUARANTEED, LOWEST_GUARANTEED, OPPORTUNISTIC
-from rota.policies.hived.config import HivedConfig, load_config
-from rota.policies.hived.groups import BindInfo, GroupSpec, Member, PodSpec
-
-EVERYONE = "everyone"
-"""The virtual cluster of a configuration that is made up: all cells, for all tenants."""
+from rota.policies.hived.asks import Asks, Rules, named
+from rota.policies.hived.cells import PhysicalCell, State
+from rota.policies.hived.config import HivedConfig
+from rota.policies.hived.groups import (
+    AffinityGroup,
+    BindInfo,
+    GroupSpec,
+    Member,
+    PodPlacement,
+    PodSpec,
+)
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -28,138 +33,137 @@ class Placed(msgspec.Struct, frozen=True):
     bind: BindInfo
 
 
+class Spot(NamedTuple):
+    """Where an adopted job is on one node."""
+
+    node: str
+    chain: str
+    indices: tuple[int, ...]
+
+
 class Fleet:
     """A HiveD on the nodes of a topology."""
 
-    def __init__(self, topology: Topology, tenants: TenantTree, config: HivedConfig | None) -> None:
-        self._made_up = config is None
-        self.hived = Hived(config or whole_nodes(topology, tenants))
+    def __init__(self, topology: Topology, config: HivedConfig, rules: Rules) -> None:
+        self.hived = Hived(config, thorough=True)
+        self.asks = Asks(self.hived, rules, self._has_place)
         self.placed: dict[int, tuple[Placed, ...]] = {}
         """Pods by job; jobs are known by their number."""
+        self._config = config
         self._topology = topology
+        self._grows = rules.grows
+        self._absent: set[str] = set()
         self._devices = self._find_devices()
-        self._most = max(
-            top.leaves // len(top.nodes) for tops in self.hived.cells.tops.values() for top in tops
-        )
+        self._empty: Hived | None = None
+
+    # --- nodes ------------------------------------------------------------------------------------
 
     def _find_devices(self) -> dict[tuple[str, str, int], int]:
         """The GPU of each leaf cell: the leaf cells of a node in order of chain and index."""
         nodes = {node.name: node for node in self._topology.nodes}
         found: dict[tuple[str, str, int], int] = {}
-        for name, leaves in self.hived.cells.on_node.items():
+        for name, cells in self.hived.cells.on_node.items():
             node = nodes.get(name)
-            if node is None or node.gpus < len(leaves):
+            if node is None or node.gpus < len(cells):
+                self._absent.add(name)  # on a growing cluster it may come
                 have = "is not there" if node is None else f"has {node.gpus} GPUs"
                 message = (
-                    f"the HiveD configuration has {len(leaves)} leaf cells on node {name!r}, which "
+                    f"the HiveD configuration has {len(cells)} leaf cells on node {name!r}, which "
                     f"{have} in the cluster: give the same file as --cluster"
                 )
-                raise ClusterSpecError(message)
-            numbers = range(len(leaves))
-            ordered = sorted(leaves, key=lambda leaf: leaf.indices[0])
-            for leaf, number in zip(ordered, numbers, strict=True):
-                found[leaf.chain, name, leaf.indices[0]] = self._topology.devices(node.id)[number]
+                if not self._grows:
+                    raise ClusterSpecError(message)
+                continue
+            ordered = sorted(cells, key=lambda leaf: leaf.indices[0])
+            for leaf, device in zip(ordered, self._topology.devices(node.id), strict=False):
+                found[leaf.chain, name, leaf.indices[0]] = device
         return found
 
     def look_at_nodes(self) -> bool:
         """Nodes that are closed or down are bad; whether any has changed."""
-        before = set(self.hived.bad_nodes)
+        changed = False
+        bad, known = self.hived.bad_nodes, self.hived.cells.on_node
         for node in self._topology.nodes:
-            if node.name not in self.hived.cells.on_node:
-                continue
-            if node.open:
-                self.hived.set_healthy(node.name)
-            else:
-                self.hived.set_bad(node.name)
-        return before != self.hived.bad_nodes
+            name = node.name
+            if node.open == (name in bad) and name in known and name not in self._absent:
+                changed = True
+                if node.open:
+                    self.hived.set_healthy(name)
+                else:
+                    self.hived.set_bad(name)
+        return changed
 
-    def requests(self, job: Job) -> list[PodSpec]:
-        """What a job asks for, once for each type of GPU that it accepts."""
-        sizes = self._sizes(job)
-        group = GroupSpec(f"{job.index}", tuple(Member(1, size) for size in sizes))
-        found = []
-        for kind in job.shape.types or ("",):
-            vc, priority = self._rank(job, kind, sizes)
-            spec = PodSpec(
-                vc,
-                priority,
-                sizes[0],
-                kind,
-                ignore_k8s_suggested_nodes=not job.shape.labels,
-                affinity_group=group,
-            )
-            found.append(spec)
-        return found
+    def _labelled(self, shape: Shape) -> Container[str]:
+        if not shape.labels:
+            return EVERYWHERE
+        wanted = set(shape.labels)
+        return frozenset(n.name for n in self._topology.nodes if wanted <= set(n.labels))
 
-    def _rank(self, job: Job, kind: str, sizes: list[int]) -> tuple[str, int]:
-        """Virtual cluster and priority.
+    def _has_place(self, spec: PodSpec, shape: Shape) -> bool:
+        """Whether an empty, healthy cluster has a place for this request on labelled nodes."""
+        empty = self._empty_one()
+        orders = [(search, list(search.nodes)) for search in empty.searches()]
+        probe = msgspec.structs.replace(spec, affinity_group=GroupSpec("probe", _members(spec)))
+        found = empty.schedule("probe", probe, self._labelled(shape))
+        for search, nodes in orders:  # what is asked later must not depend on it
+            search.nodes = nodes
+        return isinstance(found, BindInfo)
 
-        A job of a tenant without a virtual cluster, or one that could not even run in it if it
-        were empty, is opportunistic.
-        """
-        vcs = self.hived.cells.vcs
-        priority = OPPORTUNISTIC
-        if job.spec.priority >= LOWEST_GUARANTEED:
-            priority = 2 * min(job.spec.priority, HIGHEST_GUARANTEED // 2 - 1)
-        vc = EVERYONE if self._made_up and EVERYONE in vcs else job.tenant
-        if vc not in vcs:
-            return next(iter(vcs), ""), OPPORTUNISTIC
-        return vc, priority if self._holds(vc, kind, sizes) else OPPORTUNISTIC
+    def _empty_one(self) -> Hived:
+        if self._empty is None:
+            self._empty = Hived(self._config, thorough=True)
+            for node in self._empty.cells.on_node:
+                self._empty.set_healthy(node)
+        return self._empty
 
-    def _holds(self, vc: str, kind: str, sizes: list[int]) -> bool:
-        """Whether a virtual cluster has room for these pods in one chain with this type."""
-        cells = self.hived.cells
-        for chain, tops in cells.vcs[vc].free_tops.items():
-            if kind not in ("", cells.levels[chain].leaf):
-                continue
-            leaves = [top.leaves for held in tops.values() for top in held]
-            if sum(leaves) >= sum(sizes) and max(leaves) >= max(sizes):
-                return True
-        return False
+    def _is_untouched(self) -> bool:
+        """Nothing runs, and all nodes are healthy."""
+        return not self.hived.groups and not self.hived.bad_nodes
 
-    def _sizes(self, job: Job) -> list[int]:
-        """GPUs of each pod: one-GPU tasks, as traces have them, share pods as large as nodes."""
-        sizes: list[int] = []
-        for group in job.shape.request.groups:
-            if group.gpus == 1 and not job.shape.request.apart:
-                full, rest = divmod(group.count, self._most)
-                sizes += [self._most] * full + [rest] * bool(rest)
-            else:
-                sizes += [max(1, round(group.gpus))] * group.count
-        return sizes
+    # --- jobs -------------------------------------------------------------------------------------
 
-    def start(self, job: Job, *, eager: bool = False) -> Allocation | Preempt | Wait:
+    def start(
+        self, job: Job, *, eager: bool = False, gpu_type: str | None = None
+    ) -> Allocation | Preempt | Wait:
         """Place a job if it can be; else who has to leave, or why it waits.
 
-        An eager job goes before all others of its priority. Once it has its place, it is as they
-        are.
+        An eager job goes before others of its priority, until `rerank`. With a `gpu_type` only
+        leaf cells of this type will do.
         """
-        waits = Wait("no type of GPU that it accepts")
-        suggested = self._labelled(job.shape.labels) if job.shape.labels else EVERYWHERE
-        for asked in self.requests(job):
-            spec = raised(asked) if eager else asked
-            try:
-                decision = self.hived.schedule(f"{job.index}-0", spec, suggested)
-            except RequestError as error:
-                raise OptionError(f"job {job.id}: {error}") from error
+        answer = self._start(job, eager=eager, gpu_type=gpu_type)
+        if isinstance(answer, Wait) and job.shape.labels and self._is_untouched():
+            # Which cells it is offered depends on the past; without one it was found to fit.
+            snapshot.load(self.hived, snapshot.save(self._empty_one()))
+            answer = self._start(job, eager=eager, gpu_type=gpu_type)
+        return answer
+
+    def _start(self, job: Job, *, eager: bool, gpu_type: str | None) -> Allocation | Preempt | Wait:
+        waits = Wait("too few cells of a kind that it accepts are free")
+        suggested = self._labelled(job.shape)
+        for asked in self.asks.of(job).pods:
+            if gpu_type is not None and self.hived.cells.levels[asked.chain].leaf != gpu_type:
+                continue
+            priority = asked.priority + eager
+            if not self.hived.has_room(asked, priority):
+                continue
+            spec = _ranked(named(asked, job), priority)
+            decision = self.hived.schedule(f"{job.index}-0", spec, suggested)
             if isinstance(decision, BindInfo):
-                allocation = self._add(job, spec, decision)
-                if eager:
-                    self._lower(job, asked)
-                return allocation
+                return self._add(job, spec, decision)
             if isinstance(decision, Preempt):
                 return decision
             waits = decision
         return waits
 
-    def _labelled(self, labels: tuple[str, ...]) -> frozenset[str]:
-        wanted = set(labels)
-        return frozenset(n.name for n in self._topology.nodes if wanted <= set(n.labels))
+    def take_over(self, job: Job) -> Allocation | Preempt | Wait:
+        """Place a job that has reserved cells; those whom it displaces may have left now."""
+        spec = self.group(job.index).spec
+        decision = self.hived.schedule(f"{job.index}-0", spec, self._labelled(job.shape))
+        return self._add(job, spec, decision) if isinstance(decision, BindInfo) else decision
 
     def _add(self, job: Job, spec: PodSpec, first: BindInfo) -> Allocation:
         placed: list[Placed] = []
-        assert spec.affinity_group is not None  # noqa: S101 - see `requests`
-        for number, member in enumerate(spec.affinity_group.members):
+        for number, member in enumerate(_members(spec)):
             pod = f"{job.index}-{number}"
             own = msgspec.structs.replace(spec, leaf_cell_number=member.leaf_cell_number)
             bind = first if number == 0 else self.hived.schedule(pod, own)
@@ -170,108 +174,137 @@ class Fleet:
         return self._allocation(job, placed)
 
     def _allocation(self, job: Job, placed: Iterable[Placed]) -> Allocation:
-        share = job.gpus if 0 < job.gpus < 1 else 1
         devices = sorted(
             self._devices[one.bind.chain, one.bind.node, index]
             for one in placed
             for index in one.bind.leaf_cells
         )
+        share = min(1, job.gpus / len(devices)) or 1  # the rest of a leaf cell stays idle
         return Allocation([(device, share) for device in devices])
 
-    def _lower(self, job: Job, asked: PodSpec) -> None:
-        """Add the pods of an eager job again, with the priority that it has by itself."""
-        placed = self.placed[job.index]
-        self.stop(job.index)
-        self.placed[job.index] = tuple(
-            msgspec.structs.replace(
-                one, spec=msgspec.structs.replace(one.spec, priority=asked.priority)
-            )
-            for one in placed
-        )
-        for one in self.placed[job.index]:
-            self.hived.add_allocated(one.pod, one.spec, one.bind)
-
     def give_up(self, job: Job) -> None:
-        """An eager job leaves its would-be victims alone."""
-        for spec in self.requests(job):
-            self.hived.delete_unallocated(f"{job.index}-0", raised(spec))
+        """A job leaves its would-be victims alone."""
+        group = self.hived.groups[f"{job.index}"]
+        for pod in sorted(group.preempting):
+            self.hived.delete_unallocated(pod, group.spec)
 
-    def is_opportunistic(self, index: int) -> bool:
-        """Whether a job that runs has no part in any promise."""
-        return not is_guaranteed(self.placed[index][0].spec)
+    def rerank(self, index: int, *, eager: bool) -> None:
+        """Let a job that runs go before others of its priority, or be one of them again."""
+        group = self.group(index)
+        priority = group.priority - group.priority % 2 + eager
+        if group.virtual is None or group.priority == priority:
+            return
+        for leaf in group.leaves():
+            leaves.rerank(leaf, priority)
+        group.priority = priority
+        group.spec = _ranked(group.spec, priority)
+        self.placed[index] = tuple(
+            msgspec.structs.replace(one, spec=_ranked(one.spec, priority))
+            for one in self.placed[index]
+        )
+
+    def group(self, index: int) -> AffinityGroup:
+        """The affinity group of a job that has cells."""
+        return self.hived.groups[f"{index}"]
 
     def stop(self, index: int) -> None:
         """The pods of a job have left."""
         for one in self.placed.pop(index):
             self.hived.delete_allocated(one.pod, one.spec, one.bind)
 
+    # --- jobs that run already --------------------------------------------------------------------
+
+    def adopt(self, job: Job) -> bool:
+        """Take over a job that somebody else started; False if its place is not one of cells."""
+        asked = self.asks.of(job)
+        spots = self._spots(job)
+        if not spots or any(spot.chain != spots[0].chain for spot in spots):
+            return False
+        chain, vc = spots[0].chain, self.hived.cells.vcs.get(asked.desk[0] if asked.desk else "")
+        base = next((spec for spec in asked.pods if spec.chain == chain), None)
+        promised = ""
+        if vc is not None and base is not None and not base.pinned_cell_id:
+            promised = self.hived.cells.type_at[chain][max(vc.free_tops[chain])]
+        if base is None or not promised:
+            base = PodSpec(next(iter(self.hived.cells.vcs), "-"), -1, 0)
+        members = tuple(Member(1, len(spot.indices)) for spot in spots)
+        spec = msgspec.structs.replace(base, affinity_group=GroupSpec(f"{job.index}", members))
+        self._take_up(job.index, spec, spots, promised)
+        return True
+
+    def _take_up(self, index: int, spec: PodSpec, spots: list[Spot], promised: str) -> None:
+        by_size: dict[int, list[PodPlacement]] = {}
+        for spot in spots:
+            size = len(spot.indices)
+            place = PodPlacement(spot.node, spot.indices, (promised,) * size)
+            by_size.setdefault(size, []).append(place)
+        group = tuple(tuple(places) for places in by_size.values())
+        placed = []
+        for number, spot in enumerate(spots):
+            own = msgspec.structs.replace(spec, leaf_cell_number=len(spot.indices))
+            bind = BindInfo(spot.node, spot.indices, spot.chain, group)
+            placed.append(Placed(f"{index}-{number}", own, bind))
+        self._add_again(index, placed)
+
+    def _spots(self, job: Job) -> list[Spot]:
+        """The free leaf cells of a running job's GPUs, node by node; none if they are not there."""
+        cells = self.hived.cells
+        at = {device: key for key, device in self._devices.items()}
+        found: dict[str, list[PhysicalCell]] = {}
+        for vertex, amount in job.allocation.slices:
+            place = self._topology.vertices[vertex]
+            node = self._topology.vertices[place.node].name if place.node >= 0 else ""
+            taken = found.setdefault(node, [])
+            if vertex in at:
+                taken.append(cells.leaves[at[vertex]])
+                continue
+            free = [leaf for leaf in cells.on_node.get(node, ()) if leaf.state is State.FREE]
+            if len(free) < amount:
+                return []
+            taken += free[: int(amount)]
+        if any(leaf.state is not State.FREE for taken in found.values() for leaf in taken):
+            return []
+        return [
+            Spot(node, taken[0].chain, tuple(leaf.indices[0] for leaf in taken))
+            for node, taken in found.items()
+        ]
+
+    def _add_again(self, index: int, placed: Iterable[Placed]) -> None:
+        kept = tuple(placed)
+        for one in kept:
+            self.hived.add_allocated(one.pod, one.spec, one.bind)
+        self.placed[index] = kept
+        if next(self.group(index).leaves(), None) is None:
+            self.stop(index)  # its cells are not there any more
+
+    # --- state ------------------------------------------------------------------------------------
+
     def save(self) -> dict[str, Any]:
         """State as plain data."""
         placed = [(index, msgspec.to_builtins(pods)) for index, pods in self.placed.items()]
-        return {"hived": snapshot.save(self.hived), "placed": placed}
+        return {"cells": self._print(), "hived": snapshot.save(self.hived), "placed": placed}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Take a saved state up again."""
-        snapshot.load(self.hived, state["hived"])
-        self.placed = {
+    def load(self, state: Mapping[str, Any]) -> bool:
+        """Take a saved state up again; False: the cells are others, the pods were found in them."""
+        placed = {
             index: msgspec.convert(pods, tuple[Placed, ...]) for index, pods in state["placed"]
         }
+        if state["cells"] == self._print():
+            snapshot.load(self.hived, state["hived"])
+            self.placed = placed
+            return True
+        self.look_at_nodes()
+        for index, pods in placed.items():
+            self._add_again(index, pods)
+        return False
+
+    def _print(self) -> str:
+        return sha256(msgspec.json.encode(self._config)).hexdigest()
 
 
-def whole_nodes(topology: Topology, tenants: TenantTree) -> HivedConfig:
-    """A configuration for a cluster without one: nodes as cells, promised by quota.
-
-    A tenant with a quota gets whole nodes, and single GPUs for the rest. If nobody has a quota,
-    everybody shares one virtual cluster.
-    """
-    types: dict[str, Any] = {}
-    cells = []
-    for node in topology.nodes:
-        if node.gpus:
-            leaf = node.gpu_type or "gpu"
-            kind = f"{node.gpus}-{leaf}"
-            types[kind] = {"childCellType": leaf, "childCellNumber": node.gpus, "isNodeLevel": True}
-            cells.append({"cellType": kind, "cellAddress": node.name})
-    free = {kind: sum(cell["cellType"] == kind for cell in cells) for kind in types}
-    promised = {
-        tenant.name: {"virtualCells": _within(tenant.quota, types, free)}
-        for tenant in tenants
-        if tenant.quota >= 1
-    }
-    if not promised:
-        everything = [{"cellType": kind, "cellNumber": number} for kind, number in free.items()]
-        promised = {EVERYONE: {"virtualCells": everything}}
-    return load_config(
-        {
-            "physicalCluster": {"cellTypes": types, "physicalCells": cells},
-            "virtualClusters": promised,
-        }
-    )
+def _members(spec: PodSpec) -> tuple[Member, ...]:
+    return () if spec.affinity_group is None else spec.affinity_group.members
 
 
-def _within(quota: float, types: Mapping[str, Any], free: dict[str, int]) -> list[dict[str, Any]]:
-    """Cells for a quota: whole nodes as long as they fit into it, then GPUs of one more node."""
-    found: list[dict[str, Any]] = []
-    left = int(quota)
-    for kind, spec in types.items():
-        size = spec["childCellNumber"]
-        nodes = min(left // size, free[kind])
-        free[kind] -= nodes
-        left -= nodes * size
-        if nodes:
-            found.append({"cellType": kind, "cellNumber": nodes})
-        if 0 < left < size and free[kind]:
-            free[kind] -= 1
-            found.append({"cellType": f"{kind}.{spec['childCellType']}", "cellNumber": left})
-            left = 0
-    return found
-
-
-def raised(spec: PodSpec) -> PodSpec:
-    """The request with the priority between its own and the next higher one."""
-    return msgspec.structs.replace(spec, priority=spec.priority + 1)
-
-
-def is_guaranteed(spec: PodSpec) -> bool:
-    """Whether a request is part of its tenant's promise."""
-    return spec.priority >= LOWEST_GUARANTEED
+def _ranked(spec: PodSpec, priority: int) -> PodSpec:
+    return msgspec.structs.replace(spec, priority=priority)

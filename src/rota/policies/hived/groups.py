@@ -41,6 +41,10 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     lazy_preemption_enable: bool = False
     ignore_k8s_suggested_nodes: bool = msgspec.field(name="ignoreK8sSuggestedNodes", default=True)
     affinity_group: GroupSpec | None = None
+    chain: str = ""
+    """Not one of HiveD's words: only cells of this chain; any if empty."""
+    apart: bool = False
+    """Not one of HiveD's words: every pod of the group on a node of its own."""
 
 
 class PodPlacement(msgspec.Struct, frozen=True, rename="camel"):

@@ -69,6 +69,15 @@ def release(books: Books, leaf: PhysicalCell, vc: str) -> None:
     leaf.set_priority(FREE)
 
 
+def rerank(leaf: PhysicalCell, priority: int) -> None:
+    """Give a leaf cell that is used as part of a promise another priority."""
+    for cell in (leaf, leaf.virtual):
+        if cell is not None:
+            cell.count(cell.priority, -1)
+            cell.set_priority(priority)
+            cell.count(priority, 1)
+
+
 def _bind_up(physical: PhysicalCell, virtual: VirtualCell) -> None:
     """Bind a leaf cell and the cells above it, up to those that are bound."""
     while virtual.physical is None:

@@ -18,10 +18,14 @@ Placement = dict[int, list[list[C]]]
 class TopologySearch(Generic[C]):
     """The nodes of a view: cells of a chain, of a virtual cluster's chain, or of a pinned cell."""
 
-    def __init__(self, by_level: dict[int, list[C]], *, across_priorities: bool) -> None:
+    def __init__(
+        self, by_level: dict[int, list[C]], *, across_priorities: bool, thorough: bool = False
+    ) -> None:
         self.nodes: list[C] = _nodes(by_level)
         self._across = across_priorities
         """Pack pods of all priorities together, or only those of the same priority."""
+        self._thorough = thorough
+        """Where first fit fails, try best fit, the largest pod first."""
 
     def find(
         self,
@@ -30,19 +34,22 @@ class TopologySearch(Generic[C]):
         suggested: Container[str],
         *,
         anywhere: bool,
+        apart: bool = False,
     ) -> Placement[C] | str:
         """Leaf cells for pods of these sizes (ascending); or why there are none.
 
         First without preemption; then cells of lower priority count as free. `anywhere` allows
-        nodes outside `suggested`.
+        nodes outside `suggested`; `apart` wants a node for each pod.
         """
+        picked: list[C] | str = ""
         level = OPPORTUNISTIC
-        usable = self._arrange(level, suggested, anywhere=anywhere)
-        picked = self._fit(sizes, level, usable)
-        if isinstance(picked, str) and priority > OPPORTUNISTIC:
-            level = priority
+        for level in dict.fromkeys((OPPORTUNISTIC, priority)):
             usable = self._arrange(level, suggested, anywhere=anywhere)
-            picked = self._fit(sizes, level, usable)
+            picked = self._fit(sizes, level, usable, apart=apart)
+            if isinstance(picked, str) and self._thorough:
+                picked = self._fit_best(sizes, level, usable, apart=apart) or picked
+            if not isinstance(picked, str):
+                break
         if isinstance(picked, str):
             return picked
         available: dict[C, list[C]] = {}
@@ -76,26 +83,60 @@ class TopologySearch(Generic[C]):
         self.nodes = good + elsewhere + bad
         return len(good)
 
-    def _fit(self, sizes: list[int], priority: int, usable: int) -> list[C] | str:
+    def _fit(self, sizes: list[int], priority: int, usable: int, *, apart: bool) -> list[C] | str:
         """A node for each pod, first fit without going back; or why not."""
         picked: list[C] = []
         waiting = iter(sizes)
         size = next(waiting)
         for number, node in enumerate(self.nodes):
-            free = node.leaves
-            for at, many in node.used.items():
-                if at >= priority:
-                    free -= many
+            free = room_on(node, priority, apart=apart)
             while free >= size:
                 if number >= usable:
                     return _blocked(node)
                 picked.append(node)
-                free -= size
+                free = 0 if apart else free - size
                 following = next(waiting, None)
                 if following is None:
                     return picked
                 size = following
         return "insufficient capacity"
+
+    def _fit_best(
+        self, sizes: list[int], priority: int, usable: int, *, apart: bool
+    ) -> list[C] | None:
+        """A node for each pod, as tight as possible; first fit may have wasted a large one."""
+        nodes = self.nodes[:usable]
+        free = [room_on(node, priority, apart=apart) for node in nodes]
+        places = best_fit(sizes, free, apart=apart)
+        return None if places is None else [nodes[place] for place in places]
+
+
+def room_on(node: Cell, priority: int, *, apart: bool) -> int:
+    """Leaf cells of a node of the view that a priority can have; part of a node is no node."""
+    if apart and not node.at_node:
+        return 0
+    free = node.leaves
+    for at, many in node.used.items():
+        if at >= priority:
+            free -= many
+    return free
+
+
+def best_fit(sizes: list[int], free: list[int], *, apart: bool) -> list[int] | None:
+    """For each pod (sizes ascending) the place with the least room that is enough; None: no way.
+
+    Whether it succeeds depends on how much is free in each place, not on their order.
+    """
+    left = list(free)
+    found: list[int] = []
+    for size in reversed(sizes):
+        fitting = [place for place, room in enumerate(left) if room >= size]
+        if not fitting:
+            return None
+        place = min(fitting, key=left.__getitem__)
+        left[place] = 0 if apart else left[place] - size
+        found.append(place)
+    return found[::-1]
 
 
 def _blocked(node: C) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from allocation_cases import random_case
-from rota.core.errors import OptionError, PolicyError
+from rota.core.errors import OptionError
 from rota.policies.gavel.fairness import max_min
 from rota.policies.gavel.matching import allox, queues
 from rota.policies.gavel.packed import Pairs, packed_max_min, packed_throughputs
@@ -78,9 +78,35 @@ def test_only_the_oldest_part_is_matched():
     assert allox(of, alpha=0.5)[:, 0].tolist() == [0, 1, 0, 0]
 
 
-def test_matching_is_for_single_gpus():
-    with pytest.raises(PolicyError, match="single GPUs"):
-        allox(problem(np.ones((1, 1)), np.ones(1), size=np.array([2.0])))
+def test_a_gang_is_matched_as_one_long_job_and_nobody_passes_it():
+    """Two GPUs, one of them held: the gang of two is the shortest, and waits for the other."""
+    of = problem(
+        np.ones((3, 1)),
+        np.array([2.0]),
+        size=np.array([1.0, 2.0, 1.0]),
+        steps=np.array([100.0, 1.0, 10.0]),
+    )
+    assert allox(of)[:, 0].tolist() == [0, 1, 0]
+    assert allox(of, kept=np.array([0, -1, -1]))[:, 0].tolist() == [1, 0, 0]
+
+
+def test_gangs_and_parts_of_gpus_are_not_dropped():
+    sizes = np.array([4.0, 2.0, 0.5, 0.5])
+    of = problem(np.ones((4, 2)), np.array([4.0, 3.0]), size=sizes).fitting()
+    shares = allox(of)
+    assert shares.sum() >= 3
+    assert (sizes @ shares <= of.capacity).all()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_with_one_type_the_shortest_go_first(seed):
+    """The matching of a single type needs no search: it is the same as with another, idle one."""
+    rng = np.random.default_rng(seed)
+    steps = rng.uniform(1, 50, 7)
+    one = problem(np.ones((7, 1)), np.array([2.0]), steps=steps)
+    two = problem(np.array([[1.0, 1e-9]] * 7), np.array([2.0, 1.0]), steps=steps)
+    assert allox(one)[:, 0].tolist() == allox(two)[:, 0].tolist()
+    assert sorted(np.flatnonzero(allox(one)[:, 0])) == sorted(np.argsort(steps)[:2])
 
 
 def all_pairs(of, factor=0.8):

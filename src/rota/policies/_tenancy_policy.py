@@ -1,0 +1,152 @@
+"""What policies of tenants have in common: parameters, presets, state, the way of a decision."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
+
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.policy import DecidePolicy, Params
+from rota.core.tenants import TenantTree
+from rota.core.view import Draft, View
+from rota.policies._inside import Inside
+from rota.policies._tenancy import Branch, Tenancy
+from rota.policies._tenancy_books import Books
+from rota.policies._tenancy_turn import Turn
+from rota.policies._tenancy_victims import Options, Rule
+
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class TenantParams(Params, frozen=True):
+    """How queues share. What is not given is as in the preset, or as the policy has it."""
+
+    preset: str = ""
+    inside: str | None = None
+    borrow: bool | None = None
+    reclaim: bool | None = None
+    victims: Rule | None = None
+    within: bool | None = None
+    min_runtime_s: Seconds | None = None
+    aging_s: Seconds | None = None
+
+
+COMMON: Mapping[str, Any] = {
+    "inside": "fifo",
+    "borrow": True,
+    "reclaim": True,
+    "victims": "latest-start",
+    "within": True,
+    "min_runtime_s": 0.0,
+    "aging_s": 0.0,
+}
+
+P = TypeVar("P", bound=TenantParams)
+
+
+class TenantPolicy(DecidePolicy[P]):
+    """Queues in a tree that lend to each other and take back what they lent."""
+
+    divides: ClassVar[bool] = True
+    """Where nobody has a quota, it is divided by weight."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"": COMMON}
+    """Values of parameters by name of preset; the nameless one has them all."""
+
+    def __init__(self, params: P | None = None) -> None:
+        super().__init__(params)
+        self.chosen = self._chosen()
+        chosen = self.chosen
+        self.inside = Inside(chosen["inside"], self.name)
+        self.knowledge = self.inside.knowledge
+        self._options = Options(
+            chosen["victims"], chosen["reclaim"], chosen["within"], chosen["min_runtime_s"]
+        )
+        self._books: Books | None = None
+        self._past: list[Any] = []  # what queues had, until there are books
+        self._at_s = 0.0
+
+    def _chosen(self) -> dict[str, Any]:
+        """Parameters after presets."""
+        own = self.presets[self.params.preset]
+        given = {k: v for k, v in msgspec.structs.asdict(self.params).items() if v is not None}
+        return {**self.presets[""], **own, **given}
+
+    def decide(self, view: View) -> Draft:
+        """Serve the queues, the one after the other."""
+        plan = view.plan()
+        books = self._open(view)
+        self.prepare(books, view)
+        turn = Turn(view, plan, books, self, self._options)
+        turn.serve()
+        wake_s = min(books.wake_s(view.now_s), turn.wake_s, self.wake_s(books, view))
+        if turn.changed and self.inside.moves and (books.waiting or turn.victims.gone):
+            wake_s = view.now_s  # ranks of those that start or stop are known afterwards
+        if wake_s < INF:
+            plan.wake_at(wake_s)
+        return plan
+
+    def _open(self, view: View) -> Books:
+        """The books as of now."""
+        books = self._books
+        now_s = view.now_s
+        if books is None or books.tenancy.tenants is not view.tenants:
+            if books is not None:
+                self._past = books.snapshot()
+            books = self._books = self._empty_books(view.tenants)
+            for name, average, used in self._past:
+                leaf = books.tenancy.leaf(name)
+                leaf.average, leaf.used = average, used
+            books.tenancy.pass_time(now_s - self._at_s)
+            for leaf in books.tenancy.leaves():
+                leaf.used = 0.0  # those who run are counted now
+        else:
+            books.tenancy.pass_time(now_s - self._at_s)
+        self._at_s = now_s
+        books.update(view)
+        books.tenancy.settle(view.up_gpus)
+        return books
+
+    def _empty_books(self, tenants: TenantTree) -> Books:
+        tenancy = Tenancy(
+            tenants,
+            divide=self.divides,
+            borrow=self.chosen["borrow"],
+            half_life_s=self.chosen.get("half_life_s", 0.0),
+        )
+        return Books(tenancy, self.inside, self.chosen["aging_s"] or INF)
+
+    # --- what a policy decides --------------------------------------------------------------------
+
+    def prepare(self, books: Books, view: View) -> None:
+        """Look at the queues before they are served."""
+
+    def wake_s(self, books: Books, view: View) -> float:  # noqa: ARG002 - part of the interface
+        """When the turns change by themselves."""
+        return INF
+
+    def turn(self, branch: Branch, job: Job) -> tuple[Any, ...]:
+        """The rank of a branch among its like, with the job that is its next."""
+        raise NotImplementedError
+
+    def owed(self, branch: Branch) -> float:
+        """GPUs that it may insist on."""
+        return branch.quota
+
+    def floor(self, branch: Branch, other: Branch, gpus: float) -> float | None:
+        """How many GPUs another branch keeps if this one wants so many more from it."""
+        return other.quota if branch.within(gpus) else None
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """What queues had, and what the inner policy knows."""
+        past = self._books.snapshot() if self._books is not None else self._past
+        return {"past": past, "at_s": self._at_s, "inside": self.inside.snapshot()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Open the books again at the next decision."""
+        self._books = None
+        self._past = [tuple(entry) for entry in state["past"]]
+        self._at_s = state["at_s"]
+        self.inside.restore(state["inside"])

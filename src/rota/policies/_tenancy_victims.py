@@ -1,0 +1,214 @@
+"""Who has to make room for whom, in which order, and why.
+
+A waiting job may take the place of two kinds of jobs.
+
+*Of other queues* (reclaim). Look at the two branches of the tree below what both queues have in
+common. If the job's branch is owed more than it has, and the other branch has more than it is owed,
+jobs of the latter go until it has no more than that. Opportunistic jobs go in any case. Only
+guaranteed jobs reclaim.
+
+*Of its own queue*: those of a lower priority (`within`), and those of its own priority that come
+after it if the inner policy is preemptive.
+
+Nobody has to go who is not preemptible, has not run for its `min_runtime_s` or is old (`aging_s`).
+Of other queues, opportunistic jobs go before guaranteed ones, then jobs of queues that themselves
+have more than their quota before jobs of their neighbours, then the rule decides:
+
+* `latest-start`: who started last;
+* `lowest-priority`: the lowest priority;
+* `most-over-quota`: of the branch that is most GPUs over its quota;
+* `least-progress`: who has the least GPU-time behind it.
+
+Among equals whoever started last goes first.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, Protocol
+
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.view import View
+from rota.policies._tenancy import SLACK, Branch
+from rota.policies._tenancy_books import Books
+
+Rule = Literal["latest-start", "lowest-priority", "most-over-quota", "least-progress"]
+
+
+class Rules(Protocol):
+    """What a policy of tenants decides."""
+
+    def turn(self, branch: Branch, job: Job) -> tuple[Any, ...]:
+        """The rank of a branch among its like, with the job that is its next."""
+        ...
+
+    def owed(self, branch: Branch) -> float:
+        """GPUs that it may insist on."""
+        ...
+
+    def floor(self, branch: Branch, other: Branch, gpus: float) -> float | None:
+        """How many GPUs another branch keeps if this one wants so many more from it.
+
+        None: it may not want them; inf: from opportunistic jobs only.
+        """
+        ...
+
+
+class Options(NamedTuple):
+    """How room is made."""
+
+    rule: Rule
+    reclaim: bool
+    within: bool
+    min_runtime_s: float
+
+
+class Found(NamedTuple):
+    """Victims in order; until when others are protected (inf: nobody is), and their GPUs."""
+
+    jobs: list[Job]
+    others: bool  # some are of other queues
+    protected_s: float
+    protected_gpus: float
+
+
+class Wanted(NamedTuple):
+    """A possible victim of another queue: its order, and what its branch keeps."""
+
+    key: tuple[Any, ...]
+    job: Job
+    branch: Branch
+    floor: float
+
+
+class Victims:
+    """Looks for victims in one decision."""
+
+    def __init__(self, view: View, books: Books, rules: Rules, options: Options) -> None:
+        self.now_s = view.now_s
+        self.books = books
+        self.rules = rules
+        self.options = options
+        self.gone: dict[int, Job] = {}  # displaced already
+        self._ranked: dict[int, list[tuple[Any, Job]]] = {}
+        self._protected_s = INF
+        self._protected_gpus = 0.0
+
+    def of(self, leaf: Branch, job: Job) -> Found:
+        """Those that may have to go for this job."""
+        self._protected_s, self._protected_gpus = INF, 0.0
+        others = self._others(leaf, job)
+        jobs = others + self._own(leaf, job)
+        return Found(jobs, bool(others), self._protected_s, self._protected_gpus)
+
+    def why(self, leaf: Branch, job: Job, victim: Job) -> str:
+        """Why a victim has to go for this job, in words."""
+        other = self.books.running[victim.index][0]
+        if other is leaf:
+            if victim.spec.priority < job.spec.priority:
+                return (
+                    f"priority {job.spec.priority} comes before {victim.spec.priority} in queue "
+                    f"{leaf.name!r}"
+                )
+            return f"{self.books.inside.policy.name} puts it behind in queue {leaf.name!r}"
+        a, b = self.books.tenancy.fork(leaf, other)
+        owed = f"queue {a.name!r} has {a.firm:g} of the {self.rules.owed(a):g} GPUs it is owed"
+        if not self.books.class_of(victim).guaranteed:
+            return f"opportunistic; {owed}"
+        return f"{owed}, queue {b.name!r} has {b.firm:g} of {self.rules.owed(b):g}"
+
+    def _may_go(self, job: Job) -> bool:
+        if job.index in self.gone or not job.running:  # started in this very decision
+            return False
+        kind = self.books.class_of(job)
+        if not kind.preemptible or self.books.is_old(job, self.now_s):
+            return False
+        until_s = job.start_s + max(kind.min_runtime_s, self.options.min_runtime_s)
+        if until_s > self.now_s:
+            self._protected_s = min(self._protected_s, until_s)
+            self._protected_gpus += self.books.running[job.index][1]
+            return False
+        return True
+
+    # --- of other queues --------------------------------------------------------------------------
+
+    def _others(self, leaf: Branch, job: Job) -> list[Job]:
+        owed = self.rules.owed
+        gpus = job.gpus
+        if (
+            not self.options.reclaim
+            or job.index in self.gone
+            or not self.books.class_of(job).guaranteed
+            or all(branch.firm + gpus > owed(branch) + SLACK for branch in leaf.path)
+        ):
+            return []
+        found: list[Wanted] = []
+        for other in self.books.tenancy.leaves():
+            if other is not leaf and other.running:
+                mine, its = self.books.tenancy.fork(leaf, other)
+                floor = self.rules.floor(mine, its, gpus)
+                if floor is not None:
+                    found += self._of_leaf(other, its, floor)
+        return self._as_far_as_allowed(sorted(found, key=lambda wanted: wanted.key))
+
+    def _of_leaf(self, leaf: Branch, branch: Branch, floor: float) -> Iterator[Wanted]:
+        """Those of one leaf, all below a branch that keeps so much."""
+        over = branch.firm > floor + SLACK
+        frugal = sum(b.firm <= b.quota for b in leaf.path[: leaf.path.index(branch)])
+        rule = RULES[self.options.rule]
+        for job in leaf.running.values():
+            firm = self.books.running[job.index][2]
+            if (over or not firm) and self._may_go(job):
+                first = rule(job, branch, self.now_s)
+                yield Wanted((firm, frugal, first, -job.start_s, -job.index), job, branch, floor)
+
+    def _as_far_as_allowed(self, found: list[Wanted]) -> list[Job]:
+        """Nobody loses more than what it has above its floor; the last job may be larger."""
+        left: dict[int, float] = {}
+        chosen = []
+        for _, victim, branch, floor in found:
+            _, gpus, firm = self.books.running[victim.index]
+            if firm:
+                has = left.setdefault(id(branch), branch.firm)
+                if has <= floor + SLACK:
+                    continue
+                left[id(branch)] = has - gpus
+            chosen.append(victim)
+        return chosen
+
+    # --- of its own queue -------------------------------------------------------------------------
+
+    def _own(self, leaf: Branch, job: Job) -> list[Job]:
+        """Lower priorities first, then those that come last."""
+        if not leaf.running or not (self.options.within or self.books.inside.preemptive):
+            return []
+        priority = job.spec.priority
+        lower = [v for v in leaf.running.values() if v.spec.priority < priority]
+        found: list[Job] = []
+        if lower and self.options.within:
+            key = RULES[self.options.rule]
+            lower.sort(key=lambda v: (key(v, leaf, self.now_s), -v.start_s, -v.index))
+            found = sorted(lower, key=lambda v: v.spec.priority)
+        if self.books.inside.preemptive:
+            rank = leaf.line.ranks[job.index]
+            found += [
+                v for its, v in self._ranks(leaf) if its > rank and v.spec.priority == priority
+            ]
+        return [v for v in found if self._may_go(v)]
+
+    def _ranks(self, leaf: Branch) -> list[tuple[Any, Job]]:
+        """Those that run in a queue with their ranks, the last first."""
+        ranked = self._ranked.get(id(leaf))
+        if ranked is None:
+            ranked = [(self.books.ranked(v, self.now_s).rank, v) for v in leaf.running.values()]
+            ranked.sort(key=lambda entry: entry[0], reverse=True)
+            self._ranked[id(leaf)] = ranked
+        return ranked
+
+
+RULES: dict[Rule, Callable[[Job, Branch, float], float]] = {
+    "latest-start": lambda job, _branch, _now_s: -job.start_s,
+    "lowest-priority": lambda job, _branch, _now_s: job.spec.priority,
+    "most-over-quota": lambda _job, branch, _now_s: branch.quota - branch.firm,
+    "least-progress": lambda job, _branch, now_s: job.attained_gpu_s(now_s),
+}
+"""Who goes first has the smallest number."""

@@ -1,0 +1,53 @@
+"""First come, first served over GPU types, as in Gavel (Narayanan et al., OSDI 2020, section 4.2).
+
+    in the order of submission, X[i, j] = 1 for the type j with the largest T[i, j] of those with
+    s[i] free GPUs; the first job that fits no type ends the list
+
+Whoever comes before chooses first, at every round: a job moves to a faster type when GPUs of it
+become free. With `aware=no` a job takes any of the types that it may use, always preferring the
+same ones; which these are is drawn by `seed`.
+
+Departs from the paper: a job starts as soon as there is room, not at the next round. The authors'
+code for jobs of unknown speed does not use the type that it draws; here every type is used.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rota.core.jobs import Job
+from rota.core.view import View
+from rota.policies.gavel.problem import Problem
+from rota.policies.gavel.queueing import fifo
+from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
+
+
+class GavelFifoParams(RoundParams, frozen=True):
+    """As of all policies of the family; `seed` draws what jobs of unknown speed prefer."""
+
+    spare: bool = False
+    seed: int = 0
+
+
+class GavelFifo(RoundPolicy[GavelFifoParams]):
+    """Serve in the order of submission; each job takes the fastest GPUs that are left."""
+
+    name = "gavel-fifo"
+    paper = PAPER
+    Parameters = GavelFifoParams
+    prompt = True
+
+    def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:  # noqa: ARG002
+        """Without speeds, each job has preferences of its own."""
+        if self.params.aware:
+            return asked
+        taste = [
+            np.random.default_rng([self.params.seed, job.index]).random(len(asked.capacity))
+            for job in jobs
+        ]
+        return replace(asked, throughput=asked.throughput * (1.0 + np.array(taste)))
+
+    def solver(self) -> Solve:
+        """The order of submission."""
+        return fifo

@@ -1,0 +1,152 @@
+"""The largest total speed, per unit of money if there are prices (Gavel, section 4.2).
+
+    maximise    sum_ij  T[i, j] X[i, j] / c[j]
+    such that   sum_j T[i, j] X[i, j] >= n[i] / d[i]    for each job with a deadline
+                sum_i s[i] X[i, j] <= N[j],  sum_j X[i, j] <= 1,  X >= 0
+
+`objective=throughput` has no prices (c = 1) and no deadlines; `cost` has prices; `cost-slo` has
+both. c[j] is the price of GPUs of type j, n[i] the remaining work and d[i] the seconds to the
+deadline. Deadlines that are over, or that a job could not keep even alone, do not count; if all
+others cannot be kept together, none of them counts (as in the authors' code). Notation else as in
+`gavel-max-min`.
+
+Prices are given as `prices=v100:2.48/k80:0.45`, or by time in a file with the columns time_s,
+gpu_type and price (`price_file`): a price holds until the next one, and X follows.
+
+Departs from the paper: T is relative to the speed that a job's run time was given for, not in steps
+per second, which differ between models for no reason of the cluster's. Nobody has a claim: what is
+slow everywhere waits until GPUs are spare.
+"""
+
+import csv
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from rota.core.errors import OptionError
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.knowledge import Knowledge
+from rota.core.view import View
+from rota.policies.gavel.problem import Array, Problem
+from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
+from rota.policies.gavel.sums import max_sum, max_sum_if_possible
+
+WORK = Knowledge.REMAINING_WORK
+
+
+class MaxSumParams(RoundParams, frozen=True):
+    """As of all policies of the family.
+
+    `objective`: speed (`throughput`), speed per money (`cost`), and that with deadlines
+    (`cost-slo`). `prices` of GPU types, or a `price_file` of prices by time.
+    """
+
+    objective: Literal["throughput", "cost", "cost-slo"] = "throughput"
+    prices: tuple[str, ...] = ()
+    price_file: str = ""
+
+
+class GavelMaxSum(RoundPolicy[MaxSumParams]):
+    """Make the total speed, or the speed per money, as large as possible."""
+
+    name = "gavel-max-sum"
+    paper = PAPER
+    knowledge = Knowledge.SPEEDS | WORK
+    Parameters = MaxSumParams
+
+    def __init__(self, params: MaxSumParams | None = None) -> None:
+        super().__init__(params)
+        self.reads_work = self.params.objective == "cost-slo"
+        if not self.reads_work:
+            self.knowledge &= ~WORK
+        self._prices = Prices(self.params)
+        self._now: Array | None = None
+
+    def next_change(self, now_s: float) -> float:
+        """When prices change."""
+        return self._prices.next_change(now_s)
+
+    def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:  # noqa: ARG002
+        """With the prices of this moment."""
+        if self.params.objective != "throughput":
+            self._now = self._prices.at(view.now_s, view.topology.types)
+        return asked
+
+    def solver(self) -> Solve:
+        """The largest sum."""
+        if self.params.objective == "cost-slo":
+            return partial(_with_deadlines, prices=self._now)
+        return partial(max_sum, prices=self._now)
+
+
+def _with_deadlines(asked: Problem, *, prices: Array | None) -> Array:
+    most = asked.throughput.max(axis=1) * np.maximum(asked.time_left, 0.0)
+    time_left = np.where(asked.steps <= most, asked.time_left, np.inf)
+    return max_sum_if_possible(asked, prices=prices, time_left=time_left)[0]
+
+
+class Prices:
+    """Prices of GPU types by time; constant ones have the time minus infinity."""
+
+    def __init__(self, params: MaxSumParams) -> None:
+        self._by_type: dict[str, list[tuple[float, float]]] = {}
+        for text in params.prices:
+            kind, _, price = text.rpartition(":")
+            self._add(-INF, kind, price, f"prices: {text!r}: write TYPE:PRICE, e.g. v100:2.48")
+        if params.price_file:
+            self._read(params.price_file)
+        if params.objective != "throughput" and not self._by_type:
+            raise OptionError(
+                f"gavel-max-sum: objective={params.objective} needs prices: give "
+                f"prices=TYPE:PRICE/.. or price_file=FILE"
+            )
+        self._times = sorted({time_s for row in self._by_type.values() for time_s, _ in row})
+
+    def _add(self, time_s: float, kind: str, text: str, help_text: str) -> None:
+        try:
+            price = float(text)
+        except ValueError:
+            price = 0.0
+        if not 0 < price < INF:
+            raise OptionError(f"gavel-max-sum: {help_text} (a price is a number above 0)")
+        self._by_type.setdefault(kind, []).append((time_s, price))
+
+    def _read(self, path: str) -> None:
+        try:
+            with Path(path).open(encoding="utf-8", newline="") as file:
+                rows = list(csv.DictReader(file))
+            for number, row in enumerate(rows, 2):
+                where = f"price_file={path}, line {number}"
+                self._add(float(row["time_s"]), row["gpu_type"], row["price"], where)
+        except (OSError, UnicodeDecodeError, KeyError, ValueError) as error:
+            raise OptionError(
+                f"gavel-max-sum: price_file={path} cannot be used ({error!r}): give a csv file "
+                f"with the columns time_s, gpu_type, price"
+            ) from error
+        for prices in self._by_type.values():
+            prices.sort()
+
+    def at(self, now_s: float, kinds: Sequence[str]) -> Array:
+        """The prices of these types; before the first one of a type, that one."""
+        missing = [kind for kind in kinds if kind not in self._by_type]
+        if missing:
+            raise OptionError(
+                f"gavel-max-sum: no price of GPUs of type {missing[0]!r}: "
+                f"there are prices of {', '.join(sorted(self._by_type))}"
+            )
+        return np.array([_valid(self._by_type[kind], now_s) for kind in kinds])
+
+    def next_change(self, now_s: float) -> float:
+        """The next time at which there is another price."""
+        place = bisect_right(self._times, now_s)
+        return self._times[place] if place < len(self._times) else INF
+
+
+def _valid(prices: Sequence[tuple[float, float]], now_s: float) -> float:
+    place = bisect_right([time_s for time_s, _ in prices], now_s)
+    return prices[max(place - 1, 0)][1]

@@ -1,0 +1,115 @@
+"""Weighted fair sharing down a tree of queues, with a memory that fades.
+
+At every level the queue that has had the least for its weight is served first. What it has had is
+the mean of what it has now and of what it had in the past, where an old second counts half as much
+as one that is `half_life_s` younger (0: the past does not count). So a queue that was idle catches
+up, and in the long run queues that always have work get GPU-time in proportion to their weights.
+
+A queue with a quota is served before others while it is within it. Idle GPUs go to whoever comes
+next, so anybody may have more than its share. It is taken back
+
+* by a job within the quota of its queue, from queues beyond theirs;
+* by a job within the *fair share* of its queue, from queues beyond theirs that have had more for
+  their weight. The fair share is the quota, and by weight a part of what nobody was promised and of
+  what others do not use.
+
+Within a queue jobs go by priority, then in the order of an inner policy (`inside`). How victims are
+found and chosen is told in `_tenancy_victims`, whose turn it is in `_tenancy_turn`.
+
+After the fair tree of Slurm (`preset=slurm`), the fair scheduler of Hadoop YARN (`preset=yarn`) and
+the fair sharing of Kueue (`preset=kueue`). Departs from them: what is shared is GPUs only; users
+have no shares of their own (make them queues); Slurm's other factors (age, size, quality of
+service) are left to the inner policy and to priorities.
+"""
+
+from collections.abc import Mapping
+from math import log2
+from typing import Any, ClassVar, Literal
+
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.view import View
+from rota.policies._tenancy import SLACK, Branch
+from rota.policies._tenancy_books import Books
+from rota.policies._tenancy_policy import COMMON, Seconds, TenantParams, TenantPolicy
+from rota.policies._tenancy_shares import entitle
+
+WEEK_S = 7 * 86400.0
+SOON_S = 1.0  # nobody is asked again sooner because the past fades
+
+
+class HierarchicalFairParams(TenantParams, frozen=True):
+    """How queues share. What is not given is as in the preset."""
+
+    preset: Literal["", "kueue", "slurm", "yarn"] = ""
+    half_life_s: Seconds | None = None
+
+
+class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
+    """Serve the queue that has had the least for its weight; lend, and take back."""
+
+    name = "hierarchical-fair"
+    Parameters = HierarchicalFairParams
+    divides = False
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "": {**COMMON, "half_life_s": 86400.0},
+        "kueue": {"inside": "fifo-skip", "half_life_s": 0.0, "victims": "lowest-priority"},
+        "slurm": {"inside": "fifo-skip", "half_life_s": WEEK_S, "reclaim": False, "within": False},
+        "yarn": {"inside": "fifo", "half_life_s": 0.0, "within": False},
+    }
+
+    def prepare(self, books: Books, view: View) -> None:
+        """Fair shares for those who are here now."""
+        if books.waiting:
+            entitle(books.tenancy.root, view.up_gpus)
+
+    def standing(self, branch: Branch) -> float:
+        """What it has and had for its weight."""
+        return (branch.used + branch.average) / branch.tenant.weight
+
+    def turn(self, branch: Branch, job: Job) -> tuple[Any, ...]:  # noqa: ARG002 - of no importance
+        """By what it has had."""
+        return (self.standing(branch),)
+
+    def owed(self, branch: Branch) -> float:
+        """Its quota, or its fair share if that is more."""
+        return max(branch.quota, branch.entitled)
+
+    def floor(self, branch: Branch, other: Branch, gpus: float) -> float | None:
+        """Quotas first; a fair share only from those who have had more."""
+        if branch.within(gpus):
+            return other.quota
+        if branch.firm + gpus > branch.entitled + SLACK:
+            return None
+        if self.standing(branch) < self.standing(other):
+            return self.owed(other)
+        return INF  # opportunistic jobs only
+
+    def wake_s(self, books: Books, view: View) -> float:
+        """When a queue below its fair share will have had less than one above its own."""
+        half_life_s = float(self.chosen["half_life_s"])
+        if not (half_life_s and self.chosen["reclaim"] and books.waiting):
+            return INF
+        soonest_s = INF
+        for above in (books.tenancy.root, *books.tenancy.branches):
+            below = [b for b in above.children if b.firm + SLACK < b.entitled]
+            over = [b for b in above.children if b.firm > self.owed(b) + SLACK]
+            for one in below:
+                for other in over:
+                    soonest_s = min(soonest_s, crossing_s(one, other, half_life_s))
+        return view.now_s + max(soonest_s, SOON_S)
+
+
+def crossing_s(one: Branch, other: Branch, half_life_s: float) -> float:
+    """In how long the first will have had less for its weight than the second; inf: never.
+
+    If both go on as now, what they have had differs from twice what they have by an amount that
+    halves with every half-life.
+    """
+    ahead = one.used / one.tenant.weight - other.used / other.tenant.weight
+    past = one.average / one.tenant.weight - other.average / other.tenant.weight
+    gap = past - ahead
+    if ahead >= 0 or past + ahead <= 0 or gap <= 0:
+        return INF  # never, or it has had less already
+    left = -2.0 * ahead / gap
+    return -half_life_s * log2(left) if 0 < left < 1 else INF

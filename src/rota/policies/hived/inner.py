@@ -1,0 +1,170 @@
+"""Policies inside virtual clusters: each class of jobs of a tenant is a cluster to one of them.
+
+There is one policy for the jobs of each virtual cluster and priority. What it sees are those jobs
+and the nodes of the virtual cluster: cells that are as large as a node, or what was promised below
+that.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rota.core.errors import OptionError, PolicyError
+from rota.core.events import INF
+from rota.core.jobs import RUNNING, WAITING, Job
+from rota.core.policy import DecidePolicy, Policy, PriorityPolicy
+from rota.core.registry import POLICIES, load, names, parse_params, split, unknown
+from rota.core.tenants import TenantTree
+from rota.core.topology import NodeSpec, Topology, Vertex
+from rota.core.view import Draft, View
+from rota.policies.hived.algorithm import Hived
+from rota.policies.hived.cells import VirtualCell
+from rota.policies.hived.tenant_draft import TenantDraft
+from rota.policies.hived.turn import Turn
+
+Maker = Callable[[], Policy[Any]]
+
+
+def maker(text: str) -> Maker:
+    """Makes policies of `name` or `name:key=value;key=value`.
+
+    Raises:
+        OptionError: There is none of this name, or it cannot run inside a virtual cluster.
+    """
+    name, options = split(text.replace(";", ","))
+    known = names(POLICIES)
+    if name not in known:
+        raise OptionError(f"policy 'hived': inside: {unknown('policy', name, known)}")
+    kind: type[Policy[Any]] = load(POLICIES, name)
+    params = parse_params(f"policy 'hived': inside={name}", kind.Parameters, options)
+    why = _unfit(kind)
+    if why:
+        raise OptionError(f"policy 'hived': inside={name} {why}: take e.g. fifo, srtf or easy")
+    return lambda: kind(params)
+
+
+def _unfit(kind: type[Policy[Any]]) -> str:
+    """Why a policy cannot run inside a virtual cluster."""
+    if issubclass(kind, PriorityPolicy):
+        return ""
+    if not issubclass(kind, DecidePolicy):
+        return "is neither an order of jobs nor a policy that decides"
+    if kind.explicit:
+        return "says itself on which GPUs jobs run, but that is HiveD's part"
+    if kind.compressible:
+        return "divides CPUs and memory, but they go with the cells"
+    return ""
+
+
+class Desk:
+    """The policy for the jobs of a virtual cluster at one priority, with what it sees."""
+
+    def __init__(self, policy: Policy[Any], nodes: "VirtualNodes", tenants: TenantTree) -> None:
+        self.policy = policy
+        self._nodes = nodes
+        self._view = View(nodes.topology, tenants)
+
+    def decide(self, turn: Turn, jobs: Sequence[Job]) -> None:
+        """Ask the policy about these jobs."""
+        view, whole = self._view, turn.view
+        draft = TenantDraft(turn, self.policy.name, jobs)
+        view.now_s, view.version = whole.now_s, whole.version
+        view.knowledge, view.everyone = whole.knowledge, whole.everyone
+        view.up_gpus = self._nodes.look(all_healthy=not turn.fleet.hived.bad_nodes)
+        view.active = {job.index: job for job in jobs}
+        waiting = {job.index: job for job in jobs if not turn.runs(job)}
+        running = {job.index: job for job in jobs if turn.runs(job)}
+        view.books = (waiting, running)
+        view.draft_maker = lambda _: draft
+        view.forget_columns()
+        policy = self.policy
+        if isinstance(policy, PriorityPolicy):
+            in_order(policy, view)
+        elif isinstance(policy, DecidePolicy) and policy.decide(view) is not draft:
+            raise PolicyError(f"policy {policy.name!r} must return the draft made by `view.plan()`")
+        draft.finish()
+
+    def finished(self, job: Job, now_s: float) -> None:
+        """One of its jobs is done."""
+        self._view.finished.append(job)
+        if isinstance(self.policy, PriorityPolicy):
+            self.policy.finished(job, now_s)
+
+    def remember(self, job: Job) -> None:
+        """A job that was done before the state was saved."""
+        self._view.finished.append(job)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """What the policy keeps itself."""
+        return self.policy.snapshot()
+
+
+def in_order(policy: PriorityPolicy[Any], view: View) -> Draft:
+    """Best key first; without preemption whoever runs goes on."""
+    plan = view.plan()
+    now_s = view.now_s
+    running = {job.index for job in view.running}
+
+    def rank(job: Job) -> tuple[Any, float, int]:
+        return (policy.key(job, now_s), job.submit_s, job.index)
+
+    if policy.preemptive:
+        jobs = sorted(view.jobs, key=rank)
+    else:
+        jobs = [*view.running, *sorted(view.waiting, key=rank)]
+    changed = blocked = False
+    for job in jobs:
+        goes_on = job.index in running
+        if blocked and not goes_on:
+            continue  # strict: nobody passes, but those behind who run go on
+        placed = plan.place(job)
+        changed |= placed != goes_on
+        blocked |= not placed and policy.strict
+    if type(policy).next_change is not PriorityPolicy.next_change:
+        # when jobs have started or stopped, ask again: only then the new levels are known
+        plan.wake_at(now_s if changed else _next_change_s(policy, jobs, now_s))
+    return plan
+
+
+def _next_change_s(policy: PriorityPolicy[Any], jobs: Sequence[Job], now_s: float) -> float:
+    phases = (WAITING, RUNNING) if policy.ages else (RUNNING,)
+    changes = (policy.next_change(job, now_s) for job in jobs if job.phase in phases)
+    return max(now_s, min(changes, default=INF))
+
+
+class VirtualNodes:
+    """The nodes of a virtual cluster as a topology."""
+
+    def __init__(self, hived: Hived, vc: str, machines: Topology) -> None:
+        per_gpu = {node.name: node for node in machines.nodes if node.gpus}
+        cells: dict[VirtualCell, None] = {}
+        for search in hived.searches_of(vc):
+            cells.update(dict.fromkeys(search.nodes))
+        self._cells = list(cells)
+        first = {chain: tops[0].nodes[0] for chain, tops in hived.cells.tops.items()}
+        specs = []
+        for cell in self._cells:
+            machine = per_gpu.get(first[cell.chain])
+            share = cell.leaves / machine.gpus if machine is not None else 0.0
+            specs.append(
+                NodeSpec(
+                    cell.address,
+                    cell.leaves,
+                    hived.cells.levels[cell.chain].leaf,
+                    cpus=machine.cpus * share if machine is not None else 0.0,
+                    mem_gib=machine.mem_gib * share if machine is not None else 0.0,
+                )
+            )
+        self.topology = Topology(specs, growing=True)
+        self._vertices: list[Vertex] = list(self.topology.nodes)
+        self._all_up = True
+
+    def look(self, *, all_healthy: bool) -> float:
+        """Nodes on bad hardware are down; the GPUs of the others."""
+        if all_healthy and self._all_up:
+            return self.topology.gpus
+        gpus = 0
+        for vertex, cell in zip(self._vertices, self._cells, strict=True):
+            vertex.up = cell.healthy
+            gpus += cell.leaves * vertex.up
+        self._all_up = gpus == self.topology.gpus
+        return gpus

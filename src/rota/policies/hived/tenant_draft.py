@@ -1,0 +1,228 @@
+"""What a policy that runs inside a virtual cluster fills in: a desired state of its cells.
+
+It behaves as any draft: jobs are placed in the order in which the policy names them, running jobs
+that are named stay, waiting ones go to free cells or displace running jobs that have not been named
+yet, and running jobs that are never named stop. Which of these leave is HiveD's choice. Jobs of
+lower priority and opportunistic ones leave for any job.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from rota.core.allocation import Allocation
+from rota.core.errors import PolicyError
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.reasons import Reason
+from rota.core.view import Supply
+from rota.policies.hived.algorithm import Preempt, Wait
+from rota.policies.hived.turn import Rooms, Turn, victims_of
+
+
+class Latest(NamedTuple):
+    """What it takes to undo a `place`."""
+
+    job: Job
+    preempt: Preempt | None
+    """Whose victims have not left yet."""
+    victims: dict[int, Job]
+    """Running jobs of this draft among the victims."""
+    marks: tuple[int, Mapping[str, int]]
+    """How many requests had failed before."""
+
+
+class TenantDraft:
+    """Implements `core.view.Draft` on the cells of a virtual cluster."""
+
+    def __init__(self, turn: Turn, name: str, jobs: Iterable[Job]) -> None:
+        self._turn = turn
+        self._fleet = turn.fleet
+        self._name = name
+        self._open = {job.index: job for job in jobs if turn.runs(job)}
+        """Running jobs that were not named yet."""
+        self._eager: set[int] = set()
+        """Jobs that go before those: they have the higher of the two priorities of their class."""
+        self._named: list[int] = []
+        self._failed: dict[tuple[int, str], None] = {}
+        self._latest: Latest | None = None
+
+    # --- what a policy calls ----------------------------------------------------------------------
+
+    def place(
+        self,
+        job: Job,
+        *,
+        gpus: float | None = None,
+        max_nodes: int | None = None,
+        supply: Supply | None = None,
+        gpu_type: str | None = None,
+        beside: Job | None = None,
+    ) -> bool:
+        """Run it if its virtual cluster has cells for it beside what is placed already."""
+        if beside is not None:
+            raise self._cannot("lets jobs share GPUs, but a cell has one job")
+        if supply is not None or gpus not in (None, job.gpus):
+            raise self._cannot("resizes jobs, but cells are given as jobs ask for them")
+        if self._open.pop(job.index, None) is not None:
+            if gpu_type is not None and self._type_of(job) != gpu_type:
+                raise self._cannot("moves jobs to GPUs of another type")
+            self._named.append(job.index)
+            return True
+        if self._turn.runs(job) or self._reserved(job):
+            return True
+        if not self._start(job, gpu_type):
+            return False
+        if max_nodes is None or self._nodes(job) <= max_nodes:
+            return True
+        self.withdraw(job)
+        return False
+
+    def supply(self, job: Job, supply: Supply) -> bool:  # noqa: ARG002
+        """CPUs and memory go with the cells."""
+        raise self._cannot("divides CPUs and memory, but they go with the cells")
+
+    def withdraw(self, job: Job) -> None:
+        """Take the latest successful `place` back, its victims included."""
+        latest, self._latest = self._latest, None
+        if latest is None or latest.job is not job:
+            raise PolicyError(f"job {job.id} was not placed last: only that can be withdrawn")
+        if latest.preempt is not None:
+            self._fleet.give_up(job)
+            self._open.update(latest.victims)
+        else:
+            self._turn.take_back(job)
+        self._eager.discard(job.index)
+        while len(self._failed) > latest.marks[0]:  # they failed beside this job
+            self._failed.popitem()
+        self._turn.hopeless.back_to(latest.marks[1])
+
+    def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
+        """Let them go one by one until there is room in the virtual cluster; changes nothing."""
+        rooms = [Rooms(self._fleet, spec) for spec in self._fleet.asks.of(job).pods]
+        if any(room.enough() for room in rooms):
+            return self._turn.view.now_s
+        for time_s, other in sorted(releases, key=lambda release: (release[0], release[1].index)):
+            for room in rooms:
+                room.leave(other)
+            if any(room.enough() for room in rooms):
+                return time_s
+        return INF
+
+    def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
+        """`place` all in this order; `strict`: stop at the first that does not fit."""
+        for job in jobs:
+            if not self.place(job) and strict:
+                return
+
+    def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Those whose request has not failed yet."""
+        return (job for job in jobs if (job.shape.number, job.tenant) not in self._failed)
+
+    def place_at(self, job: Job, allocation: Allocation) -> None:
+        """HiveD places jobs."""
+        raise self._cannot(f"says where job {job.id} runs ({allocation}), but that is HiveD's part")
+
+    def fits(self, job: Job) -> bool:
+        """Whether there is room for it in the virtual cluster."""
+        if job.index in self._open or self._turn.runs(job) or self._reserved(job):
+            return True
+        rooms = [Rooms(self._fleet, spec) for spec in self._fleet.asks.of(job).pods]
+        for room in rooms:
+            for other in self._open.values():
+                room.leave(other)
+        return any(room.enough() for room in rooms)
+
+    def explain(self, job: Job, reason: Reason) -> None:
+        """Say why it waits."""
+        self._turn.explain(job, reason)
+
+    def cancel(self, jobs: Sequence[Job], *, because_of: Job | None = None) -> None:
+        """End these jobs for good."""
+        self._turn.plan.cancel(jobs, because_of=because_of)
+        self._named += [job.index for job in jobs if self._open.pop(job.index, None) is not None]
+
+    def displace(self, job: Job, victims: Sequence[Job], *, must: int = 0) -> Sequence[Job] | None:  # noqa: ARG002
+        """HiveD chooses who leaves."""
+        raise self._cannot("chooses who leaves for whom, but that is HiveD's part")
+
+    def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:
+        """Say why a running job is stopped, and for whom."""
+        self._turn.plan.remark(job, why, because_of=because_of)
+
+    def refuse(self, job: Job, message: str) -> None:
+        """Turn a job away."""
+        self._turn.plan.refuse(job, message)
+
+    def wake_at(self, time_s: float) -> None:
+        """Ask again at this time."""
+        self._turn.plan.wake_at(time_s)
+
+    def watch(self, job: Job, quantity: str, value: float) -> None:
+        """Ask again when a quantity of the job reaches the value."""
+        self._turn.plan.watch(job, quantity, value)
+
+    # --- how it is done ---------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """The policy has decided: running jobs that it did not name leave."""
+        self._commit()
+        for index in sorted(self._eager):
+            if index in self._fleet.placed:  # it may have been displaced since
+                self._fleet.rerank(index, eager=False)
+        for index in self._open:
+            self._turn.displace(index, None)
+
+    def _start(self, job: Job, gpu_type: str | None) -> bool:
+        key = (job.shape.number, job.tenant)
+        if gpu_type is None and key in self._failed:
+            return False
+        self._commit()
+        marks = (len(self._failed), self._turn.hopeless.marks())
+        eager = False
+        answer = self._turn.attempt(job, gpu_type=gpu_type)
+        if isinstance(answer, Wait) and self._open:
+            self._rank_named()
+            eager = True
+            answer = self._turn.attempt(job, eager=True, gpu_type=gpu_type)
+        if isinstance(answer, Wait):
+            if gpu_type is None:
+                self._failed[key] = None
+            return False
+        victims: dict[int, Job] = {}
+        preempt = answer if isinstance(answer, Preempt) else None
+        if preempt is not None:
+            found = ((index, self._open.pop(index, None)) for index in victims_of(preempt))
+            victims = {index: victim for index, victim in found if victim is not None}
+        if eager:
+            self._eager.add(job.index)
+        else:
+            self._named.append(job.index)
+        self._latest = Latest(job, preempt, victims, marks)
+        return True
+
+    def _commit(self) -> None:
+        """The latest `place` cannot be withdrawn any more: its victims leave."""
+        latest, self._latest = self._latest, None
+        if latest is not None and latest.preempt is not None:
+            self._turn.settle(latest.job, latest.preempt)
+
+    def _rank_named(self) -> None:
+        """Jobs that were named go before those that were not."""
+        for index in self._named:
+            if index in self._fleet.placed:
+                self._fleet.rerank(index, eager=True)
+                self._eager.add(index)
+        self._named.clear()
+
+    def _reserved(self, job: Job) -> bool:
+        return self._latest is not None and self._latest.job is job
+
+    def _nodes(self, job: Job) -> int:
+        return len({leaf.nodes[0] for leaf in self._fleet.group(job.index).leaves()})
+
+    def _type_of(self, job: Job) -> str:
+        leaf = next(self._fleet.group(job.index).leaves())
+        return leaf.type_name
+
+    def _cannot(self, what: str) -> PolicyError:
+        return PolicyError(f"policy 'hived': inside={self._name} {what}: take another policy")

@@ -1,0 +1,111 @@
+"""POP (Narayanan et al., SOSP 2021): a large problem as k small ones, around another policy.
+
+    deal the jobs at random to k parts, and the GPUs of each type as evenly as possible;
+    solve the problem of the policy `inside` in each part; put the X together
+
+With many jobs the parts look like the whole, so little is lost, and each is solved in less than
+the k-th part of the time; large parts are solved in processes of their own (`workers`). With k=1
+it is the policy itself. `inside` is a policy of the Gavel family, its parameters follow after
+slashes: `pop:inside=gavel-max-sum/objective=cost/prices=..,k=4`.
+
+Departs from the paper: no GPU is lost where k does not divide their number; the parts really run at
+the same time; what a policy remembers about jobs is kept outside of the parts, so it does not
+matter where a job was before.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from rota.core.errors import OptionError
+from rota.core.jobs import Job
+from rota.core.registry import POLICIES, load, parse_params
+from rota.core.view import View
+from rota.policies.gavel.partition import pop
+from rota.policies.gavel.problem import Array, Problem
+from rota.policies.gavel.rounds import RoundParams, RoundPolicy, Solve
+from rota.solvers.workers import Workers
+
+LARGE = 4096  # jobs of a part, from which on processes are worth it
+
+
+class PopParams(RoundParams, frozen=True):
+    """As of all policies of the family.
+
+    `inside`: the policy, NAME/key=value/..; `k`: parts; `workers`: processes (0: as many as there
+    are cores, if the parts are large; 1: none); `seed`: draws the parts.
+    """
+
+    inside: str = "gavel-max-min"
+    k: Annotated[int, msgspec.Meta(ge=1)] = 4
+    workers: Annotated[int, msgspec.Meta(ge=0)] = 0
+    seed: int = 0
+
+
+class Pop(RoundPolicy[PopParams]):
+    """Solve the problem of another policy in k parts, each with a part of jobs and GPUs."""
+
+    name = "pop"
+    paper = (
+        "Narayanan et al., Solving Large-Scale Granular Resource Allocation Problems Efficiently "
+        "with POP, SOSP 2021"
+    )
+    Parameters = PopParams
+
+    def __init__(self, params: PopParams | None = None) -> None:
+        super().__init__(params)
+        self._inside = _inner(self.params)
+        self.knowledge = self._inside.knowledge
+        self.reads_work, self.prompt = self._inside.reads_work, self._inside.prompt
+        self._workers = Workers(self.params.workers)
+        self._solved = 0
+
+    def next_change(self, now_s: float) -> float:
+        """As of the policy inside."""
+        return self._inside.next_change(now_s)
+
+    def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:
+        """The question of the policy inside."""
+        return self._inside.ask(asked, jobs, view)
+
+    def solver(self) -> Solve:
+        """All parts, then all together."""
+        return self._solve
+
+    def _solve(self, asked: Problem) -> Array:
+        params = self.params
+        draw = np.random.default_rng([params.seed, self._solved])
+        self._solved += 1
+        large = asked.jobs >= LARGE * params.k or params.workers > 1
+        spread = self._workers.map if large and params.k > 1 else map
+        return pop(asked, self._inside.solver(), k=params.k, draw=draw, spread=spread)
+
+    def learn(self, jobs: Sequence[Job], shares: Array) -> None:
+        """Tell the policy inside."""
+        self._inside.learn(jobs, shares)
+
+    def memory(self) -> Mapping[str, Any]:
+        """Of the policy inside, and how often parts were drawn."""
+        return {"inside": self._inside.memory(), "solved": self._solved}
+
+    def remember(self, state: Mapping[str, Any]) -> None:
+        """Take it up again."""
+        self._inside.remember(state["inside"])
+        self._solved = state["solved"]
+
+
+def _inner(params: PopParams) -> RoundPolicy[Any]:
+    name, *texts = params.inside.split("/")
+    kind = load(POLICIES, name)
+    if not issubclass(kind, RoundPolicy) or issubclass(kind, Pop):
+        raise OptionError(
+            f"pop: inside={name} is not a policy that shares time on GPU types: take gavel-max-min"
+        )
+    options: dict[str, Any] = {"aware": params.aware}
+    for text in texts:
+        key, _, value = text.partition("=")
+        options[key] = value
+    made: RoundPolicy[Any] = kind(parse_params(f"pop, inside={name}", kind.Parameters, options))
+    return made

@@ -1,0 +1,250 @@
+"""Themis: auctions for finish-time fairness (Mahajan et al., NSDI 2020).
+
+The finish-time fairness of a job is how much longer it takes here than alone on its part:
+
+    rho_i = T_shared_i / T_ideal_i
+
+T_shared is the time since its submission plus what it still needs; T_ideal is what it would need in
+all with the n-th part of every GPU type for itself, n being the mean number of jobs while it was
+here. GPUs are given as leases of `lease_s` seconds of progress. GPUs without a lease are offered to
+the part 1 - `fairness` of all jobs without a lease that has the largest rho (at least one, at most
+`bidders`). These bid: for each type on as few nodes as possible, and on any nodes, where a gang
+that is scattered runs at `scattered` times its speed, the value
+
+    V_i(x) = 1 / rho_i(x),   rho_i(x) = (waited_i + left_i / speed_i(x)) / T_ideal_i
+
+and for nothing that of starting one lease later. The winners maximise prod_i V_i(x_i), and pay by
+the partial allocation mechanism: winner i keeps only the part c_i of its lease, the product of what
+the others get divided by what they would get without i. What is left over goes to the others with
+the largest rho, as whole leases.
+
+Departs from the paper: a job is a whole gang or nothing, so payments are taken off the time of the
+lease instead of the number of GPUs; at least the part `least` remains, because a restart would not
+pay for less. Every job is an app of its own. Work and speeds are known instead of profiled.
+What is left over goes to those worst off instead of at random. A job that has waited for `patience`
+leases takes its GPUs from the latest starters, leased or not, so that none starves.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import ceil, inf, isfinite
+from typing import Annotated, Any
+
+import msgspec
+
+from rota.core.jobs import Job
+from rota.core.knowledge import Knowledge
+from rota.core.policy import DecidePolicy, Params
+from rota.core.view import Draft, View
+from rota.policies._auction import Award, Bid, Option, auction
+from rota.policies._kinds import Kinds, held_type
+from rota.policies._leases import Contention, Leases, fewest_nodes, free_nodes, ideal_rate
+from rota.policies._rounds import Seats, Seconds, Starts
+
+Part = Annotated[float, msgspec.Meta(gt=0, le=1)]
+
+
+class ThemisParams(Params, frozen=True):
+    """Who bids, how long leases are, and what bidders think of scattered GPUs."""
+
+    fairness: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.8
+    lease_s: Seconds = 1200.0
+    scattered: Part = 0.8
+    least: Part = 0.25
+    patience: Annotated[float, msgspec.Meta(gt=0)] = 6.0
+    bidders: Annotated[int, msgspec.Meta(ge=1)] = 24
+
+
+class Themis(DecidePolicy[ThemisParams]):
+    """Auction leases of GPUs among the jobs that finish latest compared with a fair share."""
+
+    name = "themis"
+    paper = "Mahajan et al., Themis: Fair and Efficient GPU Cluster Scheduling, NSDI 2020"
+    knowledge = Knowledge.REMAINING_WORK | Knowledge.SPEEDS
+    Parameters = ThemisParams
+
+    def __init__(self, params: ThemisParams | None = None) -> None:
+        super().__init__(params)
+        self._kinds = Kinds()
+        self._starts = Starts()
+        self._leases = Leases()
+        self._crowd = Contention()
+        self._up: Mapping[str, float] = {}  # GPUs by type at this decision
+        self._waits: dict[int, float] = {}  # since when jobs have had no GPUs
+
+    def decide(self, view: View) -> Draft:
+        """Leased jobs go on; what is not leased is auctioned, and the rest given away."""
+        now_s = view.now_s
+        self._up = view.up_by_type
+        self._crowd.advance(now_s, [job.index for job in view.jobs if job.gpus])
+        self._starts.forget(view.active)
+        self._leases.forget(job.index for job in view.running)
+        plan = view.plan()
+        seats = Seats(view, plan, self._starts)
+        seats.keep(job for job in view.running if not job.gpus)
+        if not self._rescue(view, seats):
+            self._grant(view, seats)
+        for job in view.waiting:
+            if not job.gpus:
+                seats.anywhere(job)
+        self._waits = {
+            job.index: self._waits.get(job.index, now_s)
+            for job in view.jobs
+            if job.gpus and job.index not in seats.held
+        }
+        if self._waits:
+            plan.wake_at(self._wake_s(view, seats))
+        return plan
+
+    def rho(
+        self, job: Job, view: View, kind: str | None = None, *, scattered: bool = False
+    ) -> float:
+        """Its finish-time fairness if it started now, on its fastest type unless one is given."""
+        speed = self._speed(job, view) if kind is None else job.speed_on(kind)
+        needs_s = self._left_s(job, view.now_s) / (
+            speed * (self.params.scattered if scattered else 1)
+        )
+        return self._rho(job, view, needs_s)
+
+    # --- before the auction -----------------------------------------------------------------------
+
+    def _rescue(self, view: View, seats: Seats) -> bool:
+        """Serve those that waited too long, then all leased jobs; True if one still has to wait."""
+        now_s = view.now_s
+        limit_s = self.params.patience * self.params.lease_s
+        starved = [
+            job for job in view.waiting
+            if job.gpus and now_s >= self._waits.get(job.index, now_s) + limit_s
+        ]  # fmt: skip
+        leased = [job for job in view.running if self._leases.holds(job, now_s)]
+        blocked = False
+        if starved:
+            seats.keep(job for job in leased if self._starts.fresh(job, now_s))
+            for job in sorted(starved, key=lambda job: (self._waits[job.index], job.index)):
+                if self._anyhow(job, view, seats):
+                    self._leases.give(job, now_s, self.params.lease_s)
+                else:
+                    blocked |= any(index in seats.held for index in (j.index for j in leased))
+        seats.keep(leased)
+        return blocked
+
+    def _grant(self, view: View, seats: Seats) -> None:
+        """Auction, then what is left over."""
+        now_s = view.now_s
+        open_jobs = [job for job in view.jobs if job.gpus and job.index not in seats.held]
+        rank = {job.index: self.rho(job, view) for job in open_jobs}
+        open_jobs.sort(key=lambda job: (-rank[job.index], job.index))
+        number = max(1, ceil((1 - self.params.fairness) * len(open_jobs) - 1e-9))
+        bidding = open_jobs[: min(number, self.params.bidders)]
+        self._award(view, seats, bidding)
+        for job in open_jobs:
+            if job.running:
+                seats.keep([job])
+            else:
+                self._anyhow(job, view, seats)
+            if job.index in seats.held and not self._leases.holds(job, now_s):
+                self._leases.give(job, now_s, self.params.lease_s)
+
+    def _award(self, view: View, seats: Seats, bidding: Sequence[Job]) -> None:
+        """Hold the auction and seat the winners, those who can stay where they are first."""
+        offer = free_nodes(view, seats.held)
+        by_index = {job.index: job for job in bidding}
+        awards = auction(offer, [self._bid(job, view) for job in bidding])
+
+        def stays(award: Award) -> bool:
+            job = by_index[award.bidder]
+            return job.running and award.option.kind in (None, held_type(job, view.topology))
+
+        for award in sorted(awards, key=lambda award: not stays(award)):
+            job = by_index[award.bidder]
+            if stays(award):
+                seats.keep([job])
+            elif award.option.kind is None:
+                seats.anywhere(job)
+            else:
+                seats.seat([(job, award.option.kind)], max_nodes=award.option.nodes or None)
+            if job.index in seats.held:
+                part = max(self.params.least, award.kept)
+                self._leases.give(job, view.now_s, part * self.params.lease_s)
+
+    # --- bids -------------------------------------------------------------------------------------
+
+    def _bid(self, job: Job, view: View) -> Bid:
+        """Close together and scattered, for every type; the type that it has now first."""
+        liked = self._kinds.liked(job, view)
+        now = held_type(job, view.topology) if job.running else None
+        options = []
+        for kind in sorted(liked, key=lambda kind: kind != now):
+            close = fewest_nodes(view.topology, kind, job.gpus)
+            options.append(Option(kind, job.gpus, close, 1 / self.rho(job, view, kind)))
+            if job.gpus > 1:
+                value = 1 / self.rho(job, view, kind, scattered=True)
+                options.append(Option(kind, job.gpus, 0, value))
+        if not liked:
+            options.append(Option(None, job.gpus, 0, 1 / self.rho(job, view, scattered=True)))
+        later_s = self.params.lease_s + self._left_s(job, view.now_s) / self._speed(job, view)
+        return Bid(job.index, 1 / self._rho(job, view, later_s), tuple(options))
+
+    def _rho(self, job: Job, view: View, needs_s: float) -> float:
+        """If it ends so many seconds from now."""
+        now_s = view.now_s
+        crowd = self._crowd.mean(job.index, job.submit_s, now_s)
+        rate = ideal_rate(self._speeds(job, view), self._up, job.gpus, crowd)
+        ideal_s = self._total_s(job, now_s) / max(rate, 1e-9)
+        return max(now_s - job.submit_s + needs_s, 1e-9) / max(ideal_s, 1e-9)
+
+    def _speeds(self, job: Job, view: View) -> dict[str, float]:
+        """Speeds on all types that it accepts."""
+        return {kind: job.speed_on(kind) for kind in view.topology.types if job.speed_on(kind) > 0}
+
+    def _speed(self, job: Job, view: View) -> float:
+        """On the fastest type; a gang on several types is as fast as on the slowest."""
+        speeds = self._speeds(job, view).values()
+        liked = self._kinds.liked(job, view)
+        return job.speed_on(liked[0]) if liked else min(speeds, default=1.0)
+
+    def _left_s(self, job: Job, now_s: float) -> float:
+        """What it still needs at speed 1. If nobody knows: as long again as it has run."""
+        left_s = job.remaining_s(now_s)
+        return left_s if isfinite(left_s) else max(job.executed_s(now_s), self.params.lease_s)
+
+    def _total_s(self, job: Job, now_s: float) -> float:
+        """What it needs in all at speed 1."""
+        total_s = job.duration_s()
+        return total_s if isfinite(total_s) else job.executed_s(now_s) + self._left_s(job, now_s)
+
+    # --- seats and times --------------------------------------------------------------------------
+
+    def _anyhow(self, job: Job, view: View, seats: Seats) -> bool:
+        """On the fastest type that has room; several types if none is large enough."""
+        liked = self._kinds.liked(job, view)
+        if not liked:
+            return seats.anywhere(job)
+        return seats.seat((job, kind) for kind in liked)
+
+    def _wake_s(self, view: View, seats: Seats) -> float:
+        """When the next lease ends, or a job has waited for too long."""
+        now_s = view.now_s
+        held = [view.active[index] for index in seats.held]
+        limit_s = self.params.patience * self.params.lease_s
+        times = [self._leases.end_s(job, now_s) for job in held if job.gpus]
+        times += [self._starts.ripe_s(job, now_s) for job in held if job.running]
+        times += [since_s + limit_s for since_s in self._waits.values()]
+        return min((time_s for time_s in times if time_s > now_s), default=inf)
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Leases, waiting times and how crowded it was."""
+        return {
+            "starts": self._starts.snapshot(),
+            "leases": self._leases.snapshot(),
+            "crowd": self._crowd.snapshot(),
+            "waits": list(self._waits.items()),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take them up again."""
+        self._starts.restore(state["starts"])
+        self._leases.restore(state["leases"])
+        self._crowd.restore(state["crowd"])
+        self._waits = dict(state["waits"])
