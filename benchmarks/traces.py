@@ -1,8 +1,9 @@
 """How fast a CSV job table is imported, and in how much memory: a Helios-shaped file is generated.
 
-    python benchmarks/traces.py [ROWS]        # default 3,000,000; one core
+    python benchmarks/traces.py [ROWS] [sorted]     # default 3,000,000; one core
 
-Prints rows per second of CPU and the peak of resident memory.
+Prints rows per second of CPU and the peak of resident memory. The rows are in no order of time
+unless `sorted` is given: they have to be sorted then, which needs more memory.
 """
 
 import os
@@ -18,16 +19,21 @@ HEADER = (
 )
 STATES = ("COMPLETED", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
 BLOCK = 50_000
+PRIME = 1_299_709
 
 
-def write_table(path: Path, rows: int) -> None:
+def write_table(path: Path, rows: int, *, by_time: bool) -> None:
     """Jobs of half a year; written in blocks, so that the memory measured is the reader's."""
     epoch_s = 1_585_699_200
+    step = 1 if by_time else PRIME
     with path.open("w") as file:
         file.write(HEADER + "\n")
         for first in range(0, rows, BLOCK):
             file.write(
-                "".join(row(n, epoch_s + n * 5) for n in range(first, min(rows, first + BLOCK)))
+                "".join(
+                    row(n, epoch_s + n * step % rows * 5)
+                    for n in range(first, min(rows, first + BLOCK))
+                )
             )
 
 
@@ -43,10 +49,11 @@ def row(number: int, submit_s: int) -> str:
 
 
 def main() -> None:
-    rows = int(sys.argv[1].replace(",", "")) if len(sys.argv) > 1 else 3_000_000
+    words = [word for word in sys.argv[1:] if word != "sorted"]
+    rows = int(words[0].replace(",", "")) if words else 3_000_000
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cluster_log.csv"
-        write_table(path, rows)
+        write_table(path, rows, by_time="sorted" in sys.argv[1:])
         from rota.traces.helios import FORMAT
 
         begun_s = time.process_time()

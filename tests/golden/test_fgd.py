@@ -86,6 +86,29 @@ def test_the_whole_published_table(workload, placement):
     check_mean(workload, placement)
 
 
+LISTS = (
+    "cpu037", "cpu050", "cpu072", "cpu200", "cpu235", "cpu250", "cpu300", "gpushare20",
+    "gpushare60", "gpushare80", "gpushare100", "gpuspec05", "gpuspec20", "gpuspec25", "gpuspec33",
+    "multigpu30", "multigpu40",
+)  # fmt: skip
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("workload", LISTS)
+def test_pod_lists_without_published_numbers(workload):
+    """What the paper finds everywhere: FGD uses most GPUs."""
+    used = {}
+    for placement in POLICIES:
+        table = simulate(study(workload, placement, 42)).allocation
+        assert table["arrived_pct"].to_list() == list(range(131))
+        assert table["alloc_pct"].is_sorted()  # nothing ever leaves
+        both = table["alloc_pct"] + table["frag_amount_pct"]
+        assert both.max() <= 100 + 1e-3
+        used[placement] = table["alloc_pct"][100]
+    assert max(used, key=used.get) == "fgd"
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("placement", [name for name in POLICIES if name != "random"])
 def test_recorded_placements_one_by_one(placement, tmp_path):

@@ -34,7 +34,7 @@ COMMANDS = {
     "admission": ("rota.cli.listing:admission", "List the admissions, or explain one."),
     "costs": ("rota.cli.listing:costs", "List the mechanism costs, or explain one."),
     "dialect": ("rota.cli.listing:dialect", "List the dialects (--like), or explain one."),
-    "trace": ("rota.cli.trace:trace", "Generate and convert workloads."),
+    "trace": ("rota.cli.trace:trace", "Look at workloads, generate, convert and change them."),
     "submit": ("rota.cli.submit:submit", "Submit jobs from files, or a command."),
     "ls": ("rota.cli.jobs:ls", "List jobs."),
     "show": ("rota.cli.jobs:show", "Show everything about a job."),

@@ -1,6 +1,6 @@
 """Options that several commands share, and completion of their values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,18 +12,30 @@ from rota.core import registry
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def names_of(group: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Completes names from the registry, and files."""
+Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def one_of(names: Callable[[], Iterable[str]]) -> Completion:
+    """Completes these names, and files."""
 
     def complete(
         ctx: click.Context,  # noqa: ARG001 - click's interface
         param: click.Parameter,  # noqa: ARG001 - click's interface
         incomplete: str,
     ) -> list[CompletionItem]:
-        found = [name for name in registry.names(group) if name.startswith(incomplete)]
+        found = [name for name in names() if name.startswith(incomplete)]
         return [CompletionItem(name) for name in found] or [CompletionItem(incomplete, "file")]
 
     return complete
+
+
+FILES = one_of(tuple)
+"""Completes files."""
+
+
+def names_of(group: str) -> Completion:
+    """Completes names from the registry, and files."""
+    return one_of(lambda: registry.names(group))
 
 
 def _text(*names: str, help: str, group: str = "", **kwargs: Any) -> Callable[[F], F]:  # noqa: A002

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of
+from rota.cli.options import DEBUG, FILES, FORCE, OUTPUT_DIR, POLICY_HELP, names_of
 from rota.cli.progress import Bar
 from rota.cli.show import table, warn_about
 from rota.core.registry import FORMATS, PLACEMENTS, POLICIES
@@ -31,9 +31,9 @@ SPARE = ("refused", "p50 wait", "mean JCT")
     epilog="Results: replay.json and replay.csv with every number, report.html, cluster.yaml (the "
     "machines, for --cluster), and a folder per schedule as of `rota simulate`."
 )
-@click.argument("log")
+@click.argument("log", shell_complete=FILES)
 @click.option(
-    "--nodes", metavar="FILE",
+    "--nodes", metavar="FILE", shell_complete=FILES,
     help="The machines: what `scontrol show node`, `sinfo --json` or `kubectl get nodes -o json` "
     "prints. Without it, nodes are as large as jobs were seen on them.",
 )  # fmt: skip

@@ -1,10 +1,11 @@
 """`rota trace`: workloads from generators and other formats, and what is in them."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
-from rota.cli.options import DEBUG, names_of
+from rota.cli.options import DEBUG, FILES, names_of, one_of
 from rota.cli.show import FORMAT, listing, warn
 from rota.cli.trace_change import annotate, change, fit
 from rota.core.errors import OptionError
@@ -19,11 +20,17 @@ _FORCE = click.option("--force", is_flag=True, help="Replace the file if it is t
 
 @click.group()
 def trace() -> None:
-    """Generate and convert workloads."""
+    """Look at workloads, generate, convert and change them."""
+
+
+def _kinds() -> Iterable[str]:
+    from rota.traces.generate import KINDS
+
+    return [*KINDS, "fit:"]
 
 
 @trace.command()
-@click.argument("kind")
+@click.argument("kind", shell_complete=one_of(_kinds))
 @click.option("--jobs", metavar="N", type=click.IntRange(min=2), required=True, help="How many.")
 @click.option("--cluster", metavar="SPEC", required=True, help="Machines that the load is for.")
 @click.option("--load", metavar="L", type=float, default=0.9, show_default=True,
@@ -65,7 +72,7 @@ def generate(
 
 
 @trace.command()
-@click.argument("source", metavar="TRACE")
+@click.argument("source", metavar="TRACE", shell_complete=FILES)
 @click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
               help="Of TRACE; recognised by default.")  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
@@ -106,7 +113,7 @@ def convert(
 
 
 @trace.command()
-@click.argument("source", metavar="TRACE")
+@click.argument("source", metavar="TRACE", shell_complete=FILES)
 @click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
               help="Of TRACE; recognised by default.")  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")

@@ -1,11 +1,12 @@
 """`rota trace fit`, `change` and `annotate`: workloads made from a trace."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.options import DEBUG, names_of
+from rota.cli.options import DEBUG, FILES, names_of, one_of
 from rota.cli.show import warn
 from rota.core.errors import OptionError
 from rota.core.registry import FORMATS
@@ -13,7 +14,14 @@ from rota.core.registry import FORMATS
 if TYPE_CHECKING:
     from rota.traces.imported import Imported
 
-_TRACE = click.argument("source", metavar="TRACE")
+
+def _rules() -> Iterable[str]:
+    from rota.traces.annotate import RULES
+
+    return RULES
+
+
+_TRACE = click.argument("source", metavar="TRACE", shell_complete=FILES)
 _FORMAT = click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
                        help="Of TRACE; recognised by default.")  # fmt: skip
 _LIMIT = click.option("--limit", metavar="N", type=click.IntRange(min=1),
@@ -130,7 +138,7 @@ def change(
 @_FORMAT
 @_LIMIT
 @click.option("--rule", metavar="NAME[:key=value,...]", multiple=True, required=True,
-              help="What to assign; may be repeated.")  # fmt: skip
+              shell_complete=one_of(_rules), help="What to assign; may be repeated.")  # fmt: skip
 @_SEED
 @_OUT
 @_FORCE

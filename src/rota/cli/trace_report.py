@@ -8,6 +8,7 @@ import click
 from rota.traces.report import Report
 
 _WIDTH = 40
+_LARGE = 1e15
 _STEPS = "▁▂▃▄▅▆▇█"
 
 
@@ -96,4 +97,6 @@ def _by_hour(title: str, values: Sequence[float]) -> None:
 def _number(value: float | None) -> str:
     if value is None or not isfinite(value):
         return "?"
+    if abs(value) >= _LARGE:
+        return f"{value:.3g}"
     return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}"  # noqa: PLR2004

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from math import isnan
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -85,12 +85,23 @@ def parse_params(owner: str, params_type: type[msgspec.Struct], options: Mapping
         params = msgspec.convert(values, params_type, strict=False)
     except msgspec.ValidationError as error:
         given = ", ".join(f"{key}={value}" for key, value in options.items())
-        raise OptionError(f"{owner}: cannot use {given}: {error}") from error
+        reason = _choice(hints, values) or f"cannot use {given}: {error}"
+        raise OptionError(f"{owner}: {reason}") from error
     for key in options:
         value = getattr(params, key)
         if isinstance(value, float) and isnan(value):
             raise OptionError(f"{owner}: {key} is nan: give a number")
     return params
+
+
+def _choice(hints: Mapping[str, Any], values: Mapping[str, Any]) -> str:
+    """What a value should have been, if there is a list of what it may be."""
+    for key, value in values.items():
+        choices = get_args(hints[key]) if get_origin(hints[key]) is Literal else ()
+        if choices and value not in choices:
+            known = ", ".join(str(choice) for choice in choices if choice != "")
+            return f"cannot use {key}={value}: give one of {known}"
+    return ""
 
 
 def _parts(hint: Any, value: Any) -> Any:

@@ -29,8 +29,8 @@ from rota.core.errors import (
     RotaError,
     UnavailableError,
 )
-from rota.core.events import INF, Record
-from rota.core.jobs import UNKNOWN, Behaviour, Job
+from rota.core.events import Record
+from rota.core.jobs import Job
 from rota.core.launch import Launch
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
@@ -45,7 +45,7 @@ from rota.engine.handover import hand_over
 from rota.engine.loop import Engine
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.snapshot import freeze, restore
-from rota.jobfile.convert import to_launch, to_spec
+from rota.jobfile.convert import to_behaviour, to_launch, to_spec
 
 log = logging.getLogger("rota.daemon")
 SNAPSHOT_EVERY = 2000  # batches
@@ -339,8 +339,7 @@ class Core(Journal):
         for job in stored:
             spec = to_spec(job.file, str(job.number), job.submit_s, job.user, checked=True)
             # nobody knows how long it will run: whoever wants to know gets the owner's estimate
-            truth = Behaviour(spec.estimate_s) if spec.estimate_s < INF else UNKNOWN
-            out.append((job.number, spec, truth))
+            out.append((job.number, spec, to_behaviour(job.file, spec)))
             self._launches[job.number] = to_launch(job.file, checked=True)
             if job.file.hold:
                 self.engine.detained.add(job.number)

@@ -1,5 +1,6 @@
 """A queue policy in a scenario: jobs are submitted and end, nodes fail, time passes."""
 
+import re
 from collections.abc import Mapping, Sequence
 from heapq import heappush
 from pathlib import Path
@@ -123,7 +124,7 @@ class QueuePlay:
         rates = Uniform(topology)
         placement = str(scenario.get("placement", "consolidate"))
         scheduler = compose(
-            make_policy(scenario["policy"]),
+            make_policy(_located_files(scenario["policy"], folder)),
             make_placement(placement, topology, int(scenario.get("seed", 0))),
             make_admission(str(scenario.get("admission", "accept-all"))),
             frictionless=costs.free and rates.unit,
@@ -250,10 +251,26 @@ class QueuePlay:
             return sorted(outcome["running"]) if want == sorted(want) else list(outcome["running"])
         if key in outcome:
             return outcome[key]
+        if key == "preempt" and isinstance(want, dict):
+            return {
+                told["job"]: told.get("because_of")
+                for told in outcome["decisions"]
+                if told["what"] == key
+            }
         if key in TOLD.values():
             return [told["job"] for told in outcome["decisions"] if told["what"] == key]
         known = ", ".join(("now_s", "running", "waiting", "reasons", *TOLD.values()))
         raise InputError(f"there is nothing called {key!r} to expect: {known}")
+
+
+def _located_files(policy: str, folder: Path) -> str:
+    """Files that are parameters of a policy are looked for in the scenario's folder first."""
+
+    def found(match: re.Match[str]) -> str:
+        path = folder / match[1]
+        return f"={path}" if path.is_file() else match[0]
+
+    return re.sub(r"=([^,]+)", found, policy)
 
 
 def _located(cluster: str, folder: Path) -> str:

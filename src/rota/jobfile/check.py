@@ -24,6 +24,8 @@ MOST_DEPENDENCIES = 1000
 MOST_RETRIES = 1000
 LONGEST_GRACE_S = 86400
 LARGEST_PRIORITY = 10**9
+MOST_SPEEDS = 100
+LARGEST_SPEED = 1000
 DIGITS = 6  # behind the point of a part of a GPU
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -44,6 +46,7 @@ def check(job: JobFile, where: str = "job") -> None:
     _check_resources(f"{where}: resources", job.resources)
     _check_shape(where, job)
     _check_limits(where, job)
+    _check_speeds(where, job.speeds)
 
 
 def check_name(where: str, name: str) -> None:
@@ -159,6 +162,20 @@ def _check_shape(where: str, job: JobFile) -> None:
             )
     if job.per == PER_GPU and not isinstance(gpus, GpuRange) and not gpus:
         raise InputError(f"{where}: per is gpu and gpus is 0: ask for GPUs or leave per out")
+
+
+def _check_speeds(where: str, speeds: Mapping[str, float]) -> None:
+    if len(speeds) > MOST_SPEEDS:
+        raise InputError(f"{where}: speeds names {len(speeds):,} GPU types: at most {MOST_SPEEDS}")
+    for gpu_type, speed in speeds.items():
+        check_name(f"{where}: speeds", gpu_type)
+        if not 0 <= speed <= LARGEST_SPEED:  # false for NaN, too
+            raise InputError(
+                f"{where}: speeds: {shown(gpu_type)} is {speed:g}: give 0 to {LARGEST_SPEED:,}, "
+                "1 for the usual speed"
+            )
+    if speeds and not any(speeds.values()):
+        raise InputError(f"{where}: speeds are all 0: say where the job makes progress")
 
 
 def _check_limits(where: str, job: JobFile) -> None:

@@ -3,7 +3,7 @@
 from functools import lru_cache
 
 from rota.core.events import INF
-from rota.core.jobs import JobSpec, Request, TaskGroup
+from rota.core.jobs import UNKNOWN, Behaviour, JobSpec, Request, TaskGroup
 from rota.core.launch import Launch
 from rota.jobfile.check import check, gpu_types
 from rota.jobfile.model import GpuRange, JobFile
@@ -69,6 +69,13 @@ def to_spec(
         estimate_s=INF if estimate is None else duration_s(estimate, "estimate"),
         depends_on=job.depends_on,
     )
+
+
+def to_behaviour(job: JobFile, spec: JobSpec) -> Behaviour:
+    """What its owner says of how it will behave: whoever wants to know more has to wait."""
+    if spec.estimate_s == INF and not job.speeds:
+        return UNKNOWN
+    return Behaviour(spec.estimate_s, dict(job.speeds) or None)
 
 
 def to_launch(job: JobFile, *, checked: bool = False) -> Launch:

@@ -50,3 +50,4 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     depends_on: tuple[str, ...] = ()  # ids, or names of jobs of the same owner
     hold: bool = False
     priority_class: str = ""  # one that the daemon declares, instead of `priority`
+    speeds: Mapping[str, float] = msgspec.field(default_factory=dict)  # by GPU type; 1 if not named

@@ -18,7 +18,8 @@ from rota.jobfile.translated import Translated, check_keys, convert, entry_of, t
 
 KEYS = JobFile.__struct_fields__
 NESTED: Mapping[str, type[msgspec.Struct]] = {"resources": Resources, "checkpoint": Checkpoint}
-_STRUCTURED = ("resources", "resources.gpus", "checkpoint", "envs", "depends_on")  # not one text
+# values that are not one text
+_STRUCTURED = ("resources", "resources.gpus", "checkpoint", "envs", "speeds", "depends_on")
 _CLOUD_KEYS = ("config", "api_server", "event_callback", "experimental", "service", "volumes")
 _CLOUD_RESOURCES = (
     "any_of", "autostop", "cloud", "disk_size", "disk_tier", "image_id", "infra", "instance_type",
@@ -87,7 +88,7 @@ def with_values(job: JobFile, settings: Sequence[str]) -> JobFile:
         if not dot:
             content[key] = value
             continue
-        if key not in (*NESTED, "envs"):
+        if key not in (*NESTED, "envs", "speeds"):
             raise InputError(f"{where}: {key} has no keys of its own: write {key}=value")
         content[key] = entry_of("--set", content, key) | {inner: value}
     return job_from({k: v for k, v in content.items() if v is not None}, "--set")

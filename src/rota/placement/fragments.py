@@ -110,8 +110,9 @@ class Target:
                 break
             chosen.append((kind, count))
             covered += count
-        shares = np.array([count / total for _, count in chosen])
-        return cls([kind for kind, _ in chosen], (shares / np.sum(shares)).tolist())
+        # Two divisions: the last digits of weights decide between equally good nodes, see above.
+        part = covered / total if total else 1.0
+        return cls([kind for kind, _ in chosen], [count / total / part for _, count in chosen])
 
     def accepts(self, types: Sequence[str]) -> Bools:
         """By GPU type and class: may the class run on such nodes?"""

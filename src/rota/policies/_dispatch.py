@@ -128,10 +128,12 @@ class Dispatcher:
         self._owed = np.vstack([self._owed, np.zeros((more, kinds))])
 
     def leave(self, *jobs: int) -> None:
-        """Jobs are over."""
+        """Jobs are over, and with them their pairs."""
         if not jobs:
             return
-        rows = sorted(self._row[job] for job in jobs)
+        gone = set(jobs)
+        rows = [row for row, members in enumerate(self._members) if not gone.isdisjoint(members)]
+        rows = sorted({*rows, *(self._row[job] for job in jobs)})
         for row in reversed(rows):
             del self.jobs[row]
             del self._members[row]
@@ -142,10 +144,19 @@ class Dispatcher:
     def __contains__(self, job: int) -> bool:
         return job in self._row
 
+    def rate(self, jobs: Sequence[int], able: Sequence[Sequence[float]]) -> None:
+        """These jobs are faster or slower than was thought."""
+        if jobs:
+            self._worth[[self._row[job] for job in jobs]] = np.asarray(able, float)
+
     def worth(self, jobs: Sequence[int]) -> Array:
         """How fast these jobs are, by type."""
         found: Array = self._worth[[self._row[job] for job in jobs]]
         return found
+
+    def members(self, job: int) -> tuple[int, ...]:
+        """Whose GPUs it would use: its own number, or those of a pair."""
+        return self._members[self._row[job]]
 
     def size(self, job: int) -> float:
         """Its GPUs."""
@@ -292,12 +303,12 @@ class Dispatcher:
         """Whether the target was made with this job."""
         return bool(self._known[self._row[job]])
 
-    def wants_more(self, places: Sequence[tuple[int, int]]) -> bool:
-        """Whether anybody has a share of a type besides the one where it is."""
-        rows = [self._row[job] for job, _ in places]
-        others = self._target[rows] > 0
-        others[np.arange(len(rows)), [kind for _, kind in places]] = False
-        return bool(others.any())
+    def complete(self, places: Iterable[tuple[int, int]]) -> bool:
+        """Whether everyone who has a share of a type is on that type just now."""
+        targets = (self._target > 0) & (self._worth > 0)
+        for job, kind in places:
+            targets[self._row[job], kind] = False
+        return not targets.any()
 
     def record(self, job: int, kind: int, seconds: float) -> None:
         """A job ran on a type for so long."""

@@ -30,7 +30,8 @@ class Branch:
 
     __slots__ = (
         "asked", "average", "ceiling", "children", "entitled", "firm", "first", "jobs", "kept",
-        "key", "line", "order", "parent", "path", "pick", "quota", "running", "tenant", "used",
+        "key", "line", "most", "order", "parent", "path", "pick", "quota", "running", "tenant",
+        "used",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, parent: "Branch | None", order: tuple[Any, ...]) -> None:
@@ -45,6 +46,7 @@ class Branch:
         self.jobs = 0
         self.quota = 0.0
         self.ceiling = INF
+        self.most = INF  # the ceiling when nothing is down
         self.kept = 0.0  # the part of its quota that nobody else may use
         self.entitled = 0.0  # see `_tenancy_shares`
         self.used = 0.0
@@ -196,6 +198,11 @@ class Tenancy:
             tenant = branch.tenant
             borrow = tenant.borrow if self._borrow else 0.0
             branch.ceiling = min(tenant.limit, branch.quota + borrow)
+            above = branch.parent
+            declared = above is not None and any(map(_promised, above.children))
+            branch.most = tenant.limit
+            if declared or not self._divide:
+                branch.most = min(tenant.limit, _promised(branch) + borrow)
             branch.kept = max(branch.quota - tenant.lend, 0.0) if tenant.lend < INF else 0.0
 
     def _promise(self, above: Branch) -> None:
@@ -217,13 +224,13 @@ class Tenancy:
         for branch in above.children:
             self._promise(branch)
 
-    def kept_from(self, leaf: Branch) -> float:
-        """GPUs that are idle now and that others keep from this leaf."""
+    def kept_from(self, leaf: Branch, *, empty: bool = False) -> float:
+        """GPUs that are idle now and that others keep from this leaf; `empty`: if all were idle."""
         if not self.keeps:
             return 0.0
         inside = {id(branch) for branch in leaf.path}
         return sum(
-            _reserved(child)
+            reserved(child, empty=empty)
             for above in (*leaf.path, self.root)
             for child in above.children
             if id(child) not in inside
@@ -246,6 +253,7 @@ def _promised(branch: Branch) -> float:
     return max(branch.tenant.quota, sum(map(_promised, branch.children)))
 
 
-def _reserved(branch: Branch) -> float:
-    """The idle part of what it keeps for itself."""
-    return max(branch.kept - branch.used, sum(map(_reserved, branch.children)), 0.0)
+def reserved(branch: Branch, *, empty: bool = False) -> float:
+    """The idle part of what it keeps for itself; `empty`: all of it."""
+    below = sum(reserved(child, empty=empty) for child in branch.children)
+    return max(branch.kept - (0.0 if empty else branch.used), below, 0.0)

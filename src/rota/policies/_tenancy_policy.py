@@ -14,7 +14,7 @@ from rota.policies._inside import Inside
 from rota.policies._tenancy import Branch, Tenancy
 from rota.policies._tenancy_books import Books
 from rota.policies._tenancy_turn import Turn
-from rota.policies._tenancy_victims import Options, Rule
+from rota.policies._tenancy_victims import Claim, Options, Rule
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -133,9 +133,9 @@ class TenantPolicy(DecidePolicy[P]):
         """GPUs that it may insist on."""
         return branch.quota
 
-    def floor(self, branch: Branch, other: Branch, gpus: float) -> float | None:
-        """How many GPUs another branch keeps if this one wants so many more from it."""
-        return other.quota if branch.within(gpus) else None
+    def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim | None:
+        """What a branch that wants so many more GPUs may take from another."""
+        return Claim(other.quota) if branch.within(gpus) else None
 
     # --- state ------------------------------------------------------------------------------------
 

@@ -5,7 +5,8 @@ that stay within their quota with their next job, then as the policy says (`Rule
 that is found in this way tries its first job. A job starts
 
 * on free GPUs, if no branch above it exceeds its limit (or what it may borrow), and if it does not
-  use what others keep for themselves (`lend`);
+  use what others keep for themselves (`lend`). Nobody borrows before all that are owed something
+  have had their turn;
 * else in the place of others (see `_tenancy_victims`).
 
 If it cannot start, the next request of the leaf is tried, or none if the inner policy is strict. A
@@ -21,14 +22,14 @@ While a job waits only because those who have to make room for it are still prot
 borrows the GPUs that it needs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.reasons import Reason
 from rota.core.view import Draft, View
-from rota.policies._tenancy import SLACK, Branch
+from rota.policies._tenancy import SLACK, Branch, reserved
 from rota.policies._tenancy_books import Books, who
 from rota.policies._tenancy_victims import Found, Options, Rules, Victims
 
@@ -47,6 +48,8 @@ class Turn:
         self.rules = rules
         self.now_s = view.now_s
         self.up_gpus = view.up_gpus
+        topology = view.topology
+        self._complete = not topology.growing and view.up_gpus == topology.gpus
         self.tenancy = books.tenancy
         self.victims = Victims(view, books, rules, options)
         self.wake_s = INF
@@ -55,6 +58,9 @@ class Turn:
         self._tried: dict[int, dict[int, Reason]] = {}  # leaf -> request -> why not
         self._reserved = 0.0  # GPUs for those who wait until others may be stopped
         self._lined: dict[int, tuple[Branch, Job]] = {}  # displaced, and waiting again
+        # requests that are owed something and have not been tried, and those that wait for them
+        self._pending: set[tuple[int, int]] | None = None
+        self._deferred: list[tuple[Branch, int]] = []
 
     def serve(self) -> None:
         """Start what can start; afterwards all running jobs that stay are named."""
@@ -75,17 +81,29 @@ class Turn:
         self.plan.fill([job for job in self._running if job.index not in gone])
 
     def _refuse_too_large(self) -> None:
-        """A new job that alone exceeds a limit could never start."""
+        """A new job that alone exceeds what its queue may ever use could never start."""
         for job in self.books.fresh:
-            leaf = self.books.waiting[job.index][0]
-            small = next((b for b in leaf.path if job.gpus > b.tenant.limit + SLACK), None)
-            if small is not None and not job.started:
-                self.plan.refuse(
-                    job,
-                    f"asks for {job.gpus:g} GPUs, but queue {small.name!r} may use "
-                    f"{small.tenant.limit:g} at most: ask for less or raise its limit",
+            if not job.started:
+                why = self._never(self.books.waiting[job.index][0], job.gpus)
+                if why:
+                    self.plan.refuse(job, f"asks for {job.gpus:g} GPUs, but {why}")
+                    self.books.leaves(job)
+
+    def _never(self, leaf: Branch, gpus: float) -> str:
+        for branch in leaf.path:
+            if gpus > branch.most + SLACK:
+                return (
+                    f"queue {branch.name!r} may use {branch.most:g} at most: ask for less, or "
+                    f"raise its limit, its quota or what it may borrow"
                 )
-                self.books.leaves(job)
+        if self.tenancy.keeps and self._complete:
+            kept = self.tenancy.kept_from(leaf, empty=True)
+            if gpus > self.up_gpus - kept + SLACK:
+                return (
+                    f"other queues keep {kept:g} of {self.up_gpus:g} for themselves: ask for less, "
+                    f"or let them lend more"
+                )
+        return ""
 
     def _serve_old(self) -> bool:
         """Old jobs in the order of their submission; False: the others have to wait."""
@@ -152,16 +170,18 @@ class Turn:
     def _start(self, leaf: Branch, job: Job, *, old: bool) -> bool:
         """Start a job, if need be in the place of others; else note why not."""
         gpus, number = job.gpus, job.shape.number
-        tight = [b for b in leaf.path if b.used + gpus > b.ceiling + SLACK]
+        if self._pending:
+            self._pending.discard((id(leaf), number))
         owed = self._is_owed(leaf, job)
-        free = not tight and (owed or old or self._may_borrow(leaf, job))
+        needs = self._needs(leaf, job, old=old)
+        free = not needs and (owed or old or self._may_borrow(leaf, job))
         if free and number not in self._no_room:
             if self.plan.displace(job, ()) is not None:
                 self._started(leaf, job, ())
                 return True
             self._no_room.add(number)
         found = self.victims.of(leaf, job)
-        chosen = self._push_in(leaf, job, found, tight, free=free)
+        chosen = self._push_in(leaf, job, found, needs, free=free)
         if chosen is not None:
             self._started(leaf, job, chosen)
             return True
@@ -172,6 +192,8 @@ class Turn:
         self._tried.setdefault(id(leaf), {})[number] = self._why_not(
             leaf, job, owed=owed, free=free
         )
+        if self._deferred and not self._pending:
+            self._try_deferred()
         return False
 
     def _is_owed(self, leaf: Branch, job: Job) -> bool:
@@ -181,29 +203,70 @@ class Turn:
             branch.firm + job.gpus <= owed(branch) + SLACK for branch in leaf.path
         )
 
+    def _needs(self, leaf: Branch, job: Job, *, old: bool) -> list[tuple[Branch, float]]:
+        """GPUs that must be given up below which branch, even if enough are idle."""
+        needs = [
+            (branch, over)
+            for branch in leaf.path
+            if (over := branch.used + job.gpus - branch.ceiling) > SLACK
+        ]
+        if self.tenancy.keeps and not old:
+            root = self.tenancy.root
+            idle = self.up_gpus - root.used - job.gpus
+            lacking = self.tenancy.kept_from(leaf) - idle
+            if lacking > SLACK:
+                needs.append((root, lacking))
+        return needs
+
     def _may_borrow(self, leaf: Branch, job: Job) -> bool:
-        """Idle GPUs are left for those who wait for them or keep them."""
+        """Idle GPUs are left for those that wait for them with more right."""
         if not self.books.class_of(job).preemptible:
             return False
-        if not (self._reserved or self.tenancy.keeps):
-            return True
         idle = self.up_gpus - self.tenancy.root.used - job.gpus
-        return idle >= max(self._reserved, self.tenancy.kept_from(leaf)) - SLACK
+        if self._reserved and idle < self._reserved - SLACK:
+            return False
+        if not self.books.inside.strict and self._is_early(leaf):
+            self._deferred.append((leaf, job.shape.number))
+            return False
+        return True
+
+    def _is_early(self, leaf: Branch) -> bool:
+        """Others are owed something, but their jobs have not been tried: they are not the first."""
+        if self._pending is None:
+            self._pending = {
+                (id(other), number)
+                for other in self.tenancy.leaves()
+                for number, row in other.line.by_shape.items()
+                if number not in self._tried.get(id(other), ()) and self._is_owed(other, row[0][1])
+            }
+        return any(other != id(leaf) for other, _ in self._pending)
+
+    def _try_deferred(self) -> None:
+        """Those that are owed something have had their turn."""
+        for leaf, number in self._deferred:
+            self._tried.get(id(leaf), {}).pop(number, None)
+        leaves = {id(leaf): leaf for leaf, _ in self._deferred}
+        self._deferred.clear()
+        for leaf in leaves.values():
+            self._refresh(leaf)
 
     def _push_in(
-        self, leaf: Branch, job: Job, found: Found, tight: Sequence[Branch], *, free: bool
+        self,
+        leaf: Branch,
+        job: Job,
+        found: Found,
+        needs: Sequence[tuple[Branch, float]],
+        *,
+        free: bool,
     ) -> Sequence[Job] | None:
         """Take the place of victims; None if that does not help."""
         victims, must = found.jobs, 0
         if not victims:
             return None
-        need, below = 0.0, leaf
-        if tight:  # room in the cluster is not enough: it must be made below its limit
-            need, below = max(b.used + job.gpus - b.ceiling for b in tight), tight[0]
-        elif not free and not found.others:  # it may not use more than its queue gives up
-            need = job.gpus
-        if need:
-            victims, must = self._first_of(victims, below, need)
+        if not free and not found.others:  # it may not use more than its queue gives up
+            needs = [*needs, (leaf, job.gpus)]
+        if needs:
+            victims, must = self._front(victims, needs)
             if not must:
                 return None
         chosen = self.plan.displace(job, victims, must=must)
@@ -212,22 +275,36 @@ class Turn:
             chosen = self.plan.displace(job, victims)
         return chosen
 
-    def _first_of(
-        self, victims: Sequence[Job], branch: Branch, need: float
+    def _front(
+        self, victims: Sequence[Job], needs: Sequence[tuple[Branch, float]]
     ) -> tuple[list[Job], int]:
-        """The victims with enough of one branch in front, and how many these are (0: too few)."""
-        front: list[Job] = []
-        for victim in victims:
-            if need <= SLACK:
-                break
-            leaf, gpus, _ = self.books.running[victim.index]
-            if branch in leaf.path and gpus:
-                front.append(victim)
-                need -= gpus
-        if need > SLACK:
-            return [], 0
-        chosen = {victim.index for victim in front}
-        return [*front, *(v for v in victims if v.index not in chosen)], len(front)
+        """The victims with those in front that must go, and how many these are (0: too few)."""
+        front: dict[int, Job] = {}
+        for branch, need in needs:
+            left = need
+            for victim in victims:
+                if left <= SLACK:
+                    break
+                leaf, gpus, _ = self.books.running[victim.index]
+                if gpus and branch in (*leaf.path, self.tenancy.root):
+                    front[victim.index] = victim
+                    left -= gpus
+                    if branch is self.tenancy.root:
+                        left = need - self._gain(front.values())
+            if left > SLACK:
+                return [], 0
+        return [*front.values(), *(v for v in victims if v.index not in front)], len(front)
+
+    def _gain(self, victims: Collection[Job]) -> float:
+        """GPUs that others may use when these have gone: their queues may keep a part of them."""
+        before = sum(map(reserved, self.tenancy.root.children))
+        entries = [self.books.running[victim.index] for victim in victims]
+        for leaf, gpus, firm in entries:
+            self.tenancy.charge(leaf, -gpus, firm=firm)
+        after = sum(map(reserved, self.tenancy.root.children))
+        for leaf, gpus, firm in entries:
+            self.tenancy.charge(leaf, gpus, firm=firm)
+        return sum(gpus for _, gpus, _ in entries) - (after - before)
 
     def _started(self, leaf: Branch, job: Job, victims: Sequence[Job]) -> None:
         """Keep the books, and find out whose turn it is now."""
@@ -251,6 +328,8 @@ class Turn:
         if victims:  # there may be more room than before, for anybody
             self._no_room.clear()
             self._tried.clear()
+            self._pending = None
+            self._deferred.clear()
             self._nominate(self.tenancy.root)
         else:
             self._refresh(leaf)

@@ -45,12 +45,20 @@ class Rules(Protocol):
         """GPUs that it may insist on."""
         ...
 
-    def floor(self, branch: Branch, other: Branch, gpus: float) -> float | None:
-        """How many GPUs another branch keeps if this one wants so many more from it.
-
-        None: it may not want them; inf: from opportunistic jobs only.
-        """
+    def claim(self, branch: Branch, other: Branch, gpus: float) -> "Claim | None":
+        """What a branch that wants so many more GPUs may take from another; None: nothing."""
         ...
+
+
+class Claim(NamedTuple):
+    """What may be taken from a branch: guaranteed jobs go only while it has more than the floor.
+
+    Jobs are not divisible: the last one may leave it with less, but never with less than the least.
+    Opportunistic jobs go in any case.
+    """
+
+    floor: float
+    least: float = 0.0
 
 
 class Options(NamedTuple):
@@ -72,12 +80,12 @@ class Found(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """A possible victim of another queue: its order, and what its branch keeps."""
+    """A possible victim of another queue: its order, and what may be taken from its branch."""
 
     key: tuple[Any, ...]
     job: Job
     branch: Branch
-    floor: float
+    claim: Claim
 
 
 class Victims:
@@ -145,34 +153,42 @@ class Victims:
         for other in self.books.tenancy.leaves():
             if other is not leaf and other.running:
                 mine, its = self.books.tenancy.fork(leaf, other)
-                floor = self.rules.floor(mine, its, gpus)
-                if floor is not None:
-                    found += self._of_leaf(other, its, floor)
+                claim = self.rules.claim(mine, its, gpus)
+                if claim is not None:
+                    found += self._of_leaf(other, its, claim)
         return self._as_far_as_allowed(sorted(found, key=lambda wanted: wanted.key))
 
-    def _of_leaf(self, leaf: Branch, branch: Branch, floor: float) -> Iterator[Wanted]:
-        """Those of one leaf, all below a branch that keeps so much."""
-        over = branch.firm > floor + SLACK
+    def _of_leaf(self, leaf: Branch, branch: Branch, claim: Claim) -> Iterator[Wanted]:
+        """Those of one leaf, all below a branch from which so much may be taken."""
+        over = branch.firm > claim.floor + SLACK
         frugal = sum(b.firm <= b.quota for b in leaf.path[: leaf.path.index(branch)])
         rule = RULES[self.options.rule]
         for job in leaf.running.values():
             firm = self.books.running[job.index][2]
             if (over or not firm) and self._may_go(job):
                 first = rule(job, branch, self.now_s)
-                yield Wanted((firm, frugal, first, -job.start_s, -job.index), job, branch, floor)
+                yield Wanted((firm, frugal, first, -job.start_s, -job.index), job, branch, claim)
 
     def _as_far_as_allowed(self, found: list[Wanted]) -> list[Job]:
-        """Nobody loses more than what it has above its floor; the last job may be larger."""
+        """First those whose branch keeps its floor, then one more of each that has more."""
         left: dict[int, float] = {}
-        chosen = []
-        for _, victim, branch, floor in found:
-            _, gpus, firm = self.books.running[victim.index]
+        chosen: list[Job] = []
+        rest: list[Wanted] = []
+        for wanted in found:
+            _, gpus, firm = self.books.running[wanted.job.index]
             if firm:
-                has = left.setdefault(id(branch), branch.firm)
-                if has <= floor + SLACK:
+                has = left.get(id(wanted.branch), wanted.branch.firm)
+                if has - gpus < wanted.claim.floor - SLACK:
+                    rest.append(wanted)
                     continue
-                left[id(branch)] = has - gpus
-            chosen.append(victim)
+                left[id(wanted.branch)] = has - gpus
+            chosen.append(wanted.job)
+        for wanted in rest:
+            has = left.get(id(wanted.branch), wanted.branch.firm)
+            after = has - self.books.running[wanted.job.index][1]
+            if has > wanted.claim.floor + SLACK and after >= wanted.claim.least - SLACK:
+                left[id(wanted.branch)] = after
+                chosen.append(wanted.job)
         return chosen
 
     # --- of its own queue -------------------------------------------------------------------------

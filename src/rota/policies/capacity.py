@@ -29,6 +29,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.policies._tenancy import Branch
 from rota.policies._tenancy_policy import COMMON, TenantParams, TenantPolicy
+from rota.policies._tenancy_victims import Claim
 
 
 class CapacityParams(TenantParams, frozen=True):
@@ -57,8 +58,8 @@ class Capacity(TenantPolicy[CapacityParams]):
         used, quota = branch.used, branch.quota
         return (used / quota if quota else INF, used / branch.tenant.weight)
 
-    def floor(self, branch: Branch, other: Branch, gpus: float) -> float | None:
+    def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim | None:
         """What is within the quota takes what is beyond another one."""
         if not branch.within(gpus):
             return None
-        return other.quota * (1.0 + float(self.chosen["ignore_over"]))
+        return Claim(other.quota * (1.0 + float(self.chosen["ignore_over"])))

@@ -24,10 +24,9 @@ from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
 
 
 class GavelFifoParams(RoundParams, frozen=True):
-    """As of all policies of the family; `seed` draws what jobs of unknown speed prefer."""
+    """As of all policies of the family."""
 
     spare: bool = False
-    seed: int = 0
 
 
 class GavelFifo(RoundPolicy[GavelFifoParams]):

@@ -13,22 +13,63 @@ X[i, j] is the share of time of job i on GPUs of type j, T[i, j] its speed there
 w[i] its weight (the priority, at least 1), N[j] the GPUs of type j. With `aware=no` all T are 1
 where a job may run at all.
 
+With `packed=yes` two jobs with gangs of equal size may share their GPUs, where the rate model knows
+how fast they are then (`--rates types+pairs:..`). A combination c is a job or a pair; X[c, j] is
+its share of time, T[i, c, j] the speed of job i in it, and
+
+    maximise    min_i  s[i] / (w[i] P[i])  sum_{c with i, j} T[i, c, j] X[c, j]
+    such that   sum_c s[c] X[c, j] <= N[j],  sum_{c with i, j} X[c, j] <= 1,  X >= 0
+
+Of many possible partners the best `partners` of each job are looked at (0: all).
+
 Departs from the paper: shares become rounds by what is owed (`rule=deficit`), which follows them
 more closely than X over what was received (`rule=received`, the paper's). X is found anew at the
 next round when jobs have come or ended, and not at intervals of their own.
 """
 
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+from rota.core.jobs import Job
+from rota.core.view import View
 from rota.policies.gavel.fairness import max_min
+from rota.policies.gavel.ledger import Shares
+from rota.policies.gavel.packed import packed_max_min
+from rota.policies.gavel.pairing import Partners, as_shares
+from rota.policies.gavel.problem import Problem
 from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
 
 
-class GavelMaxMin(RoundPolicy[RoundParams]):
+class MaxMinParams(RoundParams, frozen=True):
+    """As of all policies of the family.
+
+    `packed`: two jobs may share their GPUs; `partners`: how many partners of a job are looked at.
+    """
+
+    packed: bool = False
+    partners: Annotated[int, msgspec.Meta(ge=0)] = 16
+
+
+class GavelMaxMin(RoundPolicy[MaxMinParams]):
     """Make the job that is worst off as well off as possible, on GPUs of different speeds."""
 
     name = "gavel-max-min"
     paper = PAPER
-    Parameters = RoundParams
+    Parameters = MaxMinParams
+
+    def __init__(self, params: MaxMinParams | None = None) -> None:
+        super().__init__(params)
+        self._partners = Partners(self.beliefs)
 
     def solver(self) -> Solve:
         """Max-min fairness of normalised throughputs."""
         return max_min
+
+    def shares(self, asked: Problem, jobs: Sequence[Job], view: View) -> Shares:
+        """With pairs, if there may be any."""
+        if not (self.params.packed and view.sharing):
+            return super().shares(asked, jobs, view)
+        pairs = self._partners.find(asked, jobs, view, self.params.partners)
+        return as_shares(asked, jobs, pairs, packed_max_min(asked, pairs))

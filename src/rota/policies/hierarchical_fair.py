@@ -33,6 +33,7 @@ from rota.policies._tenancy import SLACK, Branch
 from rota.policies._tenancy_books import Books
 from rota.policies._tenancy_policy import COMMON, Seconds, TenantParams, TenantPolicy
 from rota.policies._tenancy_shares import entitle
+from rota.policies._tenancy_victims import Claim
 
 WEEK_S = 7 * 86400.0
 SOON_S = 1.0  # nobody is asked again sooner because the past fades
@@ -75,15 +76,15 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         """Its quota, or its fair share if that is more."""
         return max(branch.quota, branch.entitled)
 
-    def floor(self, branch: Branch, other: Branch, gpus: float) -> float | None:
-        """Quotas first; a fair share only from those who have had more."""
+    def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim | None:
+        """Quotas first; a fair share only from those who have had more, and not from quotas."""
         if branch.within(gpus):
-            return other.quota
+            return Claim(other.quota)
         if branch.firm + gpus > branch.entitled + SLACK:
             return None
         if self.standing(branch) < self.standing(other):
-            return self.owed(other)
-        return INF  # opportunistic jobs only
+            return Claim(self.owed(other), other.quota)
+        return Claim(INF)  # opportunistic jobs only
 
     def wake_s(self, books: Books, view: View) -> float:
         """When a queue below its fair share will have had less than one above its own."""

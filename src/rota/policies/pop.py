@@ -35,13 +35,12 @@ class PopParams(RoundParams, frozen=True):
     """As of all policies of the family.
 
     `inside`: the policy, NAME/key=value/..; `k`: parts; `workers`: processes (0: as many as there
-    are cores, if the parts are large; 1: none); `seed`: draws the parts.
+    are cores, if the parts are large; 1: none).
     """
 
     inside: str = "gavel-max-min"
     k: Annotated[int, msgspec.Meta(ge=1)] = 4
     workers: Annotated[int, msgspec.Meta(ge=0)] = 0
-    seed: int = 0
 
 
 class Pop(RoundPolicy[PopParams]):

@@ -158,7 +158,7 @@ class Resalloc(RoundPolicy[ResallocParams]):
     def _renew(self, types: list[str]) -> None:
         """Begin new books: the cluster has other GPU types than before."""
         self._types, self._prices = types, []
-        options = DispatchOptions(rule=self.params.rule)
+        options = DispatchOptions(rule=self.params.rule, spare=False)  # see `queue`
         self._dispatcher = Dispatcher([0] * len(types), self.params.round_s, options)
 
     # --- state ------------------------------------------------------------------------------------

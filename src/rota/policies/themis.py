@@ -22,7 +22,8 @@ Departs from the paper: a job is a whole gang or nothing, so payments are taken 
 lease instead of the number of GPUs; at least the part `least` remains, because a restart would not
 pay for less. Every job is an app of its own. Work and speeds are known instead of profiled.
 What is left over goes to those worst off instead of at random. A job that has waited for `patience`
-leases takes its GPUs from the latest starters, leased or not, so that none starves.
+leases takes its GPUs from the latest starters, leased or not, so that none starves. Nobody loses
+its GPUs before it has made progress for as long as its start took.
 """
 
 from collections.abc import Mapping, Sequence
@@ -91,8 +92,9 @@ class Themis(DecidePolicy[ThemisParams]):
             for job in view.jobs
             if job.gpus and job.index not in seats.held
         }
-        if self._waits:
-            plan.wake_at(self._wake_s(view, seats))
+        wake_s = self._wake_s(view, seats)
+        if wake_s < inf:
+            plan.wake_at(wake_s)
         return plan
 
     def rho(
@@ -115,7 +117,10 @@ class Themis(DecidePolicy[ThemisParams]):
             job for job in view.waiting
             if job.gpus and now_s >= self._waits.get(job.index, now_s) + limit_s
         ]  # fmt: skip
-        leased = [job for job in view.running if self._leases.holds(job, now_s)]
+        leased = [
+            job for job in view.running
+            if self._leases.holds(job, now_s) or self._starts.fresh(job, now_s)
+        ]  # fmt: skip
         blocked = False
         if starved:
             seats.keep(job for job in leased if self._starts.fresh(job, now_s))
@@ -222,13 +227,20 @@ class Themis(DecidePolicy[ThemisParams]):
         return seats.seat((job, kind) for kind in liked)
 
     def _wake_s(self, view: View, seats: Seats) -> float:
-        """When the next lease ends, or a job has waited for too long."""
+        """When the next lease ends, or a job has waited for too long.
+
+        A lease that ends makes a difference only if somebody waits or would be faster elsewhere.
+        """
         now_s = view.now_s
-        held = [view.active[index] for index in seats.held]
         limit_s = self.params.patience * self.params.lease_s
-        times = [self._leases.end_s(job, now_s) for job in held if job.gpus]
-        times += [self._starts.ripe_s(job, now_s) for job in held if job.running]
-        times += [since_s + limit_s for since_s in self._waits.values()]
+        times = [since_s + limit_s for since_s in self._waits.values()]
+        for index, has in seats.held.items():
+            job = view.active[index]
+            slow = has.kind is not None and self._kinds.liked(job, view)[:1] != [has.kind]
+            if job.gpus and (slow or self._waits):
+                times.append(self._leases.end_s(job, now_s))
+            if self._waits and job.running:
+                times.append(self._starts.ripe_s(job, now_s))
         return min((time_s for time_s in times if time_s > now_s), default=inf)
 
     # --- state ------------------------------------------------------------------------------------

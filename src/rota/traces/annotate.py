@@ -157,7 +157,9 @@ def _chances(jobs: "pl.DataFrame", seed: int, rule: str, column: str = "job_id")
 def _stretched(rule: str, jobs: "pl.DataFrame", options: Options, seed: int) -> Floats:
     """Durations times a factor, in whole seconds."""
     _known(rule, options, ("factor", "share"))
-    text = options.get("factor", "")
+    if "factor" not in options:
+        raise OptionError(f"rule {rule}: factor is missing: write {rule}:factor=1.5-3")
+    text = options["factor"]
     low_text, dash, high_text = text.partition("-")
     low = _number(rule, "factor", low_text, low=0.0)
     high = _number(rule, "factor", high_text, low=low) if dash else low

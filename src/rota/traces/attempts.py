@@ -46,7 +46,7 @@ def with_attempts(
 
     seen = attempts_frame(attempts) if isinstance(attempts, Mapping) else attempts
     ids = imported.jobs["job_id"]
-    before_s = frame.row(by_predicate=pl.col("job_id") == ids[0], named=True)["submit_s"]
+    before_s = frame.filter(pl.col("job_id") == ids[0])["submit_s"][0]
     origin_s = before_s - imported.jobs["submit_s"][0]
     numbers = pl.DataFrame({"job_id": ids}).with_row_index("job").cast({"job": pl.Int64})
     rows = seen.join(numbers, on="job_id", how="inner", maintain_order="left").drop("job_id")

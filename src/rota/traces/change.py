@@ -69,6 +69,8 @@ def scale_load(imported: Imported, factor: float) -> Imported:
     later_s = pl.col("deadline_s") - pl.col("submit_s")
     jobs = imported.jobs.with_columns(submit_s=submit_s, deadline_s=submit_s + later_s)
     events = imported.events.with_columns(pl.col("time_s") / factor)
+    if not (jobs["submit_s"].is_finite().all() and events["time_s"].is_finite().all()):
+        raise OptionError(f"scale-load {factor:g}: times become endless: give a larger factor")
     lost = "; the observed schedule was left out" if len(imported.observed) else ""
     return with_jobs(
         imported, jobs, f"scale-load {factor:g}{lost}", observed=Observed(), events=events
@@ -83,6 +85,12 @@ def window(imported: Imported, from_s: float, to_s: float) -> Imported:
     import polars as pl
 
     inside = pl.col("submit_s").is_between(from_s, to_s, closed="left")
+    if not imported.jobs.select(inside.any()).item():
+        low_s, high_s = imported.jobs.select(low=pl.min("submit_s"), high=pl.max("submit_s")).row(0)
+        raise OptionError(
+            f"window {from_s:g}:{to_s:g}: keeps none of {len(imported):,} jobs, which were "
+            f"submitted from {low_s or 0.0:.15g} to {high_s or 0.0:.15g} s: cut there"
+        )
     kept = _only(imported, inside, "outside the window", f"window {from_s:g}:{to_s:g}")
     jobs = kept.jobs.with_columns(pl.col("submit_s", "deadline_s") - from_s)
     observed = kept.observed.frame.with_columns(pl.col("start_s", "end_s") - from_s)

@@ -88,23 +88,29 @@ class Helios(Reader):
 
     def import_file(self, path: Path, params: HeliosParams) -> Imported:
         """The log and the capacities beside it."""
-        import polars as pl
-
         quality = Quality()
-        chunks = Chunks(path, LAYOUT, bad=params.bad, quality=quality)
-        unused = [] if params.statuses else ["_status"]
-        frame = pl.concat([_jobs(chunk).drop(unused) for chunk in chunks])
-        if "jobname" not in chunks.titles:
-            frame = frame.drop("name")
         events = _capacity(params, self.beside(path, params))
-        if params.repair:
-            frame = _as_the_authors(frame, events, quality)
         notes = [NO_NODES, NOT_SIMULATED] if events is not None and events.height else [NO_NODES]
         rest = Rest(name=path.stem, dated=True, notes=tuple(notes))
-        return import_rows(path, frame, params, quality, rest=rest, events=events)
+        return import_rows(  # nothing here keeps the rows in memory
+            path, _rows(path, params, quality, events), params, quality, rest=rest, events=events
+        )
 
 
 FORMAT = Helios()
+
+
+def _rows(
+    path: Path, params: HeliosParams, quality: Quality, events: "pl.DataFrame | None"
+) -> "pl.DataFrame":
+    import polars as pl
+
+    chunks = Chunks(path, LAYOUT, bad=params.bad, quality=quality)
+    unused = [] if params.statuses else ["_status"]
+    frame = pl.concat([_jobs(chunk).drop(unused) for chunk in chunks])
+    if "jobname" not in chunks.titles:
+        frame = frame.drop("name")
+    return _as_the_authors(frame, events, quality) if params.repair else frame
 
 
 def _jobs(chunk: "pl.DataFrame") -> "pl.DataFrame":

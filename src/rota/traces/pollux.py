@@ -43,6 +43,7 @@ HOURS = {
     "gpt_pmp": 300.0,
 }
 GUESSED = "run time not in the file: GPU-hours of the application's size class"
+GIVEN = "run time not in the file: GPU-hours of the option hours"
 _HOUR_S = 3_600.0
 
 
@@ -68,13 +69,15 @@ class Pollux(Reader):
 
     def import_file(self, path: Path, params: PolluxParams) -> Imported:
         """All jobs."""
-        hours = {**HOURS, **_hours(params)}
+        given = _hours(params)
         quality = Quality()
         table = read_all(Chunks(path, LAYOUT, bad=params.bad, quality=quality))
-        frame = _jobs(table, hours)
-        guessed = int(frame["_guessed"].sum())
-        if guessed:
-            quality.repaired[GUESSED] = guessed
+        frame = _jobs(table, {**HOURS, **given})
+        open_ones = frame.filter("_open")["model"]
+        told = int(open_ones.is_in(list(given)).sum())
+        for why, many in ((GUESSED, len(open_ones) - told), (GIVEN, told)):
+            if many:
+                quality.repaired[why] = many
         return import_rows(path, frame, params, quality, rest=Rest(name=path.stem))
 
 
@@ -118,6 +121,6 @@ def _jobs(table: "pl.DataFrame", hours: dict[str, float]) -> "pl.DataFrame":
         gpus.alias("num_gpus"),
         pl.col("application").alias("model"),
         pl.coalesce(known, total * _HOUR_S / gpus).alias("duration_s"),
-        (known.is_null() & total.is_not_null()).alias("_guessed"),
+        (known.is_null() & total.is_not_null()).alias("_open"),
         pl.col("category").alias("_status"),
     )

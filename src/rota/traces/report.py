@@ -137,11 +137,12 @@ def _contradictions(imported: Imported) -> dict[str, int]:
 
     out: dict[str, int] = {}
     frame = imported.observed.frame
-    jobs = imported.jobs.select("submit_s", "num_gpus").with_row_index("job")
+    jobs = imported.jobs.select("submit_s", "num_gpus", "duration_s").with_row_index("job")
     joined = frame.join(jobs.cast({"job": pl.Int64}), on="job", how="left")
     first = joined.filter(pl.col("attempt") == 0)
     out["started before it was submitted"] = int((first["start_s"] < first["submit_s"]).sum())
     out["ended before it started"] = int((joined["end_s"] < joined["start_s"]).sum())
+    out["a run time that is not the time from start to end"] = _other_run_times(joined)
     held = joined.filter(pl.col("gpus").list.len() == pl.col("nodes").list.len()).explode(
         ["nodes", "gpus"]
     )
@@ -155,6 +156,15 @@ def _contradictions(imported: Imported) -> dict[str, int]:
     if sizes:
         out["a job asks for more GPUs than its nodes have together"] = _too_large(joined, sizes)
     return {what: many for what, many in out.items() if many}
+
+
+def _other_run_times(joined: "pl.DataFrame") -> int:
+    """Jobs with one attempt that ended, and a run time that differs by more than a second."""
+    import polars as pl
+
+    once = joined.filter(pl.len().over("job") == 1, pl.col("end_s") >= pl.col("start_s"))
+    differs = (once["end_s"] - once["start_s"] - once["duration_s"]).abs() > 1
+    return int(differs.sum())
 
 
 def _too_large(joined: "pl.DataFrame", sizes: dict[str, float]) -> int:

@@ -7,7 +7,6 @@ left out; those that ran at the end of the log are cut there. Of a job whose tas
 one only the first start and the last end are told, without its nodes.
 """
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,11 +17,13 @@ from rota.core.errors import TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.attempts import with_attempts
-from rota.traces.formats import Head
+from rota.traces.formats import Head, read_bytes
 from rota.traces.imported import Imported
 from rota.traces.observed import CANCELLED, DONE, FAILED, NODE_FAIL, PREEMPTED, RUNNING, Seen
+from rota.traces.parquet import read_parquet
 from rota.traces.reader import Reader
 from rota.traces.sources import is_folder
+from rota.traces.store_check import node_problem
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -103,25 +104,44 @@ FORMAT = RotaLog()
 def _read(path: Path) -> "tuple[pl.DataFrame, _Made]":
     import polars as pl
 
-    try:
-        data = path.read_bytes()
-        log = pl.read_parquet(io.BytesIO(data))
-        notes = pl.read_parquet_metadata(io.BytesIO(data))
-        log = log.select(
-            pl.col("time_s").cast(pl.Float64),
-            pl.col("event").cast(pl.String),
-            pl.col("job", "ref", "other").cast(pl.Int64),
-            pl.col("value").cast(pl.Float64),
-            pl.col("text").cast(pl.String),
+    def problem(why: str) -> TraceError:
+        return TraceError(
+            f"{path}: is not an event log of Rota ({why[:80]}): name the folder of a run"
         )
+
+    wanted = [
+        pl.col("time_s").cast(pl.Float64),
+        pl.col("event").cast(pl.String),
+        pl.col("job", "ref", "other").cast(pl.Int64),
+        pl.col("value").cast(pl.Float64),
+        pl.col("text").cast(pl.String),
+    ]
+    log, notes = read_parquet(read_bytes(path, TraceError), wanted, problem)
+    try:
         made = msgspec.json.decode(notes.get(_RUN, "{}"), type=_Made)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read ({error.strerror}): check the path") from error
-    except (pl.exceptions.PolarsError, msgspec.DecodeError, ValueError) as error:
-        raise TraceError(
-            f"{path}: is not an event log of Rota ({str(error)[:80]}): name the folder of a run"
-        ) from error
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise problem(str(error)) from error
+    wrong = _wrong(log) or node_problem(made.nodes)
+    if wrong:
+        raise problem(wrong)
     return log, made
+
+
+def _wrong(log: "pl.DataFrame") -> str:
+    """What a log cannot have; empty: nothing."""
+    import polars as pl
+
+    event, value = pl.col("event"), pl.col("value")
+    amount = event.is_in(["submit", "vertex", "allocation"])
+    checks = {
+        "an event has no time or no name": ~pl.col("time_s").is_finite() | event.is_null(),
+        "an event of a job names none": event.is_in(LIFE) & pl.col("job").is_null(),
+        "an amount is not a number, at least 0": amount & ~value.is_between(0, 1e300),
+        "a start names no allocation": event.is_in(["start", "move"]) & pl.col("ref").is_null(),
+    }
+    found = log.select(wrong.fill_null(value=True).any().alias(what)
+                       for what, wrong in checks.items()).row(0, named=True)  # fmt: skip
+    return next((what for what, wrong in found.items() if wrong), "")
 
 
 def _nodes(log: "pl.DataFrame") -> tuple[NodeSpec, ...]:

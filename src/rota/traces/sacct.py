@@ -13,18 +13,20 @@ prints them. How records become jobs, what times mean and which lists of nodes a
 told by `slurm_records`, `slurm_times` and `slurm_nodes`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
-from rota.traces.formats import Head, decode, first_look, read_bytes
+from rota.traces.formats import Head, first_look
 from rota.traces.imported import Imported
 from rota.traces.reader import Reader
 from rota.traces.sacct_json import read_json
 from rota.traces.slurm_nodes import read_nodes_file
+from rota.traces.slurm_plain import MOST_GPUS, plain_ones
 from rota.traces.slurm_records import STEP, Record, SlurmParams, import_records
+from rota.traces.slurm_table import TIMES, Typed, lines_of, split_lines
 from rota.traces.slurm_times import Clock
 from rota.traces.slurm_words import (
     Amounts,
@@ -35,6 +37,9 @@ from rota.traces.slurm_words import (
     state_of,
 )
 
+if TYPE_CHECKING:
+    import polars as pl
+
 USUAL = (
     "JobIDRaw", "User", "Account", "Partition", "QOS", "Submit", "Eligible", "Start", "End",
     "State", "ElapsedRaw", "TimelimitRaw", "ReqTRES", "AllocTRES", "NNodes", "NodeList",
@@ -43,7 +48,6 @@ USUAL = (
 MORE = ("Restarts", "Priority", "ExitCode")
 FREE = ("submitline", "jobname", "comment", "workdir", "admincomment", "systemcomment")
 """Columns that may hold the delimiter: at the end of a line they take what is too much."""
-TIMES = ("submit", "eligible", "start", "end")
 GPUS = ("alloctres", "reqtres", "allocgres", "reqgres")
 BAD = "line that cannot be read"
 
@@ -73,10 +77,10 @@ class Sacct(Reader):
         cluster = read_nodes_file(Path(params.nodes)) if params.nodes else ()
         if first_look(path).is_json:
             records, quality = read_json(path, params)
-        else:
-            quality = Quality()
-            records = list(_Lines(path, params, quality))
-        return import_records(path, records, params, quality, cluster)
+            return import_records(path, records, params, quality, cluster)
+        quality = Quality()
+        records, plain = _Lines(path, params, quality).read()
+        return import_records(path, records, params, quality, cluster, plain)
 
 
 FORMAT = Sacct()
@@ -93,20 +97,55 @@ class _Lines:
         self._lists: dict[str, tuple[str, ...]] = {}
         self._latest: dict[str, Record] = {}  # by name of the job
 
-    def __iter__(self) -> Iterator[Record]:
-        text = decode(read_bytes(self._path, TraceError), self._path, TraceError)
-        lines = enumerate(text.split("\n"), 1)
-        filled = ((number, line.rstrip("\r")) for number, line in lines if line.strip())
-        number, first = next(filled, (0, ""))
-        if not number:
+    def read(self) -> "tuple[list[Record], pl.DataFrame | None]":
+        """Records that need a closer look, and the others as a table (see `slurm_table`)."""
+        import polars as pl
+
+        blocks = list(self._blocks())
+        if not blocks:
             raise TraceError(f"{self._path}: is empty: it needs a header line and at least one row")
-        titles, is_header = self._titles(first)
-        if not is_header:
-            yield from self._records(number, first, titles)
-        for number, line in filled:
-            yield from self._records(number, line, titles)
-        if not self._quality.rows:
+        cells = pl.concat(blocks)
+        self._quality.rows = cells.height
+        if not cells.height:
             raise TraceError(f"{self._path}: has a header but no rows: ask sacct for a longer time")
+        if self._params.since == "submit" and "submitline" in cells.columns:
+            return self._records(cells), None  # they may wait for each other
+        typed = Typed(cells, self._clock, _amounts, _limit_s).frame
+        plain = plain_ones(typed)
+        skipped = self._skipped(typed, plain)
+        many = int(skipped.sum())
+        if many:
+            self._quality.dropped[STEP] = many
+        return self._records(cells.filter(~(plain | skipped))), typed.filter(plain)
+
+    @staticmethod
+    def _skipped(typed: "pl.DataFrame", plain: "pl.Series") -> "pl.Series":
+        """Steps that tell nothing: all but batch steps of jobs that need a closer look."""
+        import polars as pl
+
+        jobs = typed.filter(~plain & ~typed["step"])["id"]
+        batch = pl.col("id").str.ends_with(".batch")
+        mine = batch & pl.col("id").str.strip_suffix(".batch").is_in(jobs.implode())
+        return typed.select(pl.col("step") & ~pl.col("odd") & ~mine).to_series()
+
+    def _blocks(self) -> "Iterator[pl.DataFrame]":
+        """The cells of the file as texts."""
+        titles: list[str] = []
+        for first, lines in lines_of(self._path):
+            begin = 0
+            if not titles:
+                begin = next((n for n, line in enumerate(lines) if line.strip()), len(lines))
+                if begin == len(lines):
+                    continue
+                titles, is_header = self._titles(lines[begin].rstrip("\r"))
+                begin += is_header
+            yield split_lines(
+                first + begin,
+                lines[begin:],
+                titles,
+                self._params.delimiter,
+                free=titles[-1] in FREE,
+            )
 
     def _titles(self, line: str) -> tuple[list[str], bool]:
         """The columns in lower case, and whether the first line told them."""
@@ -143,25 +182,41 @@ class _Lines:
 
     # --- rows ---------------------------------------------------------------------------------
 
-    def _records(self, number: int, line: str, titles: Sequence[str]) -> Iterator[Record]:
-        self._quality.rows += 1
-        cells = self._cells(line, titles)
-        problem = self._problem(cells)
-        if cells is None or problem:
-            if self._params.bad == "refuse":
+    def _records(self, rows: "pl.DataFrame") -> list[Record]:
+        """Records of rows, one by one."""
+        found = []
+        dropped = self._quality.dropped
+        for cells in rows.iter_rows(named=True):
+            record, problem = self._examined(cells)
+            if problem and self._params.bad == "refuse":
                 raise TraceError(
-                    f"{self._path}: line {number}: {problem}: correct it, or leave such lines out "
-                    f"with the option bad=drop"
+                    f"{self._path}: line {cells['_place']}: {problem}: correct it, or leave such "
+                    f"lines out with the option bad=drop"
                 )
-            dropped = self._quality.dropped
-            dropped[BAD] = dropped.get(BAD, 0) + 1
-        elif "." in (name := cells.get("jobid") or cells["jobidraw"]):
-            self._quality.dropped[STEP] = self._quality.dropped.get(STEP, 0) + 1
+            if problem:
+                dropped[BAD] = dropped.get(BAD, 0) + 1
+            elif record is None:
+                dropped[STEP] = dropped.get(STEP, 0) + 1
+            else:
+                found.append(record)
+        return found
+
+    def _examined(self, cells: Mapping[str, Any]) -> tuple[Record | None, str]:
+        """A record (None: a step), or what is wrong with it."""
+        problem = self._problem(cells)
+        if problem:
+            return None, problem
+        name = cells.get("jobid") or cells["jobidraw"]
+        if "." in name:
             self._step(name, cells)
-        else:
-            record = self._record(cells)
-            self._latest[name] = record
-            yield record
+            return None, ""
+        record = self._record(cells)
+        asked = record.asked
+        for what, amount in (("GPUs", asked.gpus), ("nodes", asked.nodes)):
+            if amount > MOST_GPUS:
+                return None, f"asks for {amount:.15g} {what}, more than {MOST_GPUS:,.0f}"
+        self._latest[name] = record
+        return record, ""
 
     def _step(self, name: str, cells: Mapping[str, str]) -> None:
         """The batch step follows its job, and holds what that has on one of its nodes."""
@@ -170,19 +225,8 @@ class _Lines:
         if step == "batch" and len(nodes) == 1 and job in self._latest:
             self._latest[job].batch = (nodes[0], read_tres(cells.get("alloctres", "")).gpus)
 
-    def _cells(self, line: str, titles: Sequence[str]) -> dict[str, str] | None:
-        cells = line.split(self._params.delimiter)
-        if len(cells) == len(titles) + 1 and not cells[-1]:  # `--parsable` ends with a delimiter
-            cells.pop()
-        if len(cells) > len(titles) and titles[-1] in FREE:
-            rest = self._params.delimiter.join(cells[len(titles) - 1 :])
-            cells = [*cells[: len(titles) - 1], rest]
-        if len(cells) != len(titles):
-            return None
-        return {title: cell.strip() for title, cell in zip(titles, cells, strict=True)}
-
-    def _problem(self, cells: Mapping[str, str] | None) -> str:
-        if cells is None:
+    def _problem(self, cells: Mapping[str, Any]) -> str:
+        if cells["_wide"]:
             return "has another number of fields than the header"
         if not (cells.get("jobid") or cells.get("jobidraw")):
             return "has no job id"
@@ -200,7 +244,7 @@ class _Lines:
             self._lists[text] = read_nodes(text)
         return self._lists[text]
 
-    def _record(self, cells: Mapping[str, str]) -> Record:
+    def _record(self, cells: Mapping[str, Any]) -> Record:
         name = cells.get("jobid") or cells["jobidraw"]
         raw = cells.get("jobidraw") or name
         elapsed_s = _number(cells.get("elapsedraw", ""))
@@ -229,6 +273,7 @@ class _Lines:
             nodes=self._nodes(cells.get("nodelist", "")),
             line=cells.get("submitline", ""),
             each=_each(cells),
+            place=cells["_place"],
         )
 
 

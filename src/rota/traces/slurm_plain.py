@@ -112,15 +112,15 @@ def _row(
         gpus.alias("num_gpus"),
         pl.max_horizontal(run, pl.lit(0.0)).alias("duration_s"),
         tenant.otherwise("partition").alias("vc"),
-        "user",
-        "name",
+        pl.col("user"),
+        pl.col("name"),
         pl.when(typed).then(pl.concat_list("gpu_type")).otherwise(none).alias("gpu_type"),
         pl.when(pl.col("partition").is_in(sorted(labelled)))
         .then(pl.concat_list("partition"))
         .otherwise(none)
         .alias("labels"),
-        "cpus",
-        "mem_gib",
+        pl.col("cpus"),
+        pl.col("mem_gib"),
         pl.col("limit_s").alias("estimate_s"),
         none.alias("depends_on"),
         pl.when(spread).then(pl.concat_list(_task())).cast(kinds()["roles"]).alias("roles"),
@@ -128,7 +128,7 @@ def _row(
         pl.col("state").alias("_status"),
         over.is_null().alias("_cut"),
         submit.alias("_submit_s"),
-        "_place",
+        pl.col("_place"),
     ]
 
 

@@ -152,9 +152,7 @@ def _whole(title: str) -> "pl.Expr":
     return pl.when(digits).then(pl.col(title)).cast(pl.Float64, strict=False)
 
 
-def _mapped(
-    values: "pl.Series", change: Callable[[str], Any], kind: "pl.DataType"
-) -> "pl.Series":
+def _mapped(values: "pl.Series", change: Callable[[str], Any], kind: "pl.DataType") -> "pl.Series":
     """A function of texts, called once for each."""
     import polars as pl
 

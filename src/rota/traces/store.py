@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,9 +23,18 @@ from rota.core.workload import Quality, Workload
 from rota.traces.formats import Head, read_bytes
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed
-from rota.traces.schema import ADDED, EVENTS, JOBS, VERSION, kinds
+from rota.traces.parquet import read_parquet
+from rota.traces.schema import ADDED, EVENTS, JOBS, VERSION, complete, kinds
+from rota.traces.store_check import event_problem, job_problem, node_problem, observed_problem
+
+if TYPE_CHECKING:
+    import polars as pl
 
 DESCRIPTION = "trace.json"
+_SEEN = {
+    "job": "int", "attempt": "int", "start_s": "float", "end_s": "float", "nodes": "texts",
+    "gpus": "floats", "state": "text",
+}  # fmt: skip
 FILES = (DESCRIPTION, "jobs.parquet", "observed.parquet", "events.parquet")
 
 
@@ -93,10 +102,15 @@ def restore(folder: Path) -> Imported:
     if about.rota_trace < VERSION:
         known = {name: known[name] for name in known if ADDED.get(name, 1) <= about.rota_trace}
     jobs = _table(folder / "jobs.parquet", known)
+    whole = complete(jobs)
+    _refuse(folder / "jobs.parquet", job_problem(whole, about.quality))
     events = _table(folder / "events.parquet", EVENTS)
+    _refuse(folder / "events.parquet", event_problem(events))
+    seen = _table(folder / "observed.parquet", _SEEN)
+    _refuse(folder / "observed.parquet", observed_problem(seen, jobs.height))
     return Imported(
-        jobs,
-        observed=Observed(_table(folder / "observed.parquet", {})),
+        whole,
+        observed=Observed(seen.drop("attempt")),
         events=events,
         cluster=about.cluster,
         quality=about.quality,
@@ -156,7 +170,7 @@ def _described(folder: Path) -> Description:
     file = folder / DESCRIPTION
     try:
         about = msgspec.json.decode(read_bytes(file, TraceError), type=Description)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise TraceError(
             f"{file}: is not the description of a trace ({error}): import the trace again"
         ) from error
@@ -165,19 +179,23 @@ def _described(folder: Path) -> Description:
             f"{file}: has schema version {about.rota_trace}, this Rota knows {VERSION}: "
             f"use a newer Rota"
         )
+    _refuse(file, node_problem(about.cluster))
     return about
 
 
-def _table(path: Path, columns: Mapping[str, str]) -> Any:
+def _refuse(path: Path, problem: str) -> None:
+    if problem:
+        raise TraceError(f"{path}: {problem}: import the trace again")
+
+
+def _table(path: Path, columns: Mapping[str, str]) -> "pl.DataFrame":
     import polars as pl
 
-    types = kinds()
-    try:
-        frame = pl.read_parquet(path)
-        if columns:
-            frame = frame.select(pl.col(name).cast(types[kind]) for name, kind in columns.items())
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise TraceError(
-            f"{path}: cannot be read as a table of a trace ({error}): import the trace again"
-        ) from error
-    return frame
+    def problem(why: str) -> TraceError:
+        return TraceError(
+            f"{path}: cannot be read as a table of a trace ({why}): import the trace again"
+        )
+
+    types = {**kinds(), "floats": pl.List(pl.Float64())}
+    wanted = [pl.col(name).cast(types[kind]) for name, kind in columns.items()]
+    return read_parquet(read_bytes(path, TraceError), wanted, problem)[0]

@@ -73,7 +73,8 @@ def import_rows(
 
     Args:
         path: For messages.
-        frame: The rows as described above.
+        frame: The rows as described above; they may be put in order in place. Who wants little
+            memory keeps no other name for it.
         params: The options.
         quality: What was counted while reading; gets the counts of the steps here.
         rest: What else is known.
@@ -91,7 +92,7 @@ def import_rows(
         raise TraceError(f"{path}: no job is left ({dropped}): relax the options")
     frame = _repaired(frame, quality)
     if rest.sort and not frame["submit_s"].is_sorted():
-        frame = frame.sort("submit_s", maintain_order=True)
+        frame = _by_submission(frame)
     frame = _sampled(frame, params, quality)
     origin_s = float(frame["submit_s"].min())  # type: ignore[arg-type]  # there are rows
     clock = [name for name in ("submit_s", "deadline_s", "_start_s", "_end_s") if name in frame]
@@ -187,10 +188,22 @@ def _repaired(frame: "pl.DataFrame", quality: Quality) -> "pl.DataFrame":
     for why, many in sums.items():
         if many:
             quality.repaired[why] = quality.repaired.get(why, 0) + many
+    if not (sums[SHORT] or sums[UNEVEN]):
+        return frame
     return frame.with_columns(
         pl.when(duration < 1).then(1.0).otherwise(duration).alias("duration_s"),
         pl.when(uneven).then(gpus.ceil()).otherwise(gpus).alias("num_gpus"),
     )
+
+
+def _by_submission(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """The rows in order, column by column: never a second copy of the whole table in memory."""
+    import polars as pl
+
+    order = frame.select(pl.arg_sort_by("submit_s", maintain_order=True)).to_series()
+    for place, name in enumerate(frame.columns):
+        frame.replace_column(place, frame[name].rechunk().gather(order))  # in place
+    return frame
 
 
 def _sampled(frame: "pl.DataFrame", params: Common, quality: Quality) -> "pl.DataFrame":

@@ -4,9 +4,10 @@ import pytest
 
 from rota.core.errors import InputError
 from rota.core.events import INF
-from rota.core.jobs import Request, Shape, TaskGroup
+from rota.core.jobs import UNKNOWN, Behaviour, Request, Shape, TaskGroup
 from rota.core.launch import Launch
-from rota.jobfile.convert import to_launch, to_request, to_spec
+from rota.jobfile.check import check
+from rota.jobfile.convert import to_behaviour, to_launch, to_request, to_spec
 from rota.jobfile.model import Checkpoint, GpuRange, JobFile, Resources
 
 
@@ -55,6 +56,35 @@ def test_a_spec():
 def test_what_was_not_said_is_infinite():
     spec = to_spec(JobFile(run="x"), "1", 0.0, "")
     assert (spec.deadline_s, spec.estimate_s) == (INF, INF)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, UNKNOWN),
+        ({"estimate": 90}, Behaviour(90.0)),
+        ({"speeds": {"v100": 1.0, "k80": 0.3}}, Behaviour(INF, {"v100": 1.0, "k80": 0.3})),
+        ({"estimate": 90, "speeds": {"k80": 0}}, Behaviour(90.0, {"k80": 0})),
+    ],
+)
+def test_what_the_owner_says_of_the_behaviour(keys, expected):
+    job = JobFile(run="x", **keys)
+    assert to_behaviour(job, to_spec(job, "1", 0.0, "", checked=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("speeds", "message"),
+    [
+        ({"v100": -1.0}, "speeds: 'v100' is -1: give 0 to 1,000"),
+        ({"v100": float("nan")}, "speeds: 'v100' is nan"),
+        ({"a\nb": 1.0}, "speeds"),
+        ({"v100": 0.0, "k80": 0.0}, "speeds are all 0"),
+        ({f"t{i}": 1.0 for i in range(101)}, "speeds names 101 GPU types: at most 100"),
+    ],
+)
+def test_speeds_that_make_no_sense(speeds, message):
+    with pytest.raises(InputError, match=message):
+        check(JobFile(run="x", speeds=speeds))
 
 
 def test_a_launch():

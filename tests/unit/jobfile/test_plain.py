@@ -36,6 +36,7 @@ checkpoint: {grace_s: 60, dir: state}
 retries: 2
 depends_on: [1, first]
 hold: yes
+speeds: {v100: 1, k80: 0.3}
 """
 
 
@@ -48,7 +49,7 @@ def test_every_key():
         resources=Resources(4, "a100|h100", 16.0, "64GB"), nodes=2, per="gpu", queue="research",
         priority=-3, deadline="1-12:00:00", estimate="90m", group="g", model="bert",
         checkpoint=Checkpoint(60.0, "state"), retries=2, depends_on=("1", "first"), hold=True,
-        priority_class="batch",
+        priority_class="batch", speeds={"v100": 1.0, "k80": 0.3},
     )  # fmt: skip
 
 
@@ -339,3 +340,11 @@ def test_examples_are_understood(path: Path):
     jobs = read_jobs(path)
     assert jobs
     assert len({job.run for job in jobs} | {job.name for job in jobs}) > 1
+
+
+def test_single_speeds_can_be_set():
+    job = JobFile(run="x", speeds={"v100": 1.0})
+    assert with_values(job, ["speeds.k80=0.5"]).speeds == {"v100": 1.0, "k80": 0.5}
+    assert with_values(job, ["speeds={k80: 0.25}"]).speeds == {"k80": 0.25}
+    with pytest.raises(InputError, match="speeds"):
+        with_values(job, ["speeds.k80=fast"])

@@ -127,10 +127,9 @@ def test_nobody_gains_by_stating_other_values(seed):
         kept, gpus = won.get(liar, (0.0, 1))
         return kept * truth[liar][gpus - 1]
 
-    for liar in truth:
+    for liar, values in truth.items():
         honest = ends_with(truth, liar)
-        lies = [random_values(), truth[liar] * 3, truth[liar] / 3, truth[liar] + 1]
-        for lie in lies:
+        for lie in (random_values(), values * 3, values / 3, values + 1):
             assert ends_with({**truth, liar: lie}, liar) <= honest + 1e-9
 
 

@@ -149,7 +149,7 @@ def test_chances_are_uniform_and_fixed():
         ("speeds:spread=0.1", "names no GPU type"),
         ("speeds:k80=0", "k80=0 is out of range"),
         ("speeds:k80=0.5,by=user", "by=user"),
-        ("deadlines", "factor= is out of range"),
+        ("deadlines", "factor is missing: write deadlines:factor=1.5-3"),
         ("deadlines:factor=3-1.5", "at least 3"),
         ("deadlines:factor=0", "factor=0 is not above 0"),
         ("estimates:factor=2,shares=1", "unknown option 'shares'"),

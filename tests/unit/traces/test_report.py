@@ -25,6 +25,7 @@ def test_contradictions_are_counted():
     assert found.contradictions == {
         "started before it was submitted": 1,
         "ended before it started": 1,
+        "a run time that is not the time from start to end": 1,
         "a job on more GPUs than its node has": 1,
         "a job on a node that is not listed": 1,
     }

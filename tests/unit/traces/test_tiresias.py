@@ -5,6 +5,7 @@ import pytest
 from rota.core.errors import TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.traces.read import read_workload
+from rota.traces.tiresias import FORMAT
 
 HEADER = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval"
 
@@ -51,6 +52,16 @@ def test_unknown_columns_are_refused_or_ignored(trace):
     with pytest.raises(TraceError, match=r"unknown column 'user'.*--format tiresias:ignore=yes"):
         read_workload(path)
     assert len(read_workload(path, "tiresias:ignore=yes")) == 1
+
+
+def test_the_quick_way_gives_the_same_as_the_careful_one(trace):
+    path = trace("0,1,0,606,vgg19,164,30", "x,8,30.5,133,,147,23")
+    quick, careful = FORMAT.load(path, {}), FORMAT.read(path, {})
+    assert quick.workload.specs == careful.specs
+    assert quick.workload.behaviours == careful.behaviours
+    assert (quick.name, quick.quality) == (careful.name, careful.quality)
+    with pytest.raises(TraceError, match="line 2, column 'num_gpu': '1.5' is not a whole number"):
+        FORMAT.load(trace("0,1.5,0,606,vgg19,164,30"), {})
 
 
 def test_the_published_file(shared):

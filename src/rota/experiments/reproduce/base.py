@@ -156,3 +156,7 @@ class Recipe(ABC):
     def series(self, runs: Mapping[str, Outcome]) -> pl.DataFrame | None:  # noqa: ARG002
         """The data of the figure, if there is one."""
         return None
+
+    def pictures(self, runs: Mapping[str, Outcome]) -> Mapping[str, str]:  # noqa: ARG002
+        """Pictures of what came out: SVG by the name of the file (letters, digits, `-`)."""
+        return {}

@@ -19,6 +19,7 @@ from rota.experiments.reproduce.base import Check, Outcome, Recipe, Scale, Setti
 from rota.experiments.run import simulate
 
 VERDICT, CHECKS, SERIES, INPUTS = "verdict.json", "checks.csv", "series.csv", "inputs"
+PICTURE = r"[\w-]+\.svg"
 
 Told = Callable[[str, int, int], None]
 """Told (label of the run that has ended, runs that have, runs in all)."""
@@ -117,7 +118,7 @@ def reproduce(
         checks=checks,
     )
     if output is not None:
-        _write(report, recipe.series(runs), output, list(runs))
+        _write(report, recipe.series(runs), recipe.pictures(runs), output, list(runs))
         if not any(inputs.iterdir()):
             inputs.rmdir()
     return report
@@ -160,13 +161,19 @@ def _one(task: _Task) -> Outcome:
 
 
 def _write(
-    report: Report, series: pl.DataFrame | None, output: Path, labels: Sequence[str]
+    report: Report,
+    series: pl.DataFrame | None,
+    pictures: Mapping[str, str],
+    output: Path,
+    labels: Sequence[str],
 ) -> None:
-    data = {**msgspec.to_builtins(report), "runs": list(labels)}
+    data = {**msgspec.to_builtins(report), "runs": list(labels), "pictures": list(pictures)}
     (output / VERDICT).write_text(dump(data), encoding="utf-8")
     check_frame(report.checks).write_csv(output / CHECKS)
     if series is not None:
         series.write_csv(output / SERIES)
+    for name, picture in pictures.items():
+        (output / name).write_text(picture, encoding="utf-8")
 
 
 def check_frame(checks: Sequence[Check]) -> pl.DataFrame:
@@ -201,7 +208,9 @@ def own_files(folder: Path) -> list[str]:
     own = [VERDICT, CHECKS, SERIES]
     own += [f"{INPUTS}/{path.name}" for path in (folder / INPUTS).glob("*") if path.is_file()]
     try:
-        runs = [str(run) for run in msgspec.json.decode((folder / VERDICT).read_bytes())["runs"]]
+        verdict = msgspec.json.decode((folder / VERDICT).read_bytes())
+        runs = [str(run) for run in verdict["runs"]]
+        own += [str(name) for name in verdict.get("pictures", ()) if re.fullmatch(PICTURE, name)]
     except (OSError, msgspec.DecodeError, KeyError, TypeError):
         return [VERDICT, CHECKS, SERIES]
     return own + [

@@ -20,19 +20,24 @@ ANYWHERE = -1  # instead of a type
 
 
 class Seat(NamedTuple):
-    """The type that a job is placed on, and the one that it counts as."""
+    """The type that a job is placed on, the one that it counts as, and for whom it counts.
+
+    That is the job itself, the number of a pair, or nobody: of a pair one job speaks for both.
+    """
 
     kind: int
     counts: int
+    account: int | None
 
 
 class Lease(msgspec.Struct):
-    """On which type the GPUs of a job count, and since when that is not written down yet.
+    """On which type and for whom the GPUs of a job count, and since when that is not written down.
 
     `began_s` and `ran_s` are the time, and the job's time of progress, when it got them.
     """
 
     kind: int
+    account: int | None
     since_s: float
     began_s: float
     ran_s: float
@@ -45,9 +50,17 @@ class Leases:
         self.held: dict[int, Lease] = {}
         self.owed_s: dict[int, float] = {}
 
-    def give(self, job: Job, kind: int, now_s: float) -> None:
+    def give(self, job: Job, seat: Seat, now_s: float) -> None:
         """The job has GPUs from now on."""
-        self.held[job.index] = Lease(kind, now_s, now_s, job.executed_s(now_s))
+        ran_s = job.executed_s(now_s)
+        self.held[job.index] = Lease(seat.counts, seat.account, now_s, now_s, ran_s)
+
+    def change(self, index: int, seat: Seat, now_s: float, books: Dispatcher) -> None:
+        """It stays where it is, but what it gets may count otherwise."""
+        lease = self.held[index]
+        if (lease.kind, lease.account) != seat[1:]:
+            self._write(index, lease, now_s, books)
+            lease.kind, lease.account = seat.counts, seat.account
 
     def unpaid(self, job: Job, now_s: float) -> bool:
         """It took longer to start it than it has run since."""
@@ -70,8 +83,8 @@ class Leases:
         seconds, lease.since_s = now_s - lease.since_s, now_s
         if lease.kind == ANYWHERE:
             self.owed_s[index] = self.owed_s.get(index, 0.0) - seconds
-        elif index in books:
-            books.record(index, lease.kind, seconds)
+        elif lease.account is not None and lease.account in books:
+            books.record(lease.account, lease.kind, seconds)
 
     def owe(self, parts: Mapping[int, float], seconds: float) -> list[int]:
         """So much time has passed, of which each of these should have had a part.

@@ -1,7 +1,10 @@
 """The books of a policy that works in rounds: who is there, where it is, what it has got."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from rota.core.events import INF
 from rota.core.jobs import Job
@@ -10,10 +13,29 @@ from rota.core.view import View, arrival
 from rota.policies._dispatch import Dispatcher, DispatchOptions
 from rota.policies._kinds import room_by_type
 from rota.policies.gavel.leases import ANYWHERE, Leases, Seat
+from rota.policies.gavel.problem import Array
 
 SLACK = 1e-9  # rounds, and GPUs
 
 Speed = Callable[[Job, str], float]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of time by job and type, and of pairs of jobs (by their numbers) by pair and type.
+
+    `worth`: how fast pairs are by type.
+    """
+
+    alone: Array
+    pairs: Sequence[tuple[int, int]]
+    together: Array
+    worth: Array
+
+
+def pair_number(one: int, other: int) -> int:
+    """The number of a pair in the books: below those of all jobs."""
+    return -1 - (min(one, other) << 31) - max(one, other)
 
 
 class Ledger:
@@ -53,7 +75,8 @@ class Ledger:
             books.capacity = up
         alive = {job.index for job in running}
         self.leases.end([i for i in self.leases.held if i not in alive], view.now_s, books)
-        over = [index for index in books.jobs if index not in jobs and _is_over(view, index)]
+        missing = [index for index in books.jobs if index not in jobs and index >= 0]
+        over = [index for index in missing if _is_over(view, index)]
         if over:
             books.leave(*over)
             self.wide.difference_update(over)
@@ -79,6 +102,15 @@ class Ledger:
         speeds = [self.speeds(job) for job in new]
         self.books.join_all([job.index for job in new], [job.gpus for job in new], speeds)
         self.wide.update(job.index for job, row in zip(new, speeds, strict=True) if not any(row))
+
+    def rethink(self, view: View) -> None:
+        """Speeds are believed to be others than before."""
+        numbers = [number for number in self.books.jobs if number in view.everyone]
+        speeds = [self.speeds(view.everyone[number]) for number in numbers]
+        self.books.rate(numbers, speeds)
+        rows = zip(numbers, speeds, strict=True)
+        self.wide = {number for number, row in rows if not any(row)}
+        self.stale = True
 
     def speeds(self, job: Job) -> list[float]:
         """How fast it is on each type; 0 where it may not run or is too large."""
@@ -110,27 +142,44 @@ class Ledger:
         self.quiet = 0 if self.stale else self.quiet + 1
         self.began_s = now_s
         self.ends_s = (int(now_s / self.round_s + SLACK) + 1) * self.round_s
-        total = sum(books.capacity) / max(len(books.jobs), 1)
+        jobs = sum(index >= 0 for index in books.jobs)
+        total = sum(books.capacity) / max(jobs, 1)
         parts = {index: min(1.0, total / books.size(index)) for index in sorted(self.wide)}
         return self.leases.owe(parts, lasted_s)
+
+    def retarget(self, now_s: float, jobs: Sequence[Job], found: Shares) -> None:
+        """From now on these shares hold; pairs without a share are none."""
+        books = self.books
+        pairs = {pair_number(*pair): pair for pair in found.pairs}
+        books.leave(*[number for number in books.jobs if number < 0 and number not in pairs])
+        for (number, pair), able in zip(pairs.items(), found.worth, strict=True):
+            if number not in books:
+                books.join(number, books.size(pair[0]), able, pair)
+        numbers = [job.index for job in jobs] + list(pairs)
+        books.retarget_all(now_s, numbers, np.vstack([found.alone, found.together]))
+        self.stale = False
 
     def note(self, jobs: Mapping[int, Job], placed: Mapping[int, Seat], now_s: float) -> None:
         """These jobs have GPUs now."""
         leases = self.leases
         leases.end([index for index in leases.held if index not in placed], now_s, self.books)
         for index, seat in placed.items():
-            lease, job = leases.held.get(index), jobs[index]
-            if lease is None:
-                leases.give(job, seat.counts, now_s)
-            elif seat.kind in (ANYWHERE, self.kind_of(job)):
-                lease.kind = seat.counts
-            else:
+            job = jobs[index]
+            if index in leases.held and seat.kind in (ANYWHERE, self.kind_of(job)):
+                leases.change(index, seat, now_s, self.books)
+                continue
+            if index in leases.held:
                 leases.end([index], now_s, self.books)
-                leases.give(job, seat.counts, now_s)
+            leases.give(job, seat, now_s)
 
     def restless(self, placed: Mapping[int, Seat]) -> bool:
         """Somebody should spend a part of its time on another type than where it is."""
-        return self.books.wants_more([(index, seat.counts) for index, seat in placed.items()])
+        places = [
+            (seat.account, seat.counts)
+            for seat in placed.values()
+            if seat.account is not None and seat.account in self.books and seat.counts != ANYWHERE
+        ]
+        return not self.books.complete(places)
 
     # --- state ------------------------------------------------------------------------------------
 

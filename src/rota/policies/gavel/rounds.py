@@ -20,7 +20,8 @@ from rota.core.knowledge import Knowledge
 from rota.core.policy import DecidePolicy, Params
 from rota.core.view import Draft, View, arrival
 from rota.policies._dispatch import DispatchOptions
-from rota.policies.gavel.ledger import Ledger
+from rota.policies.gavel.beliefs import Alike, Learnt, Noisy, Told
+from rota.policies.gavel.ledger import Ledger, Shares
 from rota.policies.gavel.problem import Array, Problem, problem
 from rota.policies.gavel.seats import Seats
 
@@ -40,7 +41,9 @@ class RoundParams(Params, frozen=True):
 
     `round_s`: seconds of a round. `rule`: who goes first: by what it is owed (`deficit`), or by X
     over what it has `received`. `carry`: what is owed is kept when X changes. `spare`: idle GPUs go
-    to whoever can use them. `aware`: it is known how fast each job is on each GPU type.
+    to whoever can use them. `aware`: it is known how fast each job is on each GPU type; `speeds`
+    says how: exactly (`oracle`), with errors whose coefficient of variation is `noise` (`noisy`),
+    or as far as jobs have been seen to run (`learn`). `seed`: of whatever is drawn.
     """
 
     round_s: Annotated[float, msgspec.Meta(gt=0)] = 360.0
@@ -48,6 +51,13 @@ class RoundParams(Params, frozen=True):
     carry: bool = True
     spare: bool = True
     aware: bool = True
+    speeds: Literal["oracle", "noisy", "learn"] = "oracle"
+    noise: Annotated[float, msgspec.Meta(ge=0)] = 0.2
+    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    def __post_init__(self) -> None:
+        if not self.aware and self.speeds != "oracle":
+            raise ValueError(f"speeds={self.speeds} is of no use without speeds: say aware=yes")
 
 
 class BlindParams(RoundParams, frozen=True):
@@ -74,7 +84,8 @@ class RoundPolicy(DecidePolicy[R]):
         if not given.aware:
             self.knowledge &= ~Knowledge.SPEEDS
         options = DispatchOptions(given.rule, given.carry, given.spare, forgive=True)
-        self._ledger = Ledger(given.round_s, options, self._speed)
+        self.beliefs = _beliefs(given)
+        self._ledger = Ledger(given.round_s, options, self.beliefs.speed)
         self._holds_s = INF  # until then the shares hold if no job comes or ends
 
     # --- what a policy says -----------------------------------------------------------------------
@@ -86,6 +97,14 @@ class RoundPolicy(DecidePolicy[R]):
     def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:  # noqa: ARG002
         """The problem with what else the policy must know."""
         return asked
+
+    def shares(self, asked: Problem, jobs: Sequence[Job], view: View) -> Shares:  # noqa: ARG002
+        """The answer to the problem; policies that pack jobs in pairs say more."""
+        none = np.zeros((0, len(asked.capacity)))
+        found = self.solver()(asked) if jobs else np.zeros_like(asked.throughput)
+        alone = np.where(asked.throughput > 0, found, 0.0)
+        self.learn(jobs, alone)
+        return Shares(alone, (), none, none)
 
     def learn(self, jobs: Sequence[Job], shares: Array) -> None:
         """These are the shares from now on."""
@@ -101,11 +120,6 @@ class RoundPolicy(DecidePolicy[R]):
     def remember(self, state: Mapping[str, Any]) -> None:
         """Take the state of `memory` up again."""
 
-    def _speed(self, job: Job, kind: str) -> float:
-        if self.params.aware:
-            return job.speed_on(kind)
-        return 0.0 if job.shape.types and kind not in job.shape.types else 1.0
-
     # --- decisions --------------------------------------------------------------------------------
 
     def decide(self, view: View) -> Draft:
@@ -116,6 +130,8 @@ class RoundPolicy(DecidePolicy[R]):
         fresh = now_s >= ledger.ends_s
         ledger.meet(view, jobs, running)
         ledger.stale |= now_s >= self._holds_s
+        if self.params.speeds == "learn":
+            self._look(running, view)
         turns = ledger.turn(now_s) if fresh else []
         if ledger.stale and self._contested(jobs) and (fresh or self._prompted(running)):
             self._renew(view)
@@ -134,6 +150,13 @@ class RoundPolicy(DecidePolicy[R]):
         """By how many rounds each job, by its number, is behind its share."""
         return self._ledger.books.shortfall()
 
+    def _look(self, running: Sequence[Job], view: View) -> None:
+        """Measure the jobs that run; what is new changes what is thought of all others."""
+        ledger = self._ledger
+        seen = [job for job in running if job.gpus and job.index not in ledger.wide]
+        if self.beliefs.saw([(job, ledger.kinds[ledger.kind_of(job)]) for job in seen]):
+            ledger.rethink(view)
+
     def _contested(self, jobs: Mapping[int, Job]) -> bool:
         """There is something to share."""
         if len(self._ledger.kinds) > 1 or not self.params.spare:
@@ -148,15 +171,13 @@ class RoundPolicy(DecidePolicy[R]):
     def _renew(self, view: View) -> None:
         """Solve the problem of all jobs that there are."""
         ledger, everyone = self._ledger, view.everyone
-        known = [everyone[i] for i in ledger.books.jobs if i in everyone and i not in ledger.wide]
+        numbers = [number for number in ledger.books.jobs if number not in ledger.wide]
+        known = [everyone[number] for number in numbers if number in everyone]
         jobs = sorted((job for job in known if job.phase != HELD), key=arrival)
-        shares = np.zeros((0, len(ledger.kinds)))
+        asked = self._problem(jobs, view)
         if jobs:
-            asked = self.ask(self._problem(jobs, view), jobs, view)
-            shares = np.where(asked.throughput > 0, self.solver()(asked), 0.0)
-            self.learn(jobs, shares)
-        ledger.books.retarget_all(view.now_s, [job.index for job in jobs], shares)
-        ledger.stale = False
+            asked = self.ask(asked, jobs, view)
+        ledger.retarget(view.now_s, jobs, self.shares(asked, jobs, view))
         self._holds_s = self.next_change(view.now_s)
 
     def _problem(self, jobs: Sequence[Job], view: View) -> Problem:
@@ -193,13 +214,28 @@ class RoundPolicy(DecidePolicy[R]):
     def snapshot(self) -> Mapping[str, Any]:
         """The books, and what the policy remembers."""
         ledger = self._ledger.snapshot()
-        return {"ledger": ledger, "memory": self.memory(), "holds_s": self._holds_s}
+        learnt = self.beliefs.snapshot()
+        return {
+            "ledger": ledger,
+            "memory": self.memory(),
+            "holds_s": self._holds_s,
+            "learnt": learnt,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take the books up again."""
         self._ledger.restore(state["ledger"])
         self.remember(state["memory"])
         self._holds_s = state["holds_s"]
+        self.beliefs.restore(state["learnt"])
+
+
+def _beliefs(params: RoundParams) -> Told:
+    if not params.aware:
+        return Alike()
+    if params.speeds == "noisy":
+        return Noisy(params.noise, params.seed)
+    return Learnt(params.seed) if params.speeds == "learn" else Told()
 
 
 def _finite(left: Array) -> Array:

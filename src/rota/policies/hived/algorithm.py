@@ -30,7 +30,7 @@ from rota.policies.hived.groups import (
 )
 from rota.policies.hived.mapping import Usable, map_placement
 from rota.policies.hived.recovery import find_leaf
-from rota.policies.hived.topology_search import Placement, TopologySearch, room_on
+from rota.policies.hived.topology_search import Placement, TopologySearch
 
 
 class Phase(Enum):
@@ -130,18 +130,6 @@ class Hived:
         if spec.priority < LOWEST_GUARANTEED:
             return self._opportunistic[chain]
         return self._searches.get((spec.virtual_cluster, chain))
-
-    def has_room(self, spec: PodSpec, priority: int) -> bool:
-        """Whether its chain has as many leaf cells left for a priority, wherever they are."""
-        needed = sum(sizes_of(spec))
-        tops: Iterable[PhysicalCell | VirtualCell] = self.cells.tops[spec.chain]
-        if spec.priority >= LOWEST_GUARANTEED:
-            tops = self.cells.tops_of(spec.virtual_cluster, spec.chain, spec.pinned_cell_id)
-        for top in tops:
-            needed -= room_on(top, priority, apart=False)
-            if needed <= 0:
-                return True
-        return False
 
     def set_bad(self, node: str) -> None:
         """A node has failed or is not there."""

@@ -1,6 +1,6 @@
 """HiveD's cells and the jobs of a run: which pods a job is, and on which GPUs they are."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from rota.core.topology import Topology
 from rota.policies.hived import leaves, snapshot
 from rota.policies.hived.algorithm import EVERYWHERE, Hived, Preempt, Wait
 from rota.policies.hived.asks import Asks, Rules, named
-from rota.policies.hived.cells import PhysicalCell, State
+from rota.policies.hived.cells import LOWEST_GUARANTEED, Cell, PhysicalCell, State
 from rota.policies.hived.config import HivedConfig
 from rota.policies.hived.groups import (
     AffinityGroup,
@@ -23,6 +23,7 @@ from rota.policies.hived.groups import (
     PodPlacement,
     PodSpec,
 )
+from rota.policies.hived.topology_search import room_on
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -144,7 +145,7 @@ class Fleet:
             if gpu_type is not None and self.hived.cells.levels[asked.chain].leaf != gpu_type:
                 continue
             priority = asked.priority + eager
-            if not self.hived.has_room(asked, priority):
+            if not self.has_room(asked, priority):
                 continue
             spec = _ranked(named(asked, job), priority)
             decision = self.hived.schedule(f"{job.index}-0", spec, suggested)
@@ -154,6 +155,19 @@ class Fleet:
                 return decision
             waits = decision
         return waits
+
+    def has_room(self, spec: PodSpec, priority: int) -> bool:
+        """Whether its chain has as many leaf cells left for a priority, wherever they are."""
+        needed = sum(member.leaf_cell_number for member in _members(spec))
+        cells = self.hived.cells
+        tops: Sequence[Cell] = cells.tops[spec.chain]
+        if spec.priority >= LOWEST_GUARANTEED:
+            tops = cells.tops_of(spec.virtual_cluster, spec.chain, spec.pinned_cell_id)
+        for top in tops:
+            needed -= room_on(top, priority, apart=False)
+            if needed <= 0:
+                return True
+        return False
 
     def take_over(self, job: Job) -> Allocation | Preempt | Wait:
         """Place a job that has reserved cells; those whom it displaces may have left now."""

@@ -62,6 +62,8 @@ class Desk:
         self.policy = policy
         self._nodes = nodes
         self._view = View(nodes.topology, tenants)
+        self.patient = _is_patient(policy)
+        """It decides the same as long as nothing happens in its virtual cluster."""
 
     def decide(self, turn: Turn, jobs: Sequence[Job]) -> None:
         """Ask the policy about these jobs."""
@@ -96,6 +98,14 @@ class Desk:
     def snapshot(self) -> Mapping[str, Any]:
         """What the policy keeps itself."""
         return self.policy.snapshot()
+
+
+def _is_patient(policy: Policy[Any]) -> bool:
+    return (
+        isinstance(policy, PriorityPolicy)
+        and not policy.preemptive
+        and type(policy).next_change is PriorityPolicy.next_change
+    )
 
 
 def in_order(policy: PriorityPolicy[Any], view: View) -> Draft:

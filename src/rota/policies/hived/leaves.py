@@ -16,7 +16,27 @@ from rota.policies.hived.cells import (
 Books = Mapping[str, ChainBook]
 
 
-Pairs = Iterable[tuple[PhysicalCell, VirtualCell]]
+class Together:
+    """Leaf cells of one group with their virtual ones, of which all are fixed."""
+
+    def __init__(self, pairs: Iterable[tuple[PhysicalCell, VirtualCell]] = ()) -> None:
+        self.pairs = tuple(pairs)
+        self._ahead: set[VirtualCell] = set()
+        """Promised cells that were bound before their turn."""
+
+    def is_ahead(self, promised: VirtualCell) -> bool:
+        """Whether it was; once."""
+        found = promised in self._ahead
+        self._ahead.discard(promised)
+        return found
+
+    def bind(self) -> None:
+        """Bind all that are not bound: bad cells take what is left."""
+        for leaf, virtual in self.pairs:
+            if leaf.virtual is None and virtual.physical is None:
+                if virtual.preassigned.physical is None:
+                    self._ahead.add(virtual.preassigned)
+                _bind_up(leaf, virtual)
 
 
 def allocate(
@@ -26,12 +46,12 @@ def allocate(
     priority: int,
     vc: str,
     *,
-    together: Pairs = (),
+    together: Together | None = None,
 ) -> bool:
     """Use a leaf cell, as part of a promised cell or opportunistically; whether that is safe.
 
-    `together` are other leaf cells of the same group whose virtual ones are fixed. If a promised
-    cell is newly bound, they are bound first: bad cells take what is left in it.
+    `together` are all leaf cells of the group if their virtual ones are fixed. When a promised
+    cell is newly bound, they are bound first.
     """
     if virtual is None:
         leaf.set_priority(OPPORTUNISTIC)
@@ -41,13 +61,12 @@ def allocate(
         cell.set_priority(priority)
         cell.count(priority, 1)
     promised = virtual.preassigned
-    newly = promised.physical is None
+    newly = promised.physical is None or (together is not None and together.is_ahead(promised))
     if leaf.virtual is None:  # it may have been bound before, when it was bad
         _bind_up(leaf, virtual)
     if newly and promised.physical is not None:
-        for other, part in together:
-            if part.preassigned is promised and other.virtual is None:
-                _bind_up(other, part)
+        if together is not None:
+            together.bind()
         return books[leaf.chain].allocate(promised.physical, vc)
     return True
 

@@ -17,10 +17,10 @@ import msgspec
 import yaml
 
 from rota.core.errors import ClusterSpecError, OptionError
-from rota.core.jobs import Job
 from rota.core.policy import DecidePolicy, Params
 from rota.core.view import Draft, View
 from rota.policies.hived.asks import Rules
+from rota.policies.hived.classes import Classes, Place
 from rota.policies.hived.config import HivedConfig, load_config
 from rota.policies.hived.fleet import Fleet
 from rota.policies.hived.hopeless import Hopeless
@@ -55,7 +55,8 @@ class HivedPolicy(DecidePolicy[HivedParams]):
         if isinstance(inner, DecidePolicy):
             self.wake = inner.wake
         self._fleet: Fleet | None = None
-        self._desks: dict[tuple[str, int], Desk] = {}
+        self._classes: Classes
+        self._desks: dict[Place, Desk] = {}
         self._hopeless = Hopeless()
         self._learnt = 0
         """How many of the finished jobs the inner policies know."""
@@ -68,19 +69,14 @@ class HivedPolicy(DecidePolicy[HivedParams]):
         turn = Turn(fleet, view, plan, self._hopeless)
         turn.catch_up()
         self._learn(view, fleet)
-        classes: dict[tuple[str, int], list[Job]] = {}
-        lent: list[Job] = []
-        for job in view.jobs:
-            asked = fleet.asks.of(job)
-            if asked.never:
-                plan.refuse(job, asked.never)
-            elif asked.desk is None:
-                lent.append(job)
-            else:
-                classes.setdefault(asked.desk, []).append(job)
-        for place in sorted(classes, key=lambda place: (-place[1], place[0])):
-            self._desk(place, view, fleet).decide(turn, classes[place])
-        turn.lend(lent)
+        for job, why in self._classes.update(view):
+            plan.refuse(job, why)
+        turn.changed |= self._classes.changed
+        for place in self._classes.places():
+            desk = self._desk(place, view, fleet)
+            if not (desk.patient and turn.is_unchanged(place[0])) or place in self._classes.picky:
+                desk.decide(turn, self._classes.jobs(place))
+        turn.lend(self._classes.jobs(None))
         turn.finish()
         return plan
 
@@ -97,12 +93,13 @@ class HivedPolicy(DecidePolicy[HivedParams]):
             self._fleet = Fleet(
                 view.topology, config or whole_nodes(view.topology, view.tenants), rules
             )
+            self._classes = Classes(self._fleet.asks)
             if self._state is not None:
                 self._resume(view, self._fleet, self._state)
                 self._state = None
         return self._fleet
 
-    def _desk(self, place: tuple[str, int], view: View, fleet: Fleet) -> Desk:
+    def _desk(self, place: Place, view: View, fleet: Fleet) -> Desk:
         desk = self._desks.get(place)
         if desk is None:
             nodes = VirtualNodes(fleet.hived, place[0], view.topology)

@@ -31,13 +31,13 @@ def reserve(
     group = AffinityGroup(spec, GroupState.PREEMPTING)
     group.physical = {size: [list(pod) for pod in pods] for size, pods in physical.items()}
     group.virtual = {size: [list(pod) for pod in pods] for size, pods in virtual.items()}
-    pairs = _pairs(group.physical, group.virtual)
-    for leaf, virtual_leaf in pairs:
+    together = leaves.Together(_pairs(group.physical, group.virtual))
+    for leaf, virtual_leaf in together.pairs:
         used = leaf.using
         if leaf.state is State.USED and used is not None:
             leaves.release(books, leaf, used.vc)
             used.state = GroupState.BEING_PREEMPTED
-        leaves.allocate(books, leaf, virtual_leaf, group.priority, group.vc, together=pairs)
+        leaves.allocate(books, leaf, virtual_leaf, group.priority, group.vc, together=together)
         leaf.reserving = group
         leaf.state = State.RESERVED if used is None else State.RESERVING
     return group
@@ -121,9 +121,9 @@ def preempt_on(
 
 def revert(books: Books, group: AffinityGroup, before: Slots[VirtualCell]) -> None:
     """Undo a lazy preemption."""
-    pairs = _pairs(group.physical, before)
-    for leaf, virtual in pairs:
+    together = leaves.Together(_pairs(group.physical, before))
+    for leaf, virtual in together.pairs:
         leaves.release(books, leaf, group.vc)
-        leaves.allocate(books, leaf, virtual, group.priority, group.vc, together=pairs)
+        leaves.allocate(books, leaf, virtual, group.priority, group.vc, together=together)
     group.virtual = before
     group.lazily_preempted_by = None

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rota.core.allocation import Allocation
-from rota.core.jobs import Job
+from rota.core.jobs import WAITING, Job
 from rota.core.reasons import Reason
 from rota.core.view import Draft, View
 from rota.policies.hived.algorithm import Preempt, Wait, sizes_of
@@ -23,6 +23,9 @@ class Turn:
         self.view = view
         self.plan = plan
         self.hopeless = hopeless
+        self.changed: set[str] = set()
+        """Virtual clusters where something happened."""
+        self._nodes_changed = False
         self._running = {job.index: job for job in view.running}
         self._started: dict[int, tuple[Job, Allocation]] = {}
         self._causes: dict[int, Job | None] = {}
@@ -33,6 +36,7 @@ class Turn:
         """What has happened since the last decision."""
         fleet = self.fleet
         if fleet.look_at_nodes():
+            self._nodes_changed = True
             self.hopeless.clear()
         for index in [index for index in fleet.placed if index not in self._running]:
             self._stop(index)
@@ -43,8 +47,14 @@ class Turn:
     def _stop(self, index: int) -> None:
         group = self.fleet.group(index)
         self.fleet.stop(index)
+        self.changed.add(group.vc)
         vc = group.vc if group.priority >= LOWEST_GUARANTEED else None
         self.hopeless.freed(vc, all_healthy=not self.fleet.hived.bad_nodes)
+
+    def is_unchanged(self, vc: str) -> bool:
+        """Whether nothing happened that could let a job of a virtual cluster start."""
+        unhealthy = self._nodes_changed or self.fleet.hived.bad_nodes
+        return not unhealthy and vc not in self.changed
 
     def runs(self, job: Job) -> bool:
         """Whether it has cells at this point of the decision."""
@@ -92,6 +102,9 @@ class Turn:
 
     def explain(self, job: Job, reason: Reason) -> None:
         """Why it waits if it does in the end."""
+        if job.reason == reason and job.phase == WAITING:
+            self._reasons.pop(job.index, None)  # that is known
+            return
         self._reasons[job.index] = (job, reason)
 
     def lend(self, jobs: Iterable[Job]) -> None:
@@ -135,7 +148,7 @@ class Rooms:
         return best_fit(self._sizes, list(self._free.values()), apart=self._apart) is not None
 
     def enough_in_all(self) -> bool:
-        """Whether as many leaf cells are free, wherever they are."""
+        """Whether as many leaf cells are free on healthy nodes, wherever they are."""
         return sum(self._free.values()) >= sum(self._sizes)
 
     def leave(self, job: Job) -> None:
@@ -153,8 +166,11 @@ class Rooms:
 
 def why_not(fleet: Fleet, asked: Asked) -> int:
     """Why a job found no place: too little is free for it, or not close enough together."""
-    if any(Rooms(fleet, spec).enough_in_all() for spec in asked.pods):
-        return int(Reason.FRAGMENTATION)
+    with_room = [spec for spec in asked.pods if fleet.has_room(spec, spec.priority)]
+    if with_room:
+        healthy = not fleet.hived.bad_nodes
+        healthy = healthy or any(Rooms(fleet, spec).enough_in_all() for spec in with_room)
+        return int(Reason.FRAGMENTATION if healthy else Reason.DOWN)
     return int(Reason.CAPACITY if asked.desk is None else Reason.QUOTA)
 
 

@@ -112,7 +112,7 @@ def test_it_keeps_the_contract_of_policies(params):
     [
         ({"config": "nowhere.yaml"}, "nowhere.yaml"),
         ({"inside": "nobody"}, "nobody"),
-        ({"inside": "drf"}, "drf"),
+        ({"inside": "synergy"}, "synergy.*CPUs"),
     ],
 )
 def test_wrong_parameters_are_named(params, named):

@@ -1,0 +1,86 @@
+"""Gandiva's packing by trial (Xiao et al., OSDI 2018), in the form that Gavel compares with.
+
+    while sum(s) <= sum(N), everyone has the m-th part of each GPU type and nobody is packed;
+    else pairs that are worth it stay together, jobs without a partner of equal size try one at
+    random, and all combinations (pairs and single jobs) have an equal part of each type
+
+A pair is worth it while its jobs together, compared with how fast they are alone, make at least
+`threshold` of progress, on average over the GPU types. Whether jobs can share GPUs at all, and how
+fast they are then, is up to the rate model: without one that knows pairs (`--rates types+pairs:..`)
+nobody is packed. Notation as in `gavel-max-min`.
+
+Departs from the paper: Gandiva measures by trying; here what a trial would tell is known when the
+next one is due, and pairs that turn out bad are parted when jobs come or end. Gavel's code adds up
+over the types instead of taking the average, so that nearly every pair stays: `threshold=0.34` with
+three types.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from rota.core.jobs import Job
+from rota.core.view import View
+from rota.policies.gavel.ledger import Shares
+from rota.policies.gavel.packing import random_packing
+from rota.policies.gavel.pairing import Partners, as_shares
+from rota.policies.gavel.problem import Problem, isolated
+from rota.policies.gavel.rounds import RoundParams, RoundPolicy, Solve
+
+
+class GandivaRandomParams(RoundParams, frozen=True):
+    """As of all policies of the family.
+
+    `threshold`: progress of a pair that stays, compared with that of single jobs.
+    """
+
+    threshold: Annotated[float, msgspec.Meta(ge=0)] = 1.0
+
+
+class GandivaRandom(RoundPolicy[GandivaRandomParams]):
+    """Pack jobs in pairs at random, and keep the pairs that are worth it."""
+
+    name = "gandiva-random"
+    paper = "Xiao et al., Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI 2018"
+    Parameters = GandivaRandomParams
+
+    def __init__(self, params: GandivaRandomParams | None = None) -> None:
+        super().__init__(params)
+        self._partners = Partners(self.beliefs)
+        self._together: list[tuple[int, int]] = []  # numbers of jobs
+        self._drawn = 0
+
+    def solver(self) -> Solve:
+        """An equal part of the GPUs, as long as nobody is packed."""
+        return isolated
+
+    def shares(self, asked: Problem, jobs: Sequence[Job], view: View) -> Shares:
+        """Keep the good pairs, and draw partners for the others."""
+        if not view.sharing:
+            return super().shares(asked, jobs, view)
+        pairs = self._partners.find(asked, jobs, view)
+        names = [(jobs[a].index, jobs[b].index) for a, b in pairs.jobs.tolist()]
+        before = set(self._together)
+        kept = [number for number, name in enumerate(names) if name in before]
+        draw = np.random.default_rng([self.params.seed, self._drawn])
+        self._drawn += 1
+        packing = random_packing(
+            asked,
+            pairs,
+            draw,
+            together=np.array(kept, np.intp),
+            threshold=self.params.threshold,
+        )
+        self._together = [names[number] for number in packing.together.tolist()]
+        return as_shares(asked, jobs, pairs, packing.shares)
+
+    def memory(self) -> Mapping[str, Any]:
+        """Who is together, and how often partners were drawn."""
+        return {"together": self._together, "drawn": self._drawn}
+
+    def remember(self, state: Mapping[str, Any]) -> None:
+        """Take it up again."""
+        self._together = [(one, other) for one, other in state["together"]]
+        self._drawn = state["drawn"]

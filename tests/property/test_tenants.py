@@ -1,0 +1,228 @@
+"""Queues that share a cluster: limits and guarantees hold after every decision."""
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mutants.planting import plant
+from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.tenants import PriorityClass, Tenant
+from rota.core.workload import Workload
+from rota.policies.capacity import Capacity, CapacityParams
+from rota.policies.hierarchical_fair import HierarchicalFair, HierarchicalFairParams
+from tenant_runs import OPPORTUNISTIC, Picture, check_all, engine_of, random_run
+
+KINDS = {
+    "capacity": lambda **given: Capacity(CapacityParams(**given)),
+    "hierarchical-fair": lambda **given: HierarchicalFair(HierarchicalFairParams(**given)),
+}
+both = pytest.mark.parametrize("kind", KINDS)
+seeds = st.integers(0, 1 << 32)
+RULES = ("latest-start", "lowest-priority", "most-over-quota", "least-progress")
+
+
+def everything(picture):
+    picture.check_bounds()
+    picture.check_guarantees()
+
+
+@both
+@settings(max_examples=40)
+@given(seed=seeds, rule=st.sampled_from(RULES))
+def test_limits_and_guarantees_hold_always(kind, seed, rule):
+    # not strict: whoever is owed something may pass others of its queue
+    random_run(seed, lambda: KINDS[kind](inside="fifo-skip", victims=rule), everything)
+
+
+@both
+@settings(max_examples=25)
+@given(seed=seeds)
+def test_opportunistic_jobs_use_no_quota_and_take_nobodys(kind, seed):
+    random_run(
+        seed, lambda: KINDS[kind](inside="fifo-skip"), everything,
+        priorities=(-5, -5, 0), classes=OPPORTUNISTIC, bounds=False,
+    )  # fmt: skip
+
+
+@both
+@settings(max_examples=20)
+@given(seed=seeds)
+def test_without_borrowing_no_quota_is_exceeded(kind, seed):
+    def look(picture):
+        for tenant in picture.tree:
+            assert picture.used[tenant.name] <= tenant.quota
+
+    def make():
+        return KINDS[kind](borrow=False, inside="fifo-skip")
+
+    rng = Random(seed)
+    tenants = [Tenant("a", quota=rng.randint(3, 4)), Tenant("b", quota=rng.randint(3, 4))]
+    specs = [
+        JobSpec(f"j{i}", rng.randint(0, 20), Request.of(rng.choice((1, 2, 3))), rng.choice("ab"))
+        for i in range(20)
+    ]
+    works = [Behaviour(rng.randint(1, 20)) for _ in specs]
+    check_all(engine_of(make(), Workload(specs, works), 8, tenants), look)
+
+
+@both
+@settings(max_examples=25)
+@given(seed=seeds, own_s=st.integers(0, 15), class_s=st.integers(0, 15))
+def test_nobody_is_stopped_before_its_time(kind, seed, own_s, class_s):
+    engine = random_run(
+        seed,
+        lambda: KINDS[kind](inside="srtf", min_runtime_s=float(own_s)),
+        lambda picture: picture.check_bounds(),
+        priorities=(0, 7), classes=[PriorityClass("slow", 5, min_runtime_s=class_s)],
+    )  # fmt: skip
+    since_s = {}
+    for time_s, event, job, other in engine.log.frame().select(
+        "time_s", "event", "job", "other"
+    ).iter_rows():
+        if event == "start":
+            since_s[job] = time_s
+        elif event == "stop":
+            least_s = max(own_s, class_s if engine.jobs[job].spec.priority else 0)
+            assert time_s >= since_s[job] + least_s
+            assert other >= 0  # who displaced it
+
+
+@both
+@settings(max_examples=25)
+@given(seed=seeds)
+def test_jobs_that_are_not_preemptible_run_to_their_end(kind, seed):
+    engine = random_run(
+        seed, lambda: KINDS[kind](inside="srtf", aging_s=60.0), lambda _: None,
+        priorities=(0, 9), classes=[PriorityClass("firm", 9, preemptible=False)],
+    )  # fmt: skip
+    assert all(job.preemptions == 0 for job in engine.jobs.values() if job.spec.priority)
+
+
+@both
+@settings(max_examples=20)
+@given(seed=seeds, size=st.integers(1, 8), tenant=st.sampled_from(("a", "b", "c")))
+def test_nobody_starves_where_jobs_age(kind, seed, size, tenant):
+    """A flood of small jobs for ever; the first job waits for at most `aging_s` and one of them."""
+    rng = Random(seed)
+    longest_s, aging_s, until_s = 10, 50.0, 400
+    specs = [JobSpec("first", 0.5, Request.of(size), tenant, priority=-1)]
+    works = [Behaviour(30.0)]
+    for i in range(until_s):  # more than the cluster can do
+        for _ in range(2):
+            specs.append(JobSpec(f"f{len(specs)}", float(i), Request.of(1), rng.choice("ab")))
+            works.append(Behaviour(float(rng.randint(5, longest_s))))
+    tenants = [Tenant("a", quota=4), Tenant("b", quota=4)]
+    engine = engine_of(
+        KINDS[kind](aging_s=aging_s, inside="fifo-skip"), Workload(specs, works), 8, tenants
+    )
+    engine.run(until_s)
+    first = engine.jobs[0]
+    assert first.terminal
+    assert first.end_s - first.submit_s - 30.0 <= aging_s + longest_s
+
+
+def starving():
+    """Return a job that waits while the flood lasts if nothing helps it."""
+    specs = [JobSpec("first", 0.5, Request.of(8), "c", priority=-1)]
+    specs += [JobSpec(f"f{i}", i / 2, Request.of(1), "a") for i in range(400)]
+    works = [Behaviour(30.0), *(Behaviour(20.0) for _ in specs[1:])]
+    return Workload(specs, works)
+
+
+@both
+@pytest.mark.parametrize(("aging_s", "started"), [(0.0, False), (50.0, True)])
+def test_without_aging_it_would_starve(kind, aging_s, started):
+    engine = engine_of(KINDS[kind](aging_s=aging_s), starving(), 8, [Tenant("a", quota=8)])
+    engine.run(200.0)
+    assert engine.jobs[0].started == started
+
+
+# --- weights --------------------------------------------------------------------------------------
+
+
+def busy(rng, shares, until_s, gpus):
+    """Return jobs for everybody, more than its share of the time."""
+    specs, works = [], []
+    for name, share in shares.items():
+        left = 1.25 * share * gpus * until_s
+        while left > 0:
+            work = rng.randint(10, 30)
+            specs.append(JobSpec(f"{name}{len(specs)}", 0.0, Request.of(1), name))
+            works.append(Behaviour(float(work)))
+            left -= work
+    return Workload(specs, works)
+
+
+@settings(max_examples=6)
+@given(
+    seed=seeds,
+    weights=st.lists(st.integers(1, 4), min_size=2, max_size=3),
+    inner=st.lists(st.integers(1, 3), min_size=2, max_size=2),
+    half_life_s=st.sampled_from((0.0, 200.0, 2000.0)),
+)
+def test_weights_are_honoured_in_the_long_run(seed, weights, inner, half_life_s):
+    gpus, until_s = 5, 3000.0
+    tenants = [Tenant(f"q{i}", weight=weight) for i, weight in enumerate(weights)]
+    tenants += [Tenant(f"in{i}", "q0", weight=weight) for i, weight in enumerate(inner)]
+    expected = {f"q{i}": weight / sum(weights) for i, weight in enumerate(weights) if i}
+    expected |= {
+        f"in{i}": weights[0] / sum(weights) * weight / sum(inner) for i, weight in enumerate(inner)
+    }
+    policy = KINDS["hierarchical-fair"](half_life_s=half_life_s)
+    workload = busy(Random(seed), expected, until_s, gpus)
+    engine = engine_of(policy, workload, gpus, tenants)
+    engine.run(until_s)
+    had = dict.fromkeys(expected, 0.0)
+    for job in engine.jobs.values():
+        had[job.tenant] += job.attained_gpu_s(until_s)
+    total = sum(had.values())
+    assert total >= 0.999 * gpus * until_s
+    for name, share in expected.items():
+        assert abs(had[name] / total - share) <= 0.02, (name, had, expected)
+
+
+# --- the checks see something ---------------------------------------------------------------------
+
+BUGS = {
+    "a quota is counted without the job": (
+        "rota.policies._tenancy:Branch.within",
+        "self.firm + gpus <= self.quota + SLACK",
+        "self.firm < self.quota",
+    ),
+    "nothing is reclaimed from a queue that is one GPU over": (
+        "rota.policies.capacity:Capacity.floor",
+        "return other.quota",
+        "return 1 + other.quota",
+    ),
+    "a limit is looked at too late": (
+        "rota.policies._tenancy_turn:Turn._start",
+        "b.used + gpus > b.ceiling + SLACK",
+        "b.used > b.ceiling + SLACK",
+    ),
+    "what is kept is lent": (
+        "rota.policies._tenancy_turn:Turn._may_borrow",
+        "idle >= max(self._reserved, self.tenancy.kept_from(leaf)) - SLACK",
+        "idle >= 0",
+    ),
+    "victims are not enough": (
+        "rota.policies._tenancy_victims:Victims._as_far_as_allowed",
+        "left[id(branch)] = has - gpus",
+        "left[id(branch)] = has - 2 * gpus",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_found(bug, monkeypatch):
+    plant(monkeypatch, *BUGS[bug])
+    with pytest.raises(AssertionError):
+        for seed in range(60):
+            random_run(seed, lambda: KINDS["capacity"](inside="fifo-skip"), everything)
+
+
+def test_the_same_cases_without_bugs():
+    for seed in range(60):
+        random_run(seed, lambda: KINDS["capacity"](inside="fifo-skip"), everything)
+    assert Picture  # every look has asserted
