@@ -1,8 +1,6 @@
 """Random clusters for HiveD, and a driver that plays requests, failures and repairs on them."""
 
 import msgspec
-from hypothesis import assume
-from hypothesis import strategies as st
 
 from rota.core.errors import ClusterSpecError, RequestError
 from rota.policies.hived.algorithm import EVERYWHERE, Hived, Phase, Preempt
@@ -13,13 +11,12 @@ from rota.policies.hived.groups import BindInfo, GroupSpec, GroupState, Member, 
 PINNED = "pin"
 
 
-@st.composite
-def configs(draw):
-    """Return one or two chains of random trees, and promises that fit by their number."""
-    types, cells, promises = {}, [], {f"vc{number}": [] for number in range(draw(_small(1, 3)))}
-    for chain in range(draw(_small(1, 2))):
-        fans = draw(st.lists(_small(1, 3), min_size=1, max_size=4))
-        node_level = draw(_small(1, len(fans)))
+def random_config(rng):
+    """Return one or two chains of random trees, and promises that fit; often nothing is left."""
+    types, cells, promises = {}, [], {f"vc{number}": [] for number in range(rng.randint(1, 3))}
+    for chain in range(rng.randint(1, 2)):
+        fans = [rng.randint(1, 3) for _ in range(rng.randint(1, 4))]
+        node_level = rng.randint(1, len(fans))
         names = [f"leaf{chain}", *(f"c{chain}l{level}" for level in range(1, len(fans) + 1))]
         for level, fan in enumerate(fans, 1):
             types[names[level]] = {
@@ -27,11 +24,11 @@ def configs(draw):
                 "childCellNumber": fan,
                 "isNodeLevel": level == node_level,
             }
-        tops = draw(_small(1, 4))
+        tops = rng.randint(1, 4)
         first = len(cells)
         cells += [{"cellType": names[-1]} for _ in range(tops)]
         _name_nodes(cells[first:], fans, node_level, chain)
-        _promise(draw, promises, names, [0, *fans], tops)
+        _promise(rng, promises, names, [0, *fans], tops)
     description = {
         "physicalCluster": {"cellTypes": types, "physicalCells": cells},
         "virtualClusters": {
@@ -43,17 +40,20 @@ def configs(draw):
             for vc, held in promises.items()
         },
     }
-    if draw(st.booleans()):
-        cell = draw(st.sampled_from(cells))
-        cell = draw(st.sampled_from([cell, *cell.get("cellChildren", [])]))
-        cell["pinnedCellId"] = PINNED
-        description["virtualClusters"]["vc0"]["pinnedCells"] = [{"pinnedCellId": PINNED}]
-        assume(fits(description))
+    if rng.random() < 0.6:
+        _pin(rng, description)
     return description
 
 
-def _small(low, high):
-    return st.integers(low, high)
+def _pin(rng, description):
+    """Pin a cell for the first tenant, if that breaks no promise."""
+    cell = rng.choice(description["physicalCluster"]["physicalCells"])
+    cell = rng.choice([cell, *cell.get("cellChildren", [])])
+    owner = description["virtualClusters"]["vc0"]
+    cell["pinnedCellId"] = PINNED
+    owner["pinnedCells"] = [{"pinnedCellId": PINNED}]
+    if not fits(description):
+        del cell["pinnedCellId"], owner["pinnedCells"]
 
 
 def _name_nodes(tops, fans, node_level, chain):
@@ -69,11 +69,11 @@ def _name_nodes(tops, fans, node_level, chain):
             cell["cellAddress"] = f"n{chain}-{place}-{number}"
 
 
-def _promise(draw, promises, names, fans, available):
+def _promise(rng, promises, names, fans, available):
     for level in range(len(names) - 1, -1, -1):
         way = names[-1] if level == len(names) - 1 else f"{names[-1]}.{names[level]}"
         for held in promises.values():
-            number = draw(_small(0, min(available, 3)))
+            number = rng.choice((0, rng.randint(0, min(available, 3)), min(available, 8)))
             held.append((way, number))
             available -= number
         available *= fans[level]
@@ -168,6 +168,9 @@ def check(hived):
         _check_counts(hived, book)
     for cell in (cell for by in hived.cells.chains.values() for c in by.values() for cell in c):
         _check_cell(cell)
+    for leaf in hived.cells.leaves.values():
+        for group in (leaf.using, leaf.reserving):
+            assert group is None or hived.groups[group.name] is group
     for vc in hived.cells.vcs.values():
         for cell in (cell for top in vc.tops for cell in top.below()):
             assert cell.physical is None or cell.physical.virtual is cell
@@ -188,6 +191,19 @@ def _check_counts(hived, book):
         for vc, held in book.promised.items():
             tops = hived.cells.vcs[vc].free_tops.get(book.chain, {}).get(level, [])
             assert held[level] == sum(top.physical is None for top in tops), (vc, level)
+            _check_doomed(book, vc, level)
+        for cell in free:  # buddies that are all free are one cell
+            assert cell.parent is None or not set(cell.parent.children) <= free
+
+
+def _check_doomed(book, vc, level):
+    """As many promises are given up as bad hardware makes necessary, and no more."""
+    healthy = book.left[level] - len(book.bad[level])
+    assert book.promised[vc][level] <= healthy, (vc, level)
+    doomed = book.doomed[vc][level].cells
+    assert all(cell.virtual.vc == vc for cell in doomed)
+    if any(cell.priority < LOWEST_GUARANTEED for cell in doomed):
+        assert book.promised[vc][level] >= healthy, (vc, level)
 
 
 def _check_cell(cell):
@@ -196,6 +212,8 @@ def _check_cell(cell):
     assert cell.used == _used(cell), cell
     _check_priority(cell)
     if cell.level == 1:
+        for group in (cell.using, cell.reserving):
+            assert group is None or cell in set(group.leaves())
         busy = cell.using is not None or cell.reserving is not None
         assert busy == (cell.state is not State.FREE), cell
         assert busy == (cell.priority != FREE), cell
@@ -224,3 +242,42 @@ def fits(data):
     except ClusterSpecError:
         return False
     return True
+
+
+MOVES = ["submit", "submit", "submit", "end", "push", "give up", "bad", "healthy"]
+
+
+def move(rng, player):
+    """Play one random move."""
+    what = rng.choice(MOVES)
+    groups = sorted({pod.rpartition("-")[0] for pod in player.running})
+    if what == "submit":
+        submit(rng, player)
+    elif what == "end" and groups:
+        player.end(rng.choice(groups))
+    elif what == "push" and player.waiting:
+        player.push(rng.choice(sorted(player.waiting)))
+    elif what == "give up" and player.waiting:
+        player.give_up(rng.choice(sorted(player.waiting)))
+    elif what == "bad":
+        player.hived.set_bad(rng.choice(player.nodes))
+    elif what == "healthy":
+        player.hived.set_healthy(rng.choice(player.nodes))
+    player.settle()
+
+
+def submit(rng, player):
+    """Ask for a random group."""
+    spec = player.request(
+        rng.choice(sorted(player.hived.cells.vcs)),
+        rng.randint(-1, 3),
+        [rng.randint(1, 6) for _ in range(rng.randint(1, 4))],
+        lazy=rng.random() < 0.5,
+        anywhere=rng.random() < 0.5,
+    )
+    if spec.virtual_cluster == "vc0" and player.hived.cells.pinned and rng.random() < 0.5:
+        spec = msgspec.structs.replace(spec, pinned_cell_id=PINNED)
+    suggested = EVERYWHERE
+    if rng.random() < 0.5:
+        suggested = set(rng.sample(player.nodes, rng.randint(0, len(player.nodes))))
+    player.submit(spec, suggested, rng.choice(list(Phase)))

@@ -31,6 +31,15 @@ class Peeks(Base):
         return job.work
 
 
+class KnowsSpeeds(Base):
+    """Reads behind the back of the accessors how fast jobs are."""
+
+    name = "knows-speeds"
+
+    def key(self, job, now_s):
+        return -(job.behaviour.speeds or {}).get("", 1.0)
+
+
 class Undeclared(Srtf):
     """Reads what it does not declare."""
 
@@ -152,6 +161,7 @@ CAUGHT = [
     (ByName, "names_do_not_matter", {}),
     (Forgets, "a_resumed_run_goes_on_alike", {}),
     (Believes, "estimates_stay_hidden", {}),
+    (KnowsSpeeds, "speeds_stay_hidden", {}),
     (Hoards, "every_job_ends", {}),
     (Spins, "one_job_runs_at_once", {}),
     (Timid, "no_gpu_idles_while_somebody_waits", {"work_conserving": True}),

@@ -73,7 +73,7 @@ def check_mean(workload, placement):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("workload", "placement"), [("default", "best-fit"), ("default", "fgd")])
+@pytest.mark.parametrize(("workload", "placement"), [("default", "best-fit"), ("gpuspec10", "fgd")])
 def test_two_cells_of_the_published_table(workload, placement):
     check_mean(workload, placement)
 

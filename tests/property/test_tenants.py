@@ -12,7 +12,7 @@ from rota.core.tenants import PriorityClass, Tenant
 from rota.core.workload import Workload
 from rota.policies.capacity import Capacity, CapacityParams
 from rota.policies.hierarchical_fair import HierarchicalFair, HierarchicalFairParams
-from tenant_runs import OPPORTUNISTIC, Picture, check_all, engine_of, random_run
+from tenant_runs import OPPORTUNISTIC, check_all, engine_of, random_run
 
 KINDS = {
     "capacity": lambda **given: Capacity(CapacityParams(**given)),
@@ -57,7 +57,7 @@ def test_without_borrowing_no_quota_is_exceeded(kind, seed):
     def make():
         return KINDS[kind](borrow=False, inside="fifo-skip")
 
-    rng = Random(seed)
+    rng = Random(seed)  # noqa: S311 - a workload, not a secret
     tenants = [Tenant("a", quota=rng.randint(3, 4)), Tenant("b", quota=rng.randint(3, 4))]
     specs = [
         JobSpec(f"j{i}", rng.randint(0, 20), Request.of(rng.choice((1, 2, 3))), rng.choice("ab"))
@@ -78,9 +78,9 @@ def test_nobody_is_stopped_before_its_time(kind, seed, own_s, class_s):
         priorities=(0, 7), classes=[PriorityClass("slow", 5, min_runtime_s=class_s)],
     )  # fmt: skip
     since_s = {}
-    for time_s, event, job, other in engine.log.frame().select(
-        "time_s", "event", "job", "other"
-    ).iter_rows():
+    for time_s, event, job, other in (
+        engine.log.frame().select("time_s", "event", "job", "other").iter_rows()
+    ):
         if event == "start":
             since_s[job] = time_s
         elif event == "stop":
@@ -101,12 +101,12 @@ def test_jobs_that_are_not_preemptible_run_to_their_end(kind, seed):
 
 
 @both
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(seed=seeds, size=st.integers(1, 8), tenant=st.sampled_from(("a", "b", "c")))
 def test_nobody_starves_where_jobs_age(kind, seed, size, tenant):
     """A flood of small jobs for ever; the first job waits for at most `aging_s` and one of them."""
-    rng = Random(seed)
-    longest_s, aging_s, until_s = 10, 50.0, 400
+    rng = Random(seed)  # noqa: S311 - a workload, not a secret
+    longest_s, aging_s, until_s = 10, 50.0, 110
     specs = [JobSpec("first", 0.5, Request.of(size), tenant, priority=-1)]
     works = [Behaviour(30.0)]
     for i in range(until_s):  # more than the cluster can do
@@ -160,10 +160,10 @@ def busy(rng, shares, until_s, gpus):
     seed=seeds,
     weights=st.lists(st.integers(1, 4), min_size=2, max_size=3),
     inner=st.lists(st.integers(1, 3), min_size=2, max_size=2),
-    half_life_s=st.sampled_from((0.0, 200.0, 2000.0)),
+    half_life_s=st.sampled_from((100.0, 300.0, 1000.0)),
 )
 def test_weights_are_honoured_in_the_long_run(seed, weights, inner, half_life_s):
-    gpus, until_s = 5, 3000.0
+    gpus, until_s = 5, 4000.0
     tenants = [Tenant(f"q{i}", weight=weight) for i, weight in enumerate(weights)]
     tenants += [Tenant(f"in{i}", "q0", weight=weight) for i, weight in enumerate(inner)]
     expected = {f"q{i}": weight / sum(weights) for i, weight in enumerate(weights) if i}
@@ -171,7 +171,7 @@ def test_weights_are_honoured_in_the_long_run(seed, weights, inner, half_life_s)
         f"in{i}": weights[0] / sum(weights) * weight / sum(inner) for i, weight in enumerate(inner)
     }
     policy = KINDS["hierarchical-fair"](half_life_s=half_life_s)
-    workload = busy(Random(seed), expected, until_s, gpus)
+    workload = busy(Random(seed), expected, until_s, gpus)  # noqa: S311
     engine = engine_of(policy, workload, gpus, tenants)
     engine.run(until_s)
     had = dict.fromkeys(expected, 0.0)
@@ -185,44 +185,49 @@ def test_weights_are_honoured_in_the_long_run(seed, weights, inner, half_life_s)
 
 # --- the checks see something ---------------------------------------------------------------------
 
+TURN, VICTIMS = "rota.policies._tenancy_turn:Turn", "rota.policies._tenancy_victims:Victims"
 BUGS = {
-    "a quota is counted without the job": (
-        "rota.policies._tenancy:Branch.within",
-        "self.firm + gpus <= self.quota + SLACK",
-        "self.firm < self.quota",
-    ),
-    "nothing is reclaimed from a queue that is one GPU over": (
-        "rota.policies.capacity:Capacity.floor",
-        "return other.quota",
-        "return 1 + other.quota",
+    "one GPU beyond a quota is not reclaimed": (
+        "rota.policies.capacity:Capacity.claim",
+        "Claim(other.quota",
+        "Claim(1 + other.quota",
     ),
     "a limit is looked at too late": (
-        "rota.policies._tenancy_turn:Turn._start",
-        "b.used + gpus > b.ceiling + SLACK",
-        "b.used > b.ceiling + SLACK",
+        f"{TURN}._needs",
+        "branch.used + job.gpus - branch.ceiling",
+        "branch.used - branch.ceiling",
     ),
-    "what is kept is lent": (
-        "rota.policies._tenancy_turn:Turn._may_borrow",
-        "idle >= max(self._reserved, self.tenancy.kept_from(leaf)) - SLACK",
-        "idle >= 0",
+    "what is kept is lent": (f"{TURN}._needs", "self.tenancy.kept_from(leaf) - idle", "-idle"),
+    "who borrows does not wait for its turn": (
+        f"{TURN}._is_early",
+        "any(other != id(leaf)",
+        "any(other == leaf",
     ),
-    "victims are not enough": (
-        "rota.policies._tenancy_victims:Victims._as_far_as_allowed",
-        "left[id(branch)] = has - gpus",
-        "left[id(branch)] = has - 2 * gpus",
+    "a job that is too large never goes": (
+        f"{VICTIMS}._as_far_as_allowed",
+        "after >= wanted.claim.least",
+        "after >= wanted.claim.floor",
+    ),
+    "only leaves have accounts": (
+        "rota.policies._tenancy:Tenancy.charge",
+        "chain(leaf.path,",
+        "chain(leaf.path[:1],",
     ),
 }
+
+
+def sixty_cases():
+    for seed in range(60):
+        engine = random_run(seed, lambda: KINDS["capacity"](inside="fifo-skip"), everything)
+        assert engine.view.finished
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_planted_bugs_are_found(bug, monkeypatch):
     plant(monkeypatch, *BUGS[bug])
     with pytest.raises(AssertionError):
-        for seed in range(60):
-            random_run(seed, lambda: KINDS["capacity"](inside="fifo-skip"), everything)
+        sixty_cases()
 
 
 def test_the_same_cases_without_bugs():
-    for seed in range(60):
-        random_run(seed, lambda: KINDS["capacity"](inside="fifo-skip"), everything)
-    assert Picture  # every look has asserted
+    sixty_cases()

@@ -107,7 +107,7 @@ def _choice(hints: Mapping[str, Any], values: Mapping[str, Any]) -> str:
 def _parts(hint: Any, value: Any) -> Any:
     if isinstance(value, str) and get_origin(hint) is tuple and get_args(hint):
         return [part for part in value.split("/") if part]
-    if isinstance(value, str) and hint is bool:
+    if isinstance(value, str) and hint in (bool, bool | None):
         return {"yes": "true", "no": "false", "on": "true", "off": "false"}.get(
             value.lower(), value
         )

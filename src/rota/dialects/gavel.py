@@ -18,32 +18,39 @@ from rota.core.ports import Scheduler
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.dialects.base import Dialect
+from rota.dialects.gavel_replay import Recorded
 from rota.dialects.gavel_rounds import Array, GavelRounds, Question, Rules, Table
 from rota.policies.gavel.durations import History, finish_time_fairness, makespan
 from rota.policies.gavel.fairness import max_min, water_filling
 from rota.policies.gavel.matching import allox
+from rota.policies.gavel.packed import PackedShares
+from rota.policies.gavel.packing import random_packing
 from rota.policies.gavel.problem import Problem, alike, isolated, throughputs
 from rota.policies.gavel.queueing import fifo
 from rota.policies.gavel.sums import max_sum
+from rota.rates.throughputs import load_throughputs
 from rota.traces.gavel import read_throughputs
 
 IN_ORDER = "in-order"
 ALLOX = "allox"
 ISOLATED = "gavel-isolated"
 FIFO = "gavel-fifo"
+GANDIVA = "gandiva-random"
 
 
 class GavelDialectParams(Params, frozen=True):
     """Seconds of a round and between renewals, the order of types, and the table of steps/s.
 
     With `throughputs` (the file that the trace was read with) steps are exactly those of the
-    simulator; without it they take a millisecond, unless the trace says how long.
+    simulator; without it they take a millisecond, unless the trace says how long. With `recorded`
+    the allocations are those of a file, whatever the policy would say.
     """
 
     round: float = 360.0
     reset: float = 1920.0
     types: tuple[str, ...] = ("v100", "p100", "k80")
     throughputs: str = ""
+    recorded: str = ""
 
 
 class AwareParams(Params, frozen=True):
@@ -56,6 +63,12 @@ class AlloxParams(Params, frozen=True):
     """The part of the waiting jobs, oldest first, that is matched."""
 
     alpha: float = 1.0
+
+
+class GandivaParams(Params, frozen=True):
+    """Of the draws of partners."""
+
+    seed: int = 0
 
 
 class Gavel(Dialect):
@@ -77,6 +90,7 @@ class Gavel(Dialect):
         "gavel-makespan": "min_total_duration_perf",
         "gavel-max-sum": "max_sum_throughput_perf",
         ALLOX: "allox",
+        GANDIVA: "gandiva",
     }
     Parameters = GavelDialectParams
     like_format = ("throughputs",)
@@ -109,6 +123,8 @@ class Gavel(Dialect):
             + "; policies that do not know speeds draw it anew each round",
             "idle gaps": "time received counts from the end of the last round, idle or not",
             "spare GPUs": "go to jobs without a share, but not with gavel-fifo",
+            "pairs": "gandiva-random packs jobs in pairs, as fast as the table says; the lease of "
+            "a pair ends when both have made their steps",
             "free preemption": "no cost of stopping, starting or moving, and no locality penalty",
             "aware=false": "max-min and water-filling count time on any type as equal; the others "
             "take the speed on the first type of `types` for that on all",
@@ -131,10 +147,15 @@ class Gavel(Dialect):
                 f"dialect {self.name!r} knows the placement {IN_ORDER!r} without options, not "
                 f"{placement_text!r}: leave --placement out, or leave --like out"
             )
+        rules = self._rules(name, options, topology)
+        if self.params.recorded:
+            kinds = sorted({node.gpu_type for node in topology.nodes})
+            known = Recorded(Path(self.params.recorded), kinds)
+            rules = replace(rules, allocate=known.allocate, memory=known.memory, packs=False)
         return GavelRounds(
             name,
             topology,
-            self._rules(name, options, topology),
+            rules,
             round_s=self.params.round,
             reset_s=self.params.reset,
             order=self.params.types,
@@ -144,6 +165,8 @@ class Gavel(Dialect):
     def _rules(self, name: str, options: dict[str, str], topology: Topology) -> Rules:
         if name == ALLOX:
             return _allox(self.parameters(name, AlloxParams, options).alpha)
+        if name == GANDIVA:
+            return _gandiva(self.parameters(name, GandivaParams, options).seed)
         if name == ISOLATED:
             self.parameters(name, Params, options)
             return Rules(lambda question: isolated(question.problem), shuffled=True, spare=True)
@@ -166,7 +189,9 @@ class Gavel(Dialect):
         table = read_throughputs(Path(self.params.throughputs))
         for spec, behaviour in workload:
             _require_known(spec, behaviour, table)
-        scheduler.expect(len(workload), table)
+        pairs = scheduler.name == GANDIVA
+        beside = load_throughputs(self.params.throughputs).pairs if pairs else None
+        scheduler.expect(len(workload), table, beside)
 
 
 def _require_known(spec: JobSpec, behaviour: Behaviour, table: Table) -> None:
@@ -193,6 +218,32 @@ def _allox(alpha: float) -> Rules:
         return shares
 
     return Rules(allocate, shuffled=False, spare=True, memory=memory)
+
+
+def _gandiva(seed: int) -> Rules:
+    """Pairs at random; one stays while it is worth it, and here nearly every one is.
+
+    The simulator adds what the jobs of a pair are worth over all types and asks for 1.
+    """
+    memory: dict[str, Any] = {"together": [], "drawn": 0}
+
+    def allocate(question: Question) -> PackedShares:
+        pairs = question.pairs
+        names = [[question.jobs[place] for place in pair] for pair in pairs.jobs.tolist()]
+        before = {tuple(pair) for pair in memory["together"]}
+        kept = [row for row, name in enumerate(names) if tuple(name) in before]
+        packing = random_packing(
+            question.problem,
+            pairs,
+            np.random.default_rng([seed, memory["drawn"]]),
+            together=np.array(kept, np.intp),
+            threshold=1 / np.count_nonzero(question.problem.capacity),
+        )
+        memory["drawn"] += 1
+        memory["together"] = [names[row] for row in packing.together.tolist()]
+        return packing.shares
+
+    return Rules(allocate, shuffled=False, spare=True, memory=memory, packs=True)
 
 
 def _solved(name: str, reference: int | None, *, aware: bool) -> Rules:

@@ -15,78 +15,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rota.core import events as ev
-from rota.core.allocation import Allocation
+from rota.core.allocation import BESIDE, Allocation
 from rota.core.jobs import DONE, STOPPING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, Wake
 from rota.core.topology import Topology
 from rota.core.view import View
+from rota.dialects.gavel_leases import Entry, Place, Rates, all_free, first_free, whole
+from rota.dialects.gavel_pairs import NO_PAIRS, Beside, Companions, number_of
 from rota.dialects.replan import Blame, Replanner
 from rota.dialects.synergy_rates import RATE
 from rota.policies._dispatch import Dispatcher, DispatchOptions
+from rota.policies.gavel.packed import PackedShares, Pairs
 from rota.policies.gavel.problem import Problem, problem
 
 Array = NDArray[np.float64]
-Rates = Mapping[str, float]
 Table = Mapping[tuple[str, int], Rates]
 
 SLACK = 1e-12
 """Rates of last leases are that much too high: else a job could miss the end of its round by a
 rounding error."""
-UNKNOWN_STEP_S = 1e-3
 SHUFFLE = 5  # added to the seed, as the simulator does
-
-
-class Entry:
-    """A job with its steps: `work` is that of one, `speed` how many it makes per second by type.
-
-    `done` counts those of the present lease as made.
-    """
-
-    __slots__ = ("done", "end_s", "job", "kind", "nodes", "speed", "steps", "work")
-
-    def __init__(self, job: Job, kinds: Sequence[str], rates: Rates | None) -> None:
-        speeds = job.behaviour.speeds or dict.fromkeys(kinds, 1.0)
-        if rates is None:
-            table = job.behaviour.sensitivity
-            self.work = (table.step_s if table else 0.0) or UNKNOWN_STEP_S
-            self.speed = [speeds.get(kind, 0.0) / self.work for kind in kinds]
-        else:  # exactly those: some ties depend on the last digit
-            known = max(rates, key=lambda kind: speeds.get(kind, 0.0))
-            self.work = speeds[known] / rates[known]
-            self.speed = [rates.get(kind, 0.0) for kind in kinds]
-        self.job = job
-        self.steps = max(1, round(job.work / self.work))
-        self.done = 0
-        self.kind = -1  # of its lease
-        self.nodes: tuple[int, ...] = ()
-        self.end_s = 0.0
-
-    def rates(self, kinds: Sequence[str], round_s: float) -> dict[str, float]:
-        """Work per second of the whole steps of a full round, by type."""
-        return {
-            kind: min(max(1, int(speed * round_s)) / round_s, speed) * self.work
-            for kind, speed in zip(kinds, self.speed, strict=True)
-        }
-
-    def lease(self, kind: int, now_s: float, round_s: float) -> None:
-        """Whole steps until the end of the round at most."""
-        speed = self.speed[kind]
-        count = min(max(1, int(speed * round_s)), self.steps - self.done)
-        self.kind, self.end_s = kind, now_s + count / speed
-        self.done += count
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a policy is asked at a renewal: the jobs by number, and the problem of all of them."""
+    """What a policy is asked at a renewal: the jobs by number, and the problem of all of them.
+
+    `pairs` are those that there may be, if the policy packs.
+    """
 
     now_s: float
     jobs: list[int]
     problem: Problem
+    pairs: Pairs = NO_PAIRS
 
 
-Allocate = Callable[[Question], Array]
+Allocate = Callable[[Question], Array | PackedShares]
 
 
 @dataclass(frozen=True)
@@ -100,6 +65,7 @@ class Rules:
     shuffled: bool  # types choose in a random order: the policy does not know them
     spare: bool  # idle GPUs go to jobs without a share
     memory: dict[str, Any] = field(default_factory=dict)
+    packs: bool = False  # two jobs may share their GPUs
 
 
 class GavelRounds(Replanner):
@@ -134,18 +100,21 @@ class GavelRounds(Replanner):
         self._entries: dict[int, Entry] = {}
         self._blame = Blame()
         self._made: dict[tuple[int, ...], Allocation] = {}
+        self._paired: dict[tuple[tuple[int, ...], int, float], Allocation] = {}
         self._table: Table | None = None
+        self._companions = Companions(self._kinds)
         self._coming = 0  # jobs that are yet to be submitted
         self._stale = True
         self._began_s, self._ended_s = 0.0, -1.0  # the last round, as the simulator counts it
 
-    def expect(self, jobs: int, table: Table | None = None) -> None:
+    def expect(self, jobs: int, table: Table | None = None, beside: Beside | None = None) -> None:
         """So many jobs will be submitted: when all are there, nobody waits for a renewal.
 
-        `table` tells the steps per second of jobs by their model and GPUs.
+        `table` tells the steps per second of jobs by their model and GPUs, `beside` those of pairs.
         """
         self._coming = jobs
         self._table = table
+        self._companions = Companions(self._kinds, beside)
 
     # --- what happened ----------------------------------------------------------------------------
 
@@ -185,7 +154,7 @@ class GavelRounds(Replanner):
     def lost(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - see the base
         """What it did in this round is lost."""
         entry = self._entries[job.index]
-        entry.kind, entry.nodes = -1, ()
+        entry.kind, entry.nodes, entry.partner = -1, (), -1
         entry.done = max(0, entry.steps - round(job.left / entry.work))
         self._blame.joins(job)
 
@@ -202,7 +171,7 @@ class GavelRounds(Replanner):
         leases = [entry for entry in self._entries.values() if entry.kind >= 0]
         if leases and now_s < max(entry.end_s for entry in leases):
             return plan
-        held = {entry.job.index: (entry.kind, entry.nodes) for entry in leases}
+        held = {entry.job.index: entry.place for entry in leases}
         self._account(leases)
         if self._stale and self._may_renew(now_s, idle=not leases):
             self._renew(now_s)
@@ -226,7 +195,8 @@ class GavelRounds(Replanner):
             self._began_s = self._ended_s
         self._ended_s = max(entry.end_s for entry in leases)
         for entry in sorted(leases, key=lambda entry: (-entry.end_s, entry.job.index)):
-            self.dispatcher.record(entry.job.index, entry.kind, entry.end_s - self._began_s)
+            if not entry.guest and entry.number in self.dispatcher:
+                self.dispatcher.record(entry.number, entry.kind, entry.end_s - self._began_s)
             entry.kind = -1
             if entry.done >= entry.steps:
                 self._forget(entry)
@@ -252,8 +222,26 @@ class GavelRounds(Replanner):
             age=np.array([now_s - entry.job.submit_s for entry in entries]),
         )
         jobs = [entry.job.index for entry in entries]
-        shares = self._rules.allocate(Question(now_s, jobs, asked))
-        self.dispatcher.retarget(now_s, dict(zip(jobs, shares, strict=True)))
+        pairs = self._companions.find(entries) if self._rules.packs else NO_PAIRS
+        found = self._rules.allocate(Question(now_s, jobs, asked, pairs))
+        together: dict[int, Any] = {}
+        if isinstance(found, PackedShares):
+            together, found = self._together(jobs, pairs, found.pairs), found.alone
+        self.dispatcher.retarget(now_s, {**dict(zip(jobs, found, strict=True)), **together})
+
+    def _together(self, jobs: Sequence[int], pairs: Pairs, shares: Array) -> dict[int, Any]:
+        """The shares of all pairs that have one, and of those that had: they keep their books."""
+        nothing = [0.0] * len(self._kinds)
+        out: dict[int, Any] = {number: nothing for number in self.dispatcher.jobs if number < 0}
+        for row in np.flatnonzero(shares.any(axis=1)).tolist():
+            one, other = (jobs[place] for place in pairs.jobs[row])
+            number = number_of(one, other)
+            if number not in self.dispatcher:
+                able = (pairs.throughput[row] > 0).all(axis=1)
+                size = self._entries[one].job.gpus
+                self.dispatcher.join(number, size, able.tolist(), (one, other))
+            out[number] = shares[row]
+        return out
 
     def _choose(self, now_s: float) -> list[Entry]:
         order = list(self._order)
@@ -261,31 +249,45 @@ class GavelRounds(Replanner):
             self._random.shuffle(order)
             self._shuffles += 1
         chosen = []
-        for index, kind in self.dispatcher.choose([self._kinds.index(name) for name in order]):
-            entry = self._entries[index]
-            if self.dispatcher.known(index) and entry.job.phase != STOPPING:
-                entry.lease(kind, now_s, self._round_s)
-                chosen.append(entry)
+        for number, kind in self.dispatcher.choose([self._kinds.index(name) for name in order]):
+            entries = [self._entries[index] for index in self.dispatcher.members(number)]
+            leaves = any(entry.job.phase == STOPPING for entry in entries)
+            if self.dispatcher.known(number) and not leaves:
+                self._lease(entries, kind, now_s)
+                chosen += entries
         return chosen
 
-    def _place(self, chosen: list[Entry], held: Mapping[int, tuple[int, tuple[int, ...]]]) -> None:
+    def _lease(self, entries: list[Entry], kind: int, now_s: float) -> None:
+        """For a job, or for a pair: then it lasts until both have made their steps."""
+        for entry, other in zip(entries, reversed(entries), strict=True):
+            speed, entry.partner = entry.speed[kind], -1
+            if other is not entry:
+                speed = entry.beside = self._companions.speeds(entry.job, other.job)[kind]
+                entry.partner = other.job.index
+            entry.lease(kind, now_s, self._round_s, speed)
+        end_s = max(entry.end_s for entry in entries)
+        for entry in entries:
+            entry.end_s = end_s
+
+    def _place(self, chosen: list[Entry], held: Mapping[int, Place]) -> None:
         """Large jobs first; a job keeps its nodes if they are free, else the first free ones."""
         for kind, nodes in enumerate(self._nodes):
-            mine = [entry for entry in chosen if entry.kind == kind]
+            mine = [entry for entry in chosen if entry.kind == kind and not entry.guest]
             free = {node.id: int(node.gpus) if node.up else 0 for node in nodes}
             for entry in sorted(mine, key=lambda entry: -entry.job.gpus):
-                old_kind, old = held.get(entry.job.index, (-1, ()))
-                keeps = old_kind == kind and _all_free(old, free)
-                entry.nodes = old if keeps else _first_free(int(entry.job.gpus), free)
+                old_kind, old, _ = held.get(entry.job.index, (-1, (), -1))
+                keeps = old_kind == kind and all_free(old, free)
+                entry.nodes = old if keeps else first_free(int(entry.job.gpus), free)
                 for node in entry.nodes:
                     free[node] -= 1
-                if not entry.nodes:  # a node is down: the round passes without it
-                    entry.kind = -1
-                    entry.done = max(0, entry.steps - round(entry.job.left / entry.work))
+                both = [entry, *([self._entries[entry.partner]] if entry.partner >= 0 else [])]
+                for one in both:
+                    one.nodes = entry.nodes
+                    if not one.nodes:  # a node is down: the round passes without it
+                        one.kind = one.partner = -1
+                        one.done = max(0, one.steps - round(one.job.left / one.work))
 
-    def _tell(
-        self, plan: Plan, now_s: float, held: Mapping[int, tuple[int, tuple[int, ...]]]
-    ) -> None:
+    def _tell(self, plan: Plan, now_s: float, held: Mapping[int, Place]) -> None:
         for entry in self._entries.values():
             job = entry.job
             before = job.index in held
@@ -296,7 +298,7 @@ class GavelRounds(Replanner):
                 continue
             if not before:
                 self._blame.leaves(job)
-            if entry.done < entry.steps and held.get(job.index) == (entry.kind, entry.nodes):
+            if entry.done < entry.steps and held.get(job.index) == entry.place:
                 continue  # its lease is renewed
             plan.starts.append((job, self._allocation(entry, now_s)))
 
@@ -312,10 +314,17 @@ class GavelRounds(Replanner):
             for node in entry.nodes:
                 counts[node] = counts.get(node, 0) + 1
             made = self._made[entry.nodes] = Allocation(list(counts.items()))
-        if entry.done < entry.steps:
+        if entry.done >= entry.steps:
+            rate = entry.job.left_at(now_s) / (entry.end_s - now_s) * (1 + SLACK)
+            return _rated(made, entry, rate)
+        if entry.partner < 0:
             return made
-        rate = entry.job.left_at(now_s) / (entry.end_s - now_s) * (1 + SLACK)
-        return Allocation(made.slices, config={RATE: rate})
+        rate = whole(entry.beside, self._round_s) * entry.work
+        key = (entry.nodes, entry.partner if entry.guest else -1, rate)
+        paired = self._paired.get(key)  # the same pairs meet again and again
+        if paired is None:
+            paired = self._paired[key] = _rated(made, entry, rate)
+        return paired
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -323,7 +332,7 @@ class GavelRounds(Replanner):
         """All books; allocations are in those of the dispatcher."""
         return {
             "jobs": [
-                (index, entry.done, entry.kind, entry.nodes, entry.end_s)
+                (index, entry.done, entry.place, entry.end_s)
                 for index, entry in self._entries.items()
             ],
             "dispatcher": self.dispatcher.snapshot(),
@@ -337,11 +346,12 @@ class GavelRounds(Replanner):
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Rebuild the books."""
-        for index, done, kind, nodes, end_s in state["jobs"]:
+        for index, done, (kind, nodes, partner), end_s in state["jobs"]:
             job = view.everyone[index]
             self.arrived(job, view.now_s)
             entry = self._entries[index]
             entry.done, entry.kind, entry.nodes, entry.end_s = done, kind, tuple(nodes), end_s
+            entry.partner = partner
             if kind >= 0:
                 self._blame.leaves(job)
         self.dispatcher.restore(state["dispatcher"])
@@ -356,17 +366,9 @@ class GavelRounds(Replanner):
         self._blame.told = set(state["told"])
 
 
-def _all_free(nodes: tuple[int, ...], free: Mapping[int, int]) -> bool:
-    if len(nodes) == 1:
-        return free[nodes[0]] > 0
-    return all(nodes.count(node) <= free[node] for node in set(nodes))
-
-
-def _first_free(gpus: int, free: Mapping[int, int]) -> tuple[int, ...]:
-    found: list[int] = []
-    for node, room in free.items():
-        if room:
-            found += [node] * min(room, gpus - len(found))
-            if len(found) == gpus:
-                return tuple(found)
-    return ()
+def _rated(made: Allocation, entry: Entry, rate: float) -> Allocation:
+    """With the rate written into it; a guest has no GPUs of its own."""
+    if entry.guest:
+        slices = [(node, 0) for node, _ in made.slices]
+        return Allocation(slices, config={BESIDE: entry.partner, RATE: rate})
+    return Allocation(made.slices, config={RATE: rate})

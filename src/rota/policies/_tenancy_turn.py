@@ -351,6 +351,7 @@ class Turn:
 
     def _explain(self) -> None:
         """Tell the jobs of a request what its first job was told, if that is new."""
+        news: dict[int, tuple[Job, Reason]] = {}
         for leaf in self.tenancy.leaves():
             line = leaf.line
             if not line:
@@ -361,12 +362,11 @@ class Turn:
                 reason = tried.get(number, behind)
                 if line.reasons.get(number, NONE) != reason:
                     line.reasons[number] = reason
-                    for _, job in row:
-                        if job.reason != reason:
-                            self.plan.explain(job, reason)
+                    news.update((job.index, (job, reason)) for _, job in row)
         for job in self.books.fresh:
             if job.index in self.books.waiting:
-                leaf = self.books.waiting[job.index][0]
-                reason = Reason(leaf.line.reasons.get(job.shape.number, NONE))
-                if job.reason != reason:
-                    self.plan.explain(job, reason)
+                line = self.books.waiting[job.index][0].line
+                news[job.index] = (job, Reason(line.reasons.get(job.shape.number, NONE)))
+        for _, (job, reason) in sorted(news.items()):
+            if job.reason != reason:
+                self.plan.explain(job, reason)

@@ -7,8 +7,9 @@ common. If the job's branch is owed more than it has, and the other branch has m
 jobs of the latter go until it has no more than that. Opportunistic jobs go in any case. Only
 guaranteed jobs reclaim.
 
-*Of its own queue*: those of a lower priority (`within`), and those of its own priority that come
-after it if the inner policy is preemptive.
+*Of its own queue*: opportunistic jobs if it is guaranteed, and these first of all; those of a lower
+priority (`within`), and those of its own priority that come after it if the inner policy is
+preemptive.
 
 Nobody has to go who is not preemptible, has not run for its `min_runtime_s` or is old (`aging_s`).
 Of other queues, opportunistic jobs go before guaranteed ones, then jobs of queues that themselves
@@ -104,14 +105,19 @@ class Victims:
     def of(self, leaf: Branch, job: Job) -> Found:
         """Those that may have to go for this job."""
         self._protected_s, self._protected_gpus = INF, 0.0
+        idlers = self._idlers(leaf, job)
         others = self._others(leaf, job)
-        jobs = others + self._own(leaf, job)
+        known = {victim.index for victim in idlers}
+        own = [victim for victim in self._own(leaf, job) if victim.index not in known]
+        jobs = [*idlers, *others, *own]
         return Found(jobs, bool(others), self._protected_s, self._protected_gpus)
 
     def why(self, leaf: Branch, job: Job, victim: Job) -> str:
         """Why a victim has to go for this job, in words."""
         other = self.books.running[victim.index][0]
         if other is leaf:
+            if self._gives_way(victim, job):
+                return f"opportunistic; queue {leaf.name!r} has a guaranteed job"
             if victim.spec.priority < job.spec.priority:
                 return (
                     f"priority {job.spec.priority} comes before {victim.spec.priority} in queue "
@@ -192,6 +198,21 @@ class Victims:
         return chosen
 
     # --- of its own queue -------------------------------------------------------------------------
+
+    def _gives_way(self, victim: Job, job: Job) -> bool:
+        """An opportunistic job gives way to a guaranteed one of its queue."""
+        return (
+            self.options.reclaim
+            and self.books.class_of(job).guaranteed
+            and not self.books.running[victim.index][2]
+        )
+
+    def _idlers(self, leaf: Branch, job: Job) -> list[Job]:
+        """Opportunistic jobs of its own queue, those that started last first."""
+        if leaf.firm == leaf.used or job.index in self.gone:
+            return []
+        found = [v for v in leaf.running.values() if self._gives_way(v, job) and self._may_go(v)]
+        return sorted(found, key=lambda v: (-v.start_s, -v.index))
 
     def _own(self, leaf: Branch, job: Job) -> list[Job]:
         """Lower priorities first, then those that come last."""

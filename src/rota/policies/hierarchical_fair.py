@@ -1,9 +1,10 @@
 """Weighted fair sharing down a tree of queues, with a memory that fades.
 
 At every level the queue that has had the least for its weight is served first. What it has had is
-the mean of what it has now and of what it had in the past, where an old second counts half as much
-as one that is `half_life_s` younger (0: the past does not count). So a queue that was idle catches
-up, and in the long run queues that always have work get GPU-time in proportion to their weights.
+an average over the past, where an old second counts half as much as one that is `half_life_s`
+younger, and a little of what it has now, so that those who come together are served in turns. (With
+`half_life_s=0` only what it has now counts.) A queue that was idle catches up, and in the long run
+queues that always have work get GPU-time in proportion to their weights.
 
 A queue with a quota is served before others while it is within it. Idle GPUs go to whoever comes
 next, so anybody may have more than its share. It is taken back
@@ -36,6 +37,7 @@ from rota.policies._tenancy_shares import entitle
 from rota.policies._tenancy_victims import Claim
 
 WEEK_S = 7 * 86400.0
+PRESENT = 0.02  # what the present counts beside the past; much more would favour small weights
 SOON_S = 1.0  # nobody is asked again sooner because the past fades
 
 
@@ -66,7 +68,7 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
 
     def standing(self, branch: Branch) -> float:
         """What it has and had for its weight."""
-        return (branch.used + branch.average) / branch.tenant.weight
+        return (PRESENT * branch.used + branch.average) / branch.tenant.weight
 
     def turn(self, branch: Branch, job: Job) -> tuple[Any, ...]:  # noqa: ARG002 - of no importance
         """By what it has had."""
@@ -104,13 +106,12 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
 def crossing_s(one: Branch, other: Branch, half_life_s: float) -> float:
     """In how long the first will have had less for its weight than the second; inf: never.
 
-    If both go on as now, what they have had differs from twice what they have by an amount that
-    halves with every half-life.
+    If both go on as now, what they have had differs from what they have by an amount that halves
+    with every half-life.
     """
     ahead = one.used / one.tenant.weight - other.used / other.tenant.weight
     past = one.average / one.tenant.weight - other.average / other.tenant.weight
-    gap = past - ahead
-    if ahead >= 0 or past + ahead <= 0 or gap <= 0:
+    if ahead >= 0 or past + PRESENT * ahead <= 0:
         return INF  # never, or it has had less already
-    left = -2.0 * ahead / gap
+    left = -(1.0 + PRESENT) * ahead / (past - ahead)
     return -half_life_s * log2(left) if 0 < left < 1 else INF

@@ -69,6 +69,20 @@ def estimates_stay_hidden(subject: Subject) -> None:
         same(happened(engine), happened(run(subject, scenario)), scenario)
 
 
+def speeds_stay_hidden(subject: Subject) -> None:
+    """Without SPEEDS it does not matter how fast jobs would be on other GPU types."""
+    if subject.make().knowledge & Knowledge.SPEEDS:
+        raise Skip("it declares that it reads them")
+    for scenario in subject.scenarios(costs=False):
+        usual = scenario.workload()
+        faster = [
+            msgspec.structs.replace(how, speeds={"": (1 + i * 7 % 5) / 5, "k80": 0.1})
+            for i, how in enumerate(usual.behaviours)
+        ]
+        engine = run(subject, scenario, workload=Workload(usual.specs, faster))
+        same(happened(engine), happened(run(subject, scenario)), scenario)
+
+
 # --- everything a job can ask ---------------------------------------------------------------------
 
 

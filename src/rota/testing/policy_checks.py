@@ -19,6 +19,7 @@ from rota.testing.doors import EveryEvent
 from rota.testing.knowledge_checks import (
     estimates_stay_hidden,
     mixed_clusters_and_requests_work,
+    speeds_stay_hidden,
     true_durations_stay_hidden,
     undeclared_knowledge_is_refused,
 )
@@ -337,5 +338,6 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     undeclared_knowledge_is_refused,
     true_durations_stay_hidden,
     estimates_stay_hidden,
+    speeds_stay_hidden,
     mixed_clusters_and_requests_work,
 )

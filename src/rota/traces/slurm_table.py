@@ -34,7 +34,8 @@ def lines_of(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Lines by block, with the number of the first; quotes have no meaning here."""
     before = 0
     for block in blocks(path, TraceError, quotes=False):
-        yield before + 1, decode(block, path, TraceError).split("\n")
+        if block.strip():
+            yield before + 1, decode(block, path, TraceError).split("\n")
         before += block.count(b"\n")
 
 

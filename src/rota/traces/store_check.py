@@ -152,7 +152,7 @@ def node_problem(nodes: Iterable[NodeSpec]) -> str:
 
 def _first_of(frame: "pl.DataFrame", checks: "list[tuple[str, pl.Expr]]") -> str:
     """The first check that a row fails; a row of which it cannot be said fails it, too."""
-    found = frame.select(
-        wrong.fill_null(value=True).any().alias(what) for what, wrong in checks
-    ).row(0, named=True)
-    return next((what for what, wrong in found.items() if wrong), "")
+    for what, wrong in checks:  # one after the other: less memory
+        if frame.select(wrong.fill_null(value=True).any()).item():
+            return what
+    return ""

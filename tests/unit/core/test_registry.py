@@ -1,6 +1,7 @@
 """Names, options and typed parameters."""
 
 import sys
+from typing import Literal
 
 import msgspec
 import pytest
@@ -82,6 +83,14 @@ def test_booleans_have_many_spellings(text, value):
 def test_bad_parameters_are_named(options, message):
     with pytest.raises(OptionError, match=message):
         registry.parse_params("las", Numbers, options)
+
+
+def test_a_choice_says_what_there_is():
+    class Chosen(msgspec.Struct):
+        unit: Literal["", "gpu", "cpu"] = ""
+
+    with pytest.raises(OptionError, match=r"^swf: cannot use unit=tpu: give one of gpu, cpu$"):
+        registry.parse_params("swf", Chosen, {"unit": "tpu"})
 
 
 def test_a_part_without_parameters_says_so():

@@ -4,7 +4,7 @@ import pytest
 
 from rota.core.errors import ClusterSpecError
 from rota.core.events import INF
-from rota.core.tenants import Tenant, TenantTree
+from rota.core.tenants import PriorityClass, Tenant, TenantTree
 
 FAMILY = [Tenant("team", "lab", limit=4), Tenant("root", quota=8), Tenant("lab", "root")]
 
@@ -41,3 +41,43 @@ def test_an_undeclared_tenant_is_unrestricted():
 def test_a_tree_that_is_none_is_refused(tenants, message):
     with pytest.raises(ClusterSpecError, match=message):
         TenantTree(tenants)
+
+
+# --- priority classes -----------------------------------------------------------------------------
+
+CLASSES = [PriorityClass("urgent", 100), PriorityClass("idle", -10, guaranteed=False)]
+
+
+def test_a_priority_belongs_to_the_class_below_it():
+    tree = TenantTree(classes=[*CLASSES, PriorityClass("usual", 0)])
+    found = {p: tree.class_of(p).name for p in (-10, -1, 0, 99, 100, 5000)}
+    assert found == {
+        -10: "idle", -1: "idle", 0: "usual", 99: "usual", 100: "urgent", 5000: "urgent",
+    }  # fmt: skip
+
+
+def test_below_all_classes_the_sign_tells():
+    tree = TenantTree()
+    assert tree.class_of(0).guaranteed
+    assert not tree.class_of(-1).guaranteed
+    assert TenantTree(classes=CLASSES).class_of(-11) == PriorityClass("", -11, guaranteed=False)
+
+
+def test_classes_by_name():
+    assert TenantTree(classes=CLASSES).class_named("urgent").value == 100
+    with pytest.raises(ClusterSpecError, match="unknown priority class 'urgnt': known: idle, urg"):
+        TenantTree(classes=CLASSES).class_named("urgnt")
+    with pytest.raises(ClusterSpecError, match="known: none is declared"):
+        TenantTree().class_named("urgent")
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ([PriorityClass("a", 1), PriorityClass("a", 2)], "^priority class 'a' is declared twice"),
+        ([PriorityClass("a", 1), PriorityClass("b", 1)], "'a' and 'b' both have the value 1"),
+    ],
+)
+def test_classes_that_cannot_be(classes, message):
+    with pytest.raises(ClusterSpecError, match=message):
+        TenantTree(classes=classes)

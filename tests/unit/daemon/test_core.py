@@ -9,6 +9,7 @@ from rota.backends.live.mailbox import Ask
 from rota.backends.live.orders import NodeStatus
 from rota.core.events import Record
 from rota.core.jobs import CANCELLED, DONE, INF
+from rota.core.knowledge import Knowledge
 from rota.core.topology import NodeSpec
 from rota.daemon.store import StoredJob
 from rota.engine.invariants import Invariants
@@ -218,3 +219,23 @@ def test_a_change_after_a_long_absence_is_made_when_it_is_made(tmp_path):
     core._flush()
     assert logged(core)[: len(before)] == before
     assert core.scheduling.policy == "srtf"
+
+
+def test_speeds_of_a_job_file_are_told_to_policies_that_ask(tmp_path):
+    world = ScriptedWorld({"1": 100.0, "2": 100.0})
+    core = make_core(tmp_path / "s.db", world, policy="fifo", nodes=(1, 4))
+    speeds = {"v100": 1.0, "k80": 0.25}
+    Script([(0.0, job_file(1, speeds=speeds)), (0.0, job_file(1))]).speak(core, 0.0)
+    core.go_live()
+    for _ in range(2):
+        core.step()
+    core._flush()
+    core.store.close()  # it dies
+
+    core = make_core(tmp_path / "s.db", world, policy="fifo", nodes=(1, 4))
+    with_speeds, without = (core.engine.jobs[number] for number in (1, 2))
+    for job in (with_speeds, without):
+        job.known = int(Knowledge.SPEEDS)
+    assert [with_speeds.speed_on(kind) for kind in ("v100", "k80", "other")] == [1.0, 0.25, 1.0]
+    assert without.speed_on("k80") == 1.0
+    core.store.close()

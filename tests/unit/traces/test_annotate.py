@@ -323,6 +323,15 @@ def test_a_conversion_keeps_what_was_done_before(capsys, tmp_path, monkeypatch):
     assert "deadline_s: it is lost" in capsys.readouterr().err
 
 
+def test_changes_that_leave_nothing_say_what_there_is(small):
+    with pytest.raises(
+        OptionError, match=r"keeps none of .*submitted from 0 to \d+.* s: cut there"
+    ):
+        window(small, 1e9, 2e9)
+    with pytest.raises(OptionError, match=r"scale-load .*times become endless"):
+        scale_load(small, 1e-320)
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

@@ -75,6 +75,15 @@ def test_a_sequence_grows_to_its_load_and_nothing_ends(pods):
     assert again.jobs.equals(imported.jobs)
 
 
+def test_sequences_without_an_end_and_without_a_pod_are_refused(pods, monkeypatch):
+    monkeypatch.setattr("rota.traces.inflate.MOST_CLONES", 1000)
+    with pytest.raises(OptionError, match="needs more than 1,000 clones of pods: give a smaller"):
+        FORMAT.load(pods(), {"mode": "inflate", "ratio": "100", "gpus": "100000"})
+    large = HEADER + "p0,1000,1024,8,1000,,LS,Running,0,9,1\n"
+    with pytest.raises(TraceError, match=r"no job is left \(1 not in the sequence\)"):
+        FORMAT.load(pods(large), {"mode": "inflate", "gpus": "4"})
+
+
 def test_a_sequence_shrinks_to_its_load(pods):
     imported = FORMAT.load(pods(), {"mode": "inflate", "ratio": "0.1"})
     assert sum(imported.jobs["num_gpus"]) <= 0.8

@@ -1,5 +1,6 @@
 """The quality report: contradictions and flags are found."""
 
+from rota.cli.trace_report import show
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
@@ -54,3 +55,18 @@ def test_jobs_that_never_end_do_not_spoil_the_numbers():
     assert found.jobs["endless"] == 1
     assert found.jobs["median_duration_s"] == 10.0
     assert found.durations == {"10-60 s": 1, "above 7 d": 1}
+
+
+def test_a_run_time_may_differ_from_start_and_end_by_a_second():
+    seen = [Seen(0, 0.0, 3601.0), Seen(1, 0.0, 3603.0)]
+    found = report(made([0.0, 0.0], seen=seen))
+    assert found.contradictions == {"a run time that is not the time from start to end": 1}
+
+
+def test_enormous_numbers_are_shown(capsys):
+    found = report(made([0.0, 4e280]))
+    found.gpu_hours_by_hour[3] = found.jobs["gpu_hours"] = float("inf")
+    show(found)
+    text = capsys.readouterr().out
+    assert "submitted over 4e+280 s" in text
+    assert "? GPU-hours in all" in text

@@ -42,6 +42,7 @@ def test_pollux_has_no_run_times_so_they_are_said_to_be_guessed(file):
     assert counted(imported.quality)
     own = pollux.FORMAT.load(path, {"hours": "bert:6/mystery:1"})
     assert [behaviour.work for behaviour in own.workload.behaviours] == [1800, 7200, 3600]
+    assert own.quality.repaired == {pollux.GUESSED: 1, pollux.GIVEN: 2}
     with pytest.raises(OptionError, match="hours=bert is not NAME:HOURS"):
         pollux.FORMAT.load(path, {"hours": "bert"})
 
@@ -220,3 +221,29 @@ def test_nested_sequences_do_not_explode(file):
 def test_what_is_not_a_workload_of_batsim(file, text):
     with pytest.raises(TraceError, match="is not a workload of Batsim"):
         batsim.FORMAT.load(file(text), {})
+
+
+@pytest.mark.parametrize(
+    ("cells", "says"),
+    [
+        ({"subtime": "NaN"}, "subtime nan is not a finite number"),
+        ({"res": 10**400}, "job '1'"),
+        ({"res": 10**12}, "res is more than 1,000,000,000"),
+        ({"walltime": "inf"}, "walltime inf is not a finite number"),
+    ],
+)
+def test_numbers_of_batsim_that_cannot_be(file, cells, says):
+    good = {"id": 0, "subtime": 0, "res": 1, "profile": "p"}
+    profiles = {"p": {"type": "delay", "delay": 5}}
+    text = json.dumps({"jobs": [good, {**good, "id": 1, **cells}], "profiles": profiles})
+    with pytest.raises(TraceError, match=says):
+        batsim.FORMAT.load(file(text), {})
+    assert batsim.FORMAT.load(file(text), {"bad": "drop"}).quality.dropped == {"not a job": 1}
+
+
+def test_a_priority_of_gavel_beyond_all_numbers(file):
+    rates = {"throughputs": str(file(json.dumps(RATES), "rates.json"))}
+    fields = TRACE.rstrip("\n").split("\t")
+    fields[7] = "9223372036854775808"
+    with pytest.raises(TraceError, match=r"'priority_weight': .* is more than 1e\+15"):
+        gavel.FORMAT.load(file("\t".join(fields) + "\n"), rates)

@@ -60,7 +60,7 @@ def test_the_quick_way_gives_the_same_as_the_careful_one(trace):
     assert quick.workload.specs == careful.specs
     assert quick.workload.behaviours == careful.behaviours
     assert (quick.name, quick.quality) == (careful.name, careful.quality)
-    with pytest.raises(TraceError, match="line 2, column 'num_gpu': '1.5' is not a whole number"):
+    with pytest.raises(TraceError, match=r"line 2, column 'num_gpu': '1.5' is not a whole number"):
         FORMAT.load(trace("0,1.5,0,606,vgg19,164,30"), {})
 
 

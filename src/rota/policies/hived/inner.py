@@ -114,8 +114,8 @@ def in_order(policy: PriorityPolicy[Any], view: View) -> Draft:
     now_s = view.now_s
     running = {job.index for job in view.running}
 
-    def rank(job: Job) -> tuple[Any, float, int]:
-        return (policy.key(job, now_s), job.submit_s, job.index)
+    def rank(job: Job) -> tuple[Any, int]:
+        return (policy.key(job, now_s), job.index)  # as where the policy stands alone
 
     if policy.preemptive:
         jobs = sorted(view.jobs, key=rank)
