@@ -15,6 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import gavel
+import solvers
+
 HERE = Path(__file__).resolve().parent
 SHARED = Path(os.environ.get("ROTA_SHARED", HERE.parent.parent / "shared"))
 COUNTS = HERE / "counts.json"
@@ -121,6 +124,17 @@ def fragments(bench: Bench) -> None:
         )  # fmt: skip
 
 
+def optimisation(*, full: bool) -> None:
+    """The Gavel family: processor time of a decision against the number of jobs, and of a trace."""
+    print("\ndecisions by optimisation")
+    solvers.table(4096 if full else 1024, 5 if full else 3)
+    folder = SHARED / "reference" / "gavel"
+    if not folder.is_dir():
+        print(f"the runs of Gavel are not at {folder}: skipped (set ROTA_SHARED)")
+        return
+    gavel.table(folder)
+
+
 def growth(bench: Bench) -> None:
     """Cost per job from 5,000 to 80,000 generated jobs at load 0.95."""
     header("growth with the number of jobs (generated, load 0.95)")
@@ -154,6 +168,7 @@ def main() -> None:
         philly(bench, full=options.full)
         fragments(bench)
         growth(bench)
+    optimisation(full=options.full)
     if options.update:
         COUNTS.write_text(json.dumps(dict(sorted(bench.seen.items())), indent=1) + "\n")
         print(f"\nwrote {len(bench.seen)} counts to {COUNTS.name}")

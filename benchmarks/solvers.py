@@ -68,25 +68,41 @@ def cpu_ms(solve: Callable[[Problem], object], jobs: int, times: int) -> float:
     return statistics.median(spent)
 
 
+def table(most: int, times: int) -> None:
+    """Print a line per policy: milliseconds against the number of jobs, and how they grow."""
+    sizes = [size for size in (32, 128, 256, 512, 1024, 2048, 4096, 16384) if size <= most]
+    print("CPU milliseconds per decision; * is above its budget; growth: exponent of the last two")
+    print(f"{'jobs':26}" + "".join(f"{size:>10}" for size in sizes) + f"{'growth':>10}")
+    for name, (solve, largest) in POLICIES.items():
+        solve(instance(8, 0))  # imports, first calls
+        cells, spent = [], {}
+        for size in sizes:
+            if size > largest:
+                cells.append(f"{'-':>10}")
+                continue
+            spent[size] = cpu_ms(solve, size, times)
+            late = spent[size] > BUDGET_MS.get(name, {}).get(size, np.inf)
+            cells.append(f"{spent[size]:>9.1f}{'*' if late else ' '}")
+        print(f"{name:26}" + "".join(cells) + f"{growth(spent):>10.2f}", flush=True)
+    for name, budgets in BUDGET_MS.items():
+        for size in (size for size in budgets if size > most):
+            spent_ms = cpu_ms(POLICIES[name][0], size, 1)
+            late = "*" if spent_ms > budgets[size] else ""
+            print(f"{name}, {size:,} jobs: {spent_ms:.1f}{late}", flush=True)
+
+
+def growth(spent_ms: dict[int, float]) -> float:
+    """The exponent e of time ~ jobs^e between the two largest sizes."""
+    *_, (few, quick), (many, slow) = spent_ms.items()
+    return float(np.log(slow / quick) / np.log(many / few))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most", type=int, default=1024, help="jobs of the largest instance")
     parser.add_argument("--times", type=int, default=5, help="instances per number")
     options = parser.parse_args()
-    sizes = [size for size in (32, 128, 256, 512, 1024, 2048, 4096, 16384) if size <= options.most]
-    print("CPU milliseconds per decision; * is above its budget")
-    print(f"{'jobs':26}" + "".join(f"{size:>10}" for size in sizes))
-    for name, (solve, most) in POLICIES.items():
-        solve(instance(8, 0))  # imports, first calls
-        cells = []
-        for size in sizes:
-            if size > most:
-                cells.append(f"{'-':>10}")
-                continue
-            spent = cpu_ms(solve, size, options.times)
-            late = spent > BUDGET_MS.get(name, {}).get(size, np.inf)
-            cells.append(f"{spent:>9.1f}{'*' if late else ' '}")
-        print(f"{name:26}" + "".join(cells), flush=True)
+    table(options.most, options.times)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,33 @@ PINNED = "pin"
 
 def random_config(rng):
     """Return one or two chains of random trees, and promises that fit; often nothing is left."""
+    return _racks_and_nodes(rng) if rng.random() < 0.3 else _any_config(rng)
+
+
+def _racks_and_nodes(rng):
+    """Return racks for one tenant, single nodes of the others for another."""
+    racks, nodes, gpus = rng.randint(2, 4), rng.randint(2, 3), rng.randint(1, 2)
+    whole = rng.randint(1, racks - 1)
+    single = rng.randint(1, (racks - whole) * nodes)
+    names = [[{"cellAddress": f"n{r}-{n}"} for n in range(nodes)] for r in range(racks)]
+    types = {
+        "node": {"childCellType": "gpu", "childCellNumber": gpus, "isNodeLevel": True},
+        "rack": {"childCellType": "node", "childCellNumber": nodes},
+    }
+    cells = [{"cellType": "rack", "cellChildren": children} for children in names]
+    return {
+        "physicalCluster": {"cellTypes": types, "physicalCells": cells},
+        "virtualClusters": {
+            "vc0": {"virtualCells": [{"cellType": "rack", "cellNumber": whole}]},
+            "vc1": {"virtualCells": [{"cellType": "rack.node", "cellNumber": single}]},
+        },
+    }
+
+
+def _any_config(rng):
     types, cells, promises = {}, [], {f"vc{number}": [] for number in range(rng.randint(1, 3))}
     for chain in range(rng.randint(1, 2)):
-        fans = [rng.randint(1, 3) for _ in range(rng.randint(1, 4))]
+        fans = [rng.choice((1, 2, 2, 3)) for _ in range(rng.randint(1, 4))]
         node_level = rng.randint(1, len(fans))
         names = [f"leaf{chain}", *(f"c{chain}l{level}" for level in range(1, len(fans) + 1))]
         for level, fan in enumerate(fans, 1):
@@ -73,7 +97,8 @@ def _promise(rng, promises, names, fans, available):
     for level in range(len(names) - 1, -1, -1):
         way = names[-1] if level == len(names) - 1 else f"{names[-1]}.{names[level]}"
         for held in promises.values():
-            number = rng.choice((0, rng.randint(0, min(available, 3)), min(available, 8)))
+            most = min(available, 6)
+            number = rng.choice((0, 0, min(most, 1), rng.randint(0, most), most))
             held.append((way, number))
             available -= number
         available *= fans[level]
@@ -271,7 +296,7 @@ def submit(rng, player):
     spec = player.request(
         rng.choice(sorted(player.hived.cells.vcs)),
         rng.randint(-1, 3),
-        [rng.randint(1, 6) for _ in range(rng.randint(1, 4))],
+        [rng.choice((1, 1, 1, 2, 2, 3, 4, 6)) for _ in range(rng.choice((1, 1, 2, 4)))],
         lazy=rng.random() < 0.5,
         anywhere=rng.random() < 0.5,
     )

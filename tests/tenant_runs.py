@@ -32,7 +32,7 @@ def tree_of(rng, gpus, *, bounds=True):
         if bounds and rng.random() < 0.3:
             more["borrow"] = rng.randint(0, 3)
         if bounds and rng.random() < 0.3:
-            more["lend"] = rng.randint(0, quota)
+            more["lend"] = rng.randint(max(0, quota - gpus // 2 // parts), quota)
         tenants.append(Tenant(f"q{i}", quota=quota, **more))
     if rng.random() < 0.6:
         own = rng.randint(0, quotas[0])

@@ -50,7 +50,7 @@ def test_a_page_states_the_defaults_of_its_policy(name):
     told = {key: value.strip("`").lower() for key, value in stated.items()}
     real = {item["name"]: item["default"] for item in facts(registry.POLICIES, name)["parameters"]}
     assert {key: told.get(key) for key in real} == {
-        key: {"True": "yes", "False": "no", "": "none"}.get(value, value)
+        key: {"True": "yes", "False": "no", "": "none", "None": "none"}.get(value, value)
         for key, value in real.items()
     }
 

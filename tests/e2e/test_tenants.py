@@ -32,11 +32,10 @@ def test_borrow_and_reclaim(daemons, tmp_path):
     daemon.until(owner, "RUNNING")
     assert daemon.state_of(jobs[0]) == "RUNNING"
     assert daemon.client.job(jobs[1]).reason in ("quota", "capacity", "")
-    assert owner in daemon.rota("explain", jobs[1]).stdout
+    assert daemon.client.explain(jobs[1]).preempted_by == [owner]
     daemon.until(owner, "SUCCEEDED")
     eventually(lambda: daemon.client.job(jobs[1]).starts == 2)  # what is idle is lent again
-    daemon.rota("cancel", *jobs)
-    daemon.rota("export", tmp_path / "out")
+    daemon.rota("export", "-o", tmp_path / "out")
     log = pl.read_parquet(tmp_path / "out" / "events.parquet")
     (stop,) = log.filter(pl.col("event") == "stop").select("job", "other", "text").rows()
     assert stop == (

@@ -73,9 +73,18 @@ def node_sizes(hived, top):
     return filled
 
 
+ALLOCATE = ChainBook.allocate
+
+
 def split_without_regard(trial):
     """How many cells can be split: all of them, whoever was promised some."""
     return [len(cells) for cells in trial.free]
+
+
+def allocate_without_regard(book, cell, vc, *, doomed=False):
+    """Give a cell away and say that it is safe."""
+    ALLOCATE(book, cell, vc, doomed=doomed)
+    return True
 
 
 def never_merge(book, cell):
@@ -85,18 +94,27 @@ def never_merge(book, cell):
 
 
 PLANTED = {
-    "promises": (Trial, "_spare", split_without_regard),
-    "buddies": (ChainBook, "_give_back", never_merge),
-    "use": (ChainBook, "end_use", lambda _book, _cell, _vc: None),
-    "reservations": (preemption, "cancel", lambda _books, _group: None),
-    "doomed": (ChainBook, "doom", lambda _book, _level: None),
-    "repairs": (ChainBook, "spare", lambda _book, _level: None),
+    "promises": [
+        (Trial, "_spare", split_without_regard),
+        (ChainBook, "allocate", allocate_without_regard),
+    ],
+    "buddies": [(ChainBook, "_give_back", never_merge)],
+    "use": [(ChainBook, "end_use", lambda _book, _cell, _vc: None)],
+    "reservations": [(preemption, "cancel", lambda _books, _group: None)],
+    "doomed": [(ChainBook, "doom", lambda _book, _level: None)],
+    "repairs": [(ChainBook, "spare", lambda _book, _level: None)],
 }
+
+
+def search_for_trouble():
+    """Play until something is wrong."""
+    for seed in range(3_000):
+        played(seed, 40)
 
 
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(monkeypatch, bug):
-    monkeypatch.setattr(*PLANTED[bug])
+    for where, name, wrong in PLANTED[bug]:
+        monkeypatch.setattr(where, name, wrong)
     with pytest.raises((AssertionError, KeyError)):
-        for seed in range(2_000):
-            played(seed, 40)
+        search_for_trouble()

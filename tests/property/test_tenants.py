@@ -155,15 +155,15 @@ def busy(rng, shares, until_s, gpus):
     return Workload(specs, works)
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     seed=seeds,
     weights=st.lists(st.integers(1, 4), min_size=2, max_size=3),
     inner=st.lists(st.integers(1, 3), min_size=2, max_size=2),
-    half_life_s=st.sampled_from((100.0, 300.0, 1000.0)),
+    half_life_s=st.sampled_from((100.0, 300.0)),
 )
 def test_weights_are_honoured_in_the_long_run(seed, weights, inner, half_life_s):
-    gpus, until_s = 5, 4000.0
+    gpus, until_s = 5, 3000.0
     tenants = [Tenant(f"q{i}", weight=weight) for i, weight in enumerate(weights)]
     tenants += [Tenant(f"in{i}", "q0", weight=weight) for i, weight in enumerate(inner)]
     expected = {f"q{i}": weight / sum(weights) for i, weight in enumerate(weights) if i}

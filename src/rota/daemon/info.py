@@ -74,6 +74,8 @@ class QueueInfo(msgspec.Struct, kw_only=True):
     held: int = 0
     gpus: float = 0.0  # in use
     asked_gpus: float = 0.0  # by those that wait
+    lend: float | None = None  # GPUs of its quota that others may use; None: all
+    borrow: float | None = None  # GPUs that it may use beyond its quota; None: up to its limit
 
 
 class WhyPart(msgspec.Struct, kw_only=True):

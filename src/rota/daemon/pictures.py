@@ -161,6 +161,8 @@ def picture_queues(view: View) -> list[QueueInfo]:
             quota=tenant.quota,
             limit=tenant.limit if tenant.limit < INF else None,
             weight=tenant.weight,
+            lend=tenant.lend if tenant.lend < INF else None,
+            borrow=tenant.borrow if tenant.borrow < INF else None,
         )
         for tenant in view.tenants
     }

@@ -345,15 +345,16 @@ class Dispatcher:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take the books of `snapshot` up again."""
-        kinds, self.jobs = len(self.capacity), list(state["jobs"])
+        self.jobs = list(state["jobs"])
+        shape = (len(self.jobs), len(self.capacity))
         self._members = [tuple(members) for members in state["members"]]
         self.capacity = list(state["capacity"])
         self._row = {job: row for row, job in enumerate(self.jobs)}
         self._size = np.array(state["size"], float)
         self._known = np.array(state["known"], bool)
-        self._worth = np.array(state["worth"], float).reshape(-1, kinds)
-        self._target = np.array(state["target"], float).reshape(-1, kinds)
-        self._received = np.array(state["received"], float).reshape(-1, kinds)
-        self._owed = np.array(state["owed"], float).reshape(-1, kinds)
+        self._worth = np.array(state["worth"], float).reshape(shape)
+        self._target = np.array(state["target"], float).reshape(shape)
+        self._received = np.array(state["received"], float).reshape(shape)
+        self._owed = np.array(state["owed"], float).reshape(shape)
         self._total = np.array(state["total"], float)
         self._run_s, self.since_s = state["run_s"], state["since_s"]

@@ -30,8 +30,8 @@ class Branch:
 
     __slots__ = (
         "asked", "average", "ceiling", "children", "entitled", "firm", "first", "jobs", "kept",
-        "key", "line", "most", "order", "parent", "path", "pick", "quota", "running", "tenant",
-        "used",
+        "key", "line", "most", "order", "parent", "path", "pick", "promised", "quota", "running",
+        "tenant", "used",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, parent: "Branch | None", order: tuple[Any, ...]) -> None:
@@ -46,7 +46,8 @@ class Branch:
         self.jobs = 0
         self.quota = 0.0
         self.ceiling = INF
-        self.most = INF  # the ceiling when nothing is down
+        self.promised = INF  # its quota when nothing is down, if it was declared
+        self.most = INF  # the ceiling then
         self.kept = 0.0  # the part of its quota that nobody else may use
         self.entitled = 0.0  # see `_tenancy_shares`
         self.used = 0.0
@@ -74,32 +75,34 @@ class Branch:
 
 
 class Line:
-    """The waiting jobs of a leaf in order, by request: of equal requests only the first counts."""
+    """The waiting jobs of a leaf in order, by kind: of equal requests only the first counts."""
 
-    __slots__ = ("by_shape", "ranks", "reasons")
+    __slots__ = ("kinds", "ranks", "reasons", "rows")
 
     def __init__(self) -> None:
-        self.by_shape: dict[int, list[tuple[Any, Job]]] = {}
+        self.rows: dict[int, list[tuple[Any, Job]]] = {}  # by kind: see `Books.kind`
+        self.kinds: dict[int, int] = {}
         self.ranks: dict[int, Any] = {}
-        self.reasons: dict[int, int] = {}  # what the jobs of a request were told last
+        self.reasons: dict[int, int] = {}  # what the jobs of a kind were told last
 
     def __len__(self) -> int:
         return len(self.ranks)
 
-    def add(self, job: Job, rank: Any) -> None:
+    def add(self, job: Job, rank: Any, kind: int) -> None:
         """At its rank."""
         self.ranks[job.index] = rank
-        row = self.by_shape.setdefault(job.shape.number, [])
+        self.kinds[job.index] = kind
+        row = self.rows.setdefault(kind, [])
         row.insert(bisect_left(row, rank, key=_rank), (rank, job))
 
     def drop(self, job: Job) -> None:
         """It waits no more."""
-        number = job.shape.number
-        row = self.by_shape[number]
+        kind = self.kinds.pop(job.index)
+        row = self.rows[kind]
         del row[bisect_left(row, self.ranks.pop(job.index), key=_rank)]
         if not row:
-            del self.by_shape[number]
-            self.reasons.pop(number, None)
+            del self.rows[kind]
+            self.reasons.pop(kind, None)
 
 
 class Tenancy:
@@ -200,9 +203,8 @@ class Tenancy:
             branch.ceiling = min(tenant.limit, branch.quota + borrow)
             above = branch.parent
             declared = above is not None and any(map(_promised, above.children))
-            branch.most = tenant.limit
-            if declared or not self._divide:
-                branch.most = min(tenant.limit, _promised(branch) + borrow)
+            branch.promised = _promised(branch) if declared or not self._divide else INF
+            branch.most = min(tenant.limit, branch.promised + borrow)
             branch.kept = max(branch.quota - tenant.lend, 0.0) if tenant.lend < INF else 0.0
 
     def _promise(self, above: Branch) -> None:
@@ -224,13 +226,13 @@ class Tenancy:
         for branch in above.children:
             self._promise(branch)
 
-    def kept_from(self, leaf: Branch, *, empty: bool = False) -> float:
-        """GPUs that are idle now and that others keep from this leaf; `empty`: if all were idle."""
+    def kept_from(self, leaf: Branch) -> float:
+        """GPUs that are idle now and that others keep from this leaf."""
         if not self.keeps:
             return 0.0
         inside = {id(branch) for branch in leaf.path}
         return sum(
-            reserved(child, empty=empty)
+            reserved(child)
             for above in (*leaf.path, self.root)
             for child in above.children
             if id(child) not in inside
@@ -253,7 +255,6 @@ def _promised(branch: Branch) -> float:
     return max(branch.tenant.quota, sum(map(_promised, branch.children)))
 
 
-def reserved(branch: Branch, *, empty: bool = False) -> float:
-    """The idle part of what it keeps for itself; `empty`: all of it."""
-    below = sum(reserved(child, empty=empty) for child in branch.children)
-    return max(branch.kept - (0.0 if empty else branch.used), below, 0.0)
+def reserved(branch: Branch) -> float:
+    """The idle part of what it keeps for itself."""
+    return max(branch.kept - branch.used, sum(map(reserved, branch.children)), 0.0)

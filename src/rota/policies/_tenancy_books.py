@@ -86,6 +86,11 @@ class Books:
             found = self._classes[priority] = self.tenancy.tenants.class_of(priority)
         return found
 
+    def kind(self, job: Job) -> int:
+        """Jobs of one kind ask for the same and have the same rights: who comes later gets less."""
+        known = self.class_of(job)
+        return 4 * job.shape.number + 2 * known.guaranteed + known.preemptible
+
     def rank(self, job: Job, now_s: float) -> tuple[Any, ...]:
         """The order in its queue: higher priorities first, then as the inner policy says."""
         return (-job.spec.priority, self.inside.rank(job, now_s))
@@ -142,7 +147,7 @@ class Books:
                 self._growing.set(job.index, old_s)
 
     def _line_up(self, leaf: Branch, job: Job, now_s: float) -> None:
-        leaf.line.add(job, self.rank(job, now_s))
+        leaf.line.add(job, self.rank(job, now_s), self.kind(job))
         if self.inside.ages:
             self._jumping.set(job.index, self.inside.next_change(job, now_s))
 

@@ -9,8 +9,8 @@ that is found in this way tries its first job. A job starts
   have had their turn;
 * else in the place of others (see `_tenancy_victims`).
 
-If it cannot start, the next request of the leaf is tried, or none if the inner policy is strict. A
-job that was displaced is tried again at its place in the queue, but reclaims nothing.
+If it cannot start, the next kind of jobs of the leaf is tried, or none if the inner policy is
+strict. A job that was displaced is tried again at its place in the queue, but reclaims nothing.
 
 A job that is not preemptible borrows nothing: it could not be made to give it back.
 
@@ -48,17 +48,15 @@ class Turn:
         self.rules = rules
         self.now_s = view.now_s
         self.up_gpus = view.up_gpus
-        topology = view.topology
-        self._complete = not topology.growing and view.up_gpus == topology.gpus
         self.tenancy = books.tenancy
         self.victims = Victims(view, books, rules, options)
         self.wake_s = INF
         self.changed = False  # somebody starts or stops
         self._no_room: set[int] = set()  # requests for which there is no free place
-        self._tried: dict[int, dict[int, Reason]] = {}  # leaf -> request -> why not
+        self._tried: dict[int, dict[int, Reason]] = {}  # leaf -> kind -> why not
         self._reserved = 0.0  # GPUs for those who wait until others may be stopped
         self._lined: dict[int, tuple[Branch, Job]] = {}  # displaced, and waiting again
-        # requests that are owed something and have not been tried, and those that wait for them
+        # kinds that are owed something and have not been tried, and those that wait for them
         self._pending: set[tuple[int, int]] | None = None
         self._deferred: list[tuple[Branch, int]] = []
 
@@ -84,24 +82,25 @@ class Turn:
         """A new job that alone exceeds what its queue may ever use could never start."""
         for job in self.books.fresh:
             if not job.started:
-                why = self._never(self.books.waiting[job.index][0], job.gpus)
+                why = self._never(self.books.waiting[job.index][0], job)
                 if why:
                     self.plan.refuse(job, f"asks for {job.gpus:g} GPUs, but {why}")
                     self.books.leaves(job)
 
-    def _never(self, leaf: Branch, gpus: float) -> str:
+    def _never(self, leaf: Branch, job: Job) -> str:
+        gpus = job.gpus
+        bound = not self.books.class_of(job).preemptible and self.books.aging_s == INF
         for branch in leaf.path:
             if gpus > branch.most + SLACK:
                 return (
                     f"queue {branch.name!r} may use {branch.most:g} at most: ask for less, or "
                     f"raise its limit, its quota or what it may borrow"
                 )
-        if self.tenancy.keeps and self._complete:
-            kept = self.tenancy.kept_from(leaf, empty=True)
-            if gpus > self.up_gpus - kept + SLACK:
+            if bound and gpus > self.rules.most_owed(branch) + SLACK:
                 return (
-                    f"other queues keep {kept:g} of {self.up_gpus:g} for themselves: ask for less, "
-                    f"or let them lend more"
+                    f"queue {branch.name!r} is promised {self.rules.most_owed(branch):g}, and "
+                    f"jobs that are not preemptible do not borrow: ask for less, or take another "
+                    f"priority class"
                 )
         return ""
 
@@ -144,13 +143,13 @@ class Turn:
         return (beyond, *self.rules.turn(branch, job), branch.order)
 
     def _first(self, leaf: Branch) -> Job | None:
-        """The next job of a leaf, of those requests that have not been tried in vain."""
+        """The next job of a leaf, of those kinds that have not been tried in vain."""
         tried = self._tried.get(id(leaf))
-        rows = leaf.line.by_shape
+        rows = leaf.line.rows
         if tried:
             if self.books.inside.strict:
                 return None
-            heads = [row[0] for number, row in rows.items() if number not in tried]
+            heads = [row[0] for kind, row in rows.items() if kind not in tried]
         else:
             heads = [row[0] for row in rows.values()]
         return min(heads)[1] if heads else None
@@ -170,8 +169,9 @@ class Turn:
     def _start(self, leaf: Branch, job: Job, *, old: bool) -> bool:
         """Start a job, if need be in the place of others; else note why not."""
         gpus, number = job.gpus, job.shape.number
+        kind = leaf.line.kinds[job.index]
         if self._pending:
-            self._pending.discard((id(leaf), number))
+            self._pending.discard((id(leaf), kind))
         owed = self._is_owed(leaf, job)
         needs = self._needs(leaf, job, old=old)
         free = not needs and (owed or old or self._may_borrow(leaf, job))
@@ -189,9 +189,7 @@ class Turn:
             self.wake_s = min(self.wake_s, found.protected_s)
             if owed and not old:
                 self._reserved += gpus
-        self._tried.setdefault(id(leaf), {})[number] = self._why_not(
-            leaf, job, owed=owed, free=free
-        )
+        self._tried.setdefault(id(leaf), {})[kind] = self._why_not(leaf, job, owed=owed, free=free)
         if self._deferred and not self._pending:
             self._try_deferred()
         return False
@@ -226,7 +224,7 @@ class Turn:
         if self._reserved and idle < self._reserved - SLACK:
             return False
         if not self.books.inside.strict and self._is_early(leaf):
-            self._deferred.append((leaf, job.shape.number))
+            self._deferred.append((leaf, leaf.line.kinds[job.index]))
             return False
         return True
 
@@ -234,17 +232,17 @@ class Turn:
         """Others are owed something, but their jobs have not been tried: they are not the first."""
         if self._pending is None:
             self._pending = {
-                (id(other), number)
+                (id(other), kind)
                 for other in self.tenancy.leaves()
-                for number, row in other.line.by_shape.items()
-                if number not in self._tried.get(id(other), ()) and self._is_owed(other, row[0][1])
+                for kind, row in other.line.rows.items()
+                if kind not in self._tried.get(id(other), ()) and self._is_owed(other, row[0][1])
             }
         return any(other != id(leaf) for other, _ in self._pending)
 
     def _try_deferred(self) -> None:
         """Those that are owed something have had their turn."""
-        for leaf, number in self._deferred:
-            self._tried.get(id(leaf), {}).pop(number, None)
+        for leaf, kind in self._deferred:
+            self._tried.get(id(leaf), {}).pop(kind, None)
         leaves = {id(leaf): leaf for leaf, _ in self._deferred}
         self._deferred.clear()
         for leaf in leaves.values():
@@ -316,7 +314,7 @@ class Turn:
             own = books.running[victim.index][0] is leaf
             self.plan.explain(victim, Reason.ORDER if own else QUOTA)
             other = books.gives(victim.index)
-            other.line.add(victim, books.rank(victim, self.now_s))
+            other.line.add(victim, books.rank(victim, self.now_s), books.kind(victim))
             self._lined[victim.index] = (other, victim)
             self.victims.gone[victim.index] = victim
         if job.index in self._lined:
@@ -350,7 +348,7 @@ class Turn:
         return QUOTA if any(self.rules.owed(b) < real for b in leaf.path) else NONE
 
     def _explain(self) -> None:
-        """Tell the jobs of a request what its first job was told, if that is new."""
+        """Tell the jobs of a kind what the first of them was told, if that is new."""
         news: dict[int, tuple[Job, Reason]] = {}
         for leaf in self.tenancy.leaves():
             line = leaf.line
@@ -358,15 +356,16 @@ class Turn:
                 continue
             tried = self._tried.get(id(leaf), {})
             behind = next(iter(tried.values()), NONE) if self.books.inside.strict else NONE
-            for number, row in line.by_shape.items():
-                reason = tried.get(number, behind)
-                if line.reasons.get(number, NONE) != reason:
-                    line.reasons[number] = reason
+            for kind, row in line.rows.items():
+                reason = tried.get(kind, behind)
+                if line.reasons.get(kind, NONE) != reason:
+                    line.reasons[kind] = reason
                     news.update((job.index, (job, reason)) for _, job in row)
         for job in self.books.fresh:
             if job.index in self.books.waiting:
                 line = self.books.waiting[job.index][0].line
-                news[job.index] = (job, Reason(line.reasons.get(job.shape.number, NONE)))
+                kind = line.kinds[job.index]
+                news[job.index] = (job, Reason(line.reasons.get(kind, NONE)))
         for _, (job, reason) in sorted(news.items()):
             if job.reason != reason:
                 self.plan.explain(job, reason)

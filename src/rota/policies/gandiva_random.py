@@ -45,6 +45,7 @@ class GandivaRandom(RoundPolicy[GandivaRandomParams]):
     name = "gandiva-random"
     paper = "Xiao et al., Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI 2018"
     Parameters = GandivaRandomParams
+    packs = True
 
     def __init__(self, params: GandivaRandomParams | None = None) -> None:
         super().__init__(params)

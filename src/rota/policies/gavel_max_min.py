@@ -61,6 +61,7 @@ class GavelMaxMin(RoundPolicy[MaxMinParams]):
 
     def __init__(self, params: MaxMinParams | None = None) -> None:
         super().__init__(params)
+        self.packs = self.params.packed
         self._partners = Partners(self.beliefs)
 
     def solver(self) -> Solve:
@@ -69,7 +70,7 @@ class GavelMaxMin(RoundPolicy[MaxMinParams]):
 
     def shares(self, asked: Problem, jobs: Sequence[Job], view: View) -> Shares:
         """With pairs, if there may be any."""
-        if not (self.params.packed and view.sharing):
+        if not (self.packs and view.sharing):
             return super().shares(asked, jobs, view)
         pairs = self._partners.find(asked, jobs, view, self.params.partners)
         return as_shares(asked, jobs, pairs, packed_max_min(asked, pairs))

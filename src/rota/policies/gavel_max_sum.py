@@ -85,8 +85,10 @@ class GavelMaxSum(RoundPolicy[MaxSumParams]):
 
 
 def _with_deadlines(asked: Problem, *, prices: Array | None) -> Array:
-    most = asked.throughput.max(axis=1) * np.maximum(asked.time_left, 0.0)
-    time_left = np.where(asked.steps <= most, asked.time_left, np.inf)
+    bound = np.isfinite(asked.time_left)
+    left_s = np.where(bound, np.maximum(asked.time_left, 0.0), 0.0)
+    kept = bound & (asked.steps <= asked.throughput.max(axis=1) * left_s)
+    time_left = np.where(kept, asked.time_left, np.inf)
     return max_sum_if_possible(asked, prices=prices, time_left=time_left)[0]
 
 

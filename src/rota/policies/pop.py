@@ -34,12 +34,13 @@ LARGE = 4096  # jobs of a part, from which on processes are worth it
 class PopParams(RoundParams, frozen=True):
     """As of all policies of the family.
 
-    `inside`: the policy, NAME/key=value/..; `k`: parts; `workers`: processes (0: as many as there
-    are cores, if the parts are large; 1: none).
+    `inside`: the policy, NAME/key=value/..; `k`: parts, of `least` jobs each or else fewer parts;
+    `workers`: processes (0: as many as there are cores, if the parts are large; 1: none).
     """
 
     inside: str = "gavel-max-min"
     k: Annotated[int, msgspec.Meta(ge=1)] = 4
+    least: Annotated[int, msgspec.Meta(ge=1)] = 32
     workers: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
@@ -77,9 +78,10 @@ class Pop(RoundPolicy[PopParams]):
         params = self.params
         draw = np.random.default_rng([params.seed, self._solved])
         self._solved += 1
-        large = asked.jobs >= LARGE * params.k or params.workers > 1
-        spread = self._workers.map if large and params.k > 1 else map
-        return pop(asked, self._inside.solver(), k=params.k, draw=draw, spread=spread)
+        k = max(1, min(params.k, asked.jobs // params.least))
+        large = asked.jobs >= LARGE * k or params.workers > 1
+        spread = self._workers.map if large and k > 1 else map
+        return pop(asked, self._inside.solver(), k=k, draw=draw, spread=spread)
 
     def learn(self, jobs: Sequence[Job], shares: Array) -> None:
         """Tell the policy inside."""
@@ -103,8 +105,13 @@ def _inner(params: PopParams) -> RoundPolicy[Any]:
             f"pop: inside={name} is not a policy that shares time on GPU types: take gavel-max-min"
         )
     options: dict[str, Any] = {"aware": params.aware}
+    last = ""
     for text in texts:
-        key, _, value = text.partition("=")
-        options[key] = value
+        key, equals, value = text.partition("=")
+        # a list is written with slashes as well: what has no name goes on with the last one
+        options[key if equals else last] = value if equals else f"{options.get(last)}/{text}"
+        last = key if equals else last
     made: RoundPolicy[Any] = kind(parse_params(f"pop, inside={name}", kind.Parameters, options))
+    if made.packs:
+        raise OptionError(f"pop: inside={params.inside} packs jobs in pairs: parts have no pairs")
     return made

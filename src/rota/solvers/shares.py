@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rota.core.errors import InfeasibleError, SolverLimitError
 from rota.solvers.interior import STEPS, Search
 from rota.solvers.linear import LinearProgramme, solve_linear, sparse
+from rota.solvers.memo import Memo
 from rota.solvers.share_problem import Array, ShareProblem, ShareSolution
 
 __all__ = [
@@ -26,21 +27,28 @@ __all__ = [
 TOLERANCE = 1e-10  # of the gap between the answer and the bound that its prices prove
 _TIGHT = 1e-7
 _MISSED = 1e-8  # part of a floor by which it may be missed
+_MEMO = Memo()
 
 
 def solve_shares(problem: ShareProblem, *, tolerance: float = TOLERANCE) -> ShareSolution:
-    """The best shares.
+    """The best shares; the arrays of the answer are not to be changed.
 
     Raises:
         InfeasibleError: The floors ask for more than there is.
         SolverLimitError: The steps do not arrive; this is a fault of the numbers.
     """
+    if tolerance != TOLERANCE:
+        return _solve(problem, tolerance)
+    return _MEMO.answer(problem, _solve)
+
+
+def _solve(problem: ShareProblem, tolerance: float = TOLERANCE) -> ShareSolution:
     rows, kinds = problem.gain.shape
     open_kinds = problem.capacity > 0
     if not rows or not open_kinds.any():
         return _nothing(problem)
     if not open_kinds.all():
-        inner = solve_shares(_only(problem, open_kinds), tolerance=tolerance)
+        inner = _solve(_only(problem, open_kinds), tolerance)
         shares, prices = np.zeros((rows, kinds)), np.zeros(kinds)
         shares[:, open_kinds], prices[open_kinds] = inner.shares, inner.prices
         return replace(inner, shares=shares, prices=prices)

@@ -46,7 +46,8 @@ def test_every_option_reaches_the_run(rota, here):
     code, _, _ = rota(
         *RUN, "--placement", "count", "--admission", "accept-all", "--costs", "pollux30",
         "--rates", "uniform", "--format", "csv", "--limit", "4", "--seed", "2",
-        "--round", "50,refill=yes", "--estimate-error", "cv=0.1", "--mtbf", "1000",
+        "--round", "50,refill=yes", "--estimate-error", "cv=0.1", "--speed-error", "cv=0.2",
+        "--mtbf", "1000",
         "--mttr", "1", "--measure", "ids=0:3", "--check",
     )  # fmt: skip
     config = json.loads((here / "out" / "manifest.json").read_text())["config"]
@@ -56,6 +57,7 @@ def test_every_option_reaches_the_run(rota, here):
         "trace": "jobs.csv", "cluster": "1x8", "policy": "fifo", "format": "csv", "limit": 4,
         "placement": "count", "admission": "accept-all", "costs": "pollux30", "rates": "uniform",
         "like": None, "seed": 2, "round": "50,refill=yes", "estimate_error": "cv=0.1",
+        "speed_error": "cv=0.2",
         "mtbf": 1000.0, "mttr": 1.0, "measure": "ids=0:3", "check": True, "window": None,
     }  # fmt: skip
     assert json.loads((here / "out" / "summary.json").read_text())["jobs"] == 3
@@ -151,6 +153,7 @@ BAD_OPTIONS = {
     "bad round": (["--round", "x"], "round 'x'"),
     "bad window": (["--measure", "x"], "measure 'x'"),
     "bad error": (["--estimate-error", "x"], "estimate-error 'x'"),
+    "bad speeds": (["--speed-error", "cv=-1"], "speed-error 'cv=-1': give cv of 0 or more"),
     "half of the failures": (["--mtbf", "3"], "belong together"),
     "snapshot without a time": (["--snapshot", "x"], "--snapshot-at"),
     "no snapshot": (["--resume", "nowhere"], "nowhere"),

@@ -8,6 +8,8 @@ from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.registry import parse_params
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.policies.capacity import Capacity, CapacityParams
+from rota.policies.hierarchical_fair import HierarchicalFair
+from shared_data import CHECKOUT
 from tenant_runs import engine_of, jobs_of, random_run, tree_of
 
 HALVES = (Tenant("a", quota=2), Tenant("b", quota=2))
@@ -149,12 +151,12 @@ def test_quotas_shrink_with_the_cluster():
 
 
 def test_a_job_that_exceeds_what_its_queue_may_have_is_refused():
-    tenants = [Tenant("a", quota=2, limit=3), Tenant("b", quota=2, lend=0)]
-    jobs = [job("a1", 0, 4, 10, tenant="a"), job("c1", 0, 3, 10, tenant="c")]
+    tenants = [Tenant("a", quota=2, limit=3), Tenant("b", quota=2, borrow=0)]
+    jobs = [job("a1", 0, 4, 10, tenant="a"), job("b1", 0, 3, 10, tenant="b")]
     log = finish(engine(make(), jobs, gpus=4, tenants=tenants))
     told = log.filter(log["event"] == "rejected")["text"].to_list()
     assert "asks for 4 GPUs, but queue 'a' may use 3 at most" in told[0]
-    assert "asks for 3 GPUs, but other queues keep 2 of 4 for themselves" in told[1]
+    assert "asks for 3 GPUs, but queue 'b' may use 2 at most" in told[1]
 
 
 # --- priorities -----------------------------------------------------------------------------------
@@ -215,6 +217,19 @@ def test_who_is_not_preemptible_does_not_borrow():
     classes = [PriorityClass("firm", 0, preemptible=False)]
     found = runs_of(classes_run(make(), BORROWED, classes))
     assert [found[f"b{i}"] for i in range(4)] == [[(0, 100)]] * 2 + [[(100, 200)]] * 2
+    log = classes_run(make(), [job("b1", 0, 3, 10, tenant="b")], classes)
+    (told,) = log.filter(log["event"] == "rejected")["text"].to_list()
+    assert "queue 'b' is promised 2, and jobs that are not preemptible do not borrow" in told
+
+
+def test_who_may_borrow_passes_who_may_not():
+    """Equal requests, but not equal rights."""
+    classes = [PriorityClass("usual", 0), PriorityClass("firm", 5, preemptible=False)]
+    jobs = [job("held", 0, 2, 10, tenant="a"), job("first", 1, 2, 50, tenant="a", priority=5)]
+    jobs += [job("second", 1, 2, 50, tenant="a", priority=0)]
+    found = runs_of(classes_run(make(within=False, inside="fifo-skip"), jobs, classes))
+    assert found["second"] == [(1, 51)]
+    assert found["first"] == [(51, 101)]  # when the quota is free again
 
 
 # --- victims --------------------------------------------------------------------------------------
@@ -312,7 +327,7 @@ class Forgetful(Capacity):
 
 
 def test_all_books_can_be_made_again_from_the_view():
-    for seed in range(15):
+    for seed in range(6):
         whole = random_run(seed, lambda: make(inside="las:limits=3/9"), lambda _: None)
         given = CapacityParams(inside="las:limits=3/9")
         again = random_run(seed, lambda given=given: Forgetful(given), lambda _: None)
@@ -329,3 +344,20 @@ def test_other_queues_hold_from_the_next_decision_on():
     made.view.tenants = TenantTree([Tenant("q1", limit=1)])
     made.run()
     assert not made.view.active
+
+
+@pytest.mark.parametrize("kind", [Capacity, HierarchicalFair])
+def test_the_page_has_the_values_of_the_presets(kind):
+    text = (CHECKOUT / "docs" / "policies" / f"{kind.name}.md").read_text()
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    table = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
+    header = next(row for row in table if row[0] == "name")
+    stated = {row[0]: dict(zip(header, row, strict=False)) for row in table}
+    words = {True: "yes", False: "no"}
+    for preset, values in kind.presets.items():
+        for key, value in values.items():
+            told = stated[key][f"preset={preset}" if preset else "without preset"]
+            told = told or stated[key]["without preset"]
+            assert told == (
+                words[value] if isinstance(value, bool) else str(value).removesuffix(".0")
+            )

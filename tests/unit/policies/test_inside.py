@@ -17,7 +17,7 @@ ORDERS = ("fifo", "fifo-skip", "sjf", "srtf", "srsf", "las", "tiresias", "gittin
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_in_one_queue_it_decides_as_it_does_alone(name):
-    for seed in range(12):
+    for seed in range(8):
         placement = ("count", "consolidate")[seed % 2]
         scenario = random_scenario(seed, placement=placement, unit_s=300, sizes=(1, 2, 4, 8))
         alone = happened(scenario.run(load(POLICIES, name)()))
@@ -36,7 +36,7 @@ def test_in_one_queue_it_decides_as_it_does_alone(name):
 )
 @pytest.mark.parametrize("kind", [Capacity, HierarchicalFair])
 def test_the_kit_finds_nothing(kind, given):
-    report = check_policy(lambda: kind(kind.Parameters(**given)), seeds=range(4))
+    report = check_policy(lambda: kind(kind.Parameters(**given)), seeds=range(2))
     assert "a_resumed_run_goes_on_alike" in report.passed
 
 

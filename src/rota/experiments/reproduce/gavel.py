@@ -102,8 +102,10 @@ class GavelArtifact(Recipe):
     takes: Mapping[Scale, str] = {Scale.SMALL: "a minute", Scale.PAPER: "a minute"}
     leaves_out = ""
     known: Sequence[str] = (
-        "optimal shares are not unique, so these runs are compared by the mean JCT, to 1 %; with "
-        "the shares that the simulator recorded (replay) every job ends as it does there",
+        (
+            "optimal shares are not unique, so these runs are compared by the mean JCT, to 1 %; "
+            "with the shares that the simulator recorded (replay) every job ends as it does there"
+        ),
         NOT_UNIQUE,
         "fifo without knowledge of speeds is not run: in the simulator it uses a stale variable",
         "gandiva draws partners at random: its mean JCT must lie among those of 20 seeds of ours",

@@ -36,7 +36,7 @@ SHARES = (
     "whose delay it is depends on the tenants' shares, which are not public: ours are equal, and "
     "the tenant with the most jobs has used its share most of the time"
 )
-FEW = "few of the recorded jobs wait on a cluster of this size, and those for their tenant's share"
+FEW = "few recorded jobs are that large: 13 of 1,000 and 34 of 5,000 ask for more than 8 GPUs"
 
 
 class YarnDelay(Recipe):

@@ -237,7 +237,7 @@ def option(source: Source, place: Place, key: str, value: Any) -> Any:
         and not isinstance(value, bool)
         and _HINTS[key] == str | None
     ):
-        value = f"cv={value}" if key == "estimate_error" else str(value)
+        value = f"cv={value}" if key.endswith("_error") else str(value)
     try:
         return msgspec.convert(value, _HINTS[key], strict=False)
     except msgspec.ValidationError as error:

@@ -52,6 +52,7 @@ class Ledger:
         self.leases = Leases()
         self.wide: set[int] = set()
         self.stale = True
+        self.crowded = False  # somebody waited after the last decision
         self.quiet = 0  # rounds since anything changed
         self.began_s = self.ends_s = -INF  # the present round
         self._speed = speed
@@ -190,7 +191,7 @@ class Ledger:
             "books": self.books.snapshot(),
             "leases": self.leases.snapshot(),
             "wide": sorted(self.wide),
-            "round": (self.stale, self.quiet, self.began_s, self.ends_s),
+            "round": (self.stale, self.crowded, self.quiet, self.began_s, self.ends_s),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -201,7 +202,7 @@ class Ledger:
         self.books.restore(state["books"])
         self.leases.restore(state["leases"])
         self.wide = set(state["wide"])
-        self.stale, self.quiet, self.began_s, self.ends_s = state["round"]
+        self.stale, self.crowded, self.quiet, self.began_s, self.ends_s = state["round"]
 
 
 def _is_over(view: View, index: int) -> bool:

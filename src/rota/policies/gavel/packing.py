@@ -33,6 +33,8 @@ def worth(problem: Problem, pairs: Pairs) -> Array:
     stopped = (pairs.throughput <= 0) | (alone <= 0)
     relative = np.where(stopped, 0.0, pairs.throughput / np.where(alone > 0, alone, 1.0))
     here = problem.capacity > 0
+    if not here.any():
+        return np.zeros(len(pairs.jobs))
     total: Array = relative[:, here].sum(axis=2).mean(axis=1)
     return np.where(stopped[:, here].any(axis=(1, 2)), 0.0, total)
 

@@ -77,6 +77,8 @@ class RoundPolicy(DecidePolicy[R]):
     """X is whole: nobody takes turns, and it follows every event, not only rounds."""
     reads_work: bool = False
     """The problem has the remaining work of the jobs in it."""
+    packs: bool = False
+    """Jobs may share GPUs in pairs."""
 
     def __init__(self, params: R | None = None) -> None:
         super().__init__(params)
@@ -159,7 +161,7 @@ class RoundPolicy(DecidePolicy[R]):
 
     def _contested(self, jobs: Mapping[int, Job]) -> bool:
         """There is something to share."""
-        if len(self._ledger.kinds) > 1 or not self.params.spare:
+        if len(self._ledger.kinds) > 1 or not self.params.spare or self._ledger.crowded:
             return True
         return sum(job.gpus for job in jobs.values()) > sum(self._ledger.books.capacity)
 
@@ -198,10 +200,8 @@ class RoundPolicy(DecidePolicy[R]):
     def _sleep(self, draft: Draft, seats: Seats) -> None:
         """Ask for the end of the round if it can change anything."""
         ledger = self._ledger
-        if self.prompt:
-            useful = False
-        else:
-            useful = not seats.all_served() and (bool(seats.placed) or ledger.stale)
+        ledger.crowded = not seats.all_served()
+        useful = ledger.crowded and not self.prompt and (bool(seats.placed) or ledger.stale)
         if len(ledger.kinds) > 1:
             useful = useful or ledger.stale or ledger.restless(seats.placed)
         if useful and ledger.quiet < QUIET:

@@ -164,8 +164,7 @@ class Hived:
         if group is not None:
             if phase is Phase.FILTERING or _all_usable(group, suggested):
                 return self._go_on(pod, spec, group, phase)
-            preemption.cancel(self.books, group)
-            del self.groups[group.name]
+            self._cancel(group)
         return self._new_group(pod, spec, suggested, phase)
 
     def add_allocated(self, pod: str, spec: PodSpec, bind: BindInfo) -> None:
@@ -200,8 +199,12 @@ class Hived:
         if group is not None and group.state is GroupState.PREEMPTING:
             group.preempting.discard(pod)
             if not group.preempting:
-                preemption.cancel(self.books, group)
-                del self.groups[group.name]
+                self._cancel(group)
+
+    def _cancel(self, group: AffinityGroup) -> None:
+        """A preempting group gives up."""
+        preemption.cancel(self.books, group)
+        del self.groups[group.name]
 
     def _next_pod(self, pod: str, spec: PodSpec, group: AffinityGroup) -> Decision:
         """One more pod of a group that has its cells: it gets its slot, come what may."""
@@ -233,8 +236,7 @@ class Hived:
         using, waiting = preemption.victims_on(placed)
         if phase is Phase.PREEMPTING:
             for other in waiting:
-                preemption.cancel(self.books, other)
-                del self.groups[other.name]
+                self._cancel(other)
         if using:
             if phase is Phase.PREEMPTING and chosen.virtual is not None:
                 group = preemption.reserve(self.books, spec, chosen.physical, chosen.virtual)
@@ -377,6 +379,8 @@ class Hived:
             if found is None:
                 continue
             leaf, virtual = found.leaf, found.virtual
+            if leaf.reserving is not None:  # it was bound without a phase of preempting
+                self._cancel(leaf.reserving)
             group.physical[size][number][at] = leaf
             if found.opportunistic:
                 group.virtual = None

@@ -109,8 +109,7 @@ class ChainBook:
         for below in range(level - 1, 0, -1):
             self.left[below] -= number
             safe = safe and self.left[below] >= self.promised_all[below]
-            if not doomed:
-                self.doom(below)
+            self.doom(below)
             number *= self.children[below]
         return safe
 
@@ -137,8 +136,7 @@ class ChainBook:
         number = self.children[level]
         for below in range(level - 1, 0, -1):
             self.left[below] += number
-            if not doomed:
-                self.spare(below)
+            self.spare(below)
             number *= self.children[below]
 
     def add_bad(self, cell: PhysicalCell) -> None:
@@ -171,8 +169,7 @@ class ChainBook:
             doomed = self.doomed[vc][level]
             while promised[level] < self.left[level] - len(self.bad[level]):
                 # A pod may have found a healthy part of a doomed cell: that one stays bound.
-                idle = (cell for cell in doomed.cells if cell.priority < LOWEST_GUARANTEED)
-                physical = next(idle, None)
+                physical = next((cell for cell in doomed.cells if _is_idle(cell)), None)
                 if physical is None or physical.virtual is None:
                     break
                 unbind(physical.virtual, physical)
@@ -248,6 +245,11 @@ class ChainBook:
         for child in cell.children:
             if not child.healthy:
                 self._release_bad(child)
+
+
+def _is_idle(cell: PhysicalCell) -> bool:
+    """No guaranteed pod is on it; its own priority may still tell of one that is leaving."""
+    return cell.virtual is not None and cell.virtual.priority < LOWEST_GUARANTEED
 
 
 def bind_like_parent(cell: PhysicalCell) -> None:
