@@ -33,6 +33,8 @@ from rota.traces.read import read_trace, recognise
 from rota.traces.slurm_records import OPEN
 
 DEFAULT_POLICY = "easy"
+MOST_GPUS = 100_000
+"""Of a job: a larger one can only be an error, and machines of that size take for ever."""
 JSON, TABLE, REPORT = "replay.json", "replay.csv", "report.html"
 CLUSTER, CHANGED = "cluster.yaml", "cluster-changed.yaml"
 VERSION = 1
@@ -164,6 +166,12 @@ def read_history_of(asked: Asked) -> tuple[Imported, str]:
         raise TraceError(
             f"{path}: does not say when jobs started: a replay needs a history, "
             f"use `rota compare` for jobs alone"
+        )
+    largest = imported.jobs.select(pl.col("job_id", "num_gpus").top_k_by("num_gpus", 1)).row(0)
+    if largest[1] > MOST_GPUS:
+        raise TraceError(
+            f"{path}: job {largest[0]} asks for {largest[1]:,.0f} GPUs, more than "
+            f"{MOST_GPUS:,}: correct it or take it out of the log"
         )
     return imported, text
 

@@ -305,4 +305,4 @@ def _limit_s(cells: Mapping[str, str]) -> float | None:
 
 
 def _number(text: str) -> float | None:
-    return float(text) if text.isdecimal() and len(text) <= 12 else None  # noqa: PLR2004 - seconds
+    return float(text) if text.isascii() and text.isdecimal() and len(text) <= 12 else None  # noqa: PLR2004 - seconds

@@ -27,7 +27,7 @@ LIMITS = ("timelimitraw", "timelimit")
 TEXTS = ("jobid", "jobidraw", "user", "account", "partition", "qos", "jobname", "state")
 USED = (*TEXTS, *TIMES, "elapsedraw", *LIMITS, *AMOUNTS, "nodelist", "submitline")
 _ISO = "%Y-%m-%dT%H:%M:%S"
-_ISO_LETTERS = 19
+_ISO_LOOK = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}$"
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -190,7 +190,7 @@ def _time(texts: "pl.Series", clock: Clock) -> "tuple[pl.Series, pl.Series]":
     import polars as pl
 
     texts = texts.fill_null("")
-    plain = (texts.str.len_bytes() == _ISO_LETTERS) & ~texts.str.ends_with("60")
+    plain = texts.str.contains(_ISO_LOOK) & ~texts.str.ends_with("60")
     if clock.zoned:
         plain = plain & False
     quick = texts.set(~plain, None).str.strptime(pl.Datetime("ms"), _ISO, strict=False, exact=True)

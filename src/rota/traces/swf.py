@@ -214,7 +214,8 @@ def _jobs(table: "pl.DataFrame", unit: str, names: dict[tuple[str, str], str]) -
     size = pl.when(procs > 0).then(procs).otherwise(0.0)
     run, wait = _known("run"), _known("wait")
     start = pl.when(run.is_not_null()).then(pl.col("submit") + wait)
-    memory = pl.when(pl.col("asked_mem") > 0).then(pl.col("asked_mem") * procs / _KIB_PER_GIB)
+    gib = pl.col("asked_mem") / _KIB_PER_GIB * procs
+    memory = pl.when((pl.col("asked_mem") > 0) & gib.is_finite()).then(gib)
     status = pl.col("status").cast(pl.Int64, strict=False)
     other = _named("job", "preceding", names)
     known = other.is_in(table.select(_named("job", "job", names)).to_series().implode())

@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from rota.cli.replay import replay as command
-from rota.core.errors import OptionError
+from rota.core.errors import OptionError, TraceError
 from rota.experiments.replay import Asked, replay
 from rota.experiments.replay_cluster import Changes
 
@@ -73,3 +73,9 @@ def test_machines_without_gpus_are_shown_as_such(log):
 def test_a_list_of_jobs_is_no_list_of_nodes(log):
     with pytest.raises(Exception, match="is not understood: give what `scontrol show node`"):
         ask(log, nodes=str(log / "jobs.txt"))
+
+
+def test_a_job_larger_than_any_cluster_is_named(log):
+    (log / "jobs.txt").write_text(LOG.replace("3300|gres/gpu=2", "3300|gres/gpu=100001"))
+    with pytest.raises(TraceError, match="job 2 asks for 100,001 GPUs, more than 100,000"):
+        ask(log)

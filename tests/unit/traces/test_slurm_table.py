@@ -116,3 +116,13 @@ def test_empty_lines_count_as_lines_only(tmp_path):
     path.write_text(HEADER + "\n" * 1_000_000 + line("1") + "\nx")
     with pytest.raises(TraceError, match="line 1000002: has another number of fields"):
         sacct.FORMAT.load(path, {})
+
+
+@pytest.mark.parametrize(
+    "text", ["0000-01-01T00:00:00", "+026-10-25T02:30:00", "2026-10- 5T02:32:02"]
+)
+def test_what_only_looks_like_a_time_is_refused(tmp_path, text):
+    path = tmp_path / "jobs.txt"
+    path.write_text("\n".join([HEADER, line("1", Submit=text)]))
+    with pytest.raises(TraceError, match="is not a time"):
+        sacct.FORMAT.load(path, {})
