@@ -87,8 +87,8 @@ def table(most: int, times: int) -> None:
     for name, budgets in BUDGET_MS.items():
         for size in (size for size in budgets if size > most):
             spent_ms = cpu_ms(POLICIES[name][0], size, 1)
-            late = "*" if spent_ms > budgets[size] else ""
-            print(f"{name}, {size:,} jobs: {spent_ms:.1f}{late}", flush=True)
+            mark = "*" if spent_ms > budgets[size] else ""
+            print(f"{name}, {size:,} jobs: {spent_ms:.1f}{mark}", flush=True)
 
 
 def growth(spent_ms: dict[int, float]) -> float:

@@ -25,7 +25,19 @@ from rota.sim.cluster import SimCluster
 from rota.testing.scenario import Fixed, Solo
 from rota.traces.hived_yaml import hived_cluster
 
-INSIDE = ["fifo-skip", "fifo", "srtf", "las", "tiresias", "easy", "conservative", "elas", "drf"]
+INSIDE = [
+    "fifo-skip",
+    "fifo",
+    "srtf",
+    "las",
+    "tiresias",
+    "easy",
+    "conservative",
+    "elas",
+    "drf",
+    "themis",
+    "allox",
+]
 BATCHES = 3_000
 
 

@@ -12,7 +12,7 @@ from rota.core.tenants import PriorityClass, Tenant
 from rota.core.workload import Workload
 from rota.policies.capacity import Capacity, CapacityParams
 from rota.policies.hierarchical_fair import HierarchicalFair, HierarchicalFairParams
-from tenant_runs import OPPORTUNISTIC, check_all, engine_of, random_run
+from tenant_runs import OPPORTUNISTIC, Picture, check_all, engine_of, random_run
 
 KINDS = {
     "capacity": lambda **given: Capacity(CapacityParams(**given)),
@@ -98,6 +98,17 @@ def test_jobs_that_are_not_preemptible_run_to_their_end(kind, seed):
         priorities=(0, 9), classes=[PriorityClass("firm", 9, preemptible=False)],
     )  # fmt: skip
     assert all(job.preemptions == 0 for job in engine.jobs.values() if job.spec.priority)
+
+
+@both
+@settings(max_examples=25)
+@given(seed=seeds)
+def test_jobs_that_are_not_preemptible_break_no_promise(kind, seed):
+    # some may wait for ever: for more than nobody was promised
+    random_run(
+        seed, lambda: KINDS[kind](inside="fifo-skip"), Picture.check_guarantees,
+        priorities=(0, 9), classes=[PriorityClass("firm", 9, preemptible=False)], all_end=False,
+    )  # fmt: skip
 
 
 @both

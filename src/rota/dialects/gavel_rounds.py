@@ -35,6 +35,8 @@ Table = Mapping[tuple[str, int], Rates]
 SLACK = 1e-12
 """Rates of last leases are that much too high: else a job could miss the end of its round by a
 rounding error."""
+IDLE = Wake(on=frozenset({ev.JOB_SUBMIT, ev.NODE_UP}))
+"""When nothing runs, there is no round whose end could be waited for."""
 SHUFFLE = 5  # added to the seed, as the simulator does
 
 
@@ -83,7 +85,7 @@ class GavelRounds(Replanner):
         seed: int,
     ) -> None:
         super().__init__(name, topology, Knowledge.REMAINING_WORK)
-        self.wake = Wake(on=frozenset({ev.JOB_SUBMIT}))
+        self.wake = IDLE
         self._rules = rules
         self._round_s, self._reset_s = round_s, reset_s
         self._kinds = sorted({node.gpu_type for node in topology.nodes})
@@ -180,11 +182,7 @@ class GavelRounds(Replanner):
         self._tell(plan, now_s, held)
         self._blame.tell(plan)
         running = [entry.end_s for entry in self._entries.values() if entry.kind >= 0]
-        plan.wake = (
-            Wake(on=frozenset(), at_s=max(running))
-            if running
-            else Wake(on=frozenset({ev.JOB_SUBMIT}))
-        )
+        plan.wake = Wake(on=frozenset(), at_s=max(running)) if running else IDLE
         return plan
 
     def _account(self, leases: list[Entry]) -> None:
@@ -195,7 +193,7 @@ class GavelRounds(Replanner):
             self._began_s = self._ended_s
         self._ended_s = max(entry.end_s for entry in leases)
         for entry in sorted(leases, key=lambda entry: (-entry.end_s, entry.job.index)):
-            if not entry.guest and entry.number in self.dispatcher:
+            if entry.partner < 0 or (not entry.guest and entry.number in self.dispatcher):
                 self.dispatcher.record(entry.number, entry.kind, entry.end_s - self._began_s)
             entry.kind = -1
             if entry.done >= entry.steps:
@@ -250,24 +248,28 @@ class GavelRounds(Replanner):
             self._shuffles += 1
         chosen = []
         for number, kind in self.dispatcher.choose([self._kinds.index(name) for name in order]):
-            entries = [self._entries[index] for index in self.dispatcher.members(number)]
-            leaves = any(entry.job.phase == STOPPING for entry in entries)
-            if self.dispatcher.known(number) and not leaves:
-                self._lease(entries, kind, now_s)
-                chosen += entries
+            if not self.dispatcher.known(number):
+                continue
+            if number >= 0:
+                entry = self._entries[number]
+                if entry.job.phase != STOPPING:
+                    entry.partner = -1
+                    entry.lease(kind, now_s, self._round_s, entry.speed[kind])
+                    chosen.append(entry)
+                continue
+            one, other = (self._entries[index] for index in self.dispatcher.members(number))
+            if STOPPING not in (one.job.phase, other.job.phase):
+                self._lease_both(one, other, kind, now_s)
+                chosen += [one, other]
         return chosen
 
-    def _lease(self, entries: list[Entry], kind: int, now_s: float) -> None:
-        """For a job, or for a pair: then it lasts until both have made their steps."""
-        for entry, other in zip(entries, reversed(entries), strict=True):
-            speed, entry.partner = entry.speed[kind], -1
-            if other is not entry:
-                speed = entry.beside = self._companions.speeds(entry.job, other.job)[kind]
-                entry.partner = other.job.index
-            entry.lease(kind, now_s, self._round_s, speed)
-        end_s = max(entry.end_s for entry in entries)
-        for entry in entries:
-            entry.end_s = end_s
+    def _lease_both(self, one: Entry, other: Entry, kind: int, now_s: float) -> None:
+        """A pair has its GPUs until both have made their steps."""
+        for entry, beside in ((one, other), (other, one)):
+            entry.partner = beside.job.index
+            entry.beside = self._companions.speeds(entry.job, beside.job)[kind]
+            entry.lease(kind, now_s, self._round_s, entry.beside)
+        one.end_s = other.end_s = max(one.end_s, other.end_s)
 
     def _place(self, chosen: list[Entry], held: Mapping[int, Place]) -> None:
         """Large jobs first; a job keeps its nodes if they are free, else the first free ones."""

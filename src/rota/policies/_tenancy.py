@@ -10,7 +10,7 @@ as one that is `half_life_s` younger.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from math import fsum
 from operator import itemgetter
@@ -30,8 +30,8 @@ class Branch:
 
     __slots__ = (
         "asked", "average", "ceiling", "children", "entitled", "firm", "first", "jobs", "kept",
-        "key", "line", "most", "order", "parent", "path", "pick", "promised", "quota", "running",
-        "tenant", "used",
+        "key", "line", "most", "order", "parent", "path", "pick", "quota", "running", "tenant",
+        "used", "vowed",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, parent: "Branch | None", order: tuple[Any, ...]) -> None:
@@ -46,8 +46,8 @@ class Branch:
         self.jobs = 0
         self.quota = 0.0
         self.ceiling = INF
-        self.promised = INF  # its quota when nothing is down, if it was declared
-        self.most = INF  # the ceiling then
+        self.most = INF  # the ceiling when nothing is down
+        self.vowed = 0.0  # its quota, if it was declared
         self.kept = 0.0  # the part of its quota that nobody else may use
         self.entitled = 0.0  # see `_tenancy_shares`
         self.used = 0.0
@@ -203,8 +203,9 @@ class Tenancy:
             branch.ceiling = min(tenant.limit, branch.quota + borrow)
             above = branch.parent
             declared = above is not None and any(map(_promised, above.children))
-            branch.promised = _promised(branch) if declared or not self._divide else INF
-            branch.most = min(tenant.limit, branch.promised + borrow)
+            most = _promised(branch) if declared or not self._divide else INF
+            branch.most = min(tenant.limit, most + borrow)
+            branch.vowed = branch.quota if declared else 0.0
             branch.kept = max(branch.quota - tenant.lend, 0.0) if tenant.lend < INF else 0.0
 
     def _promise(self, above: Branch) -> None:
@@ -228,11 +229,17 @@ class Tenancy:
 
     def kept_from(self, leaf: Branch) -> float:
         """GPUs that are idle now and that others keep from this leaf."""
-        if not self.keeps:
-            return 0.0
+        return self._elsewhere(leaf, reserved) if self.keeps else 0.0
+
+    def promised_to_others(self, leaf: Branch) -> float:
+        """GPUs that others do not use, but have been promised by a declared quota."""
+        return self._elsewhere(leaf, _unused)
+
+    def _elsewhere(self, leaf: Branch, amount: Callable[[Branch], float]) -> float:
+        """The sum of an amount over all branches that do not lead to a leaf."""
         inside = {id(branch) for branch in leaf.path}
         return sum(
-            reserved(child)
+            amount(child)
             for above in (*leaf.path, self.root)
             for child in above.children
             if id(child) not in inside
@@ -253,6 +260,11 @@ def _add_up(branch: Branch) -> float:
 def _promised(branch: Branch) -> float:
     """What was declared for it or, if that is more, for those below it."""
     return max(branch.tenant.quota, sum(map(_promised, branch.children)))
+
+
+def _unused(branch: Branch) -> float:
+    """The part of its declared quota that it does not use."""
+    return max(branch.vowed - branch.used, sum(map(_unused, branch.children)), 0.0)
 
 
 def reserved(branch: Branch) -> float:

@@ -133,10 +133,6 @@ class TenantPolicy(DecidePolicy[P]):
         """GPUs that it may insist on."""
         return branch.quota
 
-    def most_owed(self, branch: Branch) -> float:
-        """The most that it may ever insist on."""
-        return branch.promised
-
     def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim | None:
         """What a branch that wants so many more GPUs may take from another."""
         return Claim(other.quota) if branch.within(gpus) else None

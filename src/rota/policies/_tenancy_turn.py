@@ -12,7 +12,8 @@ that is found in this way tries its first job. A job starts
 If it cannot start, the next kind of jobs of the leaf is tried, or none if the inner policy is
 strict. A job that was displaced is tried again at its place in the queue, but reclaims nothing.
 
-A job that is not preemptible borrows nothing: it could not be made to give it back.
+A job that is not preemptible borrows only what nobody was promised: it could not be made to give it
+back.
 
 Old jobs (see `Books`) come before everybody else, in the order of their submission, whatever their
 queue has, as long as no limit is exceeded. While the first of them does not fit, nobody else
@@ -88,19 +89,11 @@ class Turn:
                     self.books.leaves(job)
 
     def _never(self, leaf: Branch, job: Job) -> str:
-        gpus = job.gpus
-        bound = not self.books.class_of(job).preemptible and self.books.aging_s == INF
         for branch in leaf.path:
-            if gpus > branch.most + SLACK:
+            if job.gpus > branch.most + SLACK:
                 return (
                     f"queue {branch.name!r} may use {branch.most:g} at most: ask for less, or "
                     f"raise its limit, its quota or what it may borrow"
-                )
-            if bound and gpus > self.rules.most_owed(branch) + SLACK:
-                return (
-                    f"queue {branch.name!r} is promised {self.rules.most_owed(branch):g}, and "
-                    f"jobs that are not preemptible do not borrow: ask for less, or take another "
-                    f"priority class"
                 )
         return ""
 
@@ -196,10 +189,13 @@ class Turn:
 
     def _is_owed(self, leaf: Branch, job: Job) -> bool:
         """It stays within what every branch above it may insist on."""
+        known = self.books.class_of(job)
+        if not known.guaranteed:
+            return False
+        if not known.preemptible:  # of what it is owed today others may be owed a part tomorrow
+            return all(branch.within(job.gpus) for branch in leaf.path)
         owed = self.rules.owed
-        return self.books.class_of(job).guaranteed and all(
-            branch.firm + job.gpus <= owed(branch) + SLACK for branch in leaf.path
-        )
+        return all(branch.firm + job.gpus <= owed(branch) + SLACK for branch in leaf.path)
 
     def _needs(self, leaf: Branch, job: Job, *, old: bool) -> list[tuple[Branch, float]]:
         """GPUs that must be given up below which branch, even if enough are idle."""
@@ -218,10 +214,11 @@ class Turn:
 
     def _may_borrow(self, leaf: Branch, job: Job) -> bool:
         """Idle GPUs are left for those that wait for them with more right."""
-        if not self.books.class_of(job).preemptible:
-            return False
         idle = self.up_gpus - self.tenancy.root.used - job.gpus
-        if self._reserved and idle < self._reserved - SLACK:
+        left = self._reserved
+        if not self.books.class_of(job).preemptible:
+            left = max(left, self.tenancy.promised_to_others(leaf))
+        if left and idle < left - SLACK:
             return False
         if not self.books.inside.strict and self._is_early(leaf):
             self._deferred.append((leaf, leaf.line.kinds[job.index]))
@@ -263,6 +260,9 @@ class Turn:
             return None
         if not free and not found.others:  # it may not use more than its queue gives up
             needs = [*needs, (leaf, job.gpus)]
+        if not free and not self.books.class_of(job).preemptible:  # only what becomes its own
+            over = [(b, b.firm + job.gpus - b.quota) for b in leaf.path if not b.within(job.gpus)]
+            needs = [*needs, *over]
         if needs:
             victims, must = self._front(victims, needs)
             if not must:

@@ -46,10 +46,6 @@ class Rules(Protocol):
         """GPUs that it may insist on."""
         ...
 
-    def most_owed(self, branch: Branch) -> float:
-        """The most that it may ever insist on."""
-        ...
-
     def claim(self, branch: Branch, other: Branch, gpus: float) -> "Claim | None":
         """What a branch that wants so many more GPUs may take from another; None: nothing."""
         ...

@@ -78,10 +78,6 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         """Its quota, or its fair share if that is more."""
         return max(branch.quota, branch.entitled)
 
-    def most_owed(self, branch: Branch) -> float:  # noqa: ARG002 - shares grow when others go
-        """Everything, if nobody else is there."""
-        return INF
-
     def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim | None:
         """Quotas first; a fair share only from those who have had more, and not from quotas."""
         if branch.within(gpus):

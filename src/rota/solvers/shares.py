@@ -14,6 +14,7 @@ from rota.solvers.interior import STEPS, Search
 from rota.solvers.linear import LinearProgramme, solve_linear, sparse
 from rota.solvers.memo import Memo
 from rota.solvers.share_problem import Array, ShareProblem, ShareSolution
+from rota.solvers.single import solve_single
 
 __all__ = [
     "TOLERANCE",
@@ -52,6 +53,10 @@ def _solve(problem: ShareProblem, tolerance: float = TOLERANCE) -> ShareSolution
         shares, prices = np.zeros((rows, kinds)), np.zeros(kinds)
         shares[:, open_kinds], prices[open_kinds] = inner.shares, inner.prices
         return replace(inner, shares=shares, prices=prices)
+    if kinds == 1:
+        found = solve_single(problem)
+        if found is not None:
+            return found
     search = Search(problem)
     steps = search.run(tolerance)
     if steps is None and not problem.log:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from rota.core.errors import OptionError
+from rota.core.errors import InputError, OptionError
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Phase, Request
 from rota.core.registry import parse_params, split
@@ -44,7 +44,7 @@ def engine(policy, workload, *, like="gavel", topology=None, outages=()):
     topology = topology or nodes()
     dialect = Gavel(parse_params("dialect 'gavel'", Gavel.Parameters, split(like)[1]))
     scheduler = dialect.build(policy, None, topology, seed=0)
-    scheduler.trusted = False
+    scheduler.trusted = policy.startswith("gandiva")  # guests have no GPUs of their own
     dialect.meet(scheduler, workload, topology)
     down = [(at, kind, topology.nodes[node]) for at, kind, node in outages]
     cluster = SimCluster(topology, Zero(), LeaseRates(topology), outages=down)
@@ -189,3 +189,120 @@ def test_the_table_is_that_of_the_trace_unless_another_is_named():
     assert create("gavel", given).params.throughputs == "trace.json"
     assert create("gavel:throughputs=other.json", given).params.throughputs == "other.json"
     assert create("gavel").params.throughputs == ""
+
+
+# --- pairs, and recorded allocations -------------------------------------------------------------
+
+ALONE, BESIDE = 1.0, 0.8
+
+
+def table_of_pairs(tmp_path, beside=BESIDE):
+    pair = {"null": ALONE, "('m', 1)": [beside, beside]}
+    path = tmp_path / "table.json"
+    path.write_bytes(msgspec.json.encode({"a": {"('m', 1)": pair}}))
+    return path
+
+
+def models(rows):
+    return Workload(
+        [JobSpec(str(i), float(at), Request.of(1), model="m") for i, (at, _) in enumerate(rows)],
+        [Behaviour(float(work), {"a": ALONE}) for _, work in rows],
+    )
+
+
+PACKED = "gandiva-random:seed=1"
+
+
+def one_gpu():
+    return Topology([NodeSpec("a", 1, "a")])
+
+
+def test_a_pair_shares_its_gpu_and_its_lease_ends_with_the_later_one(tmp_path):
+    like = f"gavel:throughputs={table_of_pairs(tmp_path)}"
+    found = ends(PACKED, models([(0, 720), (0, 100)]), like=like, topology=one_gpu())
+    # both in the first round at 0.8 steps/s; its end is the end of the short job as well; then the
+    # long one still waits for the renewal after 1920 s, in a pair of which nobody else is left
+    assert found[1] == pytest.approx(360)
+    assert found[0] > 720 / ALONE
+
+
+def test_pairs_that_are_not_worth_it_are_parted(tmp_path):
+    """Nobody gains from a partner who takes nearly everything: equal parts are as good."""
+    rows = [(0, 5000), (0, 5000)]
+    slow = f"gavel:throughputs={table_of_pairs(tmp_path, beside=0.05)}"
+    bad = ends(PACKED, models(rows), like=slow, topology=one_gpu())
+    fast = f"gavel:throughputs={table_of_pairs(tmp_path, beside=0.9)}"
+    good = ends(PACKED, models(rows), like=fast, topology=one_gpu())
+    assert max(good) < 2 * 5000 < max(bad)
+
+
+def test_without_a_table_nobody_is_packed():
+    rows = [(0, 3000), (0, 3000), (5, 100), (5000, 1000)]
+    packed = engine(PACKED, jobs(rows))
+    packed.run()
+    assert not any(number < 0 for number in packed.scheduler.dispatcher.jobs)
+    assert all(packed.jobs[i].phase == Phase.DONE for i in range(len(rows)))
+
+
+def test_seeds_draw_other_partners(tmp_path):
+    like = f"gavel:throughputs={table_of_pairs(tmp_path)}"
+    rows = [(10 * i, 1000 + 700 * i) for i in range(7)]
+    found = {
+        tuple(ends(f"gandiva-random:seed={seed}", models(rows), like=like, topology=one_gpu()))
+        for seed in range(4)
+    }
+    assert len(found) > 1
+
+
+@pytest.mark.parametrize("at_s", [100, 2500, 6000])
+def test_a_resumed_run_with_pairs_is_the_uninterrupted_one(tmp_path, at_s):
+    like = f"gavel:throughputs={table_of_pairs(tmp_path)}"
+    rows = [(10 * i, 1000 + 700 * i) for i in range(6)]
+    made = [engine(PACKED, models(rows), like=like, topology=one_gpu()) for _ in range(3)]
+    whole, first, second = made
+    whole.run()
+    first.run(at_s)
+    state = msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot.freeze(first)))
+    snapshot.restore(second, state)
+    second.run()
+    assert {i: job.end_s for i, job in second.jobs.items()} == {
+        i: job.end_s for i, job in whole.jobs.items()
+    }
+
+
+def test_a_node_takes_both_of_a_pair_with_it(tmp_path):
+    like = f"gavel:throughputs={table_of_pairs(tmp_path)}"
+    outages = [(100.0, NODE_DOWN, 0), (4000.0, NODE_UP, 0)]
+    found = ends(PACKED, models([(0, 700), (0, 900)]), like=like, topology=one_gpu(),
+                 outages=outages)  # fmt: skip
+    assert min(found) >= 4000
+
+
+def recorded(tmp_path, entries):
+    path = tmp_path / "shares.json"
+    path.write_bytes(msgspec.json.encode(entries))
+    return f"gavel:recorded={path}"
+
+
+def test_recorded_shares_take_the_place_of_the_policys(tmp_path):
+    """Alone on the slow GPUs, although fairness would give it the fast one."""
+    only = [(0.0, {"0": {"slow": 1.0, "fast": 0.0}})]
+    like = recorded(tmp_path, only)
+    made = engine("gavel-fifo", jobs([(0, 300)]), like=like)
+    made.run()
+    assert made.jobs[0].end_s == pytest.approx(600)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([], "has 0 allocations"),
+        ([(5.0, {"0": {"fast": 1.0}})], "1 jobs at 5 s, and here are 1 at 0 s"),
+        ([(0.0, {"7": {"fast": 1.0}})], "1 jobs at 0 s, and here are 1 at 0 s"),
+        ({"no": "list"}, "no recorded allocations"),
+    ],
+)
+def test_recorded_shares_of_another_run_are_refused(tmp_path, entries, message):
+    like = recorded(tmp_path, entries)
+    with pytest.raises(InputError, match=message):
+        engine("gavel-fifo", jobs([(0, 300)]), like=like).run()

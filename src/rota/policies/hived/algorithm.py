@@ -29,7 +29,7 @@ from rota.policies.hived.groups import (
     pod_numbers,
 )
 from rota.policies.hived.mapping import Usable, map_placement
-from rota.policies.hived.recovery import find_leaf
+from rota.policies.hived.recovery import find_leaf, physical_leaves
 from rota.policies.hived.topology_search import Placement, TopologySearch
 
 
@@ -354,9 +354,10 @@ class Hived:
         """A group that runs: find its cells by the bind information of its first pod."""
         group = AffinityGroup(spec, GroupState.ALLOCATED)
         lost = False
-        for places in bind.group:
-            for number, place in enumerate(places):
-                lost = self._add_pod(group, spec, bind.chain, (number, place), lost=lost)
+        with leaves.planning(self.books, physical_leaves(self.cells, bind)):
+            for places in bind.group:
+                for number, place in enumerate(places):
+                    lost = self._add_pod(group, spec, bind.chain, (number, place), lost=lost)
         if lost:
             preemption.preempt_lazily(self.books, group, group.name)
         return group

@@ -6,7 +6,7 @@ that would not fit there if the virtual cluster were empty can never run as prom
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -55,8 +55,12 @@ class Rules(msgspec.Struct, frozen=True):
 class Asks:
     """Jobs of equal tenant, priority and shape ask for the same."""
 
-    def __init__(self, hived: Hived, rules: Rules, probe: Probe) -> None:
+    def __init__(
+        self, hived: Hived, chains: Mapping[str, Sequence[str]], rules: Rules, probe: Probe
+    ) -> None:
+        """Ask on these cells; `chains` are the chains of each type of GPU."""
         self._hived = hived
+        self._chains = chains
         self._rules = rules
         self._probe = probe
         self._known: dict[tuple[str, int, int, bool], Asked] = {}
@@ -126,16 +130,15 @@ class Asks:
 
     def _pods(self, base: PodSpec, shape: Shape) -> tuple[PodSpec, ...]:
         """The pods in each chain that could hold them if it were empty."""
-        leaves = self._hived.chains
         found = []
-        for leaf in shape.types or leaves:
-            for chain in leaves.get(leaf, ()):
-                spec = self._in_chain(base, shape, leaf, chain)
+        for kind in shape.types or self._chains:
+            for chain in self._chains.get(kind, ()):
+                spec = self._in_chain(base, shape, chain)
                 if spec is not None and (not shape.labels or self._probe(spec, shape)):
                     found.append(spec)
         return tuple(found)
 
-    def _in_chain(self, base: PodSpec, shape: Shape, leaf: str, chain: str) -> PodSpec | None:
+    def _in_chain(self, base: PodSpec, shape: Shape, chain: str) -> PodSpec | None:
         search = self._hived.search_of(base, chain)
         if search is None:
             return None
@@ -150,7 +153,7 @@ class Asks:
         return msgspec.structs.replace(
             base,
             leaf_cell_number=sizes[0],
-            leaf_cell_type="" if base.pinned_cell_id else leaf,
+            leaf_cell_type="" if base.pinned_cell_id else self._hived.cells.levels[chain].leaf,
             lazy_preemption_enable=self._rules.lazy,
             ignore_k8s_suggested_nodes=not shape.labels,
             affinity_group=GroupSpec("", tuple(Member(1, size) for size in sizes)),

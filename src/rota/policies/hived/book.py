@@ -6,6 +6,8 @@ bound to a bad cell: it is then bound to one at once, so that the search inside 
 avoids it.
 """
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rota.core.errors import ClusterSpecError
@@ -45,6 +47,27 @@ class ChainBook:
         """Bad cells among those left."""
         self.doomed: dict[str, list[CellList[PhysicalCell]]] = {}
         """By virtual cluster: bad cells bound to its unused ones."""
+        self.planned: frozenset[PhysicalCell] = frozenset()
+        """Cells of which a group is about to take parts."""
+        self._passed: set[int] = set()
+        """Levels at which one of them would have been the next to be doomed."""
+
+    @contextmanager
+    def planning(self, leaves: Iterable[PhysicalCell]) -> Iterator[None]:
+        """A group takes these leaf cells one after the other: none of them is bound to others."""
+        cells: set[PhysicalCell] = set()
+        for leaf in leaves:
+            cell: PhysicalCell | None = leaf
+            while cell is not None and cell not in cells:
+                cells.add(cell)
+                cell = cell.parent
+        self.planned = frozenset(cells)
+        try:
+            yield
+        finally:
+            self.planned = frozenset()
+            while self._passed:
+                self.doom(self._passed.pop())
 
     def promise(self, vc: str, level: int) -> None:
         """One more cell of a level for a virtual cluster."""
@@ -156,12 +179,19 @@ class ChainBook:
         for vc, promised in self.promised.items():
             while promised[level] > self.left[level] - len(self.bad[level]):
                 virtual = unbound(self._vcs[vc].free_tops.get(self.chain, {}).get(level, []))
-                if virtual is None or not self.bad[level]:
+                physical = self._next_bad(level)
+                if virtual is None or physical is None:
                     break
-                physical = self.bad[level].cells[0]
                 bind(virtual, physical)
                 self.doomed[vc][level].add(physical)
                 self.allocate(physical, vc, doomed=True)
+
+    def _next_bad(self, level: int) -> PhysicalCell | None:
+        for cell in self.bad[level].cells:
+            if cell not in self.planned:
+                return cell
+            self._passed.add(level)
+        return None
 
     def spare(self, level: int) -> None:
         """Let doomed promises go that can get a healthy cell again."""

@@ -47,7 +47,6 @@ class Fleet:
 
     def __init__(self, topology: Topology, config: HivedConfig, rules: Rules) -> None:
         self.hived = Hived(config, thorough=True)
-        self.asks = Asks(self.hived, rules, self._has_place)
         self.placed: dict[int, tuple[Placed, ...]] = {}
         """Pods by job; jobs are known by their number."""
         self._config = config
@@ -55,6 +54,9 @@ class Fleet:
         self._grows = rules.grows
         self._absent: set[str] = set()
         self._devices = self._find_devices()
+        self.types = self._find_types()
+        """Type of GPU of each chain."""
+        self.asks = Asks(self.hived, self._chains(), rules, self._has_place)
         self._empty: Hived | None = None
 
     # --- nodes ------------------------------------------------------------------------------------
@@ -78,6 +80,19 @@ class Fleet:
             ordered = sorted(cells, key=lambda leaf: leaf.indices[0])
             for leaf, device in zip(ordered, self._topology.devices(node.id), strict=False):
                 found[leaf.chain, name, leaf.indices[0]] = device
+        return found
+
+    def _find_types(self) -> dict[str, str]:
+        """As the nodes have them; their names in the configuration if no node is there yet."""
+        found = {chain: self.hived.cells.levels[chain].leaf for chain in self.hived.cells.tops}
+        for (chain, _, _), device in reversed(self._devices.items()):
+            found[chain] = self._topology.vertices[device].gpu_type
+        return found
+
+    def _chains(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for chain in (chain for chains in self.hived.chains.values() for chain in chains):
+            found.setdefault(self.types[chain], []).append(chain)
         return found
 
     def look_at_nodes(self) -> bool:
@@ -142,7 +157,7 @@ class Fleet:
         waits = Wait("too few cells of a kind that it accepts are free")
         suggested = self._labelled(job.shape)
         for asked in self.asks.of(job).pods:
-            if gpu_type is not None and self.hived.cells.levels[asked.chain].leaf != gpu_type:
+            if gpu_type is not None and self.types[asked.chain] != gpu_type:
                 continue
             priority = asked.priority + eager
             if not self.has_room(asked, priority):
@@ -220,6 +235,16 @@ class Fleet:
     def group(self, index: int) -> AffinityGroup:
         """The affinity group of a job that has cells."""
         return self.hived.groups[f"{index}"]
+
+    def leave(self, index: int) -> tuple[Placed, ...]:
+        """A job leaves its cells, perhaps not for long; where it was."""
+        placed = self.placed[index]
+        self.stop(index)
+        return placed
+
+    def come_back(self, index: int, placed: tuple[Placed, ...]) -> None:
+        """It returns to the cells that it has just left."""
+        self._add_again(index, placed)
 
     def stop(self, index: int) -> None:
         """The pods of a job have left."""

@@ -1,8 +1,7 @@
 """Policies inside virtual clusters: each class of jobs of a tenant is a cluster to one of them.
 
 There is one policy for the jobs of each virtual cluster and priority. What it sees are those jobs
-and the nodes of the virtual cluster: cells that are as large as a node, or what was promised below
-that.
+and the GPUs of the virtual cluster, by type.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +13,11 @@ from rota.core.jobs import RUNNING, WAITING, Job
 from rota.core.policy import DecidePolicy, Policy, PriorityPolicy
 from rota.core.registry import POLICIES, load, names, parse_params, split, unknown
 from rota.core.tenants import TenantTree
-from rota.core.topology import NodeSpec, Topology, Vertex
+from rota.core.topology import Topology
 from rota.core.view import Draft, View
-from rota.policies.hived.algorithm import Hived
+from rota.policies._tenancy_policy import TenantPolicy
 from rota.policies.hived.cells import VirtualCell
+from rota.policies.hived.fleet import Fleet
 from rota.policies.hived.tenant_draft import TenantDraft
 from rota.policies.hived.turn import Turn
 
@@ -50,6 +50,8 @@ def _unfit(kind: type[Policy[Any]]) -> str:
         return "is neither an order of jobs nor a policy that decides"
     if kind.explicit:
         return "says itself on which GPUs jobs run, but that is HiveD's part"
+    if issubclass(kind, TenantPolicy):
+        return "shares the cluster among tenants, but that is HiveD's part"
     if kind.compressible:
         return "divides CPUs and memory, but they go with the cells"
     return ""
@@ -58,10 +60,10 @@ def _unfit(kind: type[Policy[Any]]) -> str:
 class Desk:
     """The policy for the jobs of a virtual cluster at one priority, with what it sees."""
 
-    def __init__(self, policy: Policy[Any], nodes: "VirtualNodes", tenants: TenantTree) -> None:
+    def __init__(self, policy: Policy[Any], nodes: "VirtualNodes", whole: View) -> None:
         self.policy = policy
         self._nodes = nodes
-        self._view = View(nodes.topology, tenants)
+        self._view = TenantView(whole.topology, whole.tenants)
         self.patient = _is_patient(policy)
         """It decides the same as long as nothing happens in its virtual cluster."""
 
@@ -71,7 +73,8 @@ class Desk:
         draft = TenantDraft(turn, self.policy.name, jobs)
         view.now_s, view.version = whole.now_s, whole.version
         view.knowledge, view.everyone = whole.knowledge, whole.everyone
-        view.up_gpus = self._nodes.look(all_healthy=not turn.fleet.hived.bad_nodes)
+        view.gpus_by_type = self._nodes.gpus(all_healthy=not turn.fleet.hived.bad_nodes)
+        view.up_gpus = sum(view.gpus_by_type.values())
         view.active = {job.index: job for job in jobs}
         waiting = {job.index: job for job in jobs if not turn.runs(job)}
         running = {job.index: job for job in jobs if turn.runs(job)}
@@ -142,39 +145,35 @@ def _next_change_s(policy: PriorityPolicy[Any], jobs: Sequence[Job], now_s: floa
 
 
 class VirtualNodes:
-    """The nodes of a virtual cluster as a topology."""
+    """The nodes of a virtual cluster, by type of GPU."""
 
-    def __init__(self, hived: Hived, vc: str, machines: Topology) -> None:
-        per_gpu = {node.name: node for node in machines.nodes if node.gpus}
-        cells: dict[VirtualCell, None] = {}
-        for search in hived.searches_of(vc):
-            cells.update(dict.fromkeys(search.nodes))
-        self._cells = list(cells)
-        first = {chain: tops[0].nodes[0] for chain, tops in hived.cells.tops.items()}
-        specs = []
-        for cell in self._cells:
-            machine = per_gpu.get(first[cell.chain])
-            share = cell.leaves / machine.gpus if machine is not None else 0.0
-            specs.append(
-                NodeSpec(
-                    cell.address,
-                    cell.leaves,
-                    hived.cells.levels[cell.chain].leaf,
-                    cpus=machine.cpus * share if machine is not None else 0.0,
-                    mem_gib=machine.mem_gib * share if machine is not None else 0.0,
-                )
-            )
-        self.topology = Topology(specs, growing=True)
-        self._vertices: list[Vertex] = list(self.topology.nodes)
-        self._all_up = True
+    def __init__(self, fleet: Fleet, vc: str, types: Sequence[str]) -> None:
+        self._cells: dict[str, list[VirtualCell]] = {kind: [] for kind in types}
+        for search in fleet.hived.searches_of(vc):
+            for cell in search.nodes:
+                self._cells.setdefault(fleet.types[cell.chain], []).append(cell)
+        self._all = {kind: sum(c.leaves for c in cells) for kind, cells in self._cells.items()}
 
-    def look(self, *, all_healthy: bool) -> float:
-        """Nodes on bad hardware are down; the GPUs of the others."""
-        if all_healthy and self._all_up:
-            return self.topology.gpus
-        gpus = 0
-        for vertex, cell in zip(self._vertices, self._cells, strict=True):
-            vertex.up = cell.healthy
-            gpus += cell.leaves * vertex.up
-        self._all_up = gpus == self.topology.gpus
-        return gpus
+    def gpus(self, *, all_healthy: bool) -> Mapping[str, float]:
+        """GPUs of the nodes that are not on bad hardware."""
+        if all_healthy:
+            return self._all
+        return {
+            kind: sum(cell.leaves for cell in cells if cell.healthy)
+            for kind, cells in self._cells.items()
+        }
+
+
+class TenantView(View):
+    """What a policy sees of its virtual cluster. Nodes keep their numbers in the whole cluster."""
+
+    __slots__ = ("gpus_by_type",)
+
+    def __init__(self, topology: Topology, tenants: TenantTree) -> None:
+        super().__init__(topology, tenants)
+        self.gpus_by_type: Mapping[str, float] = {}
+
+    @property
+    def up_by_type(self) -> Mapping[str, float]:
+        """GPUs of the virtual cluster that are up by GPU type."""
+        return self.gpus_by_type

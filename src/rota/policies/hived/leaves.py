@@ -1,6 +1,7 @@
 """Take leaf cells into use and give them back; mark nodes as bad and as healthy."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 from rota.policies.hived.book import ChainBook, bind_like_parent
 from rota.policies.hived.cells import (
@@ -37,6 +38,15 @@ class Together:
                 if virtual.preassigned.physical is None:
                     self._ahead.add(virtual.preassigned)
                 _bind_up(leaf, virtual)
+
+
+@contextmanager
+def planning(books: Books, cells: Sequence[PhysicalCell]) -> Iterator[None]:
+    """A group takes these leaf cells one after the other; see `ChainBook.planning`."""
+    with ExitStack() as plans:
+        for chain in dict.fromkeys(cell.chain for cell in cells):
+            plans.enter_context(books[chain].planning(cells))
+        yield
 
 
 def allocate(

@@ -102,8 +102,8 @@ class HivedPolicy(DecidePolicy[HivedParams]):
     def _desk(self, place: Place, view: View, fleet: Fleet) -> Desk:
         desk = self._desks.get(place)
         if desk is None:
-            nodes = VirtualNodes(fleet.hived, place[0], view.topology)
-            desk = self._desks[place] = Desk(self._make(), nodes, view.tenants)
+            nodes = VirtualNodes(fleet, place[0], view.topology.types)
+            desk = self._desks[place] = Desk(self._make(), nodes, view)
         return desk
 
     def _learn(self, view: View, fleet: Fleet) -> None:

@@ -32,14 +32,15 @@ def reserve(
     group.physical = {size: [list(pod) for pod in pods] for size, pods in physical.items()}
     group.virtual = {size: [list(pod) for pod in pods] for size, pods in virtual.items()}
     together = leaves.Together(_pairs(group.physical, group.virtual))
-    for leaf, virtual_leaf in together.pairs:
-        used = leaf.using
-        if leaf.state is State.USED and used is not None:
-            leaves.release(books, leaf, used.vc)
-            used.state = GroupState.BEING_PREEMPTED
-        leaves.allocate(books, leaf, virtual_leaf, group.priority, group.vc, together=together)
-        leaf.reserving = group
-        leaf.state = State.RESERVED if used is None else State.RESERVING
+    with leaves.planning(books, list(group.leaves())):
+        for leaf, virtual_leaf in together.pairs:
+            used = leaf.using
+            if leaf.state is State.USED and used is not None:
+                leaves.release(books, leaf, used.vc)
+                used.state = GroupState.BEING_PREEMPTED
+            leaves.allocate(books, leaf, virtual_leaf, group.priority, group.vc, together=together)
+            leaf.reserving = group
+            leaf.state = State.RESERVED if used is None else State.RESERVING
     return group
 
 

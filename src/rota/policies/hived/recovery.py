@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rota.policies.hived.build import Cells
 from rota.policies.hived.cells import FREE, HIGHEST_GUARANTEED, PhysicalCell, VirtualCell
-from rota.policies.hived.groups import PodPlacement, PodSpec
+from rota.policies.hived.groups import BindInfo, PodPlacement, PodSpec
 
 
 class Found(NamedTuple):
@@ -39,6 +39,17 @@ def find_leaf(
         return Found(leaf, None, opportunistic=True)
     virtual = _virtual(cells, leaf, promised, spec)
     return Found(leaf, virtual, lost=virtual is None)
+
+
+def physical_leaves(cells: Cells, bind: BindInfo) -> list[PhysicalCell]:
+    """All leaf cells of a group that are in the configuration."""
+    found = (
+        _physical(cells, bind.chain, place.physical_node, index)
+        for places in bind.group
+        for place in places
+        for index in place.physical_leaf_cell_indices
+    )
+    return [leaf for leaf in found if leaf is not None]
 
 
 def _physical(cells: Cells, chain: str, node: str, index: int) -> PhysicalCell | None:

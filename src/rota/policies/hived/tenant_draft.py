@@ -16,6 +16,7 @@ from rota.core.jobs import Job
 from rota.core.reasons import Reason
 from rota.core.view import Supply
 from rota.policies.hived.algorithm import Preempt, Wait
+from rota.policies.hived.fleet import Placed
 from rota.policies.hived.turn import Rooms, Turn, victims_of
 
 
@@ -28,6 +29,8 @@ class Latest(NamedTuple):
     victims: dict[int, Job]
     """Running jobs of this draft among the victims."""
     marks: tuple[int, Mapping[str, int]]
+    before: tuple[Placed, ...] = ()
+    """Where it was if it was moved."""
     """How many requests had failed before."""
 
 
@@ -63,9 +66,10 @@ class TenantDraft:
             raise self._cannot("lets jobs share GPUs, but a cell has one job")
         if supply is not None or gpus not in (None, job.gpus):
             raise self._cannot("resizes jobs, but cells are given as jobs ask for them")
-        if self._open.pop(job.index, None) is not None:
+        if job.index in self._open:
             if gpu_type is not None and self._type_of(job) != gpu_type:
-                raise self._cannot("moves jobs to GPUs of another type")
+                return self._move(job, gpu_type)
+            del self._open[job.index]
             self._named.append(job.index)
             return True
         if self._turn.runs(job) or self._reserved(job):
@@ -92,6 +96,9 @@ class TenantDraft:
         else:
             self._turn.take_back(job)
         self._eager.discard(job.index)
+        if latest.before:
+            self._fleet.come_back(job.index, latest.before)
+            self._open[job.index] = job
         while len(self._failed) > latest.marks[0]:  # they failed beside this job
             self._failed.popitem()
         self._turn.hopeless.back_to(latest.marks[1])
@@ -200,6 +207,19 @@ class TenantDraft:
         self._latest = Latest(job, preempt, victims, marks)
         return True
 
+    def _move(self, job: Job, gpu_type: str) -> bool:
+        """Let it go on with GPUs of another type, if there are any for it."""
+        self._commit()
+        del self._open[job.index]
+        before = self._fleet.leave(job.index)
+        if self._start(job, gpu_type):
+            assert self._latest is not None  # noqa: S101 - it has just been placed
+            self._latest = self._latest._replace(before=before)
+            return True
+        self._fleet.come_back(job.index, before)
+        self._open[job.index] = job
+        return False
+
     def _commit(self) -> None:
         """The latest `place` cannot be withdrawn any more: its victims leave."""
         latest, self._latest = self._latest, None
@@ -221,8 +241,7 @@ class TenantDraft:
         return len({leaf.nodes[0] for leaf in self._fleet.group(job.index).leaves()})
 
     def _type_of(self, job: Job) -> str:
-        leaf = next(self._fleet.group(job.index).leaves())
-        return leaf.type_name
+        return self._fleet.types[next(self._fleet.group(job.index).leaves()).chain]
 
     def _cannot(self, what: str) -> PolicyError:
         return PolicyError(f"policy 'hived': inside={self._name} {what}: take another policy")

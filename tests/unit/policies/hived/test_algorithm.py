@@ -1,16 +1,17 @@
 """HiveD on clusters small enough to follow by hand."""
 
-from time import process_time
+import runpy
 
 import pytest
 
 from hived_play import Player
 from rota.core.errors import RequestError
-from rota.policies.hived.algorithm import Hived, Preempt, Wait
+from rota.policies.hived.algorithm import Hived, Phase, Preempt, Wait
 from rota.policies.hived.cells import CellList, PhysicalCell
 from rota.policies.hived.config import load_config
 from rota.policies.hived.groups import BindInfo, GroupState, PodSpec
 from rota.policies.hived.topology_search import TopologySearch, closest
+from shared_data import CHECKOUT
 
 TYPES = {
     "socket": {"childCellType": "gpu", "childCellNumber": 2},
@@ -134,6 +135,43 @@ def test_a_doomed_cell_in_use_is_released_after_the_repair():
     assert isinstance(play.submit(play.request("a", 0, [4, 4])), BindInfo)
 
 
+def test_a_doomed_cell_is_let_go_with_its_last_pod():
+    """The rack of `a` is bad in part; meanwhile that of `b` has become free."""
+    play = player(racks=2, a={"rack": 1})
+    play.hived.set_bad("n0")
+    play.hived.set_bad("n2")  # both racks: the promise cannot be kept
+    (top,) = play.hived.cells.vcs["a"].tops
+    assert not top.healthy
+    play.submit(play.request("a", 0, [4]))  # in the healthy node of the rack
+    healthy = "n2" if top.physical.nodes[0] == "n0" else "n0"
+    play.hived.set_healthy(healthy)
+    assert not top.healthy  # in use
+    play.end("g1")
+    play.settle()
+    assert top.healthy
+
+
+def test_a_group_that_is_being_added_keeps_its_cells_from_being_doomed():
+    """Its first pods split the last healthy rack: what was promised as a rack is bad from then."""
+    play = player(racks=3, a={"rack": 1}, b={"rack.node": 4})
+    play.hived.set_bad("n2")
+    play.hived.set_bad("n4")
+    decision = play.submit(play.request("b", 0, [4, 4, 4]))
+    assert isinstance(decision, BindInfo)
+    play.settle()
+    assert not play.hived.cells.vcs["a"].tops[0].healthy
+
+
+def test_a_group_bound_on_reserved_cells_ends_the_reservation():
+    play = player(racks=1, a={"rack": 1})
+    play.submit(play.request("a", -1, [1]))
+    assert isinstance(play.submit(play.request("a", 0, [4, 4])), Preempt)
+    decision = play.submit(play.request("a", 1, [4]), phase=Phase.FILTERING)
+    play.settle()
+    assert isinstance(decision, BindInfo | Preempt)
+    assert ("g2" in play.hived.groups) == isinstance(decision, Preempt)
+
+
 def test_bad_cells_take_what_a_preempting_group_leaves_in_a_promised_cell():
     play = player(racks=2, a={"rack": 1}, b={"rack": 1})
     play.hived.set_bad("n1")
@@ -222,13 +260,13 @@ def test_the_order_of_nodes_is_kept_among_equals():
     assert [node.nodes[0] for node in search.nodes] == ["n2", "n0", "n1", "n3"]
 
 
-def test_a_call_on_a_large_cluster_looks_at_each_node_few_times():
-    """1,000 nodes and 20 tenants: the median of many calls, with room for slow machines."""
-    play = player(racks=500, **{f"vc{n}": {"rack.node": 50} for n in range(20)})
-    taken = []
-    for number in range(30):
-        spec = play.request(f"vc{number % 20}", -1 if number % 3 == 0 else 0, [4, 2])
-        begun_s = process_time()
-        play.hived.schedule("pod", spec)
-        taken.append(process_time() - begun_s)
-    assert sorted(taken)[len(taken) // 2] < 0.02
+def test_a_call_on_a_large_cluster_takes_less_than_20_ms():
+    """1,000 nodes of 8 GPUs and 20 tenants; nine of ten calls, in CPU time, on slow machines too.
+
+    `benchmarks/hived.py` tells the mean: less than 1 ms.
+    """
+    benchmark = runpy.run_path(str(CHECKOUT / "benchmarks" / "hived.py"))
+    hived = benchmark["opened"](1_000, 20)
+    scheduling, adding = benchmark["calls"](hived, 100, 20)
+    assert len(adding) > 50  # most groups found a place
+    assert sorted(scheduling)[90] < 0.02

@@ -120,6 +120,7 @@ def test_parameters_of_the_inner_policy_are_separated_by_semicolons():
     [
         ("synergy", "CPUs and memory"),
         ("hived", "on which GPUs"),
+        ("capacity", "among tenants"),
         ("nobody", "unknown policy 'nobody'"),
         ("tiresias:colour=red", "colour"),
     ],

@@ -1,5 +1,6 @@
 """The policy `hived` in the engine: the lab's two nodes, preemption, lending, inner policies."""
 
+import hashlib
 import json
 from random import Random
 
@@ -14,6 +15,8 @@ from rota.core.errors import ClusterSpecError, OptionError
 from rota.core.jobs import DONE, Behaviour, JobSpec, Request
 from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec
+from rota.experiments.config import RunConfig
+from rota.experiments.inputs import find_inputs
 from rota.policies.hived.algorithm import Hived
 from rota.policies.hived.config import load_config
 from rota.policies.hived.policy import HivedParams, HivedPolicy
@@ -118,6 +121,15 @@ def test_a_configuration_that_cannot_be_used_is_named(tmp_path, content, named):
         path.write_text(content)
     with pytest.raises((OptionError, ClusterSpecError), match=named):
         HivedPolicy(HivedParams(config=str(path)))
+
+
+def test_the_file_is_an_input_of_the_run(tmp_path):
+    path = tmp_path / "hived.yaml"
+    path.write_text(yaml.safe_dump(LAB))
+    config = RunConfig(trace="jobs.csv", cluster="2x1", policy=f"hived:config={path}")
+    (found,) = find_inputs(config)
+    assert (found.option, found.path) == ("policy", str(path))
+    assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_a_configuration_may_be_json(tmp_path):
