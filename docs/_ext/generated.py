@@ -9,14 +9,14 @@ import re
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 from http_api import http_api
 
 from rota.cli.app import rota
-from rota.cli.listing import facts
+from rota.cli.listing import facts, values
 from rota.core import registry
 from rota.core.policy import PriorityPolicy
 from rota.traces.generate import KINDS
@@ -85,7 +85,9 @@ def parameters(argument: str) -> str:
         if not about["parameters"]:
             continue
         kind = registry.load(f"rota.{group}", name).Parameters
-        types = {field.encode_name: _values(field.type) for field in msgspec.structs.fields(kind)}
+        types = {
+            field.encode_name: values(field.type, "`") for field in msgspec.structs.fields(kind)
+        }
         rows = [
             [f"`{item['name']}`", types[item["name"]], _default(item["default"])]
             for item in about["parameters"]
@@ -98,27 +100,6 @@ def parameters(argument: str) -> str:
 
 def _default(text: str) -> str:
     return {"": "empty", "None": "not set", "True": "`yes`", "False": "`no`"}.get(text, f"`{text}`")
-
-
-def _values(hint: Any) -> str:
-    """What users may write for a value of this type."""
-    arguments = get_args(hint)
-    if get_origin(hint) is Annotated:
-        return _values(arguments[0]) + _bounds(arguments[1])
-    if get_origin(hint) is Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
-    if get_origin(hint) is tuple:
-        return f"{_values(arguments[0])}s, `a/b/c`"
-    if type(None) in arguments:
-        return " or ".join(_values(option) for option in arguments if option is not type(None))
-    words = {float: "number", int: "whole number", bool: "`yes`, `no`", str: "text"}
-    return words.get(hint, str(hint))
-
-
-def _bounds(meta: msgspec.Meta) -> str:
-    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-    bounds = [(text, getattr(meta, key)) for key, text in words.items()]
-    return "".join(f", {text} {bound}" for text, bound in bounds if bound is not None)
 
 
 def sources(group: str) -> str:
@@ -208,7 +189,7 @@ def settings(path: str) -> str:
     kind = _load(path)
     comments = dict(re.findall(r"^ +(\w+): .+?  # (.+)$", inspect.getsource(kind), re.MULTILINE))
     rows = [
-        [f"`{field.name}`", _values(field.type), _setting(field), comments.get(field.name, "")]
+        [f"`{field.name}`", values(field.type, "`"), _setting(field), comments.get(field.name, "")]
         for field in msgspec.structs.fields(kind)
         if not isinstance(field.default, msgspec.Struct)  # it has a table of its own
     ]

@@ -3,7 +3,7 @@
 import inspect
 import re
 import textwrap
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import click
 
@@ -69,7 +69,7 @@ def _parameters(found: Any) -> list[Facts]:
     return [
         {
             "name": field.encode_name,
-            "type": _type_name(field.type),
+            "type": values(field.type),
             "default": _default(field),
             "about": inspect.getdoc(kind) or "",
         }
@@ -77,10 +77,27 @@ def _parameters(found: Any) -> list[Facts]:
     ]
 
 
-def _type_name(hint: Any) -> str:
-    if isinstance(hint, type) and not hasattr(hint, "__args__"):
-        return hint.__name__
-    return str(hint).replace("typing.", "")
+def values(hint: Any, quote: str = "") -> str:
+    """What users may write for a value of this type."""
+    arguments = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return values(arguments[0], quote) + _bounds(arguments[1])
+    if get_origin(hint) is Literal:
+        return ", ".join(f"{quote}{value}{quote}" for value in arguments)
+    if get_origin(hint) is tuple:
+        return f"{values(arguments[0], quote)}s, {quote}a/b/c{quote}"
+    if type(None) in arguments:
+        known = [option for option in arguments if option is not type(None)]
+        return " or ".join(values(option, quote) for option in known)
+    yes_no = f"{quote}yes{quote}, {quote}no{quote}"
+    words = {float: "number", int: "whole number", bool: yes_no, str: "text"}
+    return words.get(hint, str(hint))
+
+
+def _bounds(meta: Any) -> str:
+    words = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    bounds = [(text, getattr(meta, key)) for key, text in words.items()]
+    return "".join(f", {text} {bound}" for text, bound in bounds if bound is not None)
 
 
 def _default(field: Any) -> str:

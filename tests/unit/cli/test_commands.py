@@ -103,7 +103,7 @@ def test_a_policy_explained(rota):
 
     assert code == 0
     assert "NSDI 2019" in out
-    assert "limits = 3250/7200  (tuple[float, ...])" in out
+    assert "limits = 3250/7200  (numbers, a/b/c)" in out
     assert "knowledge:  nothing" in out
     assert "Departs from the paper" in out
 
