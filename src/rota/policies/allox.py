@@ -34,7 +34,7 @@ from rota.policies.gavel.rounds import RoundParams, RoundPolicy, Solve
 
 
 class AlloxParams(RoundParams, frozen=True):
-    """As of all policies of the family; `alpha`: the part of the waiting jobs that is matched."""
+    """As of gavel-max-min; `alpha`: the part of the waiting jobs that is matched."""
 
     alpha: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 

@@ -31,7 +31,7 @@ from rota.policies.gavel.rounds import RoundParams, RoundPolicy, Solve
 
 
 class GandivaRandomParams(RoundParams, frozen=True):
-    """As of all policies of the family.
+    """As of gavel-max-min (rounds and what is known), and more.
 
     `threshold`: progress of a pair that stays, compared with that of single jobs.
     """

@@ -24,7 +24,7 @@ from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
 
 
 class GavelFifoParams(RoundParams, frozen=True):
-    """As of all policies of the family."""
+    """As of gavel-max-min (rounds and what is known); nobody passes the first (`spare`)."""
 
     spare: bool = False
 

@@ -43,9 +43,14 @@ from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
 
 
 class MaxMinParams(RoundParams, frozen=True):
-    """As of all policies of the family.
+    """How shares become rounds, what is known, and whether jobs are packed.
 
-    `packed`: two jobs may share their GPUs; `partners`: how many partners of a job are looked at.
+    `round_s`: seconds of a round. `rule`: who goes first: by what it is owed (`deficit`), or by X
+    over what it has `received`. `carry`: what is owed is kept when X changes. `spare`: idle GPUs go
+    to whoever can use them. `aware`: it is known how fast each job is on each GPU type; `speeds`
+    says how: exactly (`oracle`), with errors whose coefficient of variation is `noise` (`noisy`),
+    or as far as jobs have been seen to run (`learn`). `seed`: of whatever is drawn. `packed`: two
+    jobs may share their GPUs; `partners`: how many partners of a job are looked at.
     """
 
     packed: bool = False

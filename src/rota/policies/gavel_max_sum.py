@@ -40,7 +40,7 @@ WORK = Knowledge.REMAINING_WORK
 
 
 class MaxSumParams(RoundParams, frozen=True):
-    """As of all policies of the family.
+    """As of gavel-max-min (rounds and what is known), and more.
 
     `objective`: speed (`throughput`), speed per money (`cost`), and that with deadlines
     (`cost-slo`). `prices` of GPU types, or a `price_file` of prices by time.

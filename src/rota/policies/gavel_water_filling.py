@@ -32,7 +32,7 @@ from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
 
 
 class WaterFillingParams(RoundParams, frozen=True):
-    """As of all policies of the family.
+    """As of gavel-max-min (rounds and what is known), and more.
 
     `entities`: `none`, or tenants that divide their part (`fair`) or queue their jobs (`fifo`).
     """

@@ -32,7 +32,7 @@ LARGE = 4096  # jobs of a part, from which on processes are worth it
 
 
 class PopParams(RoundParams, frozen=True):
-    """As of all policies of the family.
+    """As of gavel-max-min (rounds and what is known), and more.
 
     `inside`: the policy, NAME/key=value/..; `k`: parts, of `least` jobs each or else fewer parts;
     `workers`: processes (0: as many as there are cores, if the parts are large; 1: none).

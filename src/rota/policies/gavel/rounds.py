@@ -61,7 +61,7 @@ class RoundParams(Params, frozen=True):
 
 
 class BlindParams(RoundParams, frozen=True):
-    """As of all policies of the family; X needs no speeds, `aware` gives spare GPUs by them."""
+    """As of gavel-max-min; X needs no speeds, but spare GPUs are given by them if `aware`."""
 
     aware: bool = False
 
