@@ -5,8 +5,9 @@
 
 With many jobs the parts look like the whole, so little is lost, and each is solved in less than
 the k-th part of the time; large parts are solved in processes of their own (`workers`). With k=1
-it is the policy itself. `inside` is a policy of the Gavel family, its parameters follow after
-slashes: `pop:inside=gavel-max-sum/objective=cost/prices=..,k=4`.
+it is the policy itself. `inside` is a policy of the Gavel family, its own parameters follow after
+slashes: `pop:inside=gavel-max-sum/objective=cost/prices=..,k=4`; those that all of the family have
+(`round_s`, `rule`, `aware`, ...) are given to `pop`.
 
 Departs from the paper: no GPU is lost where k does not divide their number; the parts really run at
 the same time; what a policy remembers about jobs is kept outside of the parts, so it does not
@@ -109,6 +110,10 @@ def _inner(params: PopParams) -> RoundPolicy[Any]:
     for text in texts:
         key, equals, value = text.partition("=")
         # a list is written with slashes as well: what has no name goes on with the last one
+        if equals and key in RoundParams.__struct_fields__:
+            raise OptionError(
+                f"pop: inside={params.inside}: {key} belongs to pop: write pop:inside={name},{text}"
+            )
         options[key if equals else last] = value if equals else f"{options.get(last)}/{text}"
         last = key if equals else last
     made: RoundPolicy[Any] = kind(parse_params(f"pop, inside={name}", kind.Parameters, options))

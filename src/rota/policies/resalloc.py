@@ -43,7 +43,7 @@ class ResallocParams(Params, frozen=True):
     """The utility with its constant, the gap at which prices are good enough, and the rounds."""
 
     utility: Literal["log", "power", "target"] = "log"
-    exponent: Annotated[float, msgspec.Meta(lt=1)] = -1.0
+    exponent: Annotated[float, msgspec.Meta(ge=-10, lt=1)] = -1.0
     target: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
     gap: Annotated[float, msgspec.Meta(gt=0)] = 1e-3
     round_s: Seconds = 360.0

@@ -104,3 +104,9 @@ def test_processes_give_the_same_answers():
     )
     assert (here == there).all()
     assert list(Workers(1).map(abs, [-1, 2])) == [1, 2]
+
+
+@pytest.mark.parametrize("text", ["aware=no", "round_s=60"])
+def test_what_the_whole_family_has_is_given_to_pop(text):
+    with pytest.raises(OptionError, match=f"write pop:inside=gavel-max-min,{text}"):
+        Pop(PopParams(inside=f"gavel-max-min/{text}"))
