@@ -57,6 +57,7 @@ class Turn:
         self._tried: dict[int, dict[int, Reason]] = {}  # leaf -> kind -> why not
         self._reserved = 0.0  # GPUs for those who wait until others may be stopped
         self._lined: dict[int, tuple[Branch, Job]] = {}  # displaced, and waiting again
+        self._whys: dict[int, str] = {}  # of the jobs that were displaced
         # kinds that are owed something and have not been tried, and those that wait for them
         self._pending: set[tuple[int, int]] | None = None
         self._deferred: list[tuple[Branch, int]] = []
@@ -309,7 +310,10 @@ class Turn:
         books = self.books
         self.changed = True
         for victim in victims:
-            self.plan.remark(victim, self.victims.why(leaf, job, victim))
+            # who was displaced in this decision passes on who is the cause, and so why
+            why = self._whys.get(job.index) or self.victims.why(leaf, job, victim)
+            self._whys[victim.index] = why
+            self.plan.remark(victim, why)
         for victim in victims:
             own = books.running[victim.index][0] is leaf
             self.plan.explain(victim, Reason.ORDER if own else QUOTA)

@@ -54,6 +54,14 @@ def test_the_log_tells_who_made_room_for_whom_and_why():
     assert stops(log) == [(10, "b3", "a1", why)]
 
 
+def test_who_is_displaced_and_displaces_another_passes_on_why():
+    late = [job(f"b{i}", 5, 1, 100, tenant="b", priority=9) for i in (2, 3)]
+    jobs = [*BORROWED[:2], *late, job("a1", 10, 1, 20, tenant="a")]
+    log = finish(engine(make(), jobs, gpus=4, tenants=HALVES))
+    why = "queue 'a' has 0 of the 2 GPUs it is owed, queue 'b' has 4 of 2"
+    assert stops(log) == [(10, "b1", "a1", why)]
+
+
 def test_nobody_takes_more_than_its_quota_back():
     jobs = [*BORROWED, job("a1", 10, 3, 20, tenant="a")]
     assert runs(make(), jobs, gpus=4, tenants=HALVES)["a1"] == [(100, 120)]
