@@ -26,18 +26,9 @@ from rota.testing.scenario import Fixed, Solo
 from rota.traces.hived_yaml import hived_cluster
 
 INSIDE = [
-    "fifo-skip",
-    "fifo",
-    "srtf",
-    "las",
-    "tiresias",
-    "easy",
-    "conservative",
-    "elas",
-    "drf",
-    "themis",
-    "allox",
-]
+    "fifo-skip", "fifo", "srtf", "las", "tiresias", "easy", "conservative", "elas", "drf",
+    "themis:lease_s=3", "gavel-max-sum:round_s=2", "gavel-max-min:round_s=2",
+]  # fmt: skip
 BATCHES = 3_000
 
 
@@ -56,20 +47,24 @@ def request(rng, types):
 
 
 def workload(rng, tenants, types):
+    """Return jobs of all tenants and priorities, or a crowd of one tenant and one priority."""
+    crowd = rng.random() < 0.5
+    queues = [*tenants, *tenants, f"vc0/{PINNED}", "nobody"]
+    queues, priorities = (tenants[:1], (0,)) if crowd else (queues, (-1, -1, 0, 0, 0, 1, 5))
     specs, works = [], []
-    for number in range(rng.randint(1, 14)):
-        tenant = rng.choice([*tenants, *tenants, f"vc0/{PINNED}", "nobody"])
+    for number in range(rng.randint(1, 20)):
         specs.append(
             JobSpec(
                 f"j{number}",
                 float(rng.randint(0, 20)),
                 request(rng, types),
-                tenant=tenant,
-                priority=rng.choice((-1, -1, 0, 0, 0, 1, 5)),
+                tenant=rng.choice(queues),
+                priority=rng.choice(priorities),
                 estimate_s=float(rng.randint(1, 9)),
             )
         )
-        works.append(Behaviour(float(rng.randint(1, 12))))
+        fast = rng.choice(types)
+        works.append(Behaviour(float(rng.randint(1, 12)), speeds={fast: 2.0}))
     return Workload(specs, works)
 
 

@@ -6,6 +6,7 @@ Every node counts as bad until it is reported healthy.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -26,7 +27,9 @@ from rota.policies.hived.groups import (
     PodSpec,
     checked,
     group_of,
+    place_of,
     pod_numbers,
+    recalled,
 )
 from rota.policies.hived.mapping import Usable, map_placement
 from rota.policies.hived.recovery import find_leaf, physical_leaves
@@ -229,7 +232,11 @@ class Hived:
     def _new_group(
         self, pod: str, spec: PodSpec, suggested: Container[str], phase: Phase
     ) -> Decision:
-        chosen = self._choose(pod, spec, suggested)
+        with ExitStack() as plans:
+            return self._decide(pod, spec, self._choose(pod, spec, suggested, plans), phase)
+
+    def _decide(self, pod: str, spec: PodSpec, chosen: Chosen | str, phase: Phase) -> Decision:
+        """What follows from a placement, or from there being none."""
         if isinstance(chosen, str):
             return Wait(chosen)
         placed = [leaf for pods in chosen.physical.values() for cells in pods for leaf in cells]
@@ -245,12 +252,14 @@ class Hived:
             return _preempt(using, phase)
         return self._bind(spec, 0, chosen.physical, chosen.virtual, None)
 
-    def _choose(self, pod: str, spec: PodSpec, suggested: Container[str]) -> Chosen | str:
+    def _choose(
+        self, pod: str, spec: PodSpec, suggested: Container[str], plans: ExitStack
+    ) -> Chosen | str:
         """A placement for a new group, or why there is none."""
         self._check(pod, spec)
         if spec.pinned_cell_id:
             search = self._pinned[spec.virtual_cluster, spec.pinned_cell_id]
-            return self._guaranteed(spec, search, None, suggested)
+            return self._guaranteed(spec, search, None, suggested, plans)
         types = [spec.leaf_cell_type] if spec.leaf_cell_type else list(self.chains)
         reason = f"no cell of the types asked for in virtual cluster {spec.virtual_cluster!r}"
         for chain in (chain for leaf in types for chain in self.chains[leaf]):
@@ -260,7 +269,7 @@ class Hived:
                 found = self._opportunistically(spec, chain, suggested)
             elif chain in self.cells.vcs[spec.virtual_cluster].free_tops:
                 search = self._searches[spec.virtual_cluster, chain]
-                found = self._guaranteed(spec, search, self.books[chain], suggested)
+                found = self._guaranteed(spec, search, self.books[chain], suggested, plans)
             else:
                 continue
             if isinstance(found, Chosen):
@@ -296,6 +305,7 @@ class Hived:
         search: TopologySearch[VirtualCell],
         book: ChainBook | None,
         suggested: Container[str],
+        plans: ExitStack,
     ) -> Chosen | str:
         """Search in the virtual cluster, then map to physical cells."""
         anywhere = spec.ignore_k8s_suggested_nodes
@@ -304,6 +314,7 @@ class Hived:
         )
         if isinstance(virtual, str):
             return f"{virtual} when scheduling in VC {spec.virtual_cluster}"
+        plans.enter_context(preemption.planning(self.books, virtual))
         preempted = preemption.preempt_on(self.books, virtual, group_of(spec).name)
         usable = Usable(suggested, anywhere=anywhere)
         physical = map_placement(virtual, book, usable)
@@ -340,8 +351,8 @@ class Hived:
         members: list[tuple[PodPlacement, ...]] = []
         for size in physical:
             places = [
-                _place(pod, virtual[size][index] if virtual is not None else ())
-                or _recall(known, size, index)
+                place_of(pod, virtual[size][index] if virtual is not None else ())
+                or recalled(known, size, index)
                 for index, pod in enumerate(physical[size])
             ]
             members.append(tuple(places))
@@ -423,25 +434,3 @@ def _preempt(victims: list[AffinityGroup], phase: Phase) -> Preempt:
 
 def _all_usable(group: AffinityGroup, suggested: Container[str]) -> bool:
     return all(leaf.healthy and leaf.nodes[0] in suggested for leaf in group.leaves())
-
-
-def _place(
-    pod: Sequence[PhysicalCell | None], virtual: Sequence[VirtualCell | None]
-) -> PodPlacement | None:
-    """Where a pod is; None if one of its leaf cells is not in the configuration any more."""
-    known = [leaf for leaf in pod if leaf is not None]
-    if len(known) < len(pod):
-        return None
-    types = tuple("" if leaf is None else leaf.preassigned.type_name for leaf in virtual)
-    types = types or ("",) * len(pod)
-    indices = tuple(leaf.indices[0] for leaf in known)
-    return PodPlacement(known[0].nodes[0], indices, types)
-
-
-def _recall(bind: BindInfo | None, size: int, number: int) -> PodPlacement:
-    """The place of a pod as other pods of its group remember it."""
-    for places in bind.group if bind is not None else ():
-        if len(places[0].physical_leaf_cell_indices) == size:
-            return places[number]
-    message = f"no pod of the group knows the place of pod {number} with {size} leaf cells"
-    raise RequestError(message)

@@ -47,26 +47,28 @@ class ChainBook:
         """Bad cells among those left."""
         self.doomed: dict[str, list[CellList[PhysicalCell]]] = {}
         """By virtual cluster: bad cells bound to its unused ones."""
-        self.planned: frozenset[PhysicalCell] = frozenset()
-        """Cells of which a group is about to take parts."""
+        self.planned: frozenset[PhysicalCell | VirtualCell] = frozenset()
+        """Physical cells of which a group is about to take parts, and promised cells for them."""
         self._passed: set[int] = set()
         """Levels at which one of them would have been the next to be doomed."""
 
     @contextmanager
-    def planning(self, leaves: Iterable[PhysicalCell]) -> Iterator[None]:
-        """A group takes these leaf cells one after the other: none of them is bound to others."""
-        cells: set[PhysicalCell] = set()
+    def planning(
+        self, leaves: Iterable[PhysicalCell], promised: Iterable[VirtualCell]
+    ) -> Iterator[None]:
+        """A group takes these leaf cells one after the other: nothing of it is doomed meanwhile."""
+        cells: set[PhysicalCell | VirtualCell] = set(promised)
         for leaf in leaves:
             cell: PhysicalCell | None = leaf
             while cell is not None and cell not in cells:
                 cells.add(cell)
                 cell = cell.parent
-        self.planned = frozenset(cells)
+        before, self.planned = self.planned, self.planned | cells
         try:
             yield
         finally:
-            self.planned = frozenset()
-            while self._passed:
+            self.planned = before
+            while self._passed and not before:
                 self.doom(self._passed.pop())
 
     def promise(self, vc: str, level: int) -> None:
@@ -178,20 +180,21 @@ class ChainBook:
         """Bind bad cells to unused promises that cannot get a healthy one."""
         for vc, promised in self.promised.items():
             while promised[level] > self.left[level] - len(self.bad[level]):
-                virtual = unbound(self._vcs[vc].free_tops.get(self.chain, {}).get(level, []))
-                physical = self._next_bad(level)
+                tops = self._vcs[vc].free_tops.get(self.chain, {}).get(level, [])
+                virtual = unbound([top for top in tops if not self._is_planned(top)])
+                physical = next((c for c in self.bad[level].cells if not self._is_planned(c)), None)
                 if virtual is None or physical is None:
                     break
                 bind(virtual, physical)
                 self.doomed[vc][level].add(physical)
                 self.allocate(physical, vc, doomed=True)
 
-    def _next_bad(self, level: int) -> PhysicalCell | None:
-        for cell in self.bad[level].cells:
-            if cell not in self.planned:
-                return cell
-            self._passed.add(level)
-        return None
+    def _is_planned(self, cell: PhysicalCell | VirtualCell) -> bool:
+        """Whether a group is about to need it; then its level is looked at again later."""
+        found = cell in self.planned
+        if found:
+            self._passed.add(cell.level)
+        return found
 
     def spare(self, level: int) -> None:
         """Let doomed promises go that can get a healthy cell again."""

@@ -1,6 +1,6 @@
 """Affinity groups: pods that are placed together; what they ask for and what they got."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import TypeVar
 
@@ -202,3 +202,25 @@ def checked(pod: str, spec: PodSpec) -> PodSpec:
             message = f"pod {pod!r}: {what}"
             raise RequestError(message)
     return msgspec.structs.replace(spec, affinity_group=group)
+
+
+def place_of(
+    pod: Sequence[PhysicalCell | None], virtual: Sequence[VirtualCell | None]
+) -> PodPlacement | None:
+    """Where a pod is; None if one of its leaf cells is not in the configuration any more."""
+    known = [leaf for leaf in pod if leaf is not None]
+    if len(known) < len(pod):
+        return None
+    types = tuple("" if leaf is None else leaf.preassigned.type_name for leaf in virtual)
+    types = types or ("",) * len(pod)
+    indices = tuple(leaf.indices[0] for leaf in known)
+    return PodPlacement(known[0].nodes[0], indices, types)
+
+
+def recalled(bind: BindInfo | None, size: int, number: int) -> PodPlacement:
+    """The place of a pod as other pods of its group remember it."""
+    for places in bind.group if bind is not None else ():
+        if len(places[0].physical_leaf_cell_indices) == size:
+            return places[number]
+    message = f"no pod of the group knows the place of pod {number} with {size} leaf cells"
+    raise RequestError(message)

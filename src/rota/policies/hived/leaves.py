@@ -17,35 +17,19 @@ from rota.policies.hived.cells import (
 Books = Mapping[str, ChainBook]
 
 
-class Together:
-    """Leaf cells of one group with their virtual ones, of which all are fixed."""
-
-    def __init__(self, pairs: Iterable[tuple[PhysicalCell, VirtualCell]] = ()) -> None:
-        self.pairs = tuple(pairs)
-        self._ahead: set[VirtualCell] = set()
-        """Promised cells that were bound before their turn."""
-
-    def is_ahead(self, promised: VirtualCell) -> bool:
-        """Whether it was; once."""
-        found = promised in self._ahead
-        self._ahead.discard(promised)
-        return found
-
-    def bind(self) -> None:
-        """Bind all that are not bound: bad cells take what is left."""
-        for leaf, virtual in self.pairs:
-            if leaf.virtual is None and virtual.physical is None:
-                if virtual.preassigned.physical is None:
-                    self._ahead.add(virtual.preassigned)
-                _bind_up(leaf, virtual)
+Pairs = Sequence[tuple[PhysicalCell, VirtualCell]]
+"""Leaf cells of one group with their virtual ones."""
 
 
 @contextmanager
-def planning(books: Books, cells: Sequence[PhysicalCell]) -> Iterator[None]:
+def planning(
+    books: Books, cells: Sequence[PhysicalCell], promised: Iterable[VirtualCell] = ()
+) -> Iterator[None]:
     """A group takes these leaf cells one after the other; see `ChainBook.planning`."""
+    tops = frozenset(promised)
     with ExitStack() as plans:
         for chain in dict.fromkeys(cell.chain for cell in cells):
-            plans.enter_context(books[chain].planning(cells))
+            plans.enter_context(books[chain].planning(cells, tops))
         yield
 
 
@@ -56,12 +40,12 @@ def allocate(
     priority: int,
     vc: str,
     *,
-    together: Together | None = None,
+    together: Pairs = (),
 ) -> bool:
     """Use a leaf cell, as part of a promised cell or opportunistically; whether that is safe.
 
-    `together` are all leaf cells of the group if their virtual ones are fixed. When a promised
-    cell is newly bound, they are bound first.
+    `together` are other leaf cells of the same group whose virtual ones are fixed. If a promised
+    cell is newly bound, they are bound first: bad cells take what is left in it.
     """
     if virtual is None:
         leaf.set_priority(OPPORTUNISTIC)
@@ -71,12 +55,13 @@ def allocate(
         cell.set_priority(priority)
         cell.count(priority, 1)
     promised = virtual.preassigned
-    newly = promised.physical is None or (together is not None and together.is_ahead(promised))
+    newly = promised.physical is None
     if leaf.virtual is None:  # it may have been bound before, when it was bad
         _bind_up(leaf, virtual)
     if newly and promised.physical is not None:
-        if together is not None:
-            together.bind()
+        for other, part in together:
+            if part.preassigned is promised and other.virtual is None:
+                _bind_up(other, part)
         return books[leaf.chain].allocate(promised.physical, vc)
     return True
 

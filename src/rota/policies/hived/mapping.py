@@ -94,6 +94,8 @@ def map_placement(
     """
     bindings: Bindings = {}
     tops, inside = binding_paths(placement, bindings)
+    if not all(leaf.healthy for leaf in bindings.values()):
+        return None  # bad cells have taken their place when others were preempted lazily
     if tops:
         assert book is not None  # noqa: S101 - promised cells that are not bound are not pinned
         trial = Trial(book, usable, bindings)

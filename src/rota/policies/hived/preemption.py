@@ -1,5 +1,7 @@
 """Who has to leave for whom: victims, reservations, lazy preemption, and taking them back."""
 
+from contextlib import AbstractContextManager
+
 from rota.policies.hived import leaves
 from rota.policies.hived.cells import OPPORTUNISTIC, PhysicalCell, State, VirtualCell
 from rota.policies.hived.groups import AffinityGroup, GroupState, PodSpec, Slots
@@ -31,14 +33,15 @@ def reserve(
     group = AffinityGroup(spec, GroupState.PREEMPTING)
     group.physical = {size: [list(pod) for pod in pods] for size, pods in physical.items()}
     group.virtual = {size: [list(pod) for pod in pods] for size, pods in virtual.items()}
-    together = leaves.Together(_pairs(group.physical, group.virtual))
-    with leaves.planning(books, list(group.leaves())):
-        for leaf, virtual_leaf in together.pairs:
+    pairs = _pairs(group.physical, group.virtual)
+    tops = [virtual_leaf.preassigned for _, virtual_leaf in pairs]
+    with leaves.planning(books, list(group.leaves()), tops):
+        for leaf, virtual_leaf in pairs:
             used = leaf.using
             if leaf.state is State.USED and used is not None:
                 leaves.release(books, leaf, used.vc)
                 used.state = GroupState.BEING_PREEMPTED
-            leaves.allocate(books, leaf, virtual_leaf, group.priority, group.vc, together=together)
+            leaves.allocate(books, leaf, virtual_leaf, group.priority, group.vc, together=pairs)
             leaf.reserving = group
             leaf.state = State.RESERVED if used is None else State.RESERVING
     return group
@@ -51,7 +54,7 @@ def _pairs(
     return [
         (leaf, part)
         for size, pods in physical.items()
-        for pod, virtual_pod in zip(pods, virtual[size], strict=True)
+        for pod, virtual_pod in zip(pods, virtual.get(size, ()), strict=False)
         for leaf, part in zip(pod, virtual_pod, strict=True)
         if leaf is not None and part is not None
     ]
@@ -59,15 +62,19 @@ def _pairs(
 
 def cancel(books: Books, group: AffinityGroup) -> None:
     """A group gives up waiting; its cells go back to those who still use them."""
-    for leaf in group.leaves():
-        leaves.release(books, leaf, group.vc)
-        leaf.reserving = None
-        used = leaf.using
-        if leaf.state is State.RESERVING and used is not None:
-            leaf.state = State.USED
-            leaves.allocate(books, leaf, used.virtual_leaf(leaf), used.priority, used.vc)
-        else:
-            leaf.state = State.FREE
+    cells = list(group.leaves())
+    before = [leaf.using.virtual_leaf(leaf) if leaf.using is not None else None for leaf in cells]
+    tops = [virtual.preassigned for virtual in before if virtual is not None]
+    with leaves.planning(books, cells, tops):
+        for leaf, virtual in zip(cells, before, strict=True):
+            leaves.release(books, leaf, group.vc)
+            leaf.reserving = None
+            used = leaf.using
+            if leaf.state is State.RESERVING and used is not None:
+                leaf.state = State.USED
+                leaves.allocate(books, leaf, virtual, used.priority, used.vc)
+            else:
+                leaf.state = State.FREE
 
 
 def take_over(group: AffinityGroup) -> None:
@@ -104,6 +111,28 @@ def preempt_cell(books: Books, cell: VirtualCell, by: str) -> None:
             preempt_lazily(books, physical.using, by)
 
 
+def planning(books: Books, placement: Placement[VirtualCell]) -> AbstractContextManager[None]:
+    """A group is about to be given this placement; see `ChainBook.planning`.
+
+    Groups that are preempted lazily for it may get back what they have.
+    """
+    wanted = [leaf for pods in placement.values() for pod in pods for leaf in pod]
+    lazy = {group.name: group for leaf in wanted for group in _lazy_on(leaf)}
+    cells = [leaf for group in lazy.values() for leaf in group.leaves()]
+    tops = [leaf.preassigned for leaf in wanted]
+    for group in lazy.values():
+        tops += [virtual.preassigned for _, virtual in _pairs(group.physical, group.virtual or {})]
+    return leaves.planning(books, cells, tops)
+
+
+def _lazy_on(virtual: VirtualCell) -> list[AffinityGroup]:
+    """The group that uses a virtual leaf cell, if it can be preempted lazily."""
+    leaf = virtual.physical
+    if leaf is None or leaf.state is not State.USED or leaf.using is None:
+        return []
+    return [leaf.using] if leaf.using.lazy else []
+
+
 def preempt_on(
     books: Books, placement: Placement[VirtualCell], by: str
 ) -> list[tuple[AffinityGroup, Slots[VirtualCell]]]:
@@ -111,20 +140,18 @@ def preempt_on(
     preempted: list[tuple[AffinityGroup, Slots[VirtualCell]]] = []
     for size in sorted(placement):
         for virtual in (leaf for pod in placement[size] for leaf in pod):
-            leaf = virtual.physical
-            if leaf is None or leaf.state is not State.USED or leaf.using is None:
-                continue
-            if leaf.using.lazy:
-                group = leaf.using
-                preempted.append((group, preempt_lazily(books, group, by)))
+            lazy = _lazy_on(virtual)
+            preempted += [(group, preempt_lazily(books, group, by)) for group in lazy]
     return preempted
 
 
 def revert(books: Books, group: AffinityGroup, before: Slots[VirtualCell]) -> None:
     """Undo a lazy preemption."""
-    together = leaves.Together(_pairs(group.physical, before))
-    for leaf, virtual in together.pairs:
-        leaves.release(books, leaf, group.vc)
-        leaves.allocate(books, leaf, virtual, group.priority, group.vc, together=together)
+    pairs = _pairs(group.physical, before)
+    tops = [virtual.preassigned for _, virtual in pairs]
+    with leaves.planning(books, list(group.leaves()), tops):
+        for leaf, virtual in pairs:
+            leaves.release(books, leaf, group.vc)
+            leaves.allocate(books, leaf, virtual, group.priority, group.vc, together=pairs)
     group.virtual = before
     group.lazily_preempted_by = None

@@ -48,6 +48,8 @@ class TenantDraft:
         self._named: list[int] = []
         self._failed: dict[tuple[int, str], None] = {}
         self._latest: Latest | None = None
+        self._choosy = False
+        """Somebody who asks for certain nodes found no place."""
 
     # --- what a policy calls ----------------------------------------------------------------------
 
@@ -178,6 +180,9 @@ class TenantDraft:
                 self._fleet.rerank(index, eager=False)
         for index in self._open:
             self._turn.displace(index, None)
+        if self._open and self._choosy:
+            # HiveD displaces nobody for certain nodes while it sees others: now these are free
+            self.wake_at(self._turn.view.now_s)
 
     def _start(self, job: Job, gpu_type: str | None) -> bool:
         key = (job.shape.number, job.tenant)
@@ -192,6 +197,7 @@ class TenantDraft:
             eager = True
             answer = self._turn.attempt(job, eager=True, gpu_type=gpu_type)
         if isinstance(answer, Wait):
+            self._choosy |= bool(job.shape.labels)
             if gpu_type is None:
                 self._failed[key] = None
             return False
