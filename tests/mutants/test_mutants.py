@@ -81,8 +81,8 @@ MUTANTS = {
     ),
     "a start does not wait for those who leave": (
         "rota.engine.executor:Executor._launch",
-        "if not self.physical.fits(job.allocation):",
-        "if False:",
+        "if late or not self.physical.fits(job.allocation):",
+        "if late:",
     ),
     "a dead node's pool loses its first starters": (
         "rota.engine.outages:_over_the_pool",
@@ -110,9 +110,9 @@ MUTANTS = {
         "pass",
     ),
     "the emptiest node is taken for the fullest": (
-        "rota.placement.consolidate:best_node",
-        "here < lowest",
-        "here > lowest",
+        "rota.placement.consolidate:_tightest",
+        "need <= free < lowest",
+        "need <= free and (lowest == inf or free > lowest)",
     ),
     "service does not count GPUs": (
         "rota.core.machine:settle",

@@ -113,7 +113,7 @@ def test_contradictions_and_notes_are_told():
 @pytest.mark.parametrize("nodes", [("n1", "n2", "n3"), ("n1", "unlisted")])
 def test_nodes_that_may_have_enough_contradict_nothing(nodes):
     cluster = [NodeSpec(name, 1) for name in ("n1", "n2", "n3")]
-    page = page_of(seen=[Seen(2, 7200.0, 9000.0, nodes)], cluster=cluster)
+    page = page_of(seen=[Seen(2, 7200.0, 10800.0, nodes)], cluster=cluster)
 
     assert "None was found." in page
 
