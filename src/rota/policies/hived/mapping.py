@@ -176,10 +176,10 @@ class Trial:
         if start is None:
             self._merge()
             start = self._lowest(level)
-        if start is not None and self._descend(vertex, start):
-            self.promised[level] -= 1
-            return True
-        return self._split_more(vertex)
+        found = start is not None and self._descend(vertex, start)
+        found = found or self._split_more(vertex)
+        self.promised[level] -= found
+        return found
 
     def _lowest(self, level: int) -> int | None:
         """The lowest level with a free cell, from a level on."""
@@ -217,7 +217,8 @@ class Trial:
         if spare is None:
             return False
         for above in range(level + 1, len(self.free)):
-            number = min(len(self.free[above]), spare[above])
+            # One cell of each level in between is broken up too: all of them must be spare.
+            number = min(len(self.free[above]), *spare[level + 1 : above + 1])
             if number <= 0:
                 continue
             pieces: list[PhysicalCell] = []

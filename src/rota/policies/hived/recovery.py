@@ -83,7 +83,7 @@ def _map_back(
     if cell.virtual is not None:
         return cell.virtual
     if cell.level == level:
-        return _lowest(tops, priority)
+        return _lowest(tops, priority) if cell.is_free() else None  # parts of it have been given
     if cell.parent is None:
         return None
     parent = _map_back(cell.parent, tops, level, priority)

@@ -2,6 +2,7 @@
 
 import runpy
 
+import msgspec
 import pytest
 
 from hived_play import Player
@@ -9,7 +10,7 @@ from rota.core.errors import RequestError
 from rota.policies.hived.algorithm import Hived, Phase, Preempt, Wait
 from rota.policies.hived.cells import CellList, PhysicalCell
 from rota.policies.hived.config import load_config
-from rota.policies.hived.groups import BindInfo, GroupState, PodSpec
+from rota.policies.hived.groups import BindInfo, GroupState, PodPlacement, PodSpec
 from rota.policies.hived.topology_search import TopologySearch, closest
 from shared_data import CHECKOUT
 
@@ -179,6 +180,45 @@ def test_bad_cells_take_what_a_preempting_group_leaves_in_a_promised_cell():
     decision = play.submit(play.request("a", 0, [4]))
     assert isinstance(decision, Preempt)
     play.settle()
+
+
+@pytest.mark.parametrize(("nodes", "answer"), [(2, Wait), (3, BindInfo)])
+def test_a_split_breaks_no_promise_of_a_level_in_between(nodes, answer):
+    """A node is one socket: who takes one of its GPUs breaks up both."""
+    description = cluster(a={"node.gpu": 2}, b={"node.socket": 1})
+    description["physicalCluster"] = {
+        "cellTypes": {
+            "socket": {"childCellType": "gpu", "childCellNumber": 2},
+            "node": {"childCellType": "socket", "childCellNumber": 1, "isNodeLevel": True},
+        },
+        "physicalCells": [{"cellType": "node", "cellAddress": f"n{n}"} for n in range(nodes)],
+    }
+    play = Player(description)
+    play.submit(play.request("a", 0, [1]))
+    (used,) = {bind.node for _, bind in play.running.values()}
+    others = {f"n{n}" for n in range(nodes)} - {used}
+    decision = play.submit(play.request("a", 0, [1], anywhere=False), others)
+    assert isinstance(decision, answer)
+    play.settle()
+
+
+def test_a_pod_whose_promised_cell_has_been_divided_goes_on_outside_of_it():
+    play = player(a={"rack.node": 1}, b={"rack.node.socket": 2})
+    play.submit(play.request("a", 0, [2]))
+    (pod,) = play.running
+    spec, bind = play.running[pod]
+    again = player(a={"rack.node": 1}, b={"rack.node.socket": 2})
+    taken = again.request("b", 0, [2], anywhere=False)
+    again.submit(taken, {bind.node})
+    free = 2 - again.running["g1-0"][1].leaf_cells[0]  # the other socket of that node
+    moved = msgspec.structs.replace(
+        bind,
+        leaf_cells=(free, free + 1),
+        group=((PodPlacement(bind.node, (free, free + 1), ("node", "node")),),),
+    )
+    again.hived.add_allocated("g9-0", msgspec.structs.replace(spec, affinity_group=None), moved)
+    again.settle()
+    assert again.hived.groups["g9-0"].virtual is None
 
 
 @pytest.mark.parametrize(("racks", "answer"), [(2, Wait), (3, BindInfo)])
