@@ -24,6 +24,9 @@ DEMO_CLUSTER := 16x8
 DEMO_WORKLOAD := philly-like:max_s=86400 --jobs 2000 --load 1.2
 DEMO_POLICIES := fifo fifo-skip las tiresias srtf
 
+# Extra flags of pytest, e.g. `make test TEST_FLAGS='-k easy'`. CI sets --require-all.
+TEST_FLAGS ?=
+
 # Extra flags of the resolver, e.g. `make lock LOCK_FLAGS=--upgrade`.
 LOCK_FLAGS ?=
 LOCK := $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
@@ -80,7 +83,7 @@ picture: demo ## make the README's picture anew from the demo
 
 .PHONY: test
 test: lint docs ## lint, type-check, build the docs and run every test this machine can run
-	$(BIN)/python -m pytest -n 2 -rs --durations=10
+	$(BIN)/python -m pytest -n 2 --durations=10 $(TEST_FLAGS)
 
 .PHONY: lint
 lint: $(DEV) ## style, format, types and direction of imports

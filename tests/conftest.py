@@ -6,16 +6,32 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import needs
 import shared_data
 
-settings.register_profile("dev", max_examples=20, deadline=None)
-settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, database=None)
-settings.register_profile("soak", max_examples=2_000, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if shared_data.IN_CI else "dev"))
+# Every run draws new examples. A failure prints the line that repeats it (`print_blob`).
+settings.register_profile("test", max_examples=40, deadline=None, print_blob=True)
+settings.register_profile("soak", max_examples=2_000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
 
 HERE = Path(__file__).parent
 REAL = (HERE / "e2e", HERE / "docs" / "test_pages.py")
+
+
+def pytest_addoption(parser):
+    """CI has to run every test: `.ci/run` sets this option."""
+    parser.addoption(
+        "--require-all",
+        action="store_true",
+        help="a test that this machine cannot run fails instead of being skipped",
+    )
+
+
+def pytest_configure(config):
+    """The option holds in every worker."""
+    if config.getoption("--require-all"):
+        needs.require_everything()
 
 
 def pytest_collection_modifyitems(items):
@@ -35,10 +51,16 @@ def shared():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Print first failures of tests with two tries, and what tests measured.
+    """Print what could not run, first failures of tests with two tries, and what tests measured.
 
     A test tells what it measured by `record_property("latency", ...)`.
     """
+    groups = needs.skipped_groups(terminalreporter.getreports("skipped"))
+    if groups:
+        terminalreporter.section("not run on this machine")
+        for (enable, what), number in sorted(groups.items()):
+            tests = "1 test" if number == 1 else f"{number} tests"
+            terminalreporter.line(f"{tests}: {what}; to run: {enable}")
     again = terminalreporter.getreports("rerun")
     if again:
         terminalreporter.section("failed at the first try")

@@ -9,12 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from agents_net import eventually
 from daemon_process import DaemonProcess, ServedProcess
+from needs import SYSTEM, need
 from rota.sdk import Client
-from shared_data import IN_CI
 
 CLONE_NEWNET = 0x40000000
 PREFIX = "10.213.0"  # in namespaces of their own: no other test can have it at the same time
@@ -27,9 +26,7 @@ def ip(*words):
         problem = result.stderr.strip() if result.returncode else ""
     except OSError as error:
         problem = str(error)
-    if problem:
-        reason = f"needs root and iproute2, to make network namespaces: {problem}"
-        pytest.fail(reason) if IN_CI else pytest.skip(reason)
+    need(not problem, f"root and iproute2, to make network namespaces ({problem})", SYSTEM)
 
 
 class Namespace:

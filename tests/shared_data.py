@@ -3,10 +3,9 @@
 import os
 from pathlib import Path
 
-import pytest
+from needs import need
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-IN_CI = os.environ.get("CI", "").lower() == "true"
 
 
 def shared_root() -> Path:
@@ -18,9 +17,5 @@ def shared_root() -> Path:
 def shared(path: str) -> Path:
     """Return a file or folder of the shared folder; without it skip the test, or fail it in CI."""
     found = shared_root() / path
-    if found.exists():
-        return found
-    reason = f"needs {path} of the shared reference folder, which is not there (set ROTA_SHARED)"
-    if IN_CI:
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason, allow_module_level=True)
+    need(found.exists(), "the shared reference folder", "make test ROTA_SHARED=FOLDER")
+    return found

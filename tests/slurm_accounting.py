@@ -7,9 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
-import shared_data
+from needs import SYSTEM, need
 from slurm_cluster import PATIENCE_S, SlurmCluster, _free_ports, require_slurm
 
 PROGRAMS = ("slurmdbd", "sacct", "sacctmgr", "mariadbd", "mariadb-install-db", "mariadb")
@@ -51,12 +49,7 @@ def require_accounting() -> None:
     """Skip the test where Slurm with accounting cannot be started; fail it in CI."""
     require_slurm()
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    if not missing:
-        return
-    reason = f"needs {', '.join(missing)} (see scripts/system-deps)"
-    if shared_data.IN_CI:
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason, allow_module_level=True)
+    need(not missing, f"Slurm's accounting ({', '.join(missing)})", SYSTEM)
 
 
 class AccountingCluster(SlurmCluster):

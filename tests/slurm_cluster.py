@@ -14,9 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-import pytest
-
-import shared_data
+from needs import ROOT, SYSTEM, need
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "setpriv", "unshare")
 CPUS, MEMORY_MB = 16, 64_000
@@ -77,15 +75,8 @@ NODE = (
 def require_slurm() -> None:
     """Skip the test where Slurm cannot be started; fail it in CI."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
-    if missing:
-        reason = f"needs {', '.join(missing)} (see scripts/system-deps)"
-    elif os.geteuid() != 0:
-        reason = "needs root: fake GPUs are device files"
-    else:
-        return
-    if shared_data.IN_CI:
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason, allow_module_level=True)
+    need(not missing, f"Slurm ({', '.join(missing)})", SYSTEM)
+    need(os.geteuid() == 0, "root, because fake GPUs of Slurm are device files", ROOT)
 
 
 class SlurmCluster:

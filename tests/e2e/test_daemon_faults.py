@@ -19,17 +19,11 @@ from agents_net import alive, eventually
 from daemon_process import DaemonProcess
 from live_logs import assert_sound, exported, stored_rows
 from local_shims import fill
+from needs import ROOT, need
 from rota.core.errors import RotaError, UnavailableError
 from saving_job import script
-from shared_data import IN_CI
 
 SHARES = (1, 2, 4, 4)
-
-
-def need(condition, reason):
-    """Skip the test without it; in CI it has to be there."""
-    if not condition:
-        pytest.fail(reason) if IN_CI else pytest.skip(reason)
 
 
 def tell_pid(then="exec sleep 300"):
@@ -326,11 +320,12 @@ def test_a_node_that_returns_is_used_again(far):
 @pytest.fixture
 def small_disk(tmp_path):
     """Return a folder with room for three megabytes."""
-    need(os.geteuid() == 0, "needs root, to mount")
+    need(os.geteuid() == 0, "root, to mount", ROOT)
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
-    need(subprocess.run(command, check=False).returncode == 0, "needs the right to mount a tmpfs")
+    mounted = subprocess.run(command, check=False).returncode == 0
+    need(mounted, "the right to mount a tmpfs", ROOT)
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
 

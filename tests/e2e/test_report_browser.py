@@ -8,10 +8,10 @@ from statistics import median
 
 import pytest
 
+from needs import SYSTEM, need
 from rota.experiments.compare import compare
 from rota.experiments.config import RunConfig
 from rota.report import write_report
-from shared_data import IN_CI
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -60,10 +60,8 @@ def report(shared, tmp_path_factory):
 def browser():
     """Return Chromium; without it the tests are skipped (a failure in CI)."""
     chromium = shutil.which("chromium")
-    if chromium is None or find_spec("playwright") is None:
-        missing = "chromium" if chromium is None else "the Python package playwright"
-        reason = f"needs {missing} (see scripts/system-deps)"
-        pytest.fail(reason, pytrace=False) if IN_CI else pytest.skip(reason)
+    need(chromium is not None, "Chromium", SYSTEM)
+    need(find_spec("playwright") is not None, "the Python package playwright", "make test")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_data import IN_CI
+from needs import ROOT, SYSTEM, need
 from sweeping import COMMAND, rota_sweep, tables
 
 NODES = 3
@@ -73,13 +73,9 @@ with open("answers.json", "w") as file:
 def inside():
     """Return the beginning of a command that runs the rest in a network with loopback only."""
     missing = [name for name in ("unshare", "ip") if shutil.which(name) is None]
-    if find_spec("ray") is None:
-        missing.append("ray")
-    if os.geteuid():
-        missing.append("root")
-    if missing:
-        reason = f"needs {', '.join(missing)}, to start a Ray cluster in a network of its own"
-        pytest.fail(reason) if IN_CI else pytest.skip(reason)
+    need(not missing, f"{', '.join(missing)}, for a Ray cluster in a network of its own", SYSTEM)
+    need(find_spec("ray") is not None, "the Python package ray", "make test")
+    need(os.geteuid() == 0, "root, for a Ray cluster in a network of its own", ROOT)
     return [
         "unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child",
         "bash", "-c", 'ip link set lo up; exec "$@"', "bash",

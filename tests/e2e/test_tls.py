@@ -7,17 +7,15 @@ import pytest
 
 from agents_net import eventually
 from daemon_process import DaemonProcess
+from needs import SYSTEM, need
 from rota.core.errors import InputError, UnavailableError
 from rota.sdk import Client
-from shared_data import IN_CI
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     """A certificate for 127.0.0.1 that vouches for itself, its key, and another one."""
-    if shutil.which("openssl") is None:
-        reason = "needs openssl, to make a certificate"
-        pytest.fail(reason) if IN_CI else pytest.skip(reason)
+    need(shutil.which("openssl") is not None, "openssl, to make a certificate", SYSTEM)
     folder = tmp_path_factory.mktemp("tls")
     for name in ("rota", "other"):
         subprocess.run(

@@ -15,8 +15,9 @@ import msgspec
 import pytest
 import yaml
 
+from needs import TORCH, need
 from rota.jobfile.model import JobFile
-from shared_data import CHECKOUT, IN_CI
+from shared_data import CHECKOUT
 
 EXAMPLES = CHECKOUT / "examples" / "training"
 PLANTED = CHECKOUT / "examples" / "calibration"
@@ -28,11 +29,7 @@ LIMIT_S = 60  # of one run: PyTorch alone takes up to 10 s to import on a busy m
 @pytest.fixture
 def needs_torch():
     """Skip without PyTorch, which is no requirement of Rota; fail in CI."""
-    if importlib.util.find_spec("torch") is None:
-        reason = "needs PyTorch (pip install torch), which is not installed"
-        if IN_CI:
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+    need(importlib.util.find_spec("torch") is not None, "PyTorch", TORCH)
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from agents_net import eventually
+from needs import TORCH, need
 from rota.backends.local import standin
 from rota.core.jobs import Behaviour
 from rota.core.workload import Workload
@@ -22,7 +23,7 @@ from rota.rates.costs import Zero
 from rota.rates.models import Uniform
 from rota.sim.cluster import SimCluster
 from rota.testing.rehearsal import MARGIN_S, decisions, five_jobs, rehearse, topology
-from shared_data import CHECKOUT, IN_CI
+from shared_data import CHECKOUT
 
 EXAMPLES = CHECKOUT / "examples" / "training"
 PYTHON_FIRST = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -34,11 +35,7 @@ LIMIT_S = 150  # PyTorch alone takes up to 10 s to import on a busy machine, for
 @pytest.fixture
 def needs_torch():
     """Skip without PyTorch, which is no requirement of Rota; fail in CI."""
-    if importlib.util.find_spec("torch") is None:
-        reason = "needs PyTorch (pip install torch), which is not installed"
-        if IN_CI:
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+    need(importlib.util.find_spec("torch") is not None, "PyTorch", TORCH)
 
 
 def ddp(daemon, *, gpus, **keys):

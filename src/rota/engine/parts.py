@@ -5,7 +5,8 @@ import importlib.util
 import inspect
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -105,7 +106,8 @@ def _run_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # annotations are looked up there
     try:
-        spec.loader.exec_module(module)
+        with _nothing_written():
+            spec.loader.exec_module(module)
     except SyntaxError as error:
         raise OptionError(f"{path}: line {error.lineno}: {error.msg}: correct the file") from error
     except Exception as error:
@@ -113,6 +115,17 @@ def _run_file(path: Path) -> ModuleType:
             f"{path}: importing it fails with {type(error).__name__}: {error}: correct the file"
         ) from error
     return module
+
+
+@contextmanager
+def _nothing_written() -> Iterator[None]:
+    """Leave no `__pycache__` beside the user's files."""
+    before = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 # --- parameters ----------------------------------------------------------------------------------

@@ -84,6 +84,21 @@ def test_a_policy_of_ones_own(rota, here):
     assert pl.read_csv(here / "out" / "jobs.csv")["end_s"].to_list()[3] == 35
 
 
+def test_a_policy_of_ones_own_leaves_no_bytecode_beside_the_file(rota, here, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (here / "mine.py").write_text(
+        "from rota.core.policy import Params, PriorityPolicy\n"
+        "class Mine(PriorityPolicy[Params]):\n"
+        "    def key(self, job, now_s):\n"
+        "        return -job.gpus\n"
+    )
+    code, _, _ = rota(*RUN[:4], "--policy", "mine.py", "-o", "out")
+
+    assert code == 0
+    assert names(here) == {"jobs.csv", "mine.py", "out"}
+    assert sys.dont_write_bytecode is False
+
+
 def test_a_policy_of_ones_own_that_crashes_is_blamed_with_its_line(rota, here):
     (here / "mine.py").write_text(
         "from rota.core.policy import Params, PriorityPolicy\n"

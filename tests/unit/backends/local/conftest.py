@@ -7,9 +7,9 @@ import pytest
 
 from agents_net import Bench, eventually
 from local_shims import ShimFolder
+from needs import ROOT, need
 from rota.backends.local.agent import Agent
 from rota.backends.local.messages import AgentOrders
-from shared_data import IN_CI
 
 
 @pytest.fixture
@@ -65,16 +65,10 @@ def make_shim(tmp_path):
         folder.close()
 
 
-def need(condition, reason):
-    """Skip without it; in CI that is a failure."""
-    if not condition:
-        pytest.fail(reason) if IN_CI else pytest.skip(reason)
-
-
 @pytest.fixture
 def root_only():
     """Skip for other users."""
-    need(os.geteuid() == 0, "needs root, to mount")
+    need(os.geteuid() == 0, "root, to mount", ROOT)
 
 
 @pytest.fixture
@@ -83,6 +77,7 @@ def small_disk(tmp_path, root_only):
     disk = tmp_path / "disk"
     disk.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
-    need(subprocess.run(command, check=False).returncode == 0, "needs the right to mount a tmpfs")
+    mounted = subprocess.run(command, check=False).returncode == 0
+    need(mounted, "the right to mount a tmpfs", ROOT)
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)

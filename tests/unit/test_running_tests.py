@@ -1,0 +1,98 @@
+"""How tests are run: what a machine lacks is named, CI sees what a newcomer sees."""
+
+import subprocess
+import sys
+
+import pytest
+
+from shared_data import CHECKOUT
+
+TESTS = CHECKOUT / "tests"
+
+LACKING = """
+from needs import need
+
+def test_one():
+    need(False, "a GPU", "buy one")
+
+def test_two():
+    need(False, "a GPU", "buy one")
+
+def test_three():
+    need(True, "air", "breathe")
+"""
+
+PROPERTY = """
+from hypothesis import given, strategies as st
+
+@given(st.integers())
+def test_small(number):
+    print("drawn", number)
+    assert number < 1_000
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Return `run(text, *flags)`: the exit status and output of pytest on one file of tests."""
+
+    def run(text, *flags):
+        (tmp_path / "conftest.py").write_text((TESTS / "conftest.py").read_text())
+        (tmp_path / "test_it.py").write_text(text)
+        (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS}\n")
+        result = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider", *flags],
+            cwd=tmp_path, env={"PATH": "", "HOME": str(tmp_path)}, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        return result.returncode, result.stdout
+
+    return run
+
+
+def test_the_summary_names_what_is_missing_and_the_command_that_helps(run):
+    status, out = run(LACKING)
+
+    assert status == 0
+    assert "not run on this machine" in out
+    assert "2 tests: needs a GPU; to run: buy one" in out
+
+
+def test_where_all_is_required_what_is_missing_fails(run):
+    status, out = run(LACKING, "--require-all")
+
+    assert status == 1
+    assert "2 failed, 1 passed" in out
+
+
+def test_a_failing_property_says_how_to_repeat_it_and_draws_anew(run):
+    draws = []
+    for _ in range(2):
+        status, out = run(PROPERTY, "-s")
+        assert status == 1
+        assert "@reproduce_failure(" in out
+        draws.append([line for line in out.splitlines() if line.startswith("drawn")][:30])
+
+    assert draws[0] != draws[1]
+
+
+def test_ci_starts_the_tests_with_a_clean_environment(tmp_path):
+    """What `make` gets to see: nothing that a newcomer's shell does not have."""
+    (tmp_path / "make").write_text('#!/bin/sh\necho "== $*"\nenv\n')
+    (tmp_path / "make").chmod(0o755)
+    result = subprocess.run(
+        [CHECKOUT / ".ci" / "run"],
+        env={
+            "HOME": "/home/somebody", "PATH": f"{tmp_path}:/usr/bin:/bin", "LANG": "xx",
+            "CI": "true", "PYTHONDONTWRITEBYTECODE": "1", "PIP_CERT": "cert.pem",
+            "https_proxy": "here:1",
+        },
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = result.stdout.splitlines()
+    last = lines[lines.index("== test TEST_FLAGS=--require-all") + 1 :]
+
+    seen = {line.partition("=")[0] for line in last} - {"PWD", "OLDPWD", "SHLVL", "_"}
+    assert seen == {"HOME", "PATH", "LANG", "PIP_CERT", "https_proxy"}
+    assert "LANG=C.UTF-8" in last
+    assert [line for line in lines if line.startswith("==")][:2] == ["== system-deps", "== torch"]
