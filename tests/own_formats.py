@@ -1,7 +1,7 @@
 """A cluster's own logs, for tests: lines of sacct and what scontrol says of nodes."""
 
 HEADER = (
-    "JobID|JobIDRaw|JobName|User|Account|Partition|QOS|Submit|Eligible|Start|End|State|ElapsedRaw|"
+    "JobID|JobIDRaw|JobName|User|Account|Partition|QOS|Priority|Submit|Eligible|Start|End|State|ElapsedRaw|"
     "TimelimitRaw|ReqTRES|AllocTRES|NNodes|NodeList|SubmitLine"
 )
 DAY = "2026-03-02T"
@@ -11,7 +11,7 @@ def line(job="1", **cells):
     """One line of sacct: a job of 2 GPUs that ran from 8:00:10 to 8:01:40 on n1."""
     told = {
         "JobID": job, "JobIDRaw": job, "JobName": "train", "User": "ann", "Account": "vision",
-        "Partition": "gpu", "QOS": "normal", "Submit": DAY + "08:00:00",
+        "Partition": "gpu", "QOS": "normal", "Priority": "", "Submit": DAY + "08:00:00",
         "Eligible": DAY + "08:00:00", "Start": DAY + "08:00:10", "End": DAY + "08:01:40",
         "State": "COMPLETED", "ElapsedRaw": "90", "TimelimitRaw": "60",
         "ReqTRES": "billing=2,cpu=4,gres/gpu=2,mem=8G,node=1",

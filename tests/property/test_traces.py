@@ -61,6 +61,9 @@ def workloads(draw):
                 depends_on=tuple(draw(st.lists(st.sampled_from(ids[:number]), max_size=2)))
                 if number
                 else (),
+                account=draw(TEXTS),
+                partition=draw(TEXTS),
+                qos=draw(TEXTS),
             )
         )
     behaviours = draw(st.lists(POSITIVE.map(Behaviour), min_size=len(ids), max_size=len(ids)))

@@ -135,6 +135,9 @@ class JobSpec(msgspec.Struct, frozen=True):
     deadline_s: float = INF
     estimate_s: float = INF  # the user's own estimate or time limit
     depends_on: tuple[str, ...] = ()
+    account: str = ""  # in Slurm's terms, as are the next two; the tenant may be another of them
+    partition: str = ""
+    qos: str = ""
 
 
 class Behaviour(msgspec.Struct, frozen=True):

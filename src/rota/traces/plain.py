@@ -3,7 +3,8 @@
 Required columns: `job_id`, `submit_s`, `num_gpus`, `duration_s`. Optional: `vc` (also called
 `queue` or `tenant`), `user`, `group`, `name`, `model`, `gpu_type` (alternatives `A|B`), `cpus` and
 `mem_gib` (of the whole job), `priority` (a whole number), `deadline_s`, `estimate_s`, `gang` (true
-or false), `min_gpus` and `max_gpus` (elastic range), `depends_on` (ids separated by `;`).
+or false), `min_gpus` and `max_gpus` (elastic range), `depends_on` (ids separated by `;`),
+`account`, `partition` and `qos` (as Slurm calls them).
 
 All times are seconds on one clock, and `deadline_s` is a point on it, not a delay after the
 submission. An empty optional cell means "not said". `num_gpus` is a whole number, a fraction below
@@ -31,7 +32,8 @@ SCHEMA = Schema(
     required=("job_id", "submit_s", "num_gpus", "duration_s"),
     optional=(
         "vc", "user", "group", "name", "model", "gpu_type", "cpus", "mem_gib", "priority",
-        "deadline_s", "estimate_s", "gang", "min_gpus", "max_gpus", "depends_on",
+        "deadline_s", "estimate_s", "gang", "min_gpus", "max_gpus", "depends_on", "account",
+        "partition", "qos",
     ),
     synonyms={"queue": "vc", "tenant": "vc"},
     remedy="ignore unknown columns with --format csv:ignore=yes",
@@ -90,6 +92,9 @@ class PlainCsv:
             deadlines_s,
             table.numbers("estimate_s", POSITIVE, INF),
             _dependencies(table, ids),
+            table.texts("account"),
+            table.texts("partition"),
+            table.texts("qos"),
         )
         return Workload(list(specs), list(map(Behaviour, durations_s)), name=path.stem)
 

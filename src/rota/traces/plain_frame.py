@@ -9,7 +9,7 @@ from rota.traces.chunks import Chunks, Column, Layout, read_all
 if TYPE_CHECKING:
     import polars as pl
 
-_TEXTS = ("user", "group", "name", "model", "gpu_type")
+_TEXTS = ("user", "group", "name", "model", "account", "partition", "qos", "gpu_type")
 _LAYOUT = Layout(
     (
         Column("job_id", required=True),

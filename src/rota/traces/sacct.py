@@ -2,8 +2,8 @@ r"""Slurm's accounting as `sacct` prints it: `--parsable2`, or `--json`.
 
 ```sh
 sacct --allusers --duplicates --parsable2 --starttime 2026-01-01 --format \
-  JobID,JobIDRaw,JobName,User,Account,Partition,QOS,Submit,Eligible,Start,End,State,ElapsedRaw,\
-TimelimitRaw,ReqTRES,AllocTRES,NNodes,NodeList,SubmitLine > jobs.txt
+  JobID,JobIDRaw,JobName,User,Account,Partition,QOS,Priority,Submit,Eligible,Start,End,State,\
+ElapsedRaw,TimelimitRaw,ReqTRES,AllocTRES,NNodes,NodeList,SubmitLine > jobs.txt
 ```
 
 Steps (`123.batch`) are skipped and counted. Without its header (`--noheader`) the columns are named
@@ -248,6 +248,7 @@ class _Lines:
         name = cells.get("jobid") or cells["jobidraw"]
         raw = cells.get("jobidraw") or name
         elapsed_s = _number(cells.get("elapsedraw", ""))
+        priority = _number(cells.get("priority", ""))
         submit_s, eligible_s, start_s, end_s = self._clock.ordered(
             [cells.get(title, "") for title in TIMES], elapsed_s
         )
@@ -261,6 +262,7 @@ class _Lines:
             account=cells.get("account", ""),
             partition=cells.get("partition", ""),
             qos=cells.get("qos", ""),
+            priority=None if priority is None else int(priority),
             name=cells.get("jobname", ""),
             state=state_of(cells.get("state", "COMPLETED")),
             submit_s=submit_s if submit_s is not None else eligible_s,

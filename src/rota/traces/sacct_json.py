@@ -92,7 +92,7 @@ def _record(
     elif whole and isinstance(waiting, str) and waiting:
         name = f"{whole}_[{waiting.strip('[]')}]"
     submit_s, start_s = _time(times, "submission"), _time(times, "start")
-    limit = _number(times.get("limit"))
+    limit, priority = _number(times.get("limit")), _number(entry.get("priority"))
     return Record(
         id=f"{leader}+{int(_number(het.get('job_offset')) or 0)}" if leader else name,
         raw=str(number),
@@ -101,6 +101,7 @@ def _record(
         account=_text(entry, "account"),
         partition=_text(entry, "partition"),
         qos=_text(entry, "qos"),
+        priority=None if priority is None else int(priority),
         name=_text(entry, "name"),
         state=_state(_part(entry, "state").get("current")),
         submit_s=submit_s or start_s,

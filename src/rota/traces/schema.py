@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rota.traces.imported import Imported
 
-VERSION = 2
+VERSION = 3
 NODE_DOWN = "node_down"  # subject: the node
 NODE_UP = "node_up"
 CAPACITY = "capacity"  # subject: the tenant, empty for the whole cluster; value: its GPUs from now
@@ -54,8 +54,11 @@ JOBS: dict[str, tuple[str, Any]] = {
     "scaling": ("json", None),
     "fails_at_s": ("float", None),
     "sensitivity": ("json", None),
+    "account": ("text", ""),
+    "partition": ("text", ""),
+    "qos": ("text", ""),
 }
-ADDED = {"sensitivity": 2}
+ADDED = {"sensitivity": 2, "account": 3, "partition": 3, "qos": 3}
 """Columns that are not in the first version: from which on."""
 EVENTS = {"time_s": "float", "kind": "text", "subject": "text", "value": "float", "text": "text"}
 
@@ -70,6 +73,7 @@ _ASKED = (
 _SPEC_FIELDS = {
     "job_id": "id", "submit_s": "submit_s", "vc": "tenant", "user": "user", "group": "group",
     "name": "name", "model": "model", "priority": "priority", "depends_on": "depends_on",
+    "account": "account", "partition": "partition", "qos": "qos",
 }  # fmt: skip
 
 
@@ -135,6 +139,9 @@ def to_workload(frame: "pl.DataFrame", *, name: str, quality: Quality) -> Worklo
         _or_infinite(column("deadline_s")),
         _or_infinite(column("estimate_s")),
         column("depends_on"),
+        column("account"),
+        column("partition"),
+        column("qos"),
     )
     return Workload(list(specs), _behaviours(column), name=name, quality=quality)
 

@@ -125,11 +125,22 @@ def _row(
         none.alias("depends_on"),
         pl.when(spread).then(pl.concat_list(_task())).cast(kinds()["roles"]).alias("roles"),
         spread.alias("apart"),
+        *(pl.col(name) for name in ("account", "partition", "qos")),
+        _priority(params).alias("priority"),
         pl.col("state").alias("_status"),
         over.is_null().alias("_cut"),
         submit.alias("_submit_s"),
         pl.col("_place"),
     ]
+
+
+def _priority(params: "SlurmParams") -> "pl.Expr":
+    import polars as pl
+
+    if params.classes:
+        ranks = {name: rank for rank, name in enumerate(params.classes)}
+        return pl.col("qos").replace_strict(ranks, default=0, return_dtype=pl.Int64)
+    return pl.col("priority") if params.priority == "recorded" else pl.lit(0, pl.Int64)
 
 
 def _task() -> "pl.Expr":

@@ -19,6 +19,11 @@
 - *Partitions* become labels that the nodes of a job must have: with `partitions=auto` (default) if
   the nodes are known (`nodes=FILE`) and there are several partitions, with `label` always, with
   `ignore` never.
+- *Priorities.* Account, partition and QOS of a job are kept under these names. Its priority is the
+  number in the column Priority, if there is one (`priority=recorded`). Slurm writes it at the start
+  of a job, so that it contains its age and its owner's fair share then; `priority=none` leaves it
+  out. With `classes=low/normal/high` the priority is the place of the job's QOS in this list,
+  counted from 0.
 - *Dependencies* come from the submit line, if it is there, and only with `since=submit`: otherwise
   they are over when a job comes.
 """
@@ -53,6 +58,10 @@ UNSTARTED = "cancelled before it started"
 NO_START = "without a start"
 HELD = "held or dependent: counted from the time when it could start"
 OPEN = "jobs on several nodes: how many GPUs they held on each is not told, a replay guesses it"
+RECORDED = (
+    "priorities are Slurm's numbers at the start of a job, with its age and fair share then: "
+    "classes=low/normal/high takes them from the QOS, priority=none leaves them out"
+)
 NO_TYPE = "GPU type that no node has: any type will do"
 
 
@@ -67,6 +76,8 @@ class SlurmParams(Common, frozen=True):
     runtime: Literal["sum", "last", "span"] = "sum"
     tenant: Literal["account", "partition", "qos", "user"] = "account"
     partitions: Literal["auto", "label", "ignore"] = "auto"
+    priority: Literal["recorded", "none"] = "recorded"
+    classes: tuple[str, ...] = ()
 
 
 class Record(msgspec.Struct, kw_only=True):
@@ -79,6 +90,7 @@ class Record(msgspec.Struct, kw_only=True):
     account: str = ""
     partition: str = ""
     qos: str = ""
+    priority: int | None = None
     name: str = ""
     state: str = ""  # Slurm's word
     submit_s: float | None = None
@@ -156,6 +168,7 @@ def import_records(
     if not frame.height:
         dropped = ", ".join(f"{many:,} {why}" for why, many in quality.dropped.items())
         raise TraceError(f"{path}: no job is left ({dropped}): ask sacct for a longer time")
+    _unranked(path, frame, params.classes)
     frame = _possible(frame, cluster, quality)
     held = int((frame["submit_s"] > frame["_submit_s"]).sum())
     if held:
@@ -164,6 +177,8 @@ def import_records(
         path, frame, params, quality, rest=Rest(dated=True, cluster=tuple(cluster))
     )
     imported = with_attempts(imported, frame, seen_at)
+    if not params.classes and (imported.jobs["priority"] != 0).any():
+        imported.notes.append(RECORDED)
     unknown = open_jobs(imported)
     if unknown:
         imported.notes.append(f"{unknown:,} {OPEN}")
@@ -179,6 +194,7 @@ def _schema() -> dict[str, Any]:
         "gpu_type": pl.List(pl.String), "labels": pl.List(pl.String), "cpus": pl.Float64,
         "mem_gib": pl.Float64, "estimate_s": pl.Float64, "depends_on": pl.List(pl.String),
         "roles": kinds()["roles"], "apart": pl.Boolean,
+        "account": pl.String, "partition": pl.String, "qos": pl.String, "priority": pl.Int64,
         "_status": pl.String, "_cut": pl.Boolean, "_submit_s": pl.Float64, "_place": pl.Int64,
     }  # fmt: skip
 
@@ -346,10 +362,32 @@ def _row(
         list(others),
         roles,
         roles is not None,
+        last.account,
+        last.partition,
+        last.qos,
+        _priority(last, params),
         last.state,
         goes_on,
         submit_s,
     )
+
+
+def _priority(record: Record, params: SlurmParams) -> int | None:
+    if params.classes:
+        return params.classes.index(record.qos) if record.qos in params.classes else 0
+    return record.priority if params.priority == "recorded" else 0
+
+
+def _unranked(path: Path, frame: "pl.DataFrame", classes: Sequence[str]) -> None:
+    """Every QOS has a place among the classes, or there are none."""
+    if not classes:
+        return
+    lost = sorted(set(frame["qos"].unique()) - {"", *classes})
+    if lost:
+        raise TraceError(
+            f"{path}: classes={'/'.join(classes)} does not name the QOS {', '.join(lost)}: give it "
+            f"a place in this list, from the least important to the most important"
+        )
 
 
 def _roles(parts: Sequence[Record]) -> list[dict[str, Any]] | None:

@@ -24,7 +24,7 @@ AMOUNTS = (
     "reqcpus",
 )  # fmt: skip
 LIMITS = ("timelimitraw", "timelimit")
-TEXTS = ("jobid", "jobidraw", "user", "account", "partition", "qos", "jobname", "state")
+TEXTS = ("jobid", "jobidraw", "user", "account", "partition", "qos", "priority", "jobname", "state")
 USED = (*TEXTS, *TIMES, "elapsedraw", *LIMITS, *AMOUNTS, "nodelist", "submitline")
 _ISO = "%Y-%m-%dT%H:%M:%S"
 _ISO_LOOK = r"^[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}$"
@@ -115,6 +115,7 @@ class Typed:
             words.alias("state"),
             *(time[0].alias(f"{title}_s") for title, time in zip(TIMES, times, strict=True)),
             _whole("elapsedraw").alias("elapsed_s"),
+            _whole("priority").cast(pl.Int64).alias("priority"),
             lists.alias("nodes"),
         ).hstack(asked.hstack(limits).get_columns())  # fmt: skip
         wrong = pl.any_horizontal(odd for _, odd in times)

@@ -75,6 +75,9 @@ def _spec_cells(spec: JobSpec, behaviour: Behaviour) -> Row:
         "deadline_s": number(spec.deadline_s),
         "estimate_s": number(spec.estimate_s),
         "depends_on": _joined(spec, "depends_on", spec.depends_on, ";"),
+        "account": _text(spec, "account", spec.account),
+        "partition": _text(spec, "partition", spec.partition),
+        "qos": _text(spec, "qos", spec.qos),
     }
 
 

@@ -12,7 +12,7 @@ from rota.traces.generate import KINDS, generate
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
 from rota.traces.read import read_trace
-from rota.traces.schema import JOBS, events_frame, from_workload
+from rota.traces.schema import ADDED, JOBS, VERSION, events_frame, from_workload
 from rota.traces.store import restore, save
 
 ROLES = Request((TaskGroup("ps", 1, 0, 4.0), TaskGroup("worker", 2, 4, 8.0, 1.5)), ("a", "b"))
@@ -125,11 +125,11 @@ def test_what_is_saved_is_restored(imported, tmp_path):
 def test_traces_of_the_first_version_are_read(imported, tmp_path):
     folder = save(imported, tmp_path / "trace")
     jobs = pl.read_parquet(folder / "jobs.parquet")
-    jobs.drop("sensitivity").write_parquet(folder / "jobs.parquet")
+    jobs.drop(ADDED).write_parquet(folder / "jobs.parquet")
     with pytest.raises(TraceError, match=r"jobs\.parquet: cannot be read"):
         restore(folder)
     about = folder / "trace.json"
-    about.write_text(about.read_text().replace('"rota_trace": 2', '"rota_trace": 1'))
+    about.write_text(about.read_text().replace(f'"rota_trace": {VERSION}', '"rota_trace": 1'))
     old = restore(folder)
     assert old.workload.specs == SPECS
     assert old.workload.behaviours[:2] == BEHAVIOURS[:2]

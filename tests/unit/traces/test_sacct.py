@@ -302,6 +302,30 @@ def test_the_tenant_is_chosen(read, tenant, expected):
     assert jobs(read(line(), tenant=tenant), "vc") == [("1", expected)]
 
 
+def test_qos_and_priority_are_kept_and_become_the_priority_of_a_job(read):
+    rows = (
+        line("1", QOS="low", Priority="12", Partition="debug", Account="vision"),
+        line("2", QOS="high", Priority="4294901759"),
+        line("3", QOS="", Priority=""),
+    )
+    imported = read(*rows)
+    assert jobs(imported, "account", "partition", "qos", "priority") == [
+        ("1", "vision", "debug", "low", 12),
+        ("2", "vision", "gpu", "high", 4294901759),
+        ("3", "vision", "gpu", "", 0),
+    ]
+    assert [(s.account, s.partition, s.qos, s.priority) for s in imported.workload.specs][:1] == [
+        ("vision", "debug", "low", 12)
+    ]
+    assert any("priority=none" in note for note in imported.notes)
+    assert jobs(read(*rows, priority="none"), "priority") == [("1", 0), ("2", 0), ("3", 0)]
+    ranked = read(*rows, classes="low/normal/high")
+    assert jobs(ranked, "priority") == [("1", 0), ("2", 2), ("3", 0)]
+    assert not ranked.notes
+    with pytest.raises(TraceError, match="classes=low/normal does not name the QOS high: give it"):
+        read(*rows, classes="low/normal")
+
+
 def test_nodes_make_a_cluster_and_partitions_bind_jobs_to_them(read, tmp_path):
     nodes = tmp_path / "nodes.txt"
     nodes.write_text(NODES)

@@ -48,7 +48,7 @@ def record(job=1, *, new=False, state="COMPLETED", limit=60, gpus=2, **more):
         "steps": [{"state": "COMPLETED"}],
     }  # fmt: skip
     for key, value in more.items():
-        entry[key] = {**entry[key], **value} if isinstance(value, dict) else value
+        entry[key] = {**entry.get(key, {}), **value} if isinstance(value, dict) else value
     return entry
 
 
@@ -68,7 +68,9 @@ def read(tmp_path):
 
 @pytest.mark.parametrize("new", [False, True])
 def test_both_layouts_say_the_same(read, new):
-    imported = read(record(new=new))
+    priority = wrapped(77) if new else 77
+    imported = read(record(new=new, qos="high", priority=priority))
+    assert imported.jobs.select("partition", "qos", "priority").rows() == [("gpu", "high", 77)]
     columns = ("job_id", "num_gpus", "duration_s", "vc", "user", "cpus", "mem_gib", "estimate_s")
     assert imported.jobs.select(columns).rows() == [
         ("1", 2.0, 90.0, "vision", "ann", 4.0, 8.0, 3600.0)

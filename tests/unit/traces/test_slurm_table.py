@@ -32,6 +32,8 @@ CELLS = {
     "Partition": ("a", "b", ""),
     "Account": ("x", ""),
     "JobIDRaw": ("1", "77", ""),
+    "QOS": ("low", "high", ""),
+    "Priority": ("5", "4294901759", "0", "x", ""),
 }
 NAMES = ("1", "2", "6_1", "7+0", "7+1", "1.batch", "2.batch", "1.0")
 OPTIONS = {
@@ -41,6 +43,8 @@ OPTIONS = {
     "runtime": ("sum", "last", "span"),
     "tenant": ("account", "partition", "user"),
     "partitions": ("auto", "label"),
+    "priority": ("recorded", "none"),
+    "classes": ("", "", "low/normal/high", "low/high"),
 }
 
 

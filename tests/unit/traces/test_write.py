@@ -41,7 +41,23 @@ def test_everything_that_csv_can_hold_comes_back(tmp_path):
     )
     jobs = workload(
         JobSpec("x", 1e-7, Request.of(0, cpus=1)),
-        JobSpec("a,b", 1e15, request, "t", "u", 'n"\nn', "g", "m", -4, 2e15, 0.1, ("x", "y")),
+        JobSpec(
+            "a,b",
+            1e15,
+            request,
+            "t",
+            "u",
+            'n"\nn',
+            "g",
+            "m",
+            -4,
+            2e15,
+            0.1,
+            ("x", "y"),
+            "acc",
+            "part",
+            "q",
+        ),
         JobSpec("y", 0.1 + 0.2, Request.of(0.123)),
         work=1 / 3,
     )
