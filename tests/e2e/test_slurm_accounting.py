@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from rota.experiments.replay import Asked, replay
-from rota.experiments.replay_cluster import Changes
+from rota.experiments.replay_changes import Changes
 from rota.experiments.replay_recorded import replay_recorded
 from rota.traces.sacct import FORMAT
 from slurm_accounting import AccountingCluster, newest, require_accounting

@@ -51,14 +51,17 @@ SPARE = ("refused", "p50 wait", "mean JCT")
 )  # fmt: skip
 @click.option(
     "--add-nodes", metavar="NxG", multiple=True,
-    help="Also with more machines: 4x8 (nodes x GPUs), 4x8:a100. May be repeated.",
+    help="What if there were more machines: 4x8 (nodes x GPUs), 4x8:a100, and in which partitions "
+    "if there are several: 4x8:a100@gpu+debug. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--remove", metavar="NODE", multiple=True, help="Also without this machine. May be repeated."
-)
+    "--remove", metavar="NODES", multiple=True,
+    help="What if these machines were gone: names (n1,a[001-008]), patterns (gpu*), or all with "
+    "partition=debug, label=nvlink, type=a100, rack=r1. May be repeated.",
+)  # fmt: skip
 @click.option(
     "--quota", metavar="TENANT=GPUS", multiple=True,
-    help="Also with a limit for a tenant: what its jobs in the queue ask for together. May be "
+    help="What if a tenant had a limit: what its jobs in the queue ask for together. May be "
     "repeated.",
 )  # fmt: skip
 @click.option(
@@ -93,7 +96,7 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
     from rota.experiments.folder import OutputFolder
     from rota.experiments.replay import Asked, own_files
     from rota.experiments.replay import replay as run
-    from rota.experiments.replay_cluster import Changes, parse_quota
+    from rota.experiments.replay_changes import Changes, parse_quota
     from rota.report.replay import write_page
 
     if values["nodes"] and values["cluster"]:

@@ -10,7 +10,7 @@ MOST = 1_000_000  # names in one list
 def expand(text: str, error: type[RotaError] = ClusterError) -> tuple[str, ...]:
     """The names in a list, in its order; whatever is wrong with it is told as `error`."""
     found: list[str] = []
-    for piece in _pieces(text, error):
+    for piece in split_list(text, error):
         for name in _names(piece, error):
             if len(found) >= MOST:
                 raise error(f"the node list {text[:60]!r} has more than {MOST:,} names")
@@ -18,8 +18,8 @@ def expand(text: str, error: type[RotaError] = ClusterError) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _pieces(text: str, error: type[RotaError]) -> Iterator[str]:
-    """Split at the commas outside brackets."""
+def split_list(text: str, error: type[RotaError] = ClusterError) -> Iterator[str]:
+    """The parts of a list, brackets still closed: split at the commas outside them."""
     depth, piece = 0, ""
     for letter in text:
         depth += (letter == "[") - (letter == "]")

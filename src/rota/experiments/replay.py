@@ -22,7 +22,8 @@ from rota.core.registry import FORMATS, load, split
 from rota.core.topology import NodeSpec
 from rota.experiments.config import RunConfig
 from rota.experiments.output import dump, write_run
-from rota.experiments.replay_cluster import Changes, changed, seen_cluster, write_cluster
+from rota.experiments.replay_changes import Changes, changed, level_names
+from rota.experiments.replay_cluster import seen_cluster, write_cluster
 from rota.experiments.replay_recorded import NAME, UNLISTED, Replayed, replay_recorded
 from rota.experiments.replay_tables import Schedule, log_end_s, tabulate
 from rota.experiments.run import RunResult, simulate
@@ -123,14 +124,15 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     imported, text = read_history_of(asked)
     asked = msgspec.structs.replace(asked, format=text)
     _refuse_nonsense(asked, imported)
-    nodes, seen = _machines(asked, imported)
-    others = changed(nodes, changes) if changes else nodes
+    machines = _machines(asked, imported)
+    nodes = machines.nodes
+    others = changed(nodes, changes, partitions_of(imported), machines.levels) if changes else nodes
     tell(NAME, 0, total)
     recorded = replay_recorded(imported, nodes)
     gpus = sum(node.gpus for node in recorded.nodes)
     first = Schedule(NAME, recorded.result.jobs, recorded.result.log, gpus, recorded.jobs)
     _write_recorded(recorded.result, folder / NAME)
-    plans = _plans(asked, nodes, others, folder)
+    plans = _plans(asked, machines, others, folder)
     schedules, warnings = [first], _told_of(asked, recorded)
     for number, plan in enumerate(plans, 1):
         tell(plan.name, number, total)
@@ -141,7 +143,9 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
         write_run(result, folder / plan.folder)
         schedules.append(Schedule(plan.name, result.jobs, result.log, plan.gpus))
     table = tabulate(imported, schedules)
-    answer = Answer(asked, imported, nodes, others, seen, recorded, schedules, table, warnings)
+    answer = Answer(
+        asked, imported, nodes, others, machines.seen, recorded, schedules, table, warnings
+    )
     table.write_csv(folder / TABLE)
     rows = table.with_columns(pl.col(pl.Float64).round(6)).to_dicts()
     (folder / JSON).write_text(dump({**answer.facts(), "rows_by_group": rows}), encoding="utf-8")
@@ -194,19 +198,30 @@ def _refuse_nonsense(asked: Asked, imported: Imported) -> None:
             raise OptionError(f"--quota {tenant}=...: no job is of this tenant; there are: {known}")
 
 
-def _machines(asked: Asked, imported: Imported) -> tuple[tuple[NodeSpec, ...], bool]:
-    """The machines, and whether they are only what was seen."""
+def partitions_of(imported: Imported) -> list[str]:
+    """Labels that jobs ask for, sorted."""
+    return sorted(imported.jobs["labels"].explode().drop_nulls().unique().to_list())
+
+
+class _Machines(msgspec.Struct):
+    nodes: tuple[NodeSpec, ...]
+    levels: tuple[str, ...] = ()
+    seen: bool = False  # they are only what jobs were seen on
+
+
+def _machines(asked: Asked, imported: Imported) -> _Machines:
     if asked.cluster is not None:
-        return tuple(parse_cluster(asked.cluster)[0].specs), False
+        topology = parse_cluster(asked.cluster)[0]
+        return _Machines(topology.specs, level_names(topology.specs, topology.levels))
     if imported.cluster:
-        return imported.cluster, False
+        return _Machines(imported.cluster, level_names(imported.cluster))
     nodes = seen_cluster(imported)
     if not any(node.gpus for node in nodes):
         raise OptionError(
             f"{asked.log}: does not tell the nodes of jobs: give the machines with --nodes or "
             f"--cluster"
         )
-    return nodes, True
+    return _Machines(nodes, seen=True)
 
 
 class _Plan(msgspec.Struct):
@@ -218,17 +233,17 @@ class _Plan(msgspec.Struct):
 
 
 def _plans(
-    asked: Asked, nodes: Sequence[NodeSpec], others: Sequence[NodeSpec], folder: Path
+    asked: Asked, machines: _Machines, others: Sequence[NodeSpec], folder: Path
 ) -> list[_Plan]:
     """All runs: the policies on the machines as they are, then on the changed ones."""
     changes = asked.changes
-    write_cluster(nodes, {}, folder / CLUSTER)
-    variants = [(CLUSTER, nodes, "")]
+    write_cluster(machines.nodes, machines.levels, {}, folder / CLUSTER)
+    variants: list[tuple[str, Sequence[NodeSpec], str]] = [(CLUSTER, machines.nodes, "")]
     if changes:
-        write_cluster(others, dict(changes.quotas), folder / CHANGED)
+        write_cluster(others, machines.levels, dict(changes.quotas), folder / CHANGED)
         variants.append((CHANGED, others, changes.describe()))
     plans: list[_Plan] = []
-    for file, machines, what in variants:
+    for file, nodes, what in variants:
         for policy in asked.policies:
             name = f"{policy} ({what})" if what else policy
             config = RunConfig(
@@ -241,7 +256,7 @@ def _plans(
                 limit=asked.limit,
                 seed=asked.seed,
             )
-            gpus = sum(node.gpus for node in machines)
+            gpus = sum(node.gpus for node in nodes)
             plans.append(_Plan(name, _folder(policy, bool(what), plans), file, gpus, config))
     return plans
 

@@ -1,13 +1,9 @@
-"""The machines of a history: as recorded, as far as jobs show them, and with changes.
+"""The machines of a history: as recorded, or as far as jobs show them.
 
-Without a list of nodes, a node is as large as the most GPUs that were held there at once. Nodes
-that are added are like those that are there: with as many GPUs, the CPUs and memory of the most
-common node of that size (or per GPU of the most common one), and all labels, so that every job may
-use them.
+Without a list of nodes, a node is as large as the most GPUs that were held there at once.
 """
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -17,42 +13,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.topology import NodeSpec
-from rota.traces.cluster import parse_counts
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed
-
-
-class Changes(msgspec.Struct, frozen=True):
-    """What is to be different: nodes to add (`4x8`), nodes to remove, GPUs of tenants at most."""
-
-    add: tuple[str, ...] = ()
-    remove: tuple[str, ...] = ()
-    quotas: tuple[tuple[str, float], ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.add or self.remove or self.quotas)
-
-    def describe(self) -> str:
-        """`+4x8, -n3, vision<=64`."""
-        quotas = [f"{tenant}<={most:g}" for tenant, most in self.quotas]
-        return ", ".join(
-            [*(f"+{one}" for one in self.add), *(f"-{n}" for n in self.remove), *quotas]
-        )
-
-
-def parse_quota(text: str) -> tuple[str, float]:
-    """From `team=64`."""
-    tenant, equals, amount = text.rpartition("=")
-    try:
-        most = float(amount)
-    except ValueError:
-        most = -1.0
-    if not equals or not tenant.strip() or not 0 <= most < float("inf"):
-        raise OptionError(f"quota {text!r} is not understood: write TENANT=GPUS, e.g. vision=64")
-    return tenant.strip(), most
 
 
 def held_frame(observed: Observed) -> pl.DataFrame:
@@ -180,62 +144,11 @@ def seen_cluster(imported: Imported) -> tuple[NodeSpec, ...]:
     )
 
 
-def changed(nodes: Sequence[NodeSpec], changes: Changes) -> tuple[NodeSpec, ...]:
-    """The machines with those added and without those removed."""
-    names = {node.name for node in nodes}
-    for name in changes.remove:
-        if name not in names:
-            raise OptionError(
-                f"remove {name!r}: there is no such node: it has {', '.join(sorted(names)[:12])}"
-            )
-    left = [node for node in nodes if node.name not in changes.remove]
-    for text in changes.add:
-        left += _added(nodes, text, {node.name for node in left})
-    if not left:
-        raise OptionError("no node is left: remove fewer")
-    return tuple(left)
-
-
-def _added(nodes: Sequence[NodeSpec], text: str, taken: Iterable[str]) -> list[NodeSpec]:
-    labels = tuple(dict.fromkeys(label for node in nodes for label in node.labels))
-    known = set(taken)
-    made: list[NodeSpec] = []
-    for wanted in parse_counts(text):
-        like = _alike(nodes, wanted)
-        number = len(made) + 1
-        while f"new{number}" in known:
-            number += 1
-        known.add(f"new{number}")
-        made.append(
-            NodeSpec(
-                f"new{number}",
-                wanted.gpus,
-                wanted.gpu_type or like.gpu_type,
-                like.cpus,
-                like.mem_gib,
-                like.path,
-                labels,
-            )
-        )
-    return made
-
-
-def _alike(nodes: Sequence[NodeSpec], wanted: NodeSpec) -> NodeSpec:
-    """The most common node with as many GPUs, or the most common one with any, in proportion."""
-    alike = [node for node in nodes if not wanted.gpu_type or node.gpu_type == wanted.gpu_type]
-    alike = alike or list(nodes)
-    same = [node for node in alike if node.gpus == wanted.gpus]
-    some = same or [node for node in alike if node.gpus] or alike
-    kinds = Counter((n.gpus, n.gpu_type, n.cpus, n.mem_gib, n.path) for n in some)
-    gpus, gpu_type, cpus, mem_gib, path = kinds.most_common(1)[0][0]
-    share = wanted.gpus / gpus if gpus else 1.0
-    return NodeSpec("", wanted.gpus, gpu_type, cpus * share, mem_gib * share, path)
-
-
-def write_cluster(nodes: Sequence[NodeSpec], quotas: Mapping[str, float], path: Path) -> None:
+def write_cluster(
+    nodes: Sequence[NodeSpec], levels: Sequence[str], quotas: Mapping[str, float], path: Path
+) -> None:
     """As a YAML file for `--cluster`, one node per line."""
-    depth = max(len(node.path) for node in nodes)
-    lines = [f"levels: {json.dumps([f'level{i + 1}' for i in range(depth)])}"] if depth else []
+    lines = [f"levels: {json.dumps(list(levels))}"] if levels else []
     lines += ["nodes:", *(f"  - {json.dumps(_entry(node))}" for node in nodes)]
     if quotas:
         tenants = ({"name": name, "limit": most} for name, most in quotas.items())

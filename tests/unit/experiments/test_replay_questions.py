@@ -6,7 +6,7 @@ from click.testing import CliRunner
 from rota.cli.replay import replay as command
 from rota.core.errors import OptionError, TraceError
 from rota.experiments.replay import Asked, replay
-from rota.experiments.replay_cluster import Changes
+from rota.experiments.replay_changes import Changes
 
 LOG = """\
 JobID|User|Account|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES|NNodes|NodeList
