@@ -8,6 +8,8 @@ from rota.core.jobs import Behaviour, JobSpec, Request
 
 Usual = Sequence[tuple[Request, int]]
 RankNodes = Callable[[Sequence[str]], list[str]]
+Failures = Sequence[tuple[float, str, bool]]
+"""When which node went down (False) or came up (True), in order of time."""
 
 
 class Quality(msgspec.Struct):
@@ -31,6 +33,7 @@ class Workload:
         quality: Quality | None = None,
         usual: Usual | None = None,
         rank_nodes: RankNodes | None = None,
+        failures: Failures = (),
     ) -> None:
         """Put the parts together.
 
@@ -41,6 +44,7 @@ class Workload:
             quality: What its import did.
             usual: What jobs ask for and how many do, if these jobs are not to be counted.
             rank_nodes: The order in which the draw that made the workload ranks these nodes.
+            failures: Of nodes, as recorded where the jobs come from.
         """
         if len(specs) != len(behaviours):
             raise ValueError("every job needs a behaviour")
@@ -49,6 +53,7 @@ class Workload:
         self.name = name
         self.quality = quality or Quality(rows=len(specs), kept=len(specs))
         self.rank_nodes = rank_nodes
+        self.failures = failures
         self._usual = usual
 
     def __len__(self) -> int:

@@ -1,12 +1,12 @@
 """Wires a run: workload, machines, scheduler, simulated cluster, engine, from one configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from rota.core.errors import OptionError
-from rota.core.events import INF
+from rota.core.events import INF, NODE_DOWN
 from rota.core.jobs import SpeedBook
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Wake
@@ -36,7 +36,12 @@ from rota.experiments.config import (
     parse_estimate_error,
     parse_rounds,
 )
-from rota.experiments.rough import draw_beliefs, draw_outages, tell_estimates
+from rota.experiments.rough import (
+    draw_beliefs,
+    draw_outages,
+    recorded_outages,
+    tell_estimates,
+)
 from rota.experiments.workloads import draw_seed, load_workload
 from rota.metrics.window import Window
 from rota.placement.base import Placement
@@ -118,7 +123,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     if config.speed_error is not None:
         parts["speed_error"] = msgspec.structs.asdict(_speed_error(config))
     study = dialect is not None and dialect.endless
-    assumptions = _assumptions(config, engine, parts)
+    assumptions = _assumptions(config, engine, {**parts, "failures": _failures(config, outages)})
     return Run(config, workload, topology, engine, assumptions, window, study)
 
 
@@ -151,7 +156,6 @@ def _assumptions(config: RunConfig, engine: Engine, parts: Mapping[str, Any]) ->
             **parts,
             "knowledge": engine.scheduler.knowledge.describe(),
             "seed": config.seed,
-            "failures": {"mtbf_h": config.mtbf, "mttr_h": config.mttr} if config.mtbf else None,
         }
     )
     return assumptions
@@ -161,6 +165,8 @@ def _refuse_conflicts(config: RunConfig, dialect: Dialect | None) -> None:
     """Failures need two numbers; a dialect refuses what it cannot honour."""
     if (config.mtbf is None) != (config.mttr is None):
         raise OptionError("mtbf and mttr belong together: give both, in hours")
+    if config.failures and config.mtbf is not None:
+        raise OptionError("failures as recorded and mtbf exclude each other: give one of them")
     if dialect is None:
         return
     if config.admission is not None:
@@ -214,11 +220,19 @@ def _params(params: msgspec.Struct) -> dict[str, Any]:
 
 
 def _outages(config: RunConfig, topology: Topology, workload: Workload) -> Any:
+    if config.failures:
+        return recorded_outages(topology, workload)
     if config.mtbf is None or config.mttr is None:
         return ()
     return draw_outages(
         topology, workload, mtbf_h=config.mtbf, mttr_h=config.mttr, seed=draw_seed(config)
     )
+
+
+def _failures(config: RunConfig, outages: Sequence[Any]) -> dict[str, Any] | None:
+    if config.failures:
+        return {"recorded": sum(kind == NODE_DOWN for _, kind, _ in outages)}
+    return {"mtbf_h": config.mtbf, "mttr_h": config.mttr} if config.mtbf else None
 
 
 def _finish_round_s(rounds: Rounds | None, dialect: Dialect | None) -> float:

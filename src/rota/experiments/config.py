@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -48,6 +48,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     speed_error: str | None = None
     mtbf: float | None = None
     mttr: float | None = None
+    failures: Literal["recorded"] | None = None  # nodes fail as they did where the jobs come from
     measure: str | None = None
     check: bool = False
 

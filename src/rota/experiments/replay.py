@@ -10,7 +10,7 @@ the workload, because nobody knows how long they would take.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ from rota.traces.read import read_trace, recognise
 from rota.traces.slurm_records import OPEN
 
 DEFAULT_POLICY = "easy"
+START_OVER = "custom:checkpoint_s=inf"
+"""A job loses all work since it was started when its node fails; nothing else costs anything."""
 MOST_GPUS = 100_000
 """Of a job: a larger one can only be an error, and machines of that size take for ever."""
 JSON, TABLE, REPORT = "replay.json", "replay.csv", "report.html"
@@ -132,8 +134,8 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     gpus = sum(node.gpus for node in recorded.nodes)
     first = Schedule(NAME, recorded.result.jobs, recorded.result.log, gpus, recorded.jobs)
     _write_recorded(recorded.result, folder / NAME)
-    plans = _plans(asked, machines, others, folder)
-    schedules, warnings = [first], _told_of(asked, recorded)
+    plans = _plans(asked, machines, others, folder, _failing(asked, imported))
+    schedules, warnings = [first], _told_of(asked, imported, recorded)
     for number, plan in enumerate(plans, 1):
         tell(plan.name, number, total)
         result = simulate(plan.config, workload=imported.workload)
@@ -233,7 +235,11 @@ class _Plan(msgspec.Struct):
 
 
 def _plans(
-    asked: Asked, machines: _Machines, others: Sequence[NodeSpec], folder: Path
+    asked: Asked,
+    machines: _Machines,
+    others: Sequence[NodeSpec],
+    folder: Path,
+    failing: Mapping[str, Any],
 ) -> list[_Plan]:
     """All runs: the policies on the machines as they are, then on the changed ones."""
     changes = asked.changes
@@ -255,6 +261,7 @@ def _plans(
                 admission="quota" if what and changes.quotas else None,
                 limit=asked.limit,
                 seed=asked.seed,
+                **failing,
             )
             gpus = sum(node.gpus for node in nodes)
             plans.append(_Plan(name, _folder(policy, bool(what), plans), file, gpus, config))
@@ -287,9 +294,17 @@ def _write_recorded(result: RunResult, folder: Path) -> None:
     (folder / "summary.json").write_text(dump(result.summary), encoding="utf-8")
 
 
-def _told_of(asked: Asked, recorded: Replayed) -> list[str]:
+def _failing(asked: Asked, imported: Imported) -> dict[str, Any]:
+    """How nodes fail: as in the log. What a job loses must not be in its run time as well."""
+    if not imported.failures:
+        return {}
+    kept = _options(asked.format).get("runtime") in ("sum", "span")
+    return {"failures": "recorded"} if kept else {"failures": "recorded", "costs": START_OVER}
+
+
+def _told_of(asked: Asked, imported: Imported, recorded: Replayed) -> list[str]:
     contradictions = dict(recorded.contradictions)
-    found = []
+    found = [note for note in imported.notes if not note.endswith(OPEN)]
     if asked.cluster is not None and contradictions.pop(UNLISTED, 0):
         found.append("the nodes of the log are not all among those of --cluster")
     found += [f"contradiction: {what}: {many:,} times" for what, many in contradictions.items()]

@@ -31,6 +31,7 @@ from rota.engine.parts import make_costs
 from rota.engine.source import WorkloadSource
 from rota.experiments.config import RunConfig
 from rota.experiments.replay_cluster import held_frame, peak, peaks, with_shares
+from rota.experiments.rough import recorded_outages
 from rota.experiments.run import RunResult
 from rota.metrics import fold_jobs, fold_summary, read_history
 from rota.rates.models import make_rates
@@ -161,9 +162,14 @@ def replay_recorded(imported: Imported, nodes: Sequence[NodeSpec]) -> Replayed:
         topology = Topology(list(nodes))
     runs, workload, jobs = _prepared(imported, topology, contradictions, counted=counted)
     rates = make_rates("uniform", topology)
-    engine = Engine(
-        SimCluster(topology, make_costs("zero"), rates), Recorded(runs), WorkloadSource(workload)
+    until_s = imported.until_s
+    outages = (
+        ()
+        if counted
+        else [one for one in recorded_outages(topology, workload) if one[0] <= until_s]
     )
+    cluster = SimCluster(topology, make_costs("zero"), rates, outages=outages)
+    engine = Engine(cluster, Recorded(runs), WorkloadSource(workload))
     config = RunConfig(trace=imported.name, cluster="as recorded", policy=NAME)
     engine.run()
     engine.finish()
@@ -177,7 +183,7 @@ def replay_recorded(imported: Imported, nodes: Sequence[NodeSpec]) -> Replayed:
 
 
 def _with_observed(imported: Imported, observed: Observed) -> Imported:
-    return Imported(imported.jobs, observed=observed, name=imported.name)
+    return Imported(imported.jobs, observed=observed, events=imported.events, name=imported.name)
 
 
 def contradicted(imported: Imported, nodes: Sequence[NodeSpec]) -> dict[str, int]:
@@ -219,7 +225,8 @@ def _prepared(
         specs.append(JobSpec(name, submit_s, Request.of(gpus), tenant, user))
         behaviours.append(Behaviour(sum(run.end_s - run.start_s for run in mine)))
     runs = dict(enumerate(by_job.values()))
-    return runs, Workload(specs, behaviours, name=imported.name), list(by_job)
+    workload = Workload(specs, behaviours, name=imported.name, failures=imported.failures)
+    return runs, workload, list(by_job)
 
 
 def _attempts(imported: Imported, topology: Topology, *, counted: bool) -> dict[int, list[Attempt]]:

@@ -4,7 +4,8 @@
 down for an exponential time with mean `mttr` hours, from a stream that depends on the seed and the
 node's name only. Failures are drawn up to a horizon: the last submission plus twice the time that
 all work would take on all GPUs plus ten times the longest job. A run that lasts longer sees no
-failures after it: every node that is down is repaired and stays up, so that every run ends.
+failures after it: every node that is down is repaired and stays up, so that every run ends. In a
+replay nodes fail as they did in the log.
 
 *Wrong estimates.* What an oracle tells of job number i is multiplied by a lognormal factor with
 mean 1 + bias and coefficient of variation cv, the i-th draw of a stream of the seed: it does not
@@ -53,6 +54,16 @@ def draw_outages(
     ]
     outages.sort(key=lambda outage: (outage[0], outage[1], outage[2].id))
     return outages
+
+
+def recorded_outages(topology: Topology, workload: Workload) -> list[Outage]:
+    """Failures and repairs as recorded, of the nodes that are there."""
+    nodes = {node.name: node for node in topology.nodes}
+    return [
+        (max(at_s, 0.0), NODE_UP if up else NODE_DOWN, nodes[name])
+        for at_s, name, up in workload.failures
+        if name in nodes
+    ]
 
 
 def failure_horizon_s(topology: Topology, workload: Workload) -> float:

@@ -214,6 +214,7 @@ def _meaning() -> str:
         f"<p><b>{NAME}</b> is the schedule of the log. The others are simulations of the same jobs "
         "with the run times of the log. Waits are all times since the submission in which a job "
         "made no progress. JCT is the time from the submission to the end, without jobs that still "
-        "ran when the log was taken. A simulation knows no failures of nodes, no reservations and "
+        "ran when the log was taken. A simulation knows only those failures of nodes that the log "
+        "shows, no reservations and "
         f"no limits but those that were given. {NOTHING}: no number.</p>"
     )

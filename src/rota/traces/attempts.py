@@ -1,13 +1,52 @@
-"""Jobs with several attempts: the observed schedule beside what `tidy.import_rows` makes."""
+"""Jobs with several attempts: the observed schedule beside what `tidy.import_rows` makes.
+
+The run time of such a job is that of its `last` attempt: a job without checkpoints starts over. A
+job with checkpoints needs the `sum` of its attempts. `longest` is the best guess where the last one
+was cut short, and `span` is from the first start to the last end.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+Runtime = Literal["last", "longest", "sum", "span"]
+RUNTIMES: tuple[Runtime, ...] = ("last", "longest", "sum", "span")
+
+
+def run_s(seen: Sequence[Seen], until_s: float, runtime: Runtime) -> float:
+    """How long a job ran; `until_s`: the end of the log, for an attempt that goes on."""
+    ends_s = [until_s if one.end_s is None else one.end_s for one in seen]
+    lengths = [max(end_s - one.start_s, 0.0) for end_s, one in zip(ends_s, seen, strict=True)]
+    if runtime == "last":
+        return lengths[-1]
+    if runtime == "longest":
+        return max(lengths)
+    return sum(lengths) if runtime == "sum" else seen[-1].start_s + lengths[-1] - seen[0].start_s
+
+
+def told_of_attempts(
+    imported: Imported, attempts: Mapping[str, Sequence[Seen]], until_s: float, runtime: Runtime
+) -> list[str]:
+    """What the choice of the run time changes, for people; nothing: no job has several attempts."""
+    sizes: dict[str, float] = dict(imported.jobs.select("job_id", "num_gpus").iter_rows())
+    several = {name: seen for name, seen in attempts.items() if len(seen) > 1 and name in sizes}
+    if not several:
+        return []
+    told = []
+    for choice in sorted(RUNTIMES, key=lambda each: each != runtime):
+        runs_s = {name: run_s(seen, until_s, choice) for name, seen in several.items()}
+        hours = sum(sizes[name] * length_s for name, length_s in runs_s.items()) / 3_600
+        other = sum(runs_s[name] != run_s(s, until_s, runtime) for name, s in several.items())
+        told.append(f"{choice} {hours:,.1f}" + (f" ({other:,} differ)" if other else ""))
+    what = "1 job has" if len(several) == 1 else f"{len(several):,} jobs have"
+    rest = ", ".join(told[1:])
+    return [f"{what} several attempts; GPU-hours with runtime={told[0]}; with {rest}"]
 
 
 def attempts_frame(attempts: Mapping[str, Sequence[Seen]]) -> "pl.DataFrame":
@@ -53,6 +92,7 @@ def with_attempts(
     return Imported(
         _without_lost(imported.jobs, ids.to_list()),
         observed=Observed(rows.with_columns(pl.col("start_s", "end_s") - origin_s)),
+        events=imported.events,
         cluster=imported.cluster,
         quality=imported.quality,
         name=imported.name,

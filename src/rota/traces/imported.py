@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rota.core.topology import NodeSpec
-from rota.core.workload import Quality, RankNodes, Workload
+from rota.core.workload import Failures, Quality, RankNodes, Workload
 from rota.traces.observed import Observed
 
 if TYPE_CHECKING:
@@ -100,15 +100,26 @@ class Imported:
         from rota.traces.schema import to_workload
 
         made = to_workload(self._source, name=self.name, quality=self.quality)
-        if self.original is None and self.rank_nodes is None:
+        failures = self.failures
+        if self.original is None and self.rank_nodes is None and not failures:
             return made
         usual = None
         if self.original is not None:
             usual = to_workload(self.original, name=self.name, quality=self.quality).usual
         return Workload(
             made.specs, made.behaviours, name=self.name, quality=self.quality, usual=usual,
-            rank_nodes=self.rank_nodes,
+            rank_nodes=self.rank_nodes, failures=failures,
         )  # fmt: skip
+
+    @property
+    def failures(self) -> Failures:
+        """When which node went down or came up."""
+        from rota.traces.schema import NODE_DOWN, NODE_UP
+
+        rows = self.events.select("time_s", "subject", "kind").iter_rows()
+        return [
+            (at_s, n, kind == NODE_UP) for at_s, n, kind in rows if kind in (NODE_DOWN, NODE_UP)
+        ]
 
     @cached_property
     def jobs(self) -> "pl.DataFrame":

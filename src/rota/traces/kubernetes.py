@@ -3,7 +3,9 @@
 - *Which pods are one job.* Those of one Job, JobSet, Kubeflow job (PyTorchJob, ...), Volcano job,
   Ray cluster or pod group, if they ran together: a gang. If they ran one after the other, each is a
   job of its own, as are pods of other owners. Pods of a DaemonSet are left out.
-- *Attempts.* Pods with the same index of a job are attempts.
+- *Attempts.* Pods with the same index of a job are attempts. The run time is that of the `last` one
+  (default), the `longest`, the `sum` or the `span` of all (`runtime=`); the report says what the
+  choice changes.
 - *When.* A job comes when its first pod is created, starts when the last of its pods is scheduled,
   and ends with the last of their containers. Running pods are cut at the latest time in the file
   (`unfinished=censor`) or left out (`drop`). Pods that were never scheduled are left out.
@@ -24,7 +26,7 @@ import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
-from rota.traces.attempts import with_attempts
+from rota.traces.attempts import Runtime, run_s, told_of_attempts, with_attempts
 from rota.traces.formats import Head
 from rota.traces.imported import Imported
 from rota.traces.kubernetes_pods import Pod, read_pod, scheduled_times
@@ -49,6 +51,7 @@ class KubernetesParams(Common, frozen=True):
     events: str = ""
     tenant: Literal["queue", "namespace"] = "queue"
     mig: Literal["share", "whole"] = "share"
+    runtime: Runtime = "last"
 
 
 class _Job(msgspec.Struct):
@@ -93,7 +96,9 @@ class Kubernetes(Reader):
         cluster = read_machines(Path(params.nodes), params.mig) if params.nodes else ()
         rest = Rest(dated=True, cluster=cluster)
         imported = import_rows(path, frame, params, quality, rest=rest)
-        return with_attempts(imported, frame, attempts)
+        imported = with_attempts(imported, frame, attempts)
+        imported.notes += told_of_attempts(imported, attempts, latest_s, params.runtime)
+        return imported
 
 
 FORMAT = Kubernetes()
@@ -206,13 +211,11 @@ def _row(
 ) -> tuple[Any, ...]:
     first, last = job.attempts[0], seen[-1]
     pod = first[0]
-    ends_s = [latest_s if one.end_s is None else one.end_s for one in seen]
-    spans = zip(ends_s, seen, strict=True)
     return (
         job.name,
         min(member.created_s for member in first),
         sum(member.gpus for member in first),
-        sum(max(end_s - one.start_s, 0.0) for end_s, one in spans),
+        run_s(seen, latest_s, params.runtime),
         (pod.queue if params.tenant == "queue" else "") or pod.namespace,
         pod.user,
         pod.kind,

@@ -4,8 +4,10 @@
   held, or waited for another job or its time; that is no queueing. `since=submit`: when it was
   submitted.
 - *Attempts.* Records with the same number are attempts of one job (`sacct --duplicates`): it was
-  requeued. All are in the observed schedule. The run time is their `sum` (default), the `last`, or
-  the `span` from the first start to the last end (`runtime=`).
+  requeued. All are in the observed schedule. The run time is that of the `last` one (default): a
+  job without checkpoints starts over. With checkpoints it is the `sum`; `longest` helps where the
+  last one was cut short; `span` is from the first start to the last end (`runtime=`). The report
+  says what the choice changes.
 - *Numbers that come again.* A record that was submitted after another with its number had come to a
   final end is another job, called `123#2`.
 - *Heterogeneous jobs.* Components are one job, which asks for their sum.
@@ -39,10 +41,18 @@ from rota.core.errors import TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces import slurm_plain
-from rota.traces.attempts import attempts_frame, open_jobs, with_attempts
+from rota.traces.attempts import (
+    Runtime,
+    attempts_frame,
+    open_jobs,
+    run_s,
+    told_of_attempts,
+    with_attempts,
+)
 from rota.traces.imported import Imported
 from rota.traces.observed import DONE, PREEMPTED, RUNNING, Seen
 from rota.traces.schema import kinds
+from rota.traces.slurm_outages import Outages
 from rota.traces.slurm_shares import asked_each, shares
 from rota.traces.slurm_words import FINAL, PENDING, Amounts, dependencies, observed_state
 from rota.traces.tidy import Common, Rest, import_rows
@@ -73,7 +83,9 @@ class SlurmParams(Common, frozen=True):
     fields: tuple[str, ...] = ()
     delimiter: str = "|"
     since: Literal["eligible", "submit"] = "eligible"
-    runtime: Literal["sum", "last", "span"] = "sum"
+    runtime: Runtime = "last"
+    failures: Literal["recorded", "none"] = "recorded"
+    outage: float = 3_600.0
     tenant: Literal["account", "partition", "qos", "user"] = "account"
     partitions: Literal["auto", "label", "ignore"] = "auto"
     priority: Literal["recorded", "none"] = "recorded"
@@ -154,12 +166,12 @@ def import_records(
     attempts: dict[str, list[Seen]] = {}
     sizes = {node.name: node.gpus for node in cluster}
     for job in jobs:
-        seen = _attempts(job, latest_s, sizes)
+        seen = _attempts(job, sizes)
         if seen is None or not seen[0]:
             _drop_unstarted(job, quality)
             continue
         attempts[job.id] = seen[0]
-        rows.append((*_row(job, seen, params, labelled, known), job.records[0].place))
+        rows.append((*_row(job, seen, latest_s, params, labelled, known), job.records[0].place))
     frame, seen_at = pl.DataFrame(rows, schema=_schema(), orient="row"), attempts_frame(attempts)
     if plain is not None:
         more, also = slurm_plain.jobs_of(plain, latest_s, params, labelled, quality)
@@ -173,10 +185,18 @@ def import_records(
     held = int((frame["submit_s"] > frame["_submit_s"]).sum())
     if held:
         quality.repaired[HELD] = held
+    failed = Outages(seen_at, params.outage) if params.failures == "recorded" else None
     imported = import_rows(
-        path, frame, params, quality, rest=Rest(dated=True, cluster=tuple(cluster))
+        path,
+        frame,
+        params,
+        quality,
+        rest=Rest(dated=True, cluster=tuple(cluster)),
+        events=failed.events if failed else None,
     )
     imported = with_attempts(imported, frame, seen_at)
+    imported.notes += told_of_attempts(imported, attempts, latest_s, params.runtime)
+    imported.notes += failed.notes if failed else []
     if not params.classes and (imported.jobs["priority"] != 0).any():
         imported.notes.append(RECORDED)
     unknown = open_jobs(imported)
@@ -274,10 +294,8 @@ def _latest_s(record: Record) -> float:
     return latest
 
 
-def _attempts(
-    job: _Job, latest_s: float, sizes: Mapping[str, int]
-) -> tuple[list[Seen], float, bool] | None:
-    """Attempts, seconds in the last one up to the end of the log, whether it goes on."""
+def _attempts(job: _Job, sizes: Mapping[str, int]) -> tuple[list[Seen], bool] | None:
+    """Attempts, and whether the last one goes on."""
     by_start: dict[float, list[Record]] = {}
     for record in job.records:
         if record.began and record.start_s is not None:
@@ -290,9 +308,7 @@ def _attempts(
             seen[number] = msgspec.structs.replace(
                 attempt, end_s=seen[number + 1].start_s, state=PREEMPTED
             )
-    last = seen[-1]
-    goes_on = last.end_s is None or job.last.state in PENDING
-    return seen, max(latest_s - last.start_s, 0.0), goes_on
+    return seen, seen[-1].end_s is None or job.last.state in PENDING
 
 
 def _seen(start_s: float, parts: Sequence[Record], sizes: Mapping[str, int]) -> Seen:
@@ -317,25 +333,15 @@ def _shares(record: Record, sizes: Mapping[str, int]) -> tuple[float, ...]:
     return shares(record.asked.gpus, record.nodes, each=each, batch=record.batch, sizes=sizes)
 
 
-def _run_s(seen: Sequence[Seen], so_far_s: float, runtime: str) -> float:
-    """How long it ran; `so_far_s`: in a last attempt that goes on."""
-    last = seen[-1]
-    last_s = so_far_s if last.end_s is None else max(last.end_s - last.start_s, 0.0)
-    if runtime == "last":
-        return last_s
-    if runtime == "span":
-        return last.start_s + last_s - seen[0].start_s
-    return last_s + sum((one.end_s or one.start_s) - one.start_s for one in seen[:-1])
-
-
 def _row(
     job: _Job,
-    seen: tuple[list[Seen], float, bool],
+    seen: tuple[list[Seen], bool],
+    latest_s: float,
     params: SlurmParams,
     labelled: frozenset[str],
     known: dict[str, list[str]],
 ) -> tuple[Any, ...]:
-    attempts, so_far_s, goes_on = seen
+    attempts, goes_on = seen
     first, last = job.records[0], job.last
     parts = list({record.raw: record for record in job.records}.values())  # the latest of each
     submit_s = attempts[0].start_s if first.submit_s is None else first.submit_s
@@ -350,7 +356,7 @@ def _row(
         job.id,
         eligible_s,
         sum(record.asked.gpus for record in parts),
-        _run_s(attempts, so_far_s, params.runtime),
+        run_s(attempts, latest_s, params.runtime),
         getattr(last, params.tenant) or last.account or last.partition,
         last.user,
         last.name,

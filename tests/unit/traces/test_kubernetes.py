@@ -125,7 +125,7 @@ def test_a_pod_with_the_index_of_another_is_its_next_attempt(read):
         pod("w-a", owner="Job/j", labels=index, phase="Failed", start=10, end=30),
         pod("w-b", owner="Job/j", labels=index, created=31, start=40, end=100),
     )
-    assert jobs(imported, "submit_s", "num_gpus", "duration_s") == [("lab/j", 0.0, 1.0, 80.0)]
+    assert jobs(imported, "submit_s", "num_gpus", "duration_s") == [("lab/j", 0.0, 1.0, 60.0)]
     assert imported.observed.frame.select("attempt", "start_s", "state").rows() == [
         (0, 10.0, "failed"),
         (1, 40.0, "done"),

@@ -68,7 +68,7 @@ def test_attempts_of_a_requeued_job_are_one_job(read):
         line(Submit=DAY + "08:03:20", Eligible=DAY + "08:03:20", Start=DAY + "08:04:00",
              End=DAY + "08:05:00", ElapsedRaw="60"),
     )  # fmt: skip
-    assert jobs(imported, "submit_s", "duration_s") == [("1", 0.0, 110.0)]
+    assert jobs(imported, "submit_s", "duration_s") == [("1", 0.0, 60.0)]
     assert seen(imported, "attempt", "start_s", "end_s", "nodes", "state") == [
         (0, 0, 10.0, 40.0, ["n1"], "node-fail"),
         (0, 1, 180.0, 200.0, ["n2"], "preempted"),
@@ -76,14 +76,79 @@ def test_attempts_of_a_requeued_job_are_one_job(read):
     ]
 
 
-@pytest.mark.parametrize(("runtime", "expected"), [("sum", 70.0), ("last", 60.0), ("span", 110.0)])
-def test_the_run_time_of_attempts_is_chosen(read, runtime, expected):
+@pytest.mark.parametrize(
+    ("runtime", "expected"),
+    [("sum", 5400.0), ("last", 1800.0), ("span", 6600.0), ("longest", 3600.0), (None, 1800.0)],
+)
+def test_the_run_time_of_attempts_is_chosen_and_the_choice_is_quantified(read, runtime, expected):
+    at = {"Start": DAY + "09:00:00", "Submit": DAY + "08:00:00"}
     imported = read(
-        line(State="REQUEUED", Start=DAY + "08:00:10", End=DAY + "08:00:20", ElapsedRaw="10"),
-        line(Submit=DAY + "08:00:20", Start=DAY + "08:01:00", End=DAY + "08:02:00"),
-        runtime=runtime,
+        line("1", State="REQUEUED", End=DAY + "10:00:00", ElapsedRaw="3600", **at),
+        line("1", Submit=DAY + "10:00:00", Eligible=DAY + "10:00:00", Start=DAY + "10:20:00",
+             End=DAY + "10:50:00", ElapsedRaw="1800"),
+        line("2"),
+        **({"runtime": runtime} if runtime else {}),
+    )  # fmt: skip
+    assert jobs(imported, "duration_s") == [("1", expected), ("2", 90.0)]
+    hours = {"last": "1.0", "longest": "2.0", "sum": "3.0", "span": "3.7"}  # of 2 GPUs
+    chosen = runtime or "last"
+    rest = ", ".join(f"{key} {hours[key]} (1 differ)" for key in hours if key != chosen)
+    assert imported.notes == [
+        f"1 job has several attempts; GPU-hours with runtime={chosen} {hours[chosen]}; with {rest}"
+    ]
+
+
+def node_events(imported):
+    return imported.events.select("time_s", "kind", "subject").rows()
+
+
+def failed(job, at, **cells):
+    return line(job, State="NODE_FAIL", End=DAY + at, ElapsedRaw="", **cells)
+
+
+def test_node_fail_is_an_outage_until_a_job_is_seen_there_again(read):
+    again = {"Start": DAY + "10:00:00", "End": DAY + "11:00:00", "ElapsedRaw": "3600"}
+    rows = (
+        failed("1", "08:30:00"),
+        line("1", Submit=DAY + "08:30:00", Eligible=DAY + "08:30:00", NodeList="n2", **again),
+        failed("2", "08:30:00"),  # went down with it
+        line("3", Start=DAY + "09:15:00", End=DAY + "09:30:00", ElapsedRaw="900"),
+        failed("4", "08:45:00", NodeList="n3"),  # nobody is seen there again
     )
-    assert jobs(imported, "duration_s") == [("1", expected)]
+    imported = read(*rows)
+    assert node_events(imported) == [
+        (1800.0, "node_down", "n1"), (2700.0, "node_down", "n3"), (4500.0, "node_up", "n1"),
+        (6300.0, "node_up", "n3"),
+    ]  # fmt: skip
+    assert len(imported) == 4  # the requeued job is one
+    note = next(note for note in imported.notes if "NODE_FAIL" in note)
+    assert note == (
+        "2 outages of nodes from NODE_FAIL, 1.8 node-hours, each until the next job was seen to "
+        "start there; 1 not seen again: taken to be down for 1 h (outage=)"
+    )
+    assert imported.workload.failures[0] == (1800.0, "n1", False)
+    assert node_events(read(*rows, outage="60"))[-2] == (2760.0, "node_up", "n3")
+    assert not node_events(read(*rows, failures="none"))
+
+
+def test_a_node_on_which_others_went_on_was_not_down(read):
+    imported = read(
+        failed("1", "08:30:00"),
+        line("2", End=DAY + "09:00:00", ElapsedRaw="3590"),
+        failed("3", "08:40:00", NodeList="n[1-3]", AllocTRES="cpu=4,gres/gpu=3,node=3"),
+        line("4", NodeList="n2", Start=DAY + "09:15:00", End=DAY + "09:30:00", ElapsedRaw="900"),
+        line("5", NodeList="n3", Start=DAY + "09:45:00", End=DAY + "09:50:00", ElapsedRaw="300"),
+    )
+    assert node_events(imported) == [(2400.0, "node_down", "n3"), (6300.0, "node_up", "n3")]
+    note = next(note for note in imported.notes if "NODE_FAIL" in note)
+    assert "1 of several nodes of a job the one that stayed empty for longest" in note
+    assert "1 no outage, since another job ran on there" in note
+
+
+@pytest.mark.parametrize("outage", ["-1", "inf", "nan"])
+def test_an_outage_lasts_some_seconds(read, outage):
+    with pytest.raises(OptionError, match="outage="):
+        read(line(), outage=outage)
 
 
 def test_a_number_that_comes_again_is_another_job(read):

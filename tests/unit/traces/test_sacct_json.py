@@ -116,7 +116,7 @@ def test_attempts_are_one_job(read):
     }  # fmt: skip
     first = record(state="REQUEUED", time={"end": BEGIN + 20, "elapsed": 10})
     imported = read(first, record(time=again))
-    assert imported.jobs.select("submit_s", "duration_s").rows() == [(0.0, 20.0)]
+    assert imported.jobs.select("submit_s", "duration_s").rows() == [(0.0, 10.0)]
     assert imported.observed.frame["state"].to_list() == ["preempted", "done"]
 
 

@@ -40,7 +40,7 @@ OPTIONS = {
     "bad": ("refuse", "drop"),
     "tz": ("", "Europe/Berlin"),
     "since": ("eligible", "submit"),
-    "runtime": ("sum", "last", "span"),
+    "runtime": ("sum", "last", "span", "longest"),
     "tenant": ("account", "partition", "user"),
     "partitions": ("auto", "label"),
     "priority": ("recorded", "none"),
@@ -66,7 +66,7 @@ def told(path, options):
     except InputError as error:
         return "no job is left" if "no job is left" in str(error) else str(error)
     assert counted(imported.quality)
-    tables = (imported.jobs.rows(), imported.observed.frame.rows())
+    tables = (imported.jobs.rows(), imported.observed.frame.rows(), imported.events.rows())
     return (*tables, imported.quality, imported.origin, imported.notes)
 
 
