@@ -13,7 +13,7 @@ prints them. How records become jobs, what times mean and which lists of nodes a
 told by `slurm_records`, `slurm_times` and `slurm_nodes`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +27,7 @@ from rota.traces.slurm_nodes import read_nodes_file
 from rota.traces.slurm_plain import MOST_GPUS, plain_ones
 from rota.traces.slurm_records import STEP, Record, SlurmParams, import_records
 from rota.traces.slurm_table import TIMES, Typed, lines_of, split_lines
-from rota.traces.slurm_times import Clock
+from rota.traces.slurm_times import Clock, Ran, hour_off, suggested
 from rota.traces.slurm_words import (
     Amounts,
     read_gres,
@@ -79,8 +79,11 @@ class Sacct(Reader):
             records, quality = read_json(path, params)
             return import_records(path, records, params, quality, cluster)
         quality = Quality()
-        records, plain = _Lines(path, params, quality).read()
-        return import_records(path, records, params, quality, cluster, plain)
+        lines = _Lines(path, params, quality)
+        records, plain = lines.read()
+        imported = import_records(path, records, params, quality, cluster, plain)
+        imported.notes += lines.notes(records, plain)
+        return imported
 
 
 FORMAT = Sacct()
@@ -96,6 +99,7 @@ class _Lines:
         self._clock = Clock(params.tz)
         self._lists: dict[str, tuple[str, ...]] = {}
         self._latest: dict[str, Record] = {}  # by name of the job
+        self._skipped_times = 0
 
     def read(self) -> "tuple[list[Record], pl.DataFrame | None]":
         """Records that need a closer look, and the others as a table (see `slurm_table`)."""
@@ -109,14 +113,48 @@ class _Lines:
         if not cells.height:
             raise TraceError(f"{self._path}: has a header but no rows: ask sacct for a longer time")
         if self._params.since == "submit" and "submitline" in cells.columns:
-            return self._records(cells), None  # they may wait for each other
+            records = self._records(cells)  # they may wait for each other
+            self._count_skipped(cells)
+            return records, None
         typed = Typed(cells, self._clock, _amounts, _limit_s).frame
         plain = plain_ones(typed)
         skipped = self._skipped(typed, plain)
         many = int(skipped.sum())
         if many:
             self._quality.dropped[STEP] = many
+        self._count_skipped(cells)
         return self._records(cells.filter(~(plain | skipped))), typed.filter(plain)
+
+    def _count_skipped(self, cells: "pl.DataFrame") -> None:
+        import polars as pl
+
+        if self._clock.skipped:
+            times = [pl.col(title) for title in TIMES if title in cells.columns]
+            found = pl.any_horizontal(time.is_in(list(self._clock.skipped)) for time in times)
+            self._skipped_times = int(cells.select(found.sum()).item())
+
+    def notes(self, records: Sequence[Record], plain: "pl.DataFrame | None") -> list[str]:
+        """What is odd about the clock."""
+        import polars as pl
+
+        zone, told = self._params.tz, []
+        if self._skipped_times:
+            told.append(
+                f"{self._skipped_times:,} rows have a time that {zone} does not have, since the "
+                f"clock was set forward: is tz={zone} right?"
+            )
+        ran: list[Ran] = [
+            (one.start_s, one.over_s, one.elapsed_s)
+            for one in records
+            if one.start_s is not None and one.over_s is not None and one.elapsed_s is not None
+        ]
+        if plain is not None:
+            off_s = (pl.col("end_s") - pl.col("start_s") - pl.col("elapsed_s")).abs()
+            far = plain.filter(off_s > 1)  # the others need no closer look
+            ran += [*far.select("start_s", "end_s", "elapsed_s").iter_rows()]
+        off = sorted(filter(hour_off, ran))
+        note = suggested(off, zone) if off else ""
+        return [*told, note] if note else told
 
     @staticmethod
     def _skipped(typed: "pl.DataFrame", plain: "pl.Series") -> "pl.Series":

@@ -147,7 +147,7 @@ def test_a_node_on_which_others_went_on_was_not_down(read):
 
 @pytest.mark.parametrize("outage", ["-1", "inf", "nan"])
 def test_an_outage_lasts_some_seconds(read, outage):
-    with pytest.raises(OptionError, match="outage="):
+    with pytest.raises(OptionError, match="outage"):
         read(line(), outage=outage)
 
 
@@ -348,6 +348,66 @@ def test_the_clock_that_is_set_back_does_not_let_a_job_end_before_it_starts(read
     }  # fmt: skip
     imported = read(line(**night), tz="Europe/Berlin")
     assert seen(imported, "start_s", "end_s") == [(0, 1200.0, 4800.0)]
+
+
+def night(start, end, elapsed, day="2025-10-26", **cells):
+    """Return a job on a night on which clocks are changed, submitted the evening before."""
+    before = "2025-03-29T20:00:00" if day < "2025-04" else "2025-10-25T20:00:00"
+    times = {"Start": f"{day}T{start}", "End": f"{day}T{end}", "ElapsedRaw": str(elapsed)}
+    return line(Submit=before, Eligible=before, **times, **cells)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "elapsed"),
+    [
+        ("02:30:00", "05:30:00", 10_800),  # the second 02:30
+        ("02:30:00", "05:30:00", 14_400),  # the first
+        ("01:30:00", "02:30:00", 3_600),
+        ("01:30:00", "02:30:00", 7_200),
+        ("02:10:00", "02:50:00", 2_400),
+        ("02:10:00", "02:50:00", 6_000),
+        ("02:50:00", "02:10:00", 1_200),
+        ("01:30:00", "05:30:00", 18_000),
+    ],
+)
+@pytest.mark.parametrize("nodes", ["n1", "n[1-2]"])  # column by column, and one by one
+def test_a_run_takes_as_long_as_elapsed_when_the_clock_is_set_back(
+    read, nodes, start, end, elapsed
+):
+    imported = read(night(start, end, elapsed, NodeList=nodes), tz="Europe/Berlin")
+    assert jobs(imported, "duration_s") == [("1", float(elapsed))]
+    assert not any("hour" in note for note in imported.notes)
+
+
+@pytest.mark.parametrize("nodes", ["n1", "n[1-2]"])
+@pytest.mark.parametrize(
+    ("start", "end", "elapsed", "day"),
+    [
+        ("01:30:00", "05:30:00", 18_000, "2025-10-26"),
+        ("01:30:00", "03:30:00", 3_600, "2025-03-30"),  # there is no 02:30
+    ],
+)
+def test_a_zone_that_would_explain_an_hour_is_suggested(read, nodes, start, end, elapsed, day):
+    row = night(start, end, elapsed, day, NodeList=nodes)
+    assert any(
+        "1 runs take an hour more or less" in note and note.endswith("e.g. tz=Europe/Berlin")
+        for note in read(row).notes
+    )
+    imported = read(row, tz="Europe/Berlin")
+    assert jobs(imported, "duration_s") == [("1", float(elapsed))]
+    assert not any("an hour more" in note for note in imported.notes)
+
+
+def test_a_zone_that_is_wrong_is_doubted(read):
+    imported = read(night("01:30:00", "05:30:00", 14_400, "2025-03-30"), tz="Europe/Berlin")
+    assert any(note.endswith("e.g. tz=UTC") for note in imported.notes)
+    imported = read(night("02:30:00", "05:30:00", 10_800, "2025-03-30"), tz="Europe/Berlin")
+    assert any("1 rows have a time that Europe/Berlin does not have" in n for n in imported.notes)
+
+
+def test_an_hour_that_no_zone_explains_is_not_the_clock(read):
+    suspended = line(ElapsedRaw="90", End=DAY + "09:01:40")
+    assert not read(suspended).notes
 
 
 def test_times_may_have_an_offset_or_be_seconds(read):

@@ -110,6 +110,13 @@ def test_what_runs_and_what_waits(read, new):
     assert imported.observed.frame["end_s"].to_list() == [100.0, None]
 
 
+def test_seconds_since_1970_have_no_hour_twice(read):
+    begin = 1_761_438_600  # 2025-10-26T02:30:00 in Berlin, the second time
+    times = {"submission": begin, "eligible": begin, "start": begin, "end": begin + 10_800}
+    imported = read(record(time={**times, "elapsed": 10_800}), tz="Europe/Berlin")
+    assert imported.jobs["duration_s"].to_list() == [10_800.0]
+
+
 def test_attempts_are_one_job(read):
     again = {
         "submission": BEGIN + 20, "eligible": BEGIN + 20, "start": BEGIN + 30, "end": BEGIN + 40,

@@ -13,6 +13,7 @@ from trace_readers import counted
 TIMES = (
     "2026-03-02T08:00:00", "2026-03-02T08:00:10", "2026-03-02T09:00:00.5", "2026-10-25T02:30:00",
     "Unknown", "", "0", "1772438400", "2026-03-02T08:00:60", "2026-03-01T01:00:00+01:00",
+    "2026-10-25T02:40:00", "2026-10-25T05:30:00", "2026-10-25T01:30:00", "2026-03-29T02:30:00",
 )  # fmt: skip
 TRES = (
     "", "cpu=4,gres/gpu=2,mem=8G,node=1", "cpu=8,node=2,mem=3G", "gres/gpu:a100=4,cpu=4,node=2",
@@ -23,7 +24,7 @@ CELLS = {
     "Start": TIMES,
     "End": TIMES,
     "State": ("COMPLETED", "RUNNING", "CANCELLED by 5", "PENDING", "NODE_FAIL", "REQUEUED", ""),
-    "ElapsedRaw": ("0", "3600", "", "x"),
+    "ElapsedRaw": ("0", "3600", "", "x", "10800", "14400", "18000", "600"),
     "TimelimitRaw": ("60", "UNLIMITED", ""),
     "ReqTRES": TRES,
     "AllocTRES": TRES,
