@@ -1,6 +1,7 @@
 """Why a request that comes next does not start, by what is free at this very moment.
 
-The first that is true counts:
+It is true at every moment: when others take GPUs or give them back, the reason changes with what is
+then free. The first that is true counts:
 
 1. `capacity`: all nodes that are up together have fewer GPUs (CPUs, GiB of memory) free than it
    asks for;
@@ -15,9 +16,13 @@ Only requests whose tasks are placed one by one (each on a node of its own) have
 start. All others are one piece to a placement, however many GPUs they ask for.
 """
 
+from bisect import bisect_right, insort
+from collections.abc import Sequence
 from itertools import compress
 from operator import and_
+from typing import NamedTuple, TypeAlias
 
+from rota.core.events import INF
 from rota.core.jobs import Shape
 from rota.core.reasons import Reason
 from rota.placement.base import EPSILON, Placement, Room
@@ -26,6 +31,10 @@ CAPACITY = int(Reason.CAPACITY)
 FRAGMENTATION = int(Reason.FRAGMENTATION)
 GANG = int(Reason.GANG)
 CONSTRAINT = int(Reason.CONSTRAINT)
+
+Eligible: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""GPU types and labels that a request accepts: which nodes count for it."""
+ANY: Eligible = ((), ())
 
 
 def why_not(placement: Placement, shape: Shape) -> int:
@@ -50,11 +59,148 @@ def why_not(placement: Placement, shape: Shape) -> int:
 def _accepted(room: Room, shape: Shape) -> bool:
     """Is as much free as it asks for on the nodes of a kind that it accepts?"""
     use = list(map(and_, room.up, room.matching(shape)))
-    gpus = sum(compress(room.gpus, use))
-    if room.shares:
-        gpus += sum(sum(shared.values()) for i, shared in room.shares.items() if use[i])
     return not (
-        shape.gpus > gpus + EPSILON
+        shape.gpus > _free_gpus(room, use) + EPSILON
         or (room.has_cpus and shape.cpus > sum(compress(room.cpus, use)) + EPSILON)
         or (room.has_mem and shape.mem_gib > sum(compress(room.mem_gib, use)) + EPSILON)
     )
+
+
+def _free_gpus(room: Room, use: Sequence[bool]) -> float:
+    """On these nodes, what is left of shared ones included."""
+    gpus = sum(compress(room.gpus, use))
+    if room.shares:
+        gpus += sum(sum(shared.values()) for i, shared in room.shares.items() if use[i])
+    return gpus
+
+
+class Watched(NamedTuple):
+    """A sum of what is free that decides over reasons, and what shapes ask of it.
+
+    `among` is a shape: only nodes that it accepts are counted; None: all.
+    """
+
+    kind: str
+    among: Shape | None
+    needs: list[tuple[float, int]]  # what is asked for, number of the shape; sorted
+
+
+class Blamed:
+    """Shapes whose head finds no place, and why: true after every change of what is free.
+
+    A reason compares what a shape asks for with sums of what is free. So it can only change when
+    such a sum passes what the shape asks for, and a change of what is free needs to look at the
+    shapes in between only. Gangs are looked at every time: theirs depends on single nodes, too.
+    """
+
+    def __init__(self, placement: Placement) -> None:
+        self._placement = placement
+        self.reasons: dict[int, int] = {}
+        self._shapes: dict[int, Shape] = {}
+        self._plain: list[tuple[float, int]] = []  # those for which only GPUs count
+        self._free = placement.free
+        self.lowest: float = -INF  # no reason of a plain shape changes while so many are free ...
+        self.below: float = INF  # ... and fewer than this
+        self._watched: dict[tuple[str, Eligible], Watched] = {}
+        self._sums: dict[tuple[str, Eligible], float] = {}
+        self._gangs: set[int] = set()
+
+    @property
+    def stale(self) -> bool:
+        """Must `changed` be asked?"""
+        return not (self.lowest <= self._placement.free < self.below) or bool(self._watched)
+
+    def add(self, shape: Shape) -> int:
+        """The head of this shape finds no place; returns why. The others must not be `stale`."""
+        number = shape.number
+        self._free = free = self._placement.free
+        reason = self.reasons[number] = why_not(self._placement, shape)
+        self._shapes[number] = shape
+        if shape.plain or self._placement.pooled:
+            insort(self._plain, (shape.gpus, number))
+            if shape.gpus > free:
+                self.below = min(self.below, shape.gpus)
+            else:
+                self.lowest = max(self.lowest, shape.gpus)
+            return reason
+        for key, among, need in self._compared(shape):
+            if key not in self._watched:
+                self._watched[key] = Watched(key[0], among, [])
+                self._sums[key] = self._sum(key[0], among)
+            insort(self._watched[key].needs, (need, number))
+        if shape.apart:
+            self._gangs.add(number)
+        return reason
+
+    def remove(self, number: int) -> None:
+        """Nobody of this shape waits any more, or its head is not next."""
+        del self.reasons[number]
+        shape = self._shapes.pop(number)
+        if shape.plain or self._placement.pooled:
+            self._plain.remove((shape.gpus, number))
+            return
+        for key, _, need in self._compared(shape):
+            needs = self._watched[key].needs
+            needs.remove((need, number))
+            if not needs:
+                del self._watched[key], self._sums[key]
+        self._gangs.discard(number)
+
+    def changed(self) -> list[tuple[int, int]]:
+        """Shapes with another reason than before, and the new one; to be asked if `stale`."""
+        free = self._placement.free
+        candidates = _between(self._plain, self._free, free)
+        self._free = free
+        self._bound()
+        if self._watched:
+            found = set(self._gangs)
+            for key, (kind, among, needs) in self._watched.items():
+                total = self._sum(kind, among)
+                found.update(_between(needs, self._sums[key], total, dust=2 * EPSILON))
+                self._sums[key] = total
+            candidates += sorted(found)
+        changes = []
+        for number in candidates:
+            reason = why_not(self._placement, self._shapes[number])
+            if reason != self.reasons[number]:
+                self.reasons[number] = reason
+                changes.append((number, reason))
+        return changes
+
+    def _bound(self) -> None:
+        at = bisect_right(self._plain, (self._free, INF))
+        self.lowest = self._plain[at - 1][0] if at else -INF
+        self.below = self._plain[at][0] if at < len(self._plain) else INF
+
+    def _compared(self, shape: Shape) -> list[tuple[tuple[str, Eligible], Shape | None, float]]:
+        """The sums on which its reason depends, and what it asks of each."""
+        room = self._placement.room
+        needs = [("gpus", shape.gpus)]
+        if shape.cpus and room.has_cpus:
+            needs.append(("cpus", shape.cpus))
+        if shape.mem_gib and room.has_mem:
+            needs.append(("mem_gib", shape.mem_gib))
+        compared: list[tuple[tuple[str, Eligible], Shape | None, float]] = [
+            ((kind, ANY), None, need) for kind, need in needs
+        ]
+        if shape.types or shape.labels:
+            eligible = (shape.types, shape.labels)
+            compared += [((kind, eligible), shape, need) for kind, need in needs]
+        return compared
+
+    def _sum(self, kind: str, among: Shape | None) -> float:
+        if kind == "gpus" and among is None:
+            return self._placement.free
+        room = self._placement.room
+        use = room.up if among is None else list(map(and_, room.up, room.matching(among)))
+        return _free_gpus(room, use) if kind == "gpus" else sum(compress(getattr(room, kind), use))
+
+
+def _between(
+    needs: list[tuple[float, int]], was: float, now: float, *, dust: float = 0.0
+) -> list[int]:
+    """Shapes that ask for more than one of these amounts, and not for more than the other."""
+    low, high = (was, now) if was < now else (now, was)
+    first = bisect_right(needs, (low - dust, INF))
+    last = bisect_right(needs, (high + dust, INF), lo=first)
+    return [number for _, number in needs[first:last]]

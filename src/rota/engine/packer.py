@@ -14,7 +14,7 @@ from rota.core.allocation import NOTHING
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.plan import Plan
-from rota.engine.blame import CAPACITY, why_not
+from rota.engine.blame import Blamed
 from rota.engine.index import ON_CLUSTER, Index, RunEntry, WaitEntry
 from rota.placement.base import Placement
 
@@ -36,7 +36,8 @@ class Packer:
         self.preemptive = preemptive
         self.strict = strict
         self.index = Index()
-        self.blame: dict[int, int] = {}  # shape -> reason of its head, while there is one
+        self.blamed = Blamed(placement)  # shapes whose head waits because it does not fit
+        self._fails: list[int] = []  # shapes whose head was found not to fit in this scan
         self._failed: dict[int, int] = {}  # shape -> index of the head known not to fit
         self.stuck: tuple[Any, int] | None = None  # strict: rank of the head that blocks the queue
         self._passed_at: float = INF  # heads passed over in this scan need more than this
@@ -54,17 +55,19 @@ class Packer:
         """Fill the cluster. `shapes`: those with a new head; `everything`: something was freed."""
         waiting = self.index.waiting
         if not everything and len(shapes) == 1 and self._starts_at_once(plan, now_s, *shapes):
+            if self.blamed.reasons and self.blamed.stale:
+                self._blame(plan)
             return
         heads: Heads = []
         self._passed_at = INF if everything else self.placement.free
-        self._nominate(plan, now_s, waiting if everything else shapes, heads)
+        self._nominate(now_s, waiting if everything else shapes, heads)
         if heads:
             if self.preemptive:
                 self._scan_preempting(plan, now_s, heads, dirty)
             else:
                 self._scan(plan, heads)
-        if self._emptied:
-            self._clear_blame(plan)
+        if self._fails or self._emptied or self.blamed.stale:
+            self._blame(plan)
 
     def _starts_at_once(self, plan: Plan, now_s: float, number: int) -> bool:
         """The common case: one newcomer, and there is room for it. False: look closer."""
@@ -88,9 +91,10 @@ class Packer:
         self.examined += 1
         return True
 
-    def _nominate(self, plan: Plan, now_s: float, numbers: Iterable[int], heads: Heads) -> None:
+    def _nominate(self, now_s: float, numbers: Iterable[int], heads: Heads) -> None:
         """Add the heads of these shapes, without those that fail whatever happens in this scan."""
         waiting = self.index.waiting
+        blamed = self.blamed.reasons
         free = self.placement.free
         skipping = not self.strict
         worst: tuple[Any, int] | None = None
@@ -106,8 +110,8 @@ class Packer:
                     # no room, and nobody below it who could make room
                     if free < self._passed_at:  # noqa: PLR1730 - hot
                         self._passed_at = free
-                    if self.blame.get(number, 0) != CAPACITY:
-                        self._blame_head(plan, job)
+                    if number not in blamed:
+                        self._fails.append(number)
                     continue
             heappush(heads, (key, index, number))
 
@@ -136,6 +140,7 @@ class Packer:
         placement = self.placement
         pooled = placement.pooled
         starts = plan.starts
+        blamed = self.blamed.reasons
         while heads:
             number = heappop(heads)[2]
             heap = waiting[number]
@@ -150,7 +155,8 @@ class Packer:
                 else:
                     self._emptied = True
             else:
-                self._blame_head(plan, job)
+                if self.strict or number not in blamed:
+                    self._fails.append(number)
                 if self.strict:
                     self.stuck = (job.key, job.index)
                     return
@@ -159,6 +165,7 @@ class Packer:
         waiting = self.index.waiting
         placement = self.placement
         failed = self._failed
+        blamed = self.blamed.reasons
         filters = placement.filters
         pooled = placement.pooled
         runs = self.index.running
@@ -188,12 +195,12 @@ class Packer:
                     # what the victims leave over may serve any shape that has not failed yet
                     again = waiting.keys() - dead
                 again.add(number)
-                self._nominate(plan, now_s, sorted(again), heads)
+                self._nominate(now_s, sorted(again), heads)
             else:
                 failed[number] = first
                 dead.add(number)
-                if job.gpus <= placement.free or self.blame.get(number, 0) != CAPACITY:
-                    self._blame_head(plan, job)
+                if self.strict or number not in blamed:
+                    self._fails.append(number)
                 if self.strict:
                     self.stuck = (job.key, job.index)
                     break
@@ -305,20 +312,26 @@ class Packer:
                 plan.stops.append(job)
             job.mark = UNTOUCHED
 
-    def _blame_head(self, plan: Plan, job: Job) -> None:
-        number = job.shape.number
-        reason = why_not(self.placement, job.shape)
-        if self.blame.get(number, 0) != reason:
-            self.blame[number] = reason
-            plan.shape_reasons.append((number, reason, job))
-            if self.strict:
-                for other in [n for n in self.blame if n != number]:
-                    del self.blame[other]
-                    plan.shape_reasons.append((other, 0, None))
-
-    def _clear_blame(self, plan: Plan) -> None:
-        self._emptied = False
+    def _blame(self, plan: Plan) -> None:
+        """Tell changes of why heads wait, by what is free at the end of the scan."""
         waiting = self.index.waiting
-        for number in [n for n in self.blame if not waiting.get(n)]:
-            del self.blame[number]
+        blamed = self.blamed
+        reasons, fails = blamed.reasons, self._fails
+        gone: list[int] = []
+        if self.strict and fails:  # whoever else waits, waits for these
+            gone = [number for number in reasons if number not in fails]
+        elif self._emptied:
+            gone = [number for number in reasons if not waiting.get(number)]
+        self._emptied = False
+        for number in gone:
+            blamed.remove(number)
             plan.shape_reasons.append((number, 0, None))
+        if blamed.stale:  # others have taken or left something meanwhile
+            for number, reason in blamed.changed():
+                heap = waiting.get(number)
+                plan.shape_reasons.append((number, reason, heap[0][3] if heap else None))
+        for number in fails:
+            if number not in reasons and waiting[number]:
+                job = waiting[number][0][3]
+                plan.shape_reasons.append((number, blamed.add(job.shape), job))
+        fails.clear()

@@ -108,7 +108,7 @@ class PriorityScheduler:
         if self.policy.revision != self._revision:
             self._rekey_all(now_s)
             freed = True
-        if (freed or shapes) and index.waiting_count:
+        if (freed or shapes) and (index.waiting_count or self.packer.blamed.reasons):
             plan = plan or Plan(view.version)
             self.packer.pack(plan, now_s, shapes, dirty, everything=freed)
         if self._again:
@@ -335,7 +335,7 @@ class PriorityScheduler:
             "gate": self.gate.snapshot(),
             # the order of these two decides the order of rows in the log
             "shapes": list(self.packer.index.waiting),
-            "blame": list(self.packer.blame.items()),
+            "blame": list(self.packer.blamed.reasons.items()),
             "stuck": self.packer.stuck,
             "again": [job.index for job in self._again],
         }
@@ -346,7 +346,6 @@ class PriorityScheduler:
         self.policy.restore(state["policy"])
         self._revision = self.policy.revision
         self.gate.restore(view, state["gate"])
-        self.packer.blame = dict(state["blame"])
         self.packer.stuck = _rank(state["stuck"])
         index = self.packer.index
         index.waiting.update((number, []) for number in state["shapes"])
@@ -361,6 +360,9 @@ class PriorityScheduler:
             job.queue = ON_CLUSTER
         self._again = [view.everyone[number] for number in state["again"]]
         mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
+        shapes = {job.shape.number: job.shape for job in view.everyone.values()}
+        for number, _ in state["blame"]:
+            self.packer.blamed.add(shapes[number])
 
 
 def _rank(saved: Sequence[Any] | None) -> tuple[Any, int] | None:

@@ -22,7 +22,7 @@ from rota.metrics.delay import REASONS, fold_delay
 from rota.metrics.history import History, read_history
 from rota.metrics.jobs import UNFINISHED, fold_jobs
 from rota.metrics.phrases import few, lost_of, overhead_of, phrase, times_of
-from rota.metrics.spare import Spare, SpareGpus
+from rota.metrics.spare import SpareGpus
 from rota.metrics.waits import Wait, Waits
 
 MOST = 20  # jobs in the list of one interval
@@ -35,7 +35,7 @@ class Interval(msgspec.Struct, kw_only=True):
     `ahead`: who was started meanwhile (for `order`), or whose end it waited for (`dependency`); the
     first few of `ahead_count`. `free_gpus`, `free_nodes`: what was free for most of the time, and
     on how many nodes; `free_least` and `free_most`: the range. None: not told. Unless `capacity` is
-    the reason only the time counts in which enough were free: others who fit may have taken them.
+    the reason the time does not count in which others had not yet left what was to be free.
     """
 
     from_s: float
@@ -276,9 +276,8 @@ class Stories:
         pieces = list(self._spare.between(wait.from_s, wait.until_s))
         asked = float(self.history.value[self.history.entry_row[actor]])
         if wait.reason != Reason.CAPACITY:
-            # enough were free at its turn; those after it, who fitted, may have taken them since
-            enough = [piece for piece in pieces if piece.gpus >= asked]
-            pieces = enough or [self._at_turn(wait.from_s)]
+            # what somebody is about to leave can be given away already, but is not free here
+            pieces = [piece for piece in pieces if piece.gpus >= asked] or pieces
         lasted: dict[tuple[float, int | None], float] = {}
         for piece in pieces:
             key = (piece.gpus, piece.nodes)
@@ -286,14 +285,6 @@ class Stories:
         interval.free_gpus, interval.free_nodes = max(lasted, key=lambda key: lasted[key])
         interval.free_least = min(piece.gpus for piece in pieces)
         interval.free_most = max(piece.gpus for piece in pieces)
-
-    def _at_turn(self, at_s: float) -> Spare:
-        """What was free at a decision before anybody was started."""
-        rows, time_s, _ = self._starts
-        first = int(np.searchsorted(time_s, at_s, side="left"))
-        if first < len(rows) and time_s[first] == at_s:
-            return self._spare.before(int(rows[first]))
-        return self._spare.before(int(np.searchsorted(self.history.time_s, at_s, side="right")))
 
 
 def waiting_parts(log: pl.DataFrame | History, index: int) -> dict[str, float]:

@@ -13,7 +13,8 @@ nothing is ever relaxed, and in a pool (`count`) there is no locality.
 The reasons for waiting tell the paper's two delays apart: `quota` (fair-share delay: the VC has
 used its share, and what it could borrow is not free) and `fragmentation` (enough GPUs are free, but
 not close together). A VC within its share that finds too few free GPUs waits for `capacity`. Jobs
-behind the first of their VC that cannot start wait for the same reason.
+behind the first of their VC that cannot start wait for `quota`, too, if that would hold them back
+as well, else for their turn (`order`).
 
 Departs from the paper: locality is counted in nodes, racks are not looked at; attempts are made at
 every event instead of at intervals, so that locality is relaxed after a time, not after a number of
@@ -130,13 +131,15 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         return False
 
     def _explain(self, plan: Draft, view: View, clusters: Mapping[str, VirtualCluster]) -> None:
-        """Say why each job waits; jobs behind the first of their VC share its reason."""
+        """Say why each job waits."""
         free = _free(view, clusters)
         for cluster in clusters.values():
-            reason = Reason.NONE
+            first = True
             for job in cluster.queue.values():
-                if reason == Reason.NONE or self.params.skip:
-                    reason = cluster.reason(job, free)
+                reason = cluster.reason(job, free)
+                if not first and not self.params.skip and reason != Reason.QUOTA:
+                    reason = Reason.ORDER
+                first = False
                 if job.reason != reason:
                     plan.explain(job, reason)
 

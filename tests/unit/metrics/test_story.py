@@ -120,7 +120,8 @@ def test_fragmentation():
 
 
 def test_others_take_what_did_not_fit():
-    # At 20 a GPU is free on each of 2 nodes; b needs 2 on one, so c and d, who come later, start.
+    # At 20 a GPU is free on each of 2 nodes; b needs 2 on one, so c and d, who come later, start:
+    # from then on none is free, until they are done at 90.
     jobs = [
         decisions.job("a", 1, 100),
         decisions.job("x", 1, 20),
@@ -132,8 +133,11 @@ def test_others_take_what_did_not_fit():
     ]
     made = decisions.run(FifoSkip(), jobs, nodes(2, 2), placement="consolidate")
     told = story(made.log.frame(), "b")
-    assert parts(told) == {"capacity": 18, "fragmentation": 80}
-    assert told.parts[0].text == "although 2 GPUs were free, spread over 2 nodes"
+    assert parts(told) == {"capacity": 88, "fragmentation": 10}
+    assert [part.text for part in told.parts] == [
+        "for want of 2 GPUs (0 GPUs were free)",
+        "although 2 GPUs were free, spread over 2 nodes",
+    ]
 
 
 def test_quota():

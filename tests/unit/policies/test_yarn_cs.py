@@ -154,9 +154,10 @@ def test_the_wait_is_divided_exactly_into_fair_share_delay_and_fragmentation_del
     assert starts(made)["gang"] == 15
     assert told(made, "gang") == [(1, Reason.QUOTA), (10, Reason.FRAGMENTATION)]
     assert delays(made, "gang") == {Reason.QUOTA: 9, Reason.FRAGMENTATION: 5}
-    # whoever is behind waits by the same reasons, then for the GPUs that the gang took
+    # whoever is behind may not borrow either, then waits for its turn (it needs one GPU, and four
+    # are free), then for the GPUs that the gang took
     assert starts(made)["behind"] == 20
-    assert delays(made, "behind") == {Reason.QUOTA: 8 + 5, Reason.FRAGMENTATION: 5}
+    assert delays(made, "behind") == {Reason.QUOTA: 8 + 5, Reason.ORDER: 5}
     gang = next(j for j in made.view.finished if j.id == "gang")
     assert [amount for _, amount in gang.allocation.slices] == [2, 2]
 
