@@ -7,10 +7,12 @@ import click
 
 from rota.cli.options import DEBUG, FILES, FORCE, OUTPUT_DIR, POLICY_HELP, names_of
 from rota.cli.progress import Bar
-from rota.cli.show import table, warn_about
+from rota.cli.show import table, tell, warn, warn_about
 from rota.core.registry import FORMATS, PLACEMENTS, POLICIES
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rota.experiments.replay import Answer
 
 MOST_GROUPS = 10
@@ -23,13 +25,25 @@ HEADINGS = (
     "mean JCT",
     "GPUs used",
     "refused",
+    "mean wait against the model",
 )
 SPARE = ("refused", "p50 wait", "mean JCT")
+CLOSENESS = (
+    "how close to what happened",
+    "mean wait",
+    "bias",
+    "mean error of a job",
+    "rank correlation",
+    "K-S distance",
+    "mean distance",
+    "verdict",
+)
+SPARE_CLOSENESS = ("mean distance", "K-S distance", "rank correlation")
 
 
 @click.command(
-    epilog="Results: replay.json and replay.csv with every number, report.html, cluster.yaml (the "
-    "machines, for --cluster), and a folder per schedule as of `rota simulate`."
+    epilog="Results: replay.json, replay.csv and fidelity.csv with every number, report.html, "
+    "cluster.yaml (the machines, for --cluster), and a folder per schedule as of `rota simulate`."
 )
 @click.argument("log", shell_complete=FILES)
 @click.option(
@@ -43,7 +57,12 @@ SPARE = ("refused", "p50 wait", "mean JCT")
 )  # fmt: skip
 @click.option(
     "--policy", metavar="P", multiple=True, shell_complete=names_of(POLICIES),
-    help=f"{POLICY_HELP} May be repeated. [default: easy]",
+    help=f"What if this one decided: {POLICY_HELP[0].lower()}{POLICY_HELP[1:]} May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--model", metavar="P", shell_complete=names_of(POLICIES),
+    help="The policy that stands for today. [default: the one of fifo, fifo-skip, easy, "
+    "conservative, slurm and those of --policy that comes closest to what happened]",
 )  # fmt: skip
 @click.option(
     "--placement", metavar="PL", shell_complete=names_of(PLACEMENTS),
@@ -65,6 +84,11 @@ SPARE = ("refused", "p50 wait", "mean JCT")
     "repeated.",
 )  # fmt: skip
 @click.option(
+    "--also", metavar="FILE", multiple=True, shell_complete=FILES,
+    help="What if these jobs came, too: any workload, from the first second of the log on; "
+    "new-group.csv@gpu says in which partition. May be repeated.",
+)  # fmt: skip
+@click.option(
     "--format", metavar="F", shell_complete=names_of(FORMATS),
     help="Of LOG, with options: sacct:tz=Europe/Berlin; recognised by default.",
 )  # fmt: skip
@@ -81,17 +105,20 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
     LOG is a history: the accounting of Slurm (sacct), a list of pods of Kubernetes, an event log of
     Rota, or any trace that tells when its jobs started.
 
-    First the recorded schedule is simulated: every job starts when it did, and waiting times must
-    come out to the second. Then the same jobs run under every policy, on the machines as they are
-    and, with --add-nodes, --remove or --quota, on the changed ones.
+    First the books are checked: with the recorded starts, waiting times must come out to the
+    second. Then several policies run the same jobs on the same machines, and the one that comes
+    closest to what happened is the model of today; how close it is is printed and decides how far
+    to trust the rest. What would happen otherwise (--policy, --add-nodes, --remove, --quota,
+    --also) is compared with that model, not with what happened.
 
     \b
     Examples:
       rota replay jobs.txt --nodes nodes.txt -o out
-      rota replay jobs.txt --nodes nodes.txt --policy fifo --policy easy \\
-          --add-nodes 4x8 -o more
+      rota replay jobs.txt --nodes nodes.txt --add-nodes 4x8:a100@gpu -o more
+      rota replay jobs.txt --nodes nodes.txt --policy tiresias --remove 'a[001-008]' -o less
       rota replay jobs.txt --nodes nodes.txt --quota vision=64 -o quota
-      rota replay pods.json --nodes nodes.json --policy tiresias -o out
+      rota replay jobs.txt --nodes nodes.txt --also new-group.csv@gpu -o group
+      rota replay pods.json --nodes nodes.json --model fifo-skip -o out
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.experiments.folder import OutputFolder
     from rota.experiments.replay import Asked, own_files
@@ -105,14 +132,16 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
         add=values["add_nodes"],
         remove=values["remove"],
         quotas=tuple(parse_quota(text) for text in values["quota"]),
+        also=values["also"],
     )
     asked = Asked(
         log=log,
         changes=changes,
+        policies=values["policy"],
         **{
-            key: values[key] for key in ("format", "nodes", "cluster", "placement", "limit", "seed")
+            key: values[key]
+            for key in ("model", "format", "nodes", "cluster", "placement", "limit", "seed")
         },
-        **({"policies": values["policy"]} if values["policy"] else {}),
     )
     bar = Bar("replaying")
     with OutputFolder(output, force=force, own=own_files(output)) as folder, bar:
@@ -120,10 +149,13 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
             asked,
             folder.path,
             output,
-            lambda what, number, total: bar.retitle(f"{number + 1}/{total} {what}")(number, total),
+            lambda what, done, total: bar.retitle(what)(done, total),
         )
         write_page(answer, folder.path)
     warn_about(answer.warnings)
+    _tell_checked(answer)
+    _tell_model(answer)
+    _show_fidelity(answer)
     _show(answer)
     click.echo(f"report: {output / 'report.html'}", err=True)
 
@@ -131,7 +163,6 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
 def _show(answer: "Answer") -> None:
     from rota.experiments.replay_tables import BY, lookup, main_groups
 
-    _tell_checked(answer)
     rows = lookup(answer.table)
     names = [schedule.name for schedule in answer.schedules]
     cells = []
@@ -147,9 +178,11 @@ def _show(answer: "Answer") -> None:
                 ),
                 _share(row["use"]),
                 f"{row['refused']:,}",
+                _against(row),
             )
         )
     table(HEADINGS, cells, numbers=True, spare=SPARE)
+    _show_added(answer)
     for by in BY:
         groups = main_groups(answer.table, by, MOST_GROUPS)
         for label, key, shown in MEASURES if groups else ():
@@ -176,10 +209,91 @@ def _tell_checked(answer: "Answer") -> None:
     how = "by counting GPUs" if recorded.counted else "on the recorded nodes"
     worst = "" if recorded.exact == total else f"; the worst is {recorded.worst_s:,.0f} s off"
     click.echo(
-        f"recorded starts replayed {how}: the waits of {recorded.exact:,} of {total:,} jobs come "
-        f"out to the second{worst}",
+        f"check of the books: with the recorded starts, {how}, the waits of {recorded.exact:,} of "
+        f"{total:,} jobs come out to the second{worst}",
         err=True,
     )
+
+
+def _tell_model(answer: "Answer") -> None:
+    """What stands for today and how far to trust it, on stderr."""
+    model, tried = answer.model, len(answer.fidelity)
+    how = "as asked for" if answer.asked.model is not None else f"the closest of {tried} policies"
+    tell(f"{how}: {model.sentence}.")
+    closest = answer.fidelity[0]
+    if closest.policy != model.policy:
+        tell(f"{closest.policy} comes closer: {closest.sentence}.")
+    if answer.far:
+        warn("no policy that was tried comes close to what happened. What may explain it:")
+        for text in answer.lacks:
+            tell(f"  - {text}", indent=4)
+
+
+def _show_fidelity(answer: "Answer") -> None:
+    cells = [
+        (
+            found.policy,
+            _time(whole.mean_wait_s),
+            "-" if whole.bias is None else f"{whole.bias:+.0%}",
+            _time(whole.mae_s),
+            "-" if whole.rank_correlation is None else f"{whole.rank_correlation:.2f}",
+            "-" if whole.ks is None else f"{whole.ks:.2f}",
+            _time(found.distance_s),
+            found.verdict,
+        )
+        for found in answer.fidelity
+        for whole in [found.whole]
+    ]
+    table(CLOSENESS, cells, numbers=True, spare=SPARE_CLOSENESS)
+    model = answer.model
+    groups = [
+        (
+            group.told,
+            f"{group.jobs:,}",
+            _time(group.observed_mean_wait_s),
+            _time(group.mean_wait_s),
+            "-" if group.bias is None else f"{group.bias:+.0%}",
+            _time(group.mae_s),
+        )
+        for group in model.groups[1:]
+    ]
+    if groups:
+        heads = (f"how close {model.policy} is", "jobs", "observed", "simulated", "bias",
+                 "mean error of a job")  # fmt: skip
+        table(heads, groups, numbers=True)
+
+
+def _show_added(answer: "Answer") -> None:
+    """What the jobs get that were added."""
+    from rota.experiments.replay_tables import ALSO
+
+    cells = [
+        (
+            f"{row['group']} under {row['schedule']}",
+            f"{row['jobs']:,}",
+            *(_time(row[f"{key}_s"]) for key in ("mean_wait", "p50_wait", "p95_wait", "mean_jct")),
+            _share(row["use"]),
+            f"{row['refused']:,}",
+        )
+        for row in answer.table.filter(by=ALSO).iter_rows(named=True)
+    ]
+    if cells:
+        heads = ("jobs that were added", "jobs", *HEADINGS[2:-1])
+        table(heads, cells, numbers=True, spare=SPARE)
+
+
+def _against(row: "Mapping[str, Any]") -> str:
+    """The change of the mean wait; what the model cannot tell is not called a gain."""
+    from rota.experiments.replay_tables import BETTER, MODEL, OBSERVED, WORSE
+
+    change, role = row["mean_wait_change_s"], row["role"]
+    if role in (OBSERVED, MODEL):
+        return {MODEL: "is the model", OBSERVED: ""}[role]
+    if change is None:
+        return "-"
+    before = row["mean_wait_s"] - change
+    text = f"{change / before:+.0%}" if before else f"{'+' * (change >= 0)}{_time(change)}"
+    return text if row["effect"] in (BETTER, WORSE, "") else f"{text} ({row['effect']})"
 
 
 def _time(seconds: float | None) -> str:

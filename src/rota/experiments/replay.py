@@ -1,16 +1,17 @@
 """What happened, and what would have: a history under its recorded starts and under policies.
 
-The recorded schedule is simulated first (see `replay_recorded`). Then every policy runs on the
-machines as recorded and, if anything is to be different, on the changed ones. Quotas are limits of
-tenants in front of the policy (the admission `quota`): what a tenant's jobs inside ask for stays
-within it; others are held in the order of their submission.
+The recorded schedule is simulated first (see `replay_recorded`). Then policies run the same jobs on
+the machines as recorded: the closest is the model of today (see `replay_model`). If anything is to
+be different, the model and the policies that were asked for run with the changes, too. Quotas are
+limits of tenants in front of the policy (the admission `quota`): what a tenant's jobs inside ask
+for stays within it; others are held in the order of their submission.
 
 Jobs that still ran at the end of the log are taken to be over there; jobs that never ran are not in
 the workload, because nobody knows how long they would take.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,30 +21,42 @@ import polars as pl
 from rota.core.errors import OptionError, TraceError
 from rota.core.registry import FORMATS, load, split
 from rota.core.topology import NodeSpec
+from rota.core.workload import Workload
 from rota.experiments.config import RunConfig
+from rota.experiments.fidelity import FAR, LEAST_S, LIMITS, Fidelity, closest, rank
 from rota.experiments.output import dump, write_run
-from rota.experiments.replay_changes import Changes, changed, level_names
+from rota.experiments.replay_changes import Changes, Enlarged, changed, enlarged, level_names
 from rota.experiments.replay_cluster import seen_cluster, write_cluster
+from rota.experiments.replay_model import candidates, judge, lacking, passed
 from rota.experiments.replay_recorded import NAME, UNLISTED, Replayed, replay_recorded
-from rota.experiments.replay_tables import Schedule, log_end_s, tabulate
+from rota.experiments.replay_tables import (
+    MODEL,
+    OBSERVED,
+    POLICY,
+    WHAT_IF,
+    Schedule,
+    log_end_s,
+    tabulate,
+)
 from rota.experiments.run import RunResult, simulate
 from rota.metrics import write_jobs
-from rota.traces.cluster import parse_cluster
+from rota.traces.cluster import parse_cluster, parse_counts
 from rota.traces.imported import Imported
 from rota.traces.read import read_trace, recognise
 from rota.traces.slurm_records import OPEN
+from rota.traces.store import FILES as TRACE_FILES
+from rota.traces.store import save
 
-DEFAULT_POLICY = "easy"
 START_OVER = "custom:checkpoint_s=inf"
 """A job loses all work since it was started when its node fails; nothing else costs anything."""
 MOST_GPUS = 100_000
 """Of a job: a larger one can only be an error, and machines of that size take for ever."""
-JSON, TABLE, REPORT = "replay.json", "replay.csv", "report.html"
-CLUSTER, CHANGED = "cluster.yaml", "cluster-changed.yaml"
+JSON, TABLE, FIDELITY, REPORT = "replay.json", "replay.csv", "fidelity.csv", "report.html"
+CLUSTER, CHANGED, WORKLOAD = "cluster.yaml", "cluster-changed.yaml", "workload-changed"
 VERSION = 1
 
 Told = Callable[[str, int, int], object]
-"""Told (what is done next, its number from 0, how many there are)."""
+"""Told (what is being done, how much of it is done, of how much)."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +66,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     format: str | None = None
     nodes: str | None = None
     cluster: str | None = None
-    policies: tuple[str, ...] = (DEFAULT_POLICY,)
+    policies: tuple[str, ...] = ()
+    model: str | None = None  # None: the closest of those tried
     placement: str | None = None
     changes: Changes = Changes()
     limit: int | None = None
@@ -71,7 +85,15 @@ class Answer(msgspec.Struct):
     recorded: Replayed
     schedules: list[Schedule]
     table: pl.DataFrame
+    model: Fidelity  # of today
+    fidelity: list[Fidelity]  # of all policies that were tried, the closest first
+    lacks: list[str]  # what the log would have to tell for a closer model
     warnings: list[str]
+
+    @property
+    def far(self) -> bool:
+        """No policy comes close to what happened."""
+        return self.model.verdict == FAR
 
     def facts(self) -> dict[str, Any]:
         """Everything but the table, as plain data."""
@@ -107,6 +129,15 @@ class Answer(msgspec.Struct):
                 "contradictions": self.recorded.contradictions,
             },
             "warnings": self.warnings,
+            "model": {
+                "policy": self.model.policy,
+                "named": self.asked.model is not None,
+                "verdict": self.model.verdict,
+                "sentence": self.model.sentence,
+            },
+            "fidelity": [found.facts() for found in self.fidelity],
+            "limits": msgspec.to_builtins(LIMITS),
+            "lacks": self.lacks,
         }
 
 
@@ -117,40 +148,54 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
         asked: The question.
         folder: An existing folder for the files.
         final: Where the folder will be: the runs name their cluster there.
-        told: Called before each schedule.
+        told: Called from time to time.
     """
-    changes = asked.changes
-    total = 1 + len(asked.policies) * (1 + bool(changes))
     tell = told or (lambda *_: None)
-    tell("reading", 0, total)
+    tell("reading", 0, 1)
     imported, text = read_history_of(asked)
     asked = msgspec.structs.replace(asked, format=text)
-    _refuse_nonsense(asked, imported)
+    changes, partitions = asked.changes, partitions_of(imported)
     machines = _machines(asked, imported)
-    nodes = machines.nodes
-    others = changed(nodes, changes, partitions_of(imported), machines.levels) if changes else nodes
-    tell(NAME, 0, total)
-    recorded = replay_recorded(imported, nodes)
-    gpus = sum(node.gpus for node in recorded.nodes)
-    first = Schedule(NAME, recorded.result.jobs, recorded.result.log, gpus, recorded.jobs)
+    others = changed(machines.nodes, changes, partitions, machines.levels)
+    more = enlarged(imported, changes.also, partitions) if changes.also else None
+    _refuse_nonsense(asked, more.imported if more else imported)
+    _write_inputs(asked, machines, others, more, folder)
+    tell(NAME, 0, 1)
+    recorded = replay_recorded(imported, machines.nodes)
     _write_recorded(recorded.result, folder / NAME)
-    plans = _plans(asked, machines, others, folder, _failing(asked, imported))
-    schedules, warnings = [first], _told_of(asked, imported, recorded)
-    for number, plan in enumerate(plans, 1):
-        tell(plan.name, number, total)
-        result = simulate(plan.config, workload=imported.workload)
-        warnings += [f"{plan.name}: {text}" for text in result.warnings if _matters(text)]
-        result.config = msgspec.structs.replace(result.config, cluster=str(final / plan.file))
-        (folder / plan.folder).mkdir()
-        write_run(result, folder / plan.folder)
-        schedules.append(Schedule(plan.name, result.jobs, result.log, plan.gpus))
-    table = tabulate(imported, schedules)
+
+    runs = _Runs(asked, machines.nodes, others, imported, more, folder, tell)
+    tried = runs.try_all(candidates(asked.model, asked.policies))
+    fidelity = [judge(name, run, recorded, imported) for name, run in tried.items()]
+    model = next((f for f in fidelity if f.policy == asked.model), None) or closest(fidelity)
+    fidelity.sort(key=lambda found: (rank(found), found is not model))
+
+    schedules = [_observed(recorded)]
+    shown = list(asked.policies) if asked.policies or changes else [f.policy for f in fidelity]
+    shown = list(dict.fromkeys([*([] if model.policy in shown else [model.policy]), *shown]))
+    warnings = _told_of(asked, imported, recorded, model, machines)
+    made: list[tuple[str, Schedule, RunResult]] = []
+    for policy in shown:
+        role = MODEL if policy == model.policy else POLICY
+        made.append((CLUSTER, runs.schedule(policy, tried[policy], role), tried[policy]))
+    for policy in shown if changes else ():
+        run = runs.changed(policy)
+        made.append((CHANGED, runs.schedule(policy, run, WHAT_IF), run))
+    for file, schedule, run in made:
+        warnings += [f"{schedule.name}: {text}" for text in run.warnings if _matters(text)]
+        _write_run(run, folder / _folder(run.config.policy, file, folder), final / file)
+        schedules.append(schedule)
+    lacks = lacking(imported, seen=machines.seen, slurm=_of_slurm(text))
+    by_others = passed(imported, recorded, tried[model.policy])
+    lacks = [*filter(None, [by_others]), *lacks]
+    if more is not None:
+        warnings += more.warnings
+    table = tabulate(imported, schedules, more.added if more else None)
     answer = Answer(
-        asked, imported, nodes, others, machines.seen, recorded, schedules, table, warnings
-    )
-    table.write_csv(folder / TABLE)
-    rows = table.with_columns(pl.col(pl.Float64).round(6)).to_dicts()
-    (folder / JSON).write_text(dump({**answer.facts(), "rows_by_group": rows}), encoding="utf-8")
+        asked, imported, machines.nodes, others, machines.seen, recorded, schedules, table, model,
+        fidelity, lacks, warnings,
+    )  # fmt: skip
+    _write_answer(answer, folder)
     return answer
 
 
@@ -226,61 +271,140 @@ def _machines(asked: Asked, imported: Imported) -> _Machines:
     return _Machines(nodes, seen=True)
 
 
-class _Plan(msgspec.Struct):
-    name: str
-    folder: str
-    file: str
-    gpus: int
-    config: RunConfig
+class _Runs:
+    """The policies at work: on the jobs and machines as they were, and with the changes."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        nodes: Sequence[NodeSpec],
+        others: Sequence[NodeSpec],
+        imported: Imported,
+        more: Enlarged | None,
+        folder: Path,
+        tell: Told,
+    ) -> None:
+        self._asked = asked
+        self._gpus = {False: sum(n.gpus for n in nodes), True: sum(n.gpus for n in others)}
+        self._workload = imported.workload
+        self._failing = _failing(asked, imported)
+        self._more = more
+        self._folder = folder
+        self._tell = tell
+        self._steps = 0
+        self._total = 0
+
+    def try_all(self, policies: Sequence[str]) -> dict[str, RunResult]:
+        """Without any change."""
+        changes = self._asked.changes
+        self._total = len(policies) + bool(changes) * max(1, len(self._asked.policies))
+        return {policy: self._run(policy, self._config(policy)) for policy in policies}
+
+    def changed(self, policy: str) -> RunResult:
+        """With all changes."""
+        config = self._config(policy)
+        quota = "quota" if self._asked.changes.quotas else None
+        config = msgspec.structs.replace(
+            config, cluster=str(self._folder / CHANGED), admission=quota
+        )
+        if self._more is None:
+            return self._run(policy, config)
+        trace = str(self._folder / WORKLOAD)
+        config = msgspec.structs.replace(config, trace=trace, format=None, limit=None)
+        return self._run(policy, config, self._more.imported.workload)
+
+    def schedule(self, policy: str, run: RunResult, role: str) -> Schedule:
+        """A run as it stands beside the others."""
+        what = self._asked.changes.describe() if role == WHAT_IF else ""
+        numbers = self._more.numbers if what and self._more is not None else None
+        name = f"{policy} ({what})" if what else policy
+        return Schedule(name, run.jobs, run.log, self._gpus[bool(what)], numbers, role)
+
+    def _config(self, policy: str) -> RunConfig:
+        asked = self._asked
+        return RunConfig(
+            trace=asked.log,
+            format=asked.format,
+            cluster=str(self._folder / CLUSTER),
+            policy=policy,
+            placement=asked.placement,
+            limit=asked.limit,
+            seed=asked.seed,
+            **self._failing,
+        )
+
+    def _run(self, policy: str, config: RunConfig, workload: Workload | None = None) -> RunResult:
+        self._steps += 1
+        what = " with the changes" if config.cluster.endswith(CHANGED) else ""
+        title = f"{self._steps}/{max(self._steps, self._total)} {policy}{what}"
+        workload = workload or self._workload
+        self._tell(title, 0, len(workload))
+
+        def progress(done: int, total: int, _: float) -> None:
+            self._tell(title, done, total)
+
+        return simulate(config, progress, workload=workload)
 
 
-def _plans(
+def _observed(recorded: Replayed) -> Schedule:
+    gpus = sum(node.gpus for node in recorded.nodes)
+    result = recorded.result
+    return Schedule(NAME, result.jobs, result.log, gpus, recorded.jobs, OBSERVED)
+
+
+def _write_inputs(
     asked: Asked,
     machines: _Machines,
     others: Sequence[NodeSpec],
+    more: Enlarged | None,
     folder: Path,
-    failing: Mapping[str, Any],
-) -> list[_Plan]:
-    """All runs: the policies on the machines as they are, then on the changed ones."""
-    changes = asked.changes
+) -> None:
+    """What the runs are made from, so that they can be made again."""
     write_cluster(machines.nodes, machines.levels, {}, folder / CLUSTER)
-    variants: list[tuple[str, Sequence[NodeSpec], str]] = [(CLUSTER, machines.nodes, "")]
-    if changes:
-        write_cluster(others, machines.levels, dict(changes.quotas), folder / CHANGED)
-        variants.append((CHANGED, others, changes.describe()))
-    plans: list[_Plan] = []
-    for file, nodes, what in variants:
-        for policy in asked.policies:
-            name = f"{policy} ({what})" if what else policy
-            config = RunConfig(
-                trace=asked.log,
-                format=asked.format,
-                cluster=str(folder / file),
-                policy=policy,
-                placement=asked.placement,
-                admission="quota" if what and changes.quotas else None,
-                limit=asked.limit,
-                seed=asked.seed,
-                **failing,
-            )
-            gpus = sum(node.gpus for node in nodes)
-            plans.append(_Plan(name, _folder(policy, bool(what), plans), file, gpus, config))
-    return plans
+    if asked.changes:
+        write_cluster(others, machines.levels, dict(asked.changes.quotas), folder / CHANGED)
+    if more is not None:
+        save(more.imported, folder / WORKLOAD, source=" ".join([asked.log, *asked.changes.also]))
 
 
-def _folder(policy: str, changed_too: bool, plans: Sequence[_Plan]) -> str:  # noqa: FBT001 - private
+def _write_run(result: RunResult, folder: Path, cluster: Path) -> None:
+    config = msgspec.structs.replace(result.config, cluster=str(cluster))
+    if Path(config.trace).name == WORKLOAD:
+        config = msgspec.structs.replace(config, trace=str(cluster.with_name(WORKLOAD)))
+    result.config = config
+    folder.mkdir()
+    write_run(result, folder)
+
+
+def _write_answer(answer: Answer, folder: Path) -> None:
+    answer.table.write_csv(folder / TABLE)
+    rows = answer.table.with_columns(pl.col(pl.Float64).round(6)).to_dicts()
+    (folder / JSON).write_text(dump({**answer.facts(), "rows_by_group": rows}), encoding="utf-8")
+    found = [
+        {"policy": one.policy, "verdict": one.verdict, **msgspec.structs.asdict(group)}
+        for one in answer.fidelity
+        for group in one.groups
+    ]
+    pl.DataFrame(found, infer_schema_length=None).write_csv(folder / FIDELITY)
+
+
+def _folder(policy: str, file: str, folder: Path) -> str:
     base = re.sub(r"[^\w.-]+", "-", policy).strip("-.") or "policy"
-    base += "-changed" * changed_too
-    taken = {plan.folder for plan in plans} | {NAME}
+    base += "-changed" * (file == CHANGED)
     name, number = base, 2
-    while name in taken:
+    while (folder / name).exists():
         name, number = f"{base}-{number}", number + 1
     return name
 
 
+def _of_slurm(format_text: str) -> bool:
+    return format_text.startswith("sacct")
+
+
 def own_files(folder: Path) -> list[str]:
     """Files that an earlier replay wrote into a folder, relative to it."""
-    names = [JSON, TABLE, REPORT, CLUSTER, CHANGED]
+    names = [JSON, TABLE, FIDELITY, REPORT, CLUSTER, CHANGED]
+    names += [f"{WORKLOAD}/{file}" for file in TRACE_FILES]
     runs = sorted(path.parent.name for path in folder.glob("*/summary.json"))
     files = ("jobs.csv", "summary.json", "events.parquet", "manifest.json")
     return names + [f"{run}/{file}" for run in runs for file in files]
@@ -302,9 +426,17 @@ def _failing(asked: Asked, imported: Imported) -> dict[str, Any]:
     return {"failures": "recorded"} if kept else {"failures": "recorded", "costs": START_OVER}
 
 
-def _told_of(asked: Asked, imported: Imported, recorded: Replayed) -> list[str]:
+def _told_of(
+    asked: Asked, imported: Imported, recorded: Replayed, model: Fidelity, machines: _Machines
+) -> list[str]:
     contradictions = dict(recorded.contradictions)
     found = [note for note in imported.notes if not note.endswith(OPEN)]
+    if (model.whole.observed_mean_wait_s or 0.0) < LEAST_S:
+        found.append(
+            "hardly anybody waited in this log: it cannot tell policies apart, and there is "
+            "nothing to gain"
+        )
+    found += _new_types(asked, machines)
     if asked.cluster is not None and contradictions.pop(UNLISTED, 0):
         found.append("the nodes of the log are not all among those of --cluster")
     found += [f"contradiction: {what}: {many:,} times" for what, many in contradictions.items()]
@@ -318,6 +450,20 @@ def _told_of(asked: Asked, imported: Imported, recorded: Replayed) -> list[str]:
     elif recorded.guessed:
         found.append(f"{recorded.guessed:,} {OPEN}")
     return found
+
+
+def _new_types(asked: Asked, machines: _Machines) -> list[str]:
+    """GPU types of new nodes that no node has: most likely a typing error."""
+    known = {node.gpu_type for node in machines.nodes if node.gpu_type}
+    asks = {
+        node.gpu_type for text in asked.changes.add for node in parse_counts(text.split("@")[0])
+    }
+    return [
+        f"--add-nodes: no node has GPUs of type {name!r} now (there are: "
+        f"{', '.join(sorted(known))}): jobs that ask for a type will not use the new ones"
+        for name in sorted(asks - known - {""})
+        if known
+    ]
 
 
 def _options(text: str | None) -> dict[str, str]:

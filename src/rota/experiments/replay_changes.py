@@ -1,4 +1,4 @@
-"""What is to be different in a replay: machines added and removed, limits of tenants.
+"""What is to be different in a replay: machines added and removed, limits of tenants, more jobs.
 
 - *Added* (`4x8`, `12x8:a100@gpu+debug`). New nodes are like those that are there: the CPUs and
   memory of the most common node of that size in the same partitions (or per GPU of the most common
@@ -8,6 +8,9 @@
 - *Removed* (`a[001-008],gpu*,rack=r1`). A host list, names with `*` and `?`, or all nodes with a
   `label=`, in a `partition=`, with GPUs of a `type=`, or at a place of a level (`rack=`). What
   matches no node is an error: a typing error must not pass for "it changes nothing".
+- *More jobs* (`new-group.csv`, `new-group.csv@gpu`). A workload that comes beside the jobs of the
+  log; its second 0 is that of the log. Where the log has several partitions, its jobs are in the
+  one that is named, unless they name one themselves (column `partition`).
 
 A partition is a label that jobs ask for.
 """
@@ -16,33 +19,46 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from itertools import count
+from pathlib import Path
 
 import msgspec
+import polars as pl
 
 from rota.core.errors import OptionError
 from rota.core.hostlist import expand, split_list
 from rota.core.topology import NodeSpec
+from rota.core.words import spell
+from rota.traces.change import with_jobs
 from rota.traces.cluster import parse_counts
+from rota.traces.imported import Imported
+from rota.traces.merge import NamedTrace, merge
+from rota.traces.observed import Observed
+from rota.traces.read import read_trace
+from rota.traces.schema import events_frame
 
 RACK = "rack"
+_SHORT = 0.5  # of the time of the log: so much shorter is told
 MOST_NAMED = 12  # names in a message
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Nodes to add (`4x8@gpu`), nodes to remove, GPUs of tenants at most."""
+    """Nodes to add (`4x8@gpu`), nodes to remove, GPUs of tenants at most, workloads to add."""
 
     add: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
     quotas: tuple[tuple[str, float], ...] = ()
+    also: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.add or self.remove or self.quotas)
+        return bool(self.add or self.remove or self.quotas or self.also)
 
     def describe(self) -> str:
-        """`+4x8@gpu, -n3, vision<=64`."""
+        """`+4x8@gpu, -n3, vision<=64, also new-group`."""
         quotas = [f"{tenant}<={most:g}" for tenant, most in self.quotas]
+        also = [f"also {_place_of(text)[0].stem}" for text in self.also]
         return ", ".join(
-            [*(f"+{one}" for one in self.add), *(f"-{n}" for n in self.remove), *quotas]
+            [*(f"+{one}" for one in self.add), *(f"-{n}" for n in self.remove), *quotas, *also]
         )
 
 
@@ -88,6 +104,116 @@ def level_names(nodes: Iterable[NodeSpec], known: Sequence[str] = ()) -> tuple[s
     """Names of all levels above nodes; those that nobody named are `level1`, `level2`, ..."""
     depth = max((len(node.path) for node in nodes), default=0)
     return tuple(known[i] if i < len(known) else f"level{i + 1}" for i in range(depth))
+
+
+# --- more jobs -----------------------------------------------------------------------------------
+
+
+class Enlarged(msgspec.Struct):
+    """The jobs of the log and those that were added, as one trace.
+
+    `numbers`: of each of its jobs, the position in the log; those that were added come after.
+    `added`: by name of what was added, the numbers of its jobs.
+    """
+
+    imported: Imported
+    numbers: list[int]
+    added: dict[str, list[int]]
+    warnings: list[str]
+
+
+def enlarged(imported: Imported, also: Sequence[str], partitions: Sequence[str]) -> Enlarged:
+    """The jobs of the log with those of other workloads.
+
+    Args:
+        imported: The log; what happened in it is left out.
+        also: Workloads, as the user writes them.
+        partitions: Labels that jobs of the log ask for.
+    """
+    log = with_jobs(imported, imported.jobs, observed=Observed())
+    parts = [NamedTrace("log", log)]
+    warnings: list[str] = []
+    for text in also:
+        path, place = _place_of(text)
+        other = read_trace(path)
+        jobs = _in_partition(other.jobs, text, place, partitions)
+        taken = {part.name for part in parts}
+        name = next(
+            n for n in (path.stem, *(f"{path.stem}-{i}" for i in count(2))) if n not in taken
+        )
+        added = with_jobs(other, jobs, observed=Observed(), events=events_frame())
+        parts.append(NamedTrace(name, added))
+        parts[-1].imported.cluster = ()
+        warnings += _doubts(name, imported, jobs)
+    merged = merge(parts)
+    numbers = [0] * len(merged.imported)
+    added: dict[str, list[int]] = {}
+    number = 0
+    for part, positions in zip(parts, merged.positions, strict=True):
+        for position in positions:
+            numbers[position] = number
+            number += 1
+        if part is not parts[0]:
+            added[part.name] = list(range(number - len(positions), number))
+    return Enlarged(merged.imported, numbers, added, warnings)
+
+
+def _place_of(text: str) -> tuple[Path, str | None]:
+    """The file and the partition of `new-group.csv@gpu`."""
+    path, at, place = text.rpartition("@")
+    if not at or Path(text).exists():
+        return Path(text), None
+    return Path(path), place.strip()
+
+
+def _in_partition(
+    jobs: pl.DataFrame, text: str, place: str | None, partitions: Sequence[str]
+) -> pl.DataFrame:
+    """The jobs, each with the label of its partition if the log has partitions."""
+    if place is not None and place not in partitions:
+        there = ", ".join(sorted(partitions)) or "none, leave it out"
+        raise OptionError(f"also {text!r}: no partition {place!r}: there are: {there}")
+    if not partitions:
+        return jobs
+    own = pl.col("labels").list.len() > 0
+    named = pl.col("partition").is_in(list(partitions))
+    last = place if place is not None else partitions[0] if len(partitions) == 1 else None
+    if last is None:
+        lost = jobs.filter(~own & ~named)
+        if lost.height:
+            raise OptionError(
+                f"also {text!r}: does not say in which partition its jobs are ({lost.height:,} of "
+                f"{jobs.height:,}): write {text}@{min(partitions)}, or give them a column "
+                f"partition; there are: {', '.join(sorted(partitions))}"
+            )
+    partition = pl.when(named).then(pl.col("partition")).otherwise(pl.lit(last, pl.String))
+    return jobs.with_columns(
+        labels=pl.when(own).then(pl.col("labels")).otherwise(pl.concat_list(partition)),
+        partition=pl.when(own).then(pl.col("partition")).otherwise(partition),
+    )
+
+
+def _doubts(name: str, log: Imported, jobs: pl.DataFrame) -> list[str]:
+    """What makes a workload that is added an odd neighbour."""
+    found = []
+    log_s, span_s = (_last_submission(frame) for frame in (log.jobs, jobs))
+    both = f"{name}: its jobs come within {spell(span_s)}, those of the log within {spell(log_s)}"
+    if span_s < _SHORT * log_s:
+        found.append(f"{both}: make it as long as the log to see what lasts")
+    elif _SHORT * span_s > log_s:
+        found.append(f"{both}: later ones meet no others (`rota trace change --window` cuts them)")
+    estimated = log.jobs["estimate_s"].null_count() < log.jobs.height
+    if estimated and jobs["estimate_s"].null_count() == jobs.height:
+        found.append(
+            f"{name}: has no time limits (estimate_s), but the log has: policies that backfill "
+            f"take its jobs for endless"
+        )
+    return found
+
+
+def _last_submission(jobs: pl.DataFrame) -> float:
+    latest = jobs["submit_s"].max()
+    return float(latest) if isinstance(latest, (int, float)) else 0.0
 
 
 # --- nodes to remove -----------------------------------------------------------------------------

@@ -6,10 +6,16 @@
   all GPU-seconds of the cluster in that time. A schedule on more machines has a larger whole.
 
 Only jobs that ran in the log are counted, under every schedule the same ones. A job that a schedule
-could not run has no wait and no JCT there, but is counted in `refused`.
+could not run has no wait and no JCT there, but is counted in `refused`. Jobs that are added
+(`also`) have rows of their own, in the schedules that have them.
+
+Changes are against the model of today, a simulation of the same jobs without the change. They count
+as `better` or `worse` only where they are larger than the error of the model in the same place,
+that is, the difference between the model and what was observed; otherwise they are `within error`.
+Where a schedule cannot run jobs that the model runs, means are of other jobs: `other jobs`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,6 +29,12 @@ from rota.traces.imported import Imported
 BY = ("user", "tenant", "partition", "size")
 MEASURES = ("jobs", "refused", "mean_wait_s", "p50_wait_s", "p95_wait_s", "mean_jct_s", "gpu_h",
             "use")  # fmt: skip
+CHANGED = ("mean_wait_s", "p95_wait_s", "mean_jct_s")
+"""Measures of which there is a change against the model."""
+OBSERVED, MODEL, POLICY, WHAT_IF = "observed", "model", "policy", "what-if"
+"""Roles of schedules."""
+BETTER, WORSE, WITHIN, OTHER = "better", "worse", "within error", "other jobs"
+ALSO = "also"
 NONE = "(none)"
 SIZES = ("0", "1", "2-4", "5-8", "9-32", "33-")
 _HOUR_S = 3_600.0
@@ -36,6 +48,7 @@ class Schedule(msgspec.Struct):
     log: pl.DataFrame
     gpus: int
     numbers: list[int] | None = None  # positions of its jobs in the trace; None: all, in order
+    role: str = POLICY
 
 
 def attributes(imported: Imported) -> pl.DataFrame:
@@ -54,26 +67,44 @@ def attributes(imported: Imported) -> pl.DataFrame:
         pl.int_range(pl.len(), dtype=pl.Int64).alias("job"),
         _named("user"),
         _named("vc").alias("tenant"),
-        pl.col("labels").list.first().fill_null("").replace("", NONE).alias("partition"),
+        _partition().replace("", NONE).alias("partition"),
         size.alias("size"),
     )
+
+
+def _partition() -> pl.Expr:
+    """As the log names it, or the first label that the job asks for."""
+    label = pl.col("labels").list.first().fill_null("")
+    return pl.when(pl.col("partition") == "").then(label).otherwise(pl.col("partition"))
 
 
 def _named(column: str) -> pl.Expr:
     return pl.col(column).fill_null("").replace("", NONE)
 
 
-def tabulate(imported: Imported, schedules: Sequence[Schedule]) -> pl.DataFrame:
-    """One row per schedule and group: `by`, `group`, `schedule` and `MEASURES`.
+def tabulate(
+    imported: Imported,
+    schedules: Sequence[Schedule],
+    also: Mapping[str, Sequence[int]] | None = None,
+) -> pl.DataFrame:
+    """One row per schedule and group: `by`, `group`, `schedule`, `MEASURES`, and what changed.
 
-    `by` is `all` for everybody; what would be one group only is left out.
+    `by` is `all` for everybody; what would be one group only is left out. What changed: `role` of
+    the schedule, the change of each of `CHANGED` against the model (`mean_wait_change_s`, ...),
+    `model_error_s` (its mean wait minus the observed one) and the `effect` on the mean wait.
+
+    Args:
+        imported: The jobs of the log.
+        schedules: One of them is the model.
+        also: Of each workload that was added, the numbers of its jobs.
     """
     groups = attributes(imported)
     ran = imported.observed.per_job().select("job", "end_s")
     until_s = log_end_s(imported)
     parts = []
     for schedule in schedules:
-        table = _measured(schedule, until_s).join(ran, on="job").join(groups, on="job")
+        measured = _measured(schedule, until_s)
+        table = measured.join(ran, on="job").join(groups, on="job")
         table = table.with_columns(
             jct_s=pl.when(pl.col("end_s").is_not_null()).then(pl.col("jct_s")),
         )
@@ -85,7 +116,61 @@ def tabulate(imported: Imported, schedules: Sequence[Schedule]) -> pl.DataFrame:
                     pl.lit(by).alias("by"), "group", pl.lit(schedule.name).alias("schedule"),
                     *MEASURES,
                 ))  # fmt: skip
-    return pl.concat(parts)
+        for name, numbers in (also or {}).items():
+            added = measured.filter(pl.col("job").is_in(list(numbers)))
+            if added.height:
+                parts.append(_folded(added, pl.lit(name), whole).select(
+                    pl.lit(ALSO).alias("by"), "group", pl.lit(schedule.name).alias("schedule"),
+                    *MEASURES,
+                ))  # fmt: skip
+    return _against_model(pl.concat(parts), schedules)
+
+
+def effect(
+    value: float | None, model: float | None, observed: float | None, *, same_jobs: bool = True
+) -> str:
+    """What a schedule does to a time, as far as the model can tell; empty: there is no change."""
+    if value is None or model is None or value == model:
+        return ""
+    if not same_jobs:
+        return OTHER
+    if observed is None or abs(value - model) <= abs(model - observed):
+        return WITHIN
+    return BETTER if value < model else WORSE
+
+
+def _against_model(table: pl.DataFrame, schedules: Sequence[Schedule]) -> pl.DataFrame:
+    roles = {schedule.name: schedule.role for schedule in schedules}
+    rows = table.rows(named=True)
+    by_role = {
+        (roles[row["schedule"]], row["by"], row["group"]): row
+        for row in rows
+        if roles[row["schedule"]] in (OBSERVED, MODEL)
+    }
+    columns: dict[str, list[Any]] = {"role": [], **{_change(key): [] for key in CHANGED},
+                                     "model_error_s": [], "effect": []}  # fmt: skip
+    for row in rows:
+        role = roles[row["schedule"]]
+        model = by_role.get((MODEL, row["by"], row["group"]), {})
+        seen = by_role.get((OBSERVED, row["by"], row["group"]), {})
+        compared = role in (POLICY, WHAT_IF)
+        columns["role"].append(role)
+        for key in CHANGED:
+            known = compared and None not in (row[key], model.get(key))
+            columns[_change(key)].append(row[key] - model[key] if known else None)
+        waits = model.get("mean_wait_s"), seen.get("mean_wait_s")
+        columns["model_error_s"].append(None if None in waits else waits[0] - waits[1])
+        same = row["refused"] == model.get("refused")
+        columns["effect"].append(
+            effect(row["mean_wait_s"], *waits, same_jobs=same) if compared else ""
+        )
+    floats = [_change(key) for key in CHANGED] + ["model_error_s"]
+    types = {**dict.fromkeys(floats, pl.Float64), "role": pl.String, "effect": pl.String}
+    return table.hstack(pl.DataFrame(columns, schema_overrides=types))
+
+
+def _change(key: str) -> str:
+    return key.removesuffix("_s") + "_change_s"
 
 
 def log_end_s(imported: Imported) -> float:

@@ -12,12 +12,23 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from rota.experiments.fidelity import CLOSE, LEAST_JOBS, LIMITS, ROUGH, GroupFidelity
 from rota.experiments.replay import REPORT, Answer
 from rota.experiments.replay_recorded import NAME
-from rota.experiments.replay_tables import BY, lookup, main_groups
+from rota.experiments.replay_tables import (
+    ALSO,
+    BETTER,
+    BY,
+    MODEL,
+    OBSERVED,
+    WORSE,
+    effect,
+    lookup,
+    main_groups,
+)
 from rota.report.frame import framed
 from rota.report.style import COLOURS, log_ticks
-from rota.report.words import NOTHING, alike, count, duration
+from rota.report.words import NOTHING, alike, count, duration, plain
 
 MOST_GROUPS = 12
 SHOWN = (
@@ -30,6 +41,12 @@ SHOWN = (
 )
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640.0, 260.0, 46.0, 30.0
 _POINTS = 200
+_FIDELITY = ("jobs", "observed mean wait", "simulated", "bias", "mean error of a job",
+             "rank correlation", "K-S distance", "mean distance", "verdict")  # fmt: skip
+_LEGEND = (
+    "<p class='note'>Small numbers: the change against the model, or the error of the model "
+    "against what was observed. A change has a colour only where it is larger than that error.</p>"
+)
 
 
 def write_page(answer: Answer, folder: Path) -> Path:
@@ -47,9 +64,11 @@ def html(answer: Answer) -> str:
     css = (files("rota.report") / "page.css").read_text(encoding="utf-8")
     sections = [
         ("What happened, and what would have", _overall(answer)),
+        *([("The jobs that were added", text)] if (text := _added(answer)) else []),
+        ("Can it be trusted?", _trust(answer)),
         ("Waiting times", _curves(answer)),
         *((f"By {by}", text) for by in BY if (text := _by(answer, by))),
-        ("Can it be trusted?", _trust(answer)),
+        ("The log and its books", _books(answer)),
         ("What the numbers mean", _meaning()),
     ]
     return framed(title, css, _facts(answer), sections)
@@ -63,6 +82,7 @@ def _facts(answer: Answer) -> str:
         ("from", facts["origin"]),
         ("over", duration(facts["log_end_s"])),
         ("machines", f"{cluster['nodes']:,} with {cluster['gpus']:,} GPUs, from {cluster['from']}"),
+        ("model of today", f"{answer.model.policy} ({answer.model.verdict})"),
         ("changes", facts["changes"] or "none"),
     ]
     items = "".join(f"<li>{escape(name)}: <b>{escape(str(text))}</b></li>" for name, text in pairs)
@@ -70,30 +90,60 @@ def _facts(answer: Answer) -> str:
 
 
 def _overall(answer: Answer) -> str:
-    """A row per measure, a column per schedule, with the change to what was observed."""
-    rows = lookup(answer.table)
-    names = [schedule.name for schedule in answer.schedules]
-    cells = [rows["all", "all", name] for name in names]
-    body = "".join(
-        _line(label, [cell[key] for cell in cells], unit, better="less" if unit == "s" else "")
-        for key, label, unit in SHOWN
-    )
+    """A row per measure, a column per schedule, with the change against the model."""
+    cells = _cells(answer, "all", "all")
+    body = "".join(_line(answer, label, cells, key, unit) for key, label, unit in SHOWN)
     gpus = "".join(f"<td>{schedule.gpus:,}</td>" for schedule in answer.schedules)
     body = f"<tr><th scope='row'>GPUs</th>{gpus}</tr>{body}"
-    return _table("", names, body)
+    return f"<p>{escape(answer.model.sentence)}.</p>{_table('', _heads(answer), body)}{_LEGEND}"
 
 
-def _line(label: str, values: Sequence[float | None], unit: str, *, better: str) -> str:
-    cells = ""
-    first = values[0]
-    for value, text in zip(values, alike(values, unit), strict=True):
+def _heads(answer: Answer) -> list[str]:
+    """Names of schedules; the model is marked."""
+    return [f"{s.name} = model" if s.role == MODEL else s.name for s in answer.schedules]
+
+
+def _cells(answer: Answer, by: str, group: str) -> list[dict[str, Any]]:
+    rows = lookup(answer.table)
+    return [rows.get((by, group, schedule.name), {}) for schedule in answer.schedules]
+
+
+def _line(answer: Answer, label: str, cells: Sequence[dict[str, Any]], key: str, unit: str) -> str:
+    """Values of schedules; only a change beyond the error of the model has a colour."""
+    roles = [schedule.role for schedule in answer.schedules]
+    values: list[float | None] = [cell.get(key) for cell in cells]
+    model, seen = cells[roles.index(MODEL)], cells[roles.index(OBSERVED)]
+    text = ""
+    for role, cell, value, shown in zip(roles, cells, values, alike(values, unit), strict=True):
         kind, small = "", ""
-        if better and first and value is not None and value is not values[0]:
-            change = value / first - 1
-            kind = "better" if change < 0 else "worse" if change > 0 else ""
-            small = f"<small>{change:+.0%}</small>"
-        cells += f'<td class="{kind}">{escape(text)}{small}</td>'
-    return f"<tr><th scope='row'>{escape(label)}</th>{cells}</tr>"
+        base = seen.get(key) if role == MODEL else model.get(key)
+        if unit == "s" and role != OBSERVED and base and value is not None:
+            small = f"{value / base - 1:+.0%}"
+            if role == MODEL:
+                small = f"error {small}"
+            else:
+                same = cell.get("refused") == model.get("refused")
+                found = effect(value, base, seen.get(key), same_jobs=same)
+                kind = found if found in (BETTER, WORSE) else ""
+                small += f" ({found})" if found and not kind else ""
+            small = f"<small>{small}</small>"
+        text += f'<td class="{kind}">{escape(shown)}{small}</td>'
+    return f"<tr><th scope='row'>{escape(label)}</th>{text}</tr>"
+
+
+def _added(answer: Answer) -> str:
+    """What jobs get that came beside those of the log."""
+    rows = list(answer.table.filter(by=ALSO).iter_rows(named=True))
+    if not rows:
+        return ""
+    body = ""
+    for key, label, unit in SHOWN:
+        shown = alike([row[key] for row in rows], unit)
+        cells = "".join(f"<td>{escape(text)}</td>" for text in shown)
+        body += f"<tr><th scope='row'>{escape(label)}</th>{cells}</tr>"
+    heads = [f"{row['group']} ({row['jobs']:,} jobs) under {row['schedule']}" for row in rows]
+    note = "<p class='note'>They are in no other table: those are of the jobs of the log.</p>"
+    return _table("", heads, body) + note
 
 
 def _table(head: str, names: Iterable[str], body: str) -> str:
@@ -109,21 +159,16 @@ def _by(answer: Answer, by: str) -> str:
     groups = main_groups(answer.table, by, MOST_GROUPS)
     if not groups:
         return ""
-    rows = lookup(answer.table)
-    names = [schedule.name for schedule in answer.schedules]
     text = ""
+    of_group = {group: _cells(answer, by, group) for group in groups}
     for key, label, unit in (SHOWN[0], SHOWN[2], SHOWN[3], SHOWN[4]):
-        body = ""
-        for group in groups:
-            cells: list[dict[str, Any]] = [rows.get((by, group, name), {}) for name in names]
-            jobs = cells[0].get("jobs", 0)
-            values = [cell.get(key) for cell in cells]
-            better = "less" if unit == "s" else ""
-            body += _line(f"{group} ({jobs:,} jobs)", values, unit, better=better)
-        shown = " open" if key == SHOWN[0][0] else ""
-        text += (
-            f"<details{shown}><summary>{escape(label)}</summary>{_table(by, names, body)}</details>"
+        body = "".join(
+            _line(answer, f"{group} ({cells[0].get('jobs', 0):,} jobs)", cells, key, unit)
+            for group, cells in of_group.items()
         )
+        shown = " open" if key == SHOWN[0][0] else ""
+        made = _table(by, _heads(answer), body)
+        text += f"<details{shown}><summary>{escape(label)}</summary>{made}</details>"
     total = answer.table.filter(pl.col("by") == by)["group"].n_unique()
     if total > len(groups):
         text += (
@@ -192,14 +237,83 @@ def _y(share: float) -> float:
 
 
 def _trust(answer: Answer) -> str:
-    """The check of the recorded schedule, contradictions, and what the import left out."""
+    """How close the policies come to what happened, and what a closer model would need."""
+    model = answer.model
+    how = "It was asked for." if answer.asked.model else "It is the closest of those tried."
+    text = f"<p><b>{escape(model.sentence)}.</b> {how}</p>"
+    closest = answer.fidelity[0]
+    if closest.policy != model.policy:
+        text += f"<p>{escape(closest.policy)} comes closer: {escape(closest.sentence)}.</p>"
+    body = "".join(_fidelity_line(one.policy, one.whole, one.verdict) for one in answer.fidelity)
+    text += _table("policy, all jobs", _FIDELITY, body)
+    parts = "".join(_fidelity_line(one.told, one, "") for one in model.groups[1:])
+    if parts:
+        text += _table(f"{model.policy}, by group", _FIDELITY, parts) + _pairs_figure(answer)
+    if model.verdict != CLOSE:
+        items = "".join(f"<li>{escape(one)}.</li>" for one in answer.lacks)
+        text += f"<p>What may explain the difference, and would help:</p><ul>{items}</ul>"
+    return text
+
+
+def _fidelity_line(label: str, found: GroupFidelity, verdict: str) -> str:
+    times = alike([found.observed_mean_wait_s, found.mean_wait_s], "s")
+    bias = NOTHING if found.bias is None else f"{found.bias:+.0%}"
+    cells = [
+        count(found.jobs), *times, bias, duration(found.mae_s), plain(found.rank_correlation),
+        plain(found.ks), duration(found.wasserstein_s), verdict,
+    ]  # fmt: skip
+    tds = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+    return f"<tr><th scope='row'>{escape(label)}</th>{tds}</tr>"
+
+
+def _pairs_figure(answer: Answer) -> str:
+    """Mean waits of groups, observed and of the model, as bars."""
+    groups = [one for one in answer.model.groups[1:] if one.mean_wait_s is not None][:MOST_GROUPS]
+    pairs = [(one.observed_mean_wait_s or 0.0, one.mean_wait_s or 0.0) for one in groups]
+    most = max((value for pair in pairs for value in pair), default=0.0)
+    if most <= 0:
+        return ""
+    left, step, bar = 150.0, 30.0, 11.0
+    wide = _WIDTH - left - 80
+    bars = ""
+    for number, (one, pair) in enumerate(zip(groups, pairs, strict=True)):
+        top = number * step + 4
+        bars += (
+            f'<text x="{left - 8}" y="{top + bar + 4:.1f}" text-anchor="end">{escape(one.told)}'
+            f"</text>"
+        )
+        for place, value in enumerate(pair):
+            y = top + place * bar
+            length = wide * value / most
+            bars += (
+                f'<rect x="{left}" y="{y:.1f}" width="{max(length, 0.5):.1f}" height="{bar - 1}" '
+                f'fill="{COLOURS[place]}"/><text x="{left + length + 5:.1f}" y="{y + bar - 2:.1f}" '
+                f'font-size="10">{escape(duration(value))}</text>'
+            )
+    legend = "".join(
+        f'<span><i style="background:{COLOURS[place]}"></i>{escape(name)}</span>'
+        for place, name in enumerate((NAME, answer.model.policy))
+    )
+    height = len(groups) * step + 8
+    return (
+        f'<div class="legend">{legend}</div><figure><svg viewBox="0 0 {_WIDTH:.0f} {height:.0f}" '
+        f'role="img" aria-label="Mean waits by group, observed and of the model" '
+        f'style="max-width:46rem;width:100%;font-size:12px;fill:currentColor">{bars}</svg>'
+        f"<figcaption>Mean wait by group: what happened, and the model of today</figcaption>"
+        f"</figure>"
+    )
+
+
+def _books(answer: Answer) -> str:
+    """The check of the books, contradictions, and what the import left out."""
     recorded = answer.recorded
     total = len(recorded.jobs)
     exact = recorded.exact == total
     found = [
-        f"Replayed with the recorded starts, the waiting times of {recorded.exact:,} of {total:,} "
-        f"jobs come out to the second"
-        + ("." if exact else f"; the largest difference is {duration(recorded.worst_s)}."),
+        f"Check of the books: with the recorded starts, the waiting times of {recorded.exact:,} of "
+        f"{total:,} jobs come out to the second"
+        + ("." if exact else f"; the largest difference is {duration(recorded.worst_s)}.")
+        + " That the log was read right says nothing about policies.",
     ]
     quality = answer.imported.quality
     found += [f"Left out: {many:,} rows: {why}." for why, many in quality.dropped.items()]
@@ -210,11 +324,21 @@ def _trust(answer: Answer) -> str:
 
 
 def _meaning() -> str:
+    close, rough = LIMITS[CLOSE], LIMITS[ROUGH]
     return (
         f"<p><b>{NAME}</b> is the schedule of the log. The others are simulations of the same jobs "
         "with the run times of the log. Waits are all times since the submission in which a job "
         "made no progress. JCT is the time from the submission to the end, without jobs that still "
         "ran when the log was taken. A simulation knows only those failures of nodes that the log "
-        "shows, no reservations and "
-        f"no limits but those that were given. {NOTHING}: no number.</p>"
+        "shows, no reservations, and no limits but those that were given. "
+        f"{NOTHING}: no number.</p>"
+        "<p>The <b>bias</b> is the mean of simulated minus observed waits, as a share of the "
+        "observed mean (of a minute if it is less). The rank correlation is Spearman's; the K-S "
+        "distance (Kolmogorov-Smirnov) is the largest difference between the two distributions of "
+        "waits, and the mean distance (Wasserstein) the mean one. Waits below a minute are alike "
+        f"for ranks and K-S. <b>close</b>: the bias is at most {close.bias:.0%} for all jobs and "
+        f"in every partition with {LEAST_JOBS} jobs or more, K-S at most {close.ks:g}, the rank "
+        f"correlation at least {close.rank_correlation:g}, and at most {close.refused:.0%} of the "
+        f"jobs cannot be run. <b>rough</b>: {rough.bias:.0%}, {rough.ks:g}, "
+        f"{rough.rank_correlation:g} and {rough.refused:.0%}. <b>far</b>: less than that.</p>"
     )

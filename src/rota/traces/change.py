@@ -99,7 +99,7 @@ def window(imported: Imported, from_s: float, to_s: float) -> Imported:
         jobs,
         observed=Observed(observed),
         events=_events(imported.events, from_s, to_s),
-        origin=_later(imported.origin, from_s),
+        origin=later(imported.origin, from_s),
     )
 
 
@@ -123,19 +123,24 @@ def sample_users(imported: Imported, share: float, seed: int) -> Imported:
 def parse_window(text: str) -> tuple[float, float]:
     """`FROM:TO` in seconds or with a unit (90, 30m, 12h, 2d, 1w); an empty end is open."""
     start, colon, end = text.partition(":")
-    from_s = _seconds(text, start) if start else 0.0
-    to_s = _seconds(text, end) if end else INF
+    from_s = _seconds(f"window {text!r}", start) if start else 0.0
+    to_s = _seconds(f"window {text!r}", end) if end else INF
     if not colon or from_s >= to_s:
         raise OptionError(f"window {text!r}: write FROM:TO with FROM before TO, e.g. 1d:8d")
     return from_s, to_s
 
 
-def _seconds(window_text: str, text: str) -> float:
+def parse_offset(text: str) -> float:
+    """Seconds of `90`, `30m`, `12h`, `2d`, `1w`; with a minus it is earlier."""
+    text = text.strip()
+    sign = -1.0 if text.startswith("-") else 1.0
+    return sign * _seconds(f"offset {text!r}", text.removeprefix("-"))
+
+
+def _seconds(what: str, text: str) -> float:
     match = _TIME.fullmatch(text.strip())
     if not match:
-        raise OptionError(
-            f"window {window_text!r}: {text!r} is not a time: give seconds or 30m, 12h, 2d, 1w"
-        )
+        raise OptionError(f"{what}: {text!r} is not a time: give seconds or 30m, 12h, 2d, 1w")
     return float(match[1]) * _UNITS_S[match[2]]
 
 
@@ -172,7 +177,7 @@ def _events(events: "pl.DataFrame", from_s: float, to_s: float) -> "pl.DataFrame
     return pl.concat([state, later]).with_columns(moved)
 
 
-def _later(origin: str, seconds: float) -> str:
+def later(origin: str, seconds: float) -> str:
     """What second 0 is on the trace's own clock after a shift."""
     if origin.endswith(" s"):
         return f"{float(origin[:-2]) + seconds:.15g} s"

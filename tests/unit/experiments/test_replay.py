@@ -51,7 +51,7 @@ def asks(gpus):
 def run(log, out="out", **options):
     out = log / out
     out.mkdir()
-    defaults = {"nodes": str(log / "nodes.txt"), "policies": ("fifo",)}
+    defaults = {"nodes": str(log / "nodes.txt"), "policies": ("fifo",), "model": "fifo"}
     asked = Asked(log=str(log / "jobs.txt"), **{**defaults, **options})
     return replay(asked, out, out)
 
@@ -95,7 +95,7 @@ def test_the_files_say_it_all(log):
     assert pl.read_csv(out / "replay.csv").height == answer.table.height
     assert rerun(out / "fifo-changed").same
     page = html(answer)
-    assert "3 of 3 jobs come out to the second" in page
+    assert "Check of the books: with the recorded starts, the waiting times of 3 of 3" in page
     assert "fifo (+1x8)" in page
     assert "<script" not in page
 
@@ -114,7 +114,7 @@ def test_what_the_machines_cannot_run_is_told(log):
     assert answer.recorded.counted
     assert answer.recorded.exact == 3
     assert row[3] == 3
-    small = Asked(log=str(log / "jobs.txt"), cluster="1x2", policies=("fifo",))
+    small = Asked(log=str(log / "jobs.txt"), cluster="1x2", model="fifo")
     (log / "small").mkdir()
     answer = replay(small, log / "small", log / "small")
     refused = dict(answer.table.filter(pl.col("by") == "all").select("schedule", "refused").rows())
@@ -153,9 +153,10 @@ def test_changes_of_machines_that_make_no_sense_are_refused():
 def test_the_command_prints_tables_and_writes_a_page(log):
     out = log / "answer"
     args = [str(log / "jobs.txt"), "--nodes", str(log / "nodes.txt"), "--policy", "fifo",
-            "--add-nodes", "1x4", "-o", str(out)]  # fmt: skip
+            "--model", "fifo", "--add-nodes", "1x4", "-o", str(out)]  # fmt: skip
     done = CliRunner().invoke(command, args)
     assert done.exit_code == 0, done.output
+    assert "check of the books: with the recorded starts" in done.output
     assert "the waits of 3 of 3 jobs come out to the second" in done.output
     assert "fifo (+1x4)" in done.output
     for measure in ("mean wait", "mean JCT", "GPUs used"):

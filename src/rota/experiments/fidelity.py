@@ -1,0 +1,263 @@
+"""How close a simulated schedule comes to what happened: the waits of the same jobs, side by side.
+
+For all jobs, for each partition and for each class of sizes:
+
+- `bias_s`: the mean of simulated minus observed waits, and its share of the observed mean;
+- `mae_s`: the mean absolute error of a job's wait;
+- `rank_correlation`: Spearman's, of the waits: do the same jobs wait long?
+- `ks`: the largest difference between the two distributions (Kolmogorov-Smirnov);
+- `wasserstein_s`: the mean distance between the two distributions: who waited is not asked.
+
+Always |bias| <= Wasserstein <= mean absolute error. Waits below a minute are alike for ranks and
+`ks`: a real scheduler takes seconds to look, which is no queueing. A mean wait below a minute
+counts as one minute where a share of it is taken.
+
+A policy is a *close* model of what happened if the bias of all jobs and of every partition with
+enough jobs, `ks`, the rank correlation and the jobs that it cannot run are within the first of the
+`LIMITS`, a *rough* one within the second, and else *far* from it. The closest is the one with the
+best of these verdicts; among equals, the one with the least distance: the Wasserstein distance,
+averaged over the jobs of all partitions.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from rota.core.words import spell
+from rota.metrics.history import Floats
+
+Verdict = Literal["close", "rough", "far"]
+CLOSE: Verdict = "close"
+ROUGH: Verdict = "rough"
+FAR: Verdict = "far"
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What a verdict allows: shares, except the rank correlation, which is the least."""
+
+    bias: float
+    ks: float
+    rank_correlation: float
+    refused: float
+
+
+LIMITS: dict[Verdict, Bounds] = {
+    CLOSE: Bounds(bias=0.15, ks=0.15, rank_correlation=0.7, refused=0.01),
+    ROUGH: Bounds(bias=0.4, ks=0.3, rank_correlation=0.4, refused=0.05),
+}
+LEAST_S = 60.0
+"""Shorter waits are alike."""
+LEAST_JOBS = 30
+"""A partition with fewer jobs is shown, but does not decide."""
+ALL = "all"
+PARTITION, SIZE = "partition", "size"
+
+
+class GroupFidelity(msgspec.Struct, frozen=True):
+    """How close the waits of a group are; times in seconds, None where no job can be compared."""
+
+    by: str
+    group: str
+    jobs: int
+    refused: int  # that ran in the log, and that the policy cannot run
+    observed_mean_wait_s: float | None
+    mean_wait_s: float | None
+    bias_s: float | None
+    bias: float | None  # as a share of the observed mean
+    mae_s: float | None
+    rank_correlation: float | None  # None also where all waits are alike
+    ks: float | None
+    wasserstein_s: float | None
+
+    @property
+    def told(self) -> str:
+        """`partition debug`, `jobs of 9-32 GPUs`, `jobs of 33 GPUs or more`."""
+        if self.by != SIZE:
+            return f"{self.by} {self.group}"
+        most = f"{self.group[:-1]} GPUs or more" if self.group.endswith("-") else ""
+        return f"jobs of {most or self.group + ' GPU' + 's' * (self.group != '1')}"
+
+
+class Fidelity(msgspec.Struct, frozen=True):
+    """How close a policy is, and what that means."""
+
+    policy: str
+    groups: tuple[GroupFidelity, ...]  # the first: all jobs
+    distance_s: float | None
+    verdict: Verdict
+
+    @property
+    def whole(self) -> GroupFidelity:
+        """Of all jobs."""
+        return self.groups[0]
+
+    @property
+    def worst(self) -> GroupFidelity | None:
+        """The group with the largest bias, as a share, if it is beyond what is close."""
+        many = [
+            group
+            for group in self.groups[1:]
+            if group.bias is not None and group.jobs >= LEAST_JOBS
+        ]
+        worst = max(many, key=lambda group: abs(group.bias or 0.0), default=None)
+        return worst if worst and abs(worst.bias or 0.0) > LIMITS[CLOSE].bias else None
+
+    @property
+    def sentence(self) -> str:
+        """The verdict for people."""
+        whole, worst = self.whole, self.worst
+        if whole.mean_wait_s is None or whole.mae_s is None or whole.bias is None:
+            return f"{self.policy} is no model of today: it runs none of the jobs that ran"
+        name = {
+            CLOSE: "is a close model of today",
+            ROUGH: "is only a rough model of today: trust the direction of a change, not its size",
+            FAR: "is not a model of today: do not act on its numbers",
+        }[self.verdict]
+        told = (
+            f"{self.policy} {name}. Its mean wait is {spell(whole.mean_wait_s)}, "
+            f"{spell(whole.observed_mean_wait_s or 0.0)} were observed ({whole.bias:+.0%}); the "
+            f"wait of a job is off by {spell(whole.mae_s)} on average"
+        )
+        if whole.refused:
+            told += f"; {whole.refused:,} jobs that ran do not fit the machines"
+        if worst is not None:
+            told += (
+                f". Least true: {worst.told} ({spell(worst.mean_wait_s or 0.0)} simulated, "
+                f"{spell(worst.observed_mean_wait_s or 0.0)} observed)"
+            )
+        return told
+
+    def facts(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "policy": self.policy,
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "distance_s": self.distance_s,
+            "by_group": [msgspec.to_builtins(group) for group in self.groups],
+        }
+
+
+def compare_waits(policy: str, waits: pl.DataFrame) -> Fidelity:
+    """How close a schedule is.
+
+    Args:
+        policy: Its name.
+        waits: A row per job that ran: `observed_s`, `simulated_s` (null: refused), `partition`,
+            `size`.
+    """
+    groups = [_group(ALL, ALL, waits)]
+    for by in (PARTITION, SIZE):
+        if waits[by].n_unique() > 1:
+            parts = waits.partition_by(by, maintain_order=True, as_dict=True)
+            groups += [_group(by, str(key[0]), part) for key, part in sorted(parts.items())]
+    parts_of = [group for group in groups if group.by == PARTITION] or groups[:1]
+    distances = [
+        (group.wasserstein_s, group.jobs) for group in parts_of if group.wasserstein_s is not None
+    ]
+    jobs = sum(many for _, many in distances)
+    distance_s = sum(far * many for far, many in distances) / jobs if jobs else None
+    return Fidelity(policy, tuple(groups), distance_s, _judged(groups))
+
+
+def closest(found: Iterable[Fidelity]) -> Fidelity:
+    """The best model; of equals the first."""
+    return min(found, key=rank)
+
+
+def rank(one: Fidelity) -> tuple[int, float, float]:
+    """Less is closer: the verdict, the distance, the error of a job."""
+    never = float("inf")
+    return (
+        (CLOSE, ROUGH, FAR).index(one.verdict),
+        never if one.distance_s is None else one.distance_s,
+        never if one.whole.mae_s is None else one.whole.mae_s,
+    )
+
+
+def overtaken(jobs: pl.DataFrame, starts: str, submits: str, kinds: Sequence[str]) -> float | None:
+    """Of the jobs that waited, the share that an equal job passed that came later.
+
+    Args:
+        jobs: A row per job.
+        starts: Column with the time of the first start.
+        submits: Column with the time of the submission.
+        kinds: Columns in which equal jobs are equal.
+    """
+    later = (
+        jobs.filter(pl.col(starts).is_not_null())
+        .sort(submits, maintain_order=True)
+        .with_columns(
+            pl.col(starts).reverse().cum_min().reverse().shift(-1).over(list(kinds)).alias("_next")
+        )
+        .filter(pl.col(starts) - pl.col(submits) > LEAST_S)
+    )
+    if not later.height:
+        return None
+    passed = (pl.col("_next") < pl.col(starts) - LEAST_S).fill_null(value=False)
+    return float(later.select(passed.mean()).item())
+
+
+def _group(by: str, group: str, waits: pl.DataFrame) -> GroupFidelity:
+    both = waits.drop_nulls(["observed_s", "simulated_s"])
+    refused = waits.height - both.height
+    if not both.height:
+        return GroupFidelity(by, group, waits.height, refused, *([None] * 8))
+    observed = both["observed_s"].to_numpy().astype(float)
+    simulated = both["simulated_s"].to_numpy().astype(float)
+    mean_s, model_s = float(observed.mean()), float(simulated.mean())
+    coarse = np.maximum(observed, LEAST_S), np.maximum(simulated, LEAST_S)
+    return GroupFidelity(
+        by,
+        group,
+        waits.height,
+        refused,
+        mean_s,
+        model_s,
+        model_s - mean_s,
+        (model_s - mean_s) / max(mean_s, LEAST_S),
+        float(np.abs(simulated - observed).mean()),
+        _spearman(*coarse),
+        _kolmogorov(*coarse),
+        float(np.abs(np.sort(simulated) - np.sort(observed)).mean()),
+    )
+
+
+def _spearman(first: Floats, second: Floats) -> float | None:
+    """The correlation of ranks; equal values share their mean rank. None: all are equal."""
+    ranks = [pl.Series(values).rank("average").to_numpy() for values in (first, second)]
+    spread = [float(rank.std()) for rank in ranks]
+    if not all(spread):
+        return None
+    product = ((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())).mean()
+    return float(product / (spread[0] * spread[1]))
+
+
+def _kolmogorov(first: Floats, second: Floats) -> float:
+    """The largest difference between two distributions."""
+    first, second = np.sort(first), np.sort(second)
+    at = np.concatenate([first, second])
+    share = np.searchsorted(first, at, "right") / len(first)
+    return float(np.abs(share - np.searchsorted(second, at, "right") / len(second)).max())
+
+
+def _judged(groups: Sequence[GroupFidelity]) -> Verdict:
+    whole = groups[0]
+    deciding = [g for g in groups if g.by == PARTITION and g.jobs >= LEAST_JOBS]
+    if whole.bias is None or whole.ks is None:
+        return FAR
+    bias = max(abs(g.bias) if g.bias is not None else float("inf") for g in [whole, *deciding])
+    rank = 1.0 if whole.rank_correlation is None else whole.rank_correlation
+    refused = whole.refused / whole.jobs
+    for verdict, limit in LIMITS.items():
+        if (
+            bias <= limit.bias
+            and whole.ks <= limit.ks
+            and rank >= limit.rank_correlation
+            and refused <= limit.refused
+        ):
+            return verdict
+    return FAR

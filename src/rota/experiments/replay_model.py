@@ -1,0 +1,99 @@
+"""The model of today: which policy comes closest to what happened, and what the log lacks.
+
+Every policy that is tried runs the jobs of the log on the machines as they are, without any change;
+`fidelity` says how close it comes. What would happen otherwise is then compared with what the model
+does with the same jobs, never with what was observed: the difference between the model and what was
+observed is an error of the model, not a gain.
+"""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from rota.core.registry import POLICIES, names
+from rota.experiments.fidelity import PARTITION, SIZE, Fidelity, compare_waits, overtaken
+from rota.experiments.replay_recorded import Replayed
+from rota.experiments.replay_tables import attributes
+from rota.experiments.run import RunResult
+from rota.traces.imported import Imported
+
+TRIED = ("fifo", "fifo-skip", "easy", "conservative", "slurm")
+"""Policies that clusters run, from simple to elaborate: tried unless one is named."""
+_MUCH = 0.1  # more jobs passed by others than under the model
+_MOST = 0.5
+
+
+def candidates(model: str | None, policies: Sequence[str]) -> list[str]:
+    """Policies to try: the named model, or all that are usual; then those that were asked for."""
+    registered = set(names(POLICIES))
+    first = [model] if model is not None else [name for name in TRIED if name in registered]
+    return list(dict.fromkeys([*first, *policies]))
+
+
+def judge(policy: str, result: RunResult, recorded: Replayed, imported: Imported) -> Fidelity:
+    """How close a run of the jobs comes to what happened."""
+    observed = pl.DataFrame(
+        {"job": recorded.jobs, "observed_s": recorded.result.jobs["wait_s"]},
+        schema_overrides={"job": pl.Int64},
+    )
+    simulated = result.jobs.select(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("job"), pl.col("wait_s").alias("simulated_s")
+    )
+    groups = attributes(imported).select("job", PARTITION, SIZE)
+    return compare_waits(policy, observed.join(simulated, on="job").join(groups, on="job"))
+
+
+def lacking(imported: Imported, *, seen: bool, slurm: bool) -> list[str]:
+    """What the log does not tell and a policy would need, each with the remedy.
+
+    Args:
+        imported: The history.
+        seen: Nodes are only as large as jobs were seen on them.
+        slurm: The log is of Slurm.
+    """
+    jobs = imported.jobs
+    found = []
+    if seen:
+        where = "what `scontrol show node` prints" if slurm else "or --cluster"
+        found.append(
+            f"the list of nodes (--nodes, {where}): now a node is as large as jobs were seen on it"
+        )
+    if jobs["estimate_s"].null_count() > _MOST * jobs.height:
+        where = "ask sacct for TimelimitRaw" if slurm else "column estimate_s"
+        found.append(f"time limits ({where}): without them policies that backfill hardly can")
+    if jobs["priority"].n_unique() < 2:  # noqa: PLR2004 - all have the same
+        where = "ask sacct for QOS and Priority" if slurm else "column priority"
+        found.append(f"priorities ({where}): all jobs count as equally important")
+    if jobs["vc"].n_unique() < 2 and jobs["user"].n_unique() < 2:  # noqa: PLR2004
+        where = "ask sacct for User and Account" if slurm else "columns vc and user"
+        found.append(f"who submitted ({where}): fair shares need it")
+    if not imported.observed.frame["nodes"].list.len().sum():
+        found.append("the nodes of jobs: only counts of GPUs are compared")
+    where = " (`scontrol show reservation`, `sacctmgr show qos`)" if slurm else ""
+    found.append(
+        f"reservations, holds and limits of users or groups{where}: no such log has them; if they "
+        f"explain it, replay a time without them (`rota trace change --window`)"
+    )
+    return found
+
+
+def passed(imported: Imported, recorded: Replayed, model: RunResult) -> str:
+    """How often a job was passed by an equal one that came later, if the model does not know it."""
+    kinds = ("labels", "gpu_type", "num_gpus")
+    jobs = imported.jobs.select("submit_s", *kinds).with_row_index("job")
+    jobs = jobs.with_columns(
+        pl.col("job").cast(pl.Int64), pl.col("labels", "gpu_type").list.join("|")
+    )
+    seen = pl.DataFrame(
+        {"job": recorded.jobs, "observed_s": recorded.result.jobs["first_start_s"]},
+        schema_overrides={"job": pl.Int64},
+    )
+    both = jobs.with_columns(model.jobs["first_start_s"].alias("model_s")).join(seen, on="job")
+    log, other = (overtaken(both, start, "submit_s", kinds) for start in ("observed_s", "model_s"))
+    if log is None or log < (other or 0.0) + _MUCH:
+        return ""
+    return (
+        f"{log:.0%} of the jobs that waited were passed by an equal job that came later "
+        f"({other or 0.0:.0%} under {model.config.policy}): priorities, fair shares or limits "
+        f"decided, not the order of submission"
+    )
