@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -138,12 +137,11 @@ def enlarged(imported: Imported, also: Sequence[str], partitions: Sequence[str])
         other = read_trace(path)
         jobs = _in_partition(other.jobs, text, place, partitions)
         taken = {part.name for part in parts}
-        name = next(
-            n for n in (path.stem, *(f"{path.stem}-{i}" for i in count(2))) if n not in taken
-        )
-        added = with_jobs(other, jobs, observed=Observed(), events=events_frame())
-        parts.append(NamedTrace(name, added))
-        parts[-1].imported.cluster = ()
+        names = (f"{path.stem}-{i}" if i else path.stem for i in (0, *range(2, len(also) + 3)))
+        name = next(name for name in names if name not in taken)
+        extra = with_jobs(other, jobs, observed=Observed(), events=events_frame())
+        extra.cluster = ()
+        parts.append(NamedTrace(name, extra))
         warnings += _doubts(name, imported, jobs)
     merged = merge(parts)
     numbers = [0] * len(merged.imported)

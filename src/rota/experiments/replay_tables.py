@@ -159,7 +159,10 @@ def _against_model(table: pl.DataFrame, schedules: Sequence[Schedule]) -> pl.Dat
             known = compared and None not in (row[key], model.get(key))
             columns[_change(key)].append(row[key] - model[key] if known else None)
         waits = model.get("mean_wait_s"), seen.get("mean_wait_s")
-        columns["model_error_s"].append(None if None in waits else waits[0] - waits[1])
+        known = None not in waits
+        columns["model_error_s"].append(
+            model["mean_wait_s"] - seen["mean_wait_s"] if known else None
+        )
         same = row["refused"] == model.get("refused")
         columns["effect"].append(
             effect(row["mean_wait_s"], *waits, same_jobs=same) if compared else ""
