@@ -17,6 +17,7 @@ class Reason(IntEnum):
     DEPENDENCY = 8  # waits for another job
     OVERHEAD = 9  # being started, stopped or moved
     DOWN = 10  # its nodes failed
+    UNKNOWN = 11  # the log that a schedule comes from does not tell
 
     @property
     def label(self) -> str:

@@ -22,6 +22,7 @@ from rota.core.events import INF, Event
 from rota.core.jobs import WAITING, Behaviour, Job, JobSpec, Request
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, Wake
+from rota.core.reasons import Reason
 from rota.core.resources import CPU
 from rota.core.topology import NodeSpec, Topology
 from rota.core.view import View
@@ -78,16 +79,15 @@ class Recorded:
         heapify(self._due)
         self._jobs: dict[int, Job] = {}
         self._late: set[int] = set()  # due, but not submitted yet
+        self._hit: dict[int, list[Job]] = {}  # by the node that is down
 
     def step(self, view: View, events: Sequence[Event]) -> Plan:
-        """Stop and start what is due; who has not arrived yet is started when it does."""
-        for event in events:
-            if event[1] == ev.JOB_SUBMIT:
-                self._jobs[event[3].index] = event[3]
-                if event[3].index in self._late:
-                    self._late.remove(event[3].index)
-                    heappush(self._due, (view.now_s, START, event[3].index))
+        """Stop and start what is due; who has not arrived yet is started when it does.
+
+        Why a job waits nobody has recorded, but for a node that failed.
+        """
         plan = Plan(view.version)
+        self._hear(plan, view.now_s, events)
         touched: set[int] = set()
         again: list[tuple[float, int, int]] = []
         while self._due and self._due[0][0] <= view.now_s:
@@ -105,6 +105,23 @@ class Recorded:
         plan.wake = Wake(at_s=max(view.now_s, self._due[0][0]) if self._due else INF)
         return plan
 
+    def _hear(self, plan: Plan, now_s: float, events: Sequence[Event]) -> None:
+        node = -1
+        for event in events:
+            if event[1] == ev.JOB_SUBMIT:
+                self._jobs[event[3].index] = event[3]
+                plan.explain(event[3], Reason.UNKNOWN)
+                if event[3].index in self._late:
+                    self._late.remove(event[3].index)
+                    heappush(self._due, (now_s, START, event[3].index))
+            elif event[1] == ev.NODE_DOWN:
+                node = event[3].id
+            elif event[1] == ev.JOB_EVICTED:  # with the node that went down just before
+                self._hit.setdefault(node, []).append(event[3])
+            elif event[1] == ev.NODE_UP:
+                for job in self._hit.pop(event[3].id, ()):
+                    _wonder(plan, job)
+
     def _act(self, plan: Plan, job: Job, kind: int) -> None:
         runs = self._attempts[job.index]
         number = self._turn[job.index]
@@ -116,6 +133,7 @@ class Recorded:
         else:
             if job.running:
                 plan.stop(job)
+                _wonder(plan, job)
             self._turn[job.index] = number + 1
             heappush(self._due, (runs[number + 1].start_s, START, job.index))
 
@@ -129,6 +147,12 @@ class Recorded:
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """A replay is not resumed."""
+
+
+def _wonder(plan: Plan, job: Job) -> None:
+    """It waits once more, and the log has to say so once more."""
+    job.reason = 0
+    plan.explain(job, Reason.UNKNOWN)
 
 
 class Replayed(msgspec.Struct):

@@ -10,6 +10,9 @@ At every instant without progress a job waits by exactly one reason:
 - for the *head* of its request shape: the shape's reason (`capacity`, `fragmentation`, ...);
 - `order` otherwise: somebody else is served first.
 
+In a recorded schedule (`observed` of a replay) all waits are `unknown` but for those after a
+failure: a log tells when a job started, not what kept it.
+
 A shape has one head at a time: the job that the shape's last REASON row names as long as it waits,
 then the waiting job that comes first in the trace. Jobs that wait by a reason of their own are not
 heads. (Policies that reorder a shape's queue without a change of its reason do not tell who became

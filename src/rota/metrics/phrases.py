@@ -62,6 +62,7 @@ _PLAIN = {
     Reason.ADMISSION: "kept out of the queue",
     Reason.OVERHEAD: "being started, stopped or moved",
     Reason.DOWN: "after its node had failed",
+    Reason.UNKNOWN: "for a reason that is not known (the log does not tell)",
 }
 
 

@@ -25,6 +25,7 @@ REASON_COLOURS = {
     "dependency": "#117733",
     "overhead": "#999999",
     "down": "#444444",
+    "unknown": "#bbbbbb",
 }
 REASONS_ON_DARK = {
     "order": "#77aadd",
@@ -37,6 +38,7 @@ REASONS_ON_DARK = {
     "dependency": "#55cc77",
     "overhead": "#8f959c",
     "down": "#e4e6e9",
+    "unknown": "#6b7178",
 }
 USEFUL, OVERHEAD, DOWN = "#4477aa", "#ccbb44", "#cc3311"
 LEAST_SHARE = 0.1

@@ -9,8 +9,10 @@ from rota.core.topology import NodeSpec
 from rota.experiments import replay_recorded as recorded
 from rota.experiments.replay_cluster import with_shares
 from rota.experiments.replay_recorded import replay_recorded
+from rota.metrics.story import Stories
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
+from rota.traces.schema import events_frame
 
 NODES = [NodeSpec("n1", 4), NodeSpec("n2", 4)]
 
@@ -154,3 +156,40 @@ def test_any_schedule_comes_out_as_it_was(jobs):
     found = replay_recorded(trace, nodes)
     assert found.result.jobs["wait_s"].to_list() == [float(wait) for _, wait, _, _ in jobs]
     assert found.exact == len(jobs)
+
+
+def test_why_a_job_waited_is_not_known_where_the_log_cannot_tell():
+    trace = history(
+        [(0, 4), (1, 4), (2, 4), (2, 4)],
+        [
+            Seen(0, 0, 10, ("n1",), (4,)), Seen(1, 3, 15, ("n2",), (4,)),
+            Seen(2, 12, 20, ("n1",), (4,), "preempted"), Seen(2, 25, 30, ("n2",), (4,)),
+            Seen(3, 40, 50, ("n1",), (4,)),
+        ],
+    )  # fmt: skip
+    result = replay_recorded(trace, NODES).result
+    delay = result.summary["delay"]
+    assert delay["unknown"] == sum(delay.values()) == 2 + 10 + 5 + 38
+    stories = Stories(result.log)
+    for number, waited_s in enumerate((0, 2, 15, 38)):
+        story = stories.tell(number)
+        parts = [(part.reason, part.seconds) for part in story.parts]
+        assert parts == ([("unknown", float(waited_s))] if waited_s else [])
+        assert not story.ahead
+        assert not waited_s or "not known" in story.text
+
+
+def test_a_failure_is_known_until_the_node_is_seen_again():
+    trace = history(
+        [(0, 4), (0, 4)],
+        [
+            Seen(0, 0, 10, ("n1",), (4,), "node-fail"), Seen(0, 60, 90, ("n1",), (4,)),
+            Seen(1, 30, 50, ("n1",), (4,)),
+        ],
+    )  # fmt: skip
+    events = events_frame([(10.0, "node_down", "n1", 0.0, ""), (30.0, "node_up", "n1", 0.0, "")])
+    failed = Imported(trace.jobs, observed=trace.observed, events=events)
+    found = replay_recorded(failed, NODES)
+    parts = Stories(found.result.log).tell(0).parts
+    assert [(part.reason, part.seconds) for part in parts] == [("unknown", 30.0), ("down", 20.0)]
+    assert found.exact == 2
