@@ -89,3 +89,5 @@ class Record(IntEnum):
     NODE_OPENED = 26  # ref node
     NOTE = 27  # something that is not about jobs or nodes (configuration, tokens); text
     EXTRA = 28  # belongs to allocation ref; other node, value amount there, text kind (cpu, memory)
+    LATE = 29  # the next row happened at `value`: nobody saw it then. Only in a daemon's own log:
+    #            where it is exported, every row has the time at which it happened

@@ -102,6 +102,16 @@ def settle(job: Job, now_s: float) -> None:
         job.since_s = now_s
 
 
+def take_back(job: Job, at_s: float) -> None:
+    """It had ended at `at_s` already when it was told to stop: what was counted since is not so."""
+    if job.phase == STOPPING and at_s < job.since_s < INF:
+        ran = job.since_s - at_s
+        job.left += ran * job.rate
+        job.service -= ran * job.held_gpus
+        job.run_s -= ran
+        job.since_s = at_s
+
+
 def change_rate(job: Job, now_s: float, rate: float) -> None:
     """The same allocation, another speed."""
     if job.phase != RUNNING:
@@ -138,7 +148,9 @@ def finish(job: Job, now_s: float) -> None:
         ran = now_s - job.since_s
         job.service += ran * job.held_gpus
         job.run_s += ran
-    elif job.phase != STOPPING:
+    elif job.phase == STOPPING:
+        take_back(job, now_s)
+    else:
         raise _refuse(job, "finish")
     job.left = 0.0
     _end(job, now_s, DONE)
@@ -149,6 +161,7 @@ def fail(job: Job, now_s: float) -> None:
     if job.phase not in (RUNNING, STARTING, STOPPING):
         raise _refuse(job, "fail")
     settle(job, now_s)
+    take_back(job, now_s)
     _end(job, now_s, FAILED)
 
 

@@ -30,7 +30,7 @@ class LogTable:
     def frame(
         self, now_s: float, counts: tuple[int, int] = (0, 0), leaving: Sequence[int] = ()
     ) -> "pl.DataFrame":
-        """The whole log as a table that ends now.
+        """The whole log as a table that ends now; every row has the time at which it happened.
 
         Args:
             now_s: The end.
@@ -43,7 +43,7 @@ class LogTable:
 
         with self._lock:
             self._read()
-            table, texts = self._table, list(self._texts)
+            table, texts = as_it_was(self._table, self._texts)
         last = max(now_s, float(table[-1, 0]) if len(table) else 0.0)
         end = [[last, float(Record.STOPPED), job, -1, -1, 0.0] for job in leaving]
         end.append([last, float(Record.END), -1, *counts, 0.0])
@@ -62,3 +62,31 @@ class LogTable:
             self._upto = rows[-1][0]
         if len(pieces) > 1:
             self._table = np.concatenate(pieces)
+
+
+def as_it_was(table: Any, texts: Sequence[str | None]) -> tuple[Any, list[str | None]]:
+    """Rows in the order in which things happened, not in that in which they were heard of.
+
+    What a job did before something of which was heard late (it was told to stop when it had ended
+    already) is not later than that.
+    """
+    import numpy as np
+
+    late = np.flatnonzero(table[:-1, 1] == Record.LATE)
+    if not len(late):
+        return table, list(texts)
+    table = table.copy()
+    table[late + 1, 0] = table[late, 5]
+    by_job = np.argsort(table[:, 2], kind="stable")
+    job, time_s = table[by_job, 2], table[by_job, 0]
+    back = np.flatnonzero((job[1:] == job[:-1]) & (job[1:] >= 0) & (time_s[1:] < time_s[:-1])) + 1
+    is_late = table[:, 1] == Record.LATE
+    for at in back.tolist():
+        before = at - 1
+        while before >= 0 and job[before] == job[at] and time_s[before] > time_s[at]:
+            time_s[before] = time_s[at]
+            before -= 1
+    table[by_job, 0] = time_s
+    order = np.argsort(table[:, 0], kind="stable")
+    order = order[~is_late[order]]
+    return table[order], [texts[row] for row in order.tolist()]

@@ -22,12 +22,14 @@ class Projection:
         self.restarts = 0
         self.observe: Callable[[float], None] = lambda _: None  # told how long each start took
         self._started: dict[int, float] = {}
+        self._late_s: float | None = None  # when the next row happened
 
     def fold(  # noqa: C901 - one branch per kind
         self, rows: Iterable[tuple[Any, ...]]
     ) -> None:
         """Rows of (time_s, event, job, ref, other, value, text)."""
         for time_s, event, job, ref, other, value, text in rows:
+            late_s, self._late_s = self._late_s, value if event == Record.LATE else None
             if event == Record.REASON:
                 if ref >= 0:
                     self._shapes[ref] = (int(value), job)
@@ -36,7 +38,8 @@ class Projection:
             elif event == Record.RUN:
                 self.restarts += job in self.runs
                 self.runs[job] = self.runs.get(job, 0) + 1
-                self.observe(time_s - self._started.pop(job, time_s))
+                began_s = time_s if late_s is None else late_s
+                self.observe(began_s - self._started.pop(job, began_s))
             elif event == Record.STOP:
                 self._preempted(job, other)
             elif event == Record.HELD:

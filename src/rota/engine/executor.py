@@ -213,8 +213,9 @@ class Executor:
 
     # --- what happens by itself -----------------------------------------------------------------
 
-    def stopped(self, job: Job, now_s: float) -> bool:
-        """A job has left its slices; False if it only goes elsewhere."""
+    def stopped(self, job: Job, now_s: float, at_s: float) -> bool:
+        """A job has left its slices (at `at_s`); False if it only goes elsewhere."""
+        machine.take_back(job, at_s)
         machine.stopped(job)
         self._vacate(job)
         self.log.row(now_s, Record.STOPPED, job.index)
@@ -245,8 +246,8 @@ class Executor:
             self.planned.change(job.allocation, -1)
         self._stop(job, None, now_s)
 
-    def evicted(self, job: Job, node: int, now_s: float) -> None:
-        """Its node died under it (or the node that it was about to move to)."""
+    def evicted(self, job: Job, node: int, now_s: float, at_s: float) -> None:
+        """Its node died under it at `at_s` (or the node that it was about to move to)."""
         self.log.row(now_s, Record.EVICTED, job.index, node)
         if self.planned is not None:
             self.planned.change(job.allocation, -1)
@@ -257,7 +258,7 @@ class Executor:
         lost = self.cluster.evict(job) if launched else 0.0
         if not launched:
             self.deferred.remove(job)
-        lost = machine.begin_stop(job, now_s, lost)
+        lost = machine.begin_stop(job, at_s, lost)
         machine.stopped(job)
         if launched:
             self._vacate(job)
@@ -282,10 +283,10 @@ class Executor:
         self.log.row(now_s, Record.RUN, job.index, -1, -1, job.rate)
         self.begun.append(job)
 
-    def running(self, job: Job, now_s: float) -> None:
-        """Its start is over, or it goes on at another rate."""
+    def running(self, job: Job, now_s: float, at_s: float) -> None:
+        """Its start is over (since `at_s`), or it goes on at another rate."""
         if job.phase == STARTING:
-            machine.run(job, now_s, self.cluster.rate(job))
+            machine.run(job, at_s, self.cluster.rate(job))
             self.log.row(now_s, Record.RUN, job.index, -1, -1, job.rate)
         elif job.phase == RUNNING:
             self.rate_changed(job, self.cluster.rate(job), now_s)

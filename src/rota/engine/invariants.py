@@ -228,7 +228,9 @@ class Invariants:
             self._held_gpu_s = self._ledger.gpu_s(now_s)
         elif now_s > self._now_s:
             self._held_gpu_s += self._holding * (now_s - self._now_s)
-            logged = self._ledger.gpu_s(now_s) if compare else self._held_gpu_s
+            logged = self._held_gpu_s
+            if compare:
+                logged = self._ledger.gpu_s(now_s) + self._ledger.unheld_gpu_s
             if not close(self._held_gpu_s, logged, now_s * max(1.0, self._holding)):
                 raise InvariantError(
                     f"at {now_s:g} s jobs have held {self._held_gpu_s:g} GPU-s, but useful and "

@@ -192,27 +192,28 @@ class Engine:
         """Drive the jobs' state machine; returns what the scheduler has to know."""
         passed: list[Event] = []
         for event in events:
-            kind = event[1]
-            subject = event[3]
+            at_s, kind, _, subject, _ = event
+            if at_s < now_s:  # on a living cluster: nobody saw it when it happened
+                self.log.row(now_s, Record.LATE, subject.index, -1, -1, at_s)
             if kind == ev.JOB_DONE:
                 planned = subject.phase != STOPPING or subject.index in self.executor.moving
-                machine.finish(subject, now_s)
+                machine.finish(subject, at_s)
                 self.log.rows += (now_s, R_DONE, subject.index, -1, -1, 0.0)
                 self.over(subject, passed, held=True, planned=planned)
                 passed.append(event)
             elif kind == ev.JOB_RUNNING:
-                self.executor.running(subject, now_s)
+                self.executor.running(subject, now_s, at_s)
                 for level in self.levels.pop(subject.index, ()):
                     self._watch(level, now_s)
                 passed.append(event)
             elif kind == ev.JOB_STOPPED:
-                if self.executor.stopped(subject, now_s):
+                if self.executor.stopped(subject, now_s, at_s):
                     passed.append(event)
                     if subject.index in self.detained:
                         requests.detain(self, subject, passed)
             elif kind == ev.JOB_FAILED:
                 planned = subject.phase != STOPPING or subject.index in self.executor.moving
-                machine.fail(subject, now_s)
+                machine.fail(subject, at_s)
                 self.log.row(now_s, Record.FAILED, subject.index)
                 self.log.text(self.cluster.failure(subject))
                 self.over(subject, passed, held=True, planned=planned)
@@ -253,8 +254,11 @@ class Engine:
         if parent is None or family is None or not all(t.terminal for t in family.members):
             return
         parent.phase = max(t.phase for t in family.members)  # done only if all of them are
-        parent.end_s = self.view.now_s
-        self.log.row(parent.end_s, ENDINGS[parent.phase], parent.index)
+        parent.end_s = max(t.end_s for t in family.members if t is not parent)
+        now_s = self.view.now_s
+        if parent.end_s < now_s:
+            self.log.row(now_s, Record.LATE, parent.index, -1, -1, parent.end_s)
+        self.log.row(now_s, ENDINGS[parent.phase], parent.index)
         self._resolve_dependants(parent, passed)
 
     def _resolve_dependants(self, job: Job, passed: list[Event]) -> None:
@@ -281,7 +285,7 @@ class Engine:
         if not up:
             for job in jobs_hit(node, self.view, self.executor.moving):
                 job.version = self.view.version
-                self.executor.evicted(job, node.id, now_s)
+                self.executor.evicted(job, node.id, now_s, now_s)
                 passed.append(self.event(ev.JOB_EVICTED, job))
 
     def _arrive(self, events: list[Event], now_s: float) -> None:

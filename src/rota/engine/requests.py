@@ -19,7 +19,7 @@ def answer(engine: "Engine", event: Event, passed: list[Event]) -> None:
     """The rarer events of living clusters; `passed` is what the scheduler has to know."""
     kind, subject = event[1], event[3]
     if kind == ev.JOB_EVICTED:
-        _lost(engine, subject, passed)
+        _lost(engine, event, passed)
     elif kind == ev.JOB_CANCELLED:
         cancel(engine, subject, None, passed, text=engine.cluster.failure(subject))
     elif kind == ev.JOB_HELD:
@@ -112,10 +112,11 @@ def _expel(engine: "Engine", job: Job, passed: list[Event]) -> None:
     passed.append(engine.event(ev.JOB_EVICTED, job))
 
 
-def _lost(engine: "Engine", job: Job, passed: list[Event]) -> None:
+def _lost(engine: "Engine", event: Event, passed: list[Event]) -> None:
     """Its run came to nothing, and that was not its fault (or it is to be tried again)."""
+    job: Job = event[3]
     job.version = engine.view.version
-    engine.executor.evicted(job, -1, engine.view.now_s)
+    engine.executor.evicted(job, -1, engine.view.now_s, event[0])
     engine.log.text(engine.cluster.failure(job))
     passed.append(engine.event(ev.JOB_EVICTED, job))
 

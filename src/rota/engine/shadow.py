@@ -72,8 +72,8 @@ class Shadow:
     """One job. `phase` has the values of `core.jobs.Phase`."""
 
     __slots__ = (
-        "at_s", "body", "done", "gpus", "instant", "late", "moves", "overhead", "phase", "rate",
-        "ref", "useful", "whole",
+        "at_s", "body", "done", "gpus", "instant", "late", "moves", "overhead", "phase", "ran_to_s",
+        "rate", "ref", "useful", "whole",
     )  # fmt: skip
 
     def __init__(self, now_s: float) -> None:
@@ -81,6 +81,7 @@ class Shadow:
         self.at_s = now_s
         self.gpus = 0.0
         self.rate = 0.0
+        self.ran_to_s = 0.0  # when it was told to stop
         self.done = 0.0  # work
         self.useful = 0.0  # GPU-seconds
         self.overhead = 0.0
@@ -92,7 +93,13 @@ class Shadow:
         self.whole = False  # not a job of its own: it is made of tasks
 
     def advance(self, now_s: float) -> None:
-        """Integrate up to now."""
+        """Integrate up to now, or take back what was counted since (see `Record.LATE`)."""
+        if now_s < self.ran_to_s <= self.at_s and self.phase == STOPPING:
+            self.overhead -= (self.at_s - self.ran_to_s) * self.gpus
+            self.useful -= (self.ran_to_s - now_s) * self.gpus
+            self.done -= (self.ran_to_s - now_s) * self.rate
+            self.at_s = now_s
+            return
         ran_s = now_s - self.at_s
         self.at_s = now_s
         if self.phase == RUNNING:
@@ -100,6 +107,13 @@ class Shadow:
             self.useful += ran_s * self.gpus
         elif self.gpus:
             self.overhead += ran_s * self.gpus
+
+
+    def stops(self) -> None:
+        """It is told to stop."""
+        if self.phase != STOPPING:
+            self.ran_to_s = self.at_s if self.phase == RUNNING else INF
+        self.phase = STOPPING
 
 
 class Ledger:
@@ -110,6 +124,8 @@ class Ledger:
         self.present: dict[int, Shadow] = {}
         self.touched: set[int] = set()
         self.settled_gpu_s = 0.0  # of jobs that are over
+        self.unheld_gpu_s = 0.0  # that nobody held although nobody knew it yet
+        self._late_s: float | None = None  # when the next row happened
         self._read = 0
         self._past = False  # rows of many batches at once: who has stopped in between is not known
         self._time_s = 0.0
@@ -157,11 +173,14 @@ class Ledger:
                 self.present.pop(other, None)
         elif kind == Record.MOVE and other >= 0 and job in self.jobs:
             self._inherits(time_s, job, ref, value)
+        elif kind == Record.LATE:
+            self._late_s = value
         elif kind in FROM:
-            self._change(time_s, kind, job, ref, value)
+            late_s, self._late_s = self._late_s, None
+            self._change(time_s, kind, job, ref, value, late_s)
 
     def _change(  # noqa: C901 - one branch per kind
-        self, time_s: float, kind: int, job: int, ref: int, value: float
+        self, time_s: float, kind: int, job: int, ref: int, value: float, late_s: float | None
     ) -> None:
         shadow = self.jobs.get(job)
         name = Record(kind).name
@@ -171,6 +190,10 @@ class Ledger:
             )
         moment_s = shadow.at_s
         shadow.advance(time_s)
+        if late_s is not None:
+            shadow.advance(late_s)
+            if kind != Record.RUN:
+                self.unheld_gpu_s += (time_s - late_s) * shadow.gpus
         if kind == Record.HELD and shadow.instant:
             shadow.phase, shadow.gpus = WAITING, 0.0  # it was stopped before it was launched
         elif kind == Record.START and (
@@ -187,7 +210,8 @@ class Ledger:
         if kind in (Record.STOP, Record.EVICTED, Record.LOST):
             shadow.done = max(0.0, shadow.done - value)
             if kind != Record.LOST:
-                shadow.phase, shadow.instant = STOPPING, True
+                shadow.stops()
+                shadow.instant = True
         elif kind in (Record.START, Record.MOVE):
             self._placed(shadow, time_s, ref, value, moves=kind == Record.MOVE)
         elif kind in (Record.RUN, Record.RATE):
@@ -228,7 +252,8 @@ class Ledger:
         shadow.late = since_s == INF
         shadow.moves |= moves
         if moves and since_s == INF:
-            shadow.phase, shadow.instant = STOPPING, True  # or a start that must wait
+            shadow.stops()
+            shadow.instant = True  # or a start that must wait
             return
         shadow.phase = RUNNING if since_s == time_s else STARTING
         shadow.gpus = self._sizes.get(ref, 0.0)

@@ -1,7 +1,15 @@
 """Time on a living cluster: seconds since its beginning, never backwards."""
 
-from time import monotonic, time
+from time import CLOCK_BOOTTIME, clock_gettime, monotonic, time
 from typing import Protocol
+
+
+def boot_time_s() -> float:
+    """Seconds since this machine was switched on, also while it slept; no step of the time of day.
+
+    By this clock drivers say when something happened, shims measure runs, and leases end.
+    """
+    return clock_gettime(CLOCK_BOOTTIME)
 
 
 class Clock(Protocol):
@@ -13,6 +21,10 @@ class Clock(Protocol):
 
     def wait_s(self, until_s: float) -> float:
         """Real seconds until then."""
+        ...
+
+    def at_s(self, moment_s: float) -> float:
+        """What it showed at a moment of the past (`boot_time_s`)."""
         ...
 
 
@@ -37,3 +49,7 @@ class WallClock:
     def wait_s(self, until_s: float) -> float:
         """Real seconds until then."""
         return (until_s - self.now_s()) / self._speed
+
+    def at_s(self, moment_s: float) -> float:
+        """What it showed (or would have shown) at a moment of the past."""
+        return self.now_s() - (boot_time_s() - moment_s) * self._speed

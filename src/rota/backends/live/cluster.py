@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter, sleep
 from typing import Any
 
+from msgspec.structs import replace
+
 from rota.backends.live.clock import Clock
 from rota.backends.live.inputs import (
     Batch,
@@ -19,19 +21,20 @@ from rota.backends.live.journal import Journal
 from rota.backends.live.machines import Machines
 from rota.backends.live.mailbox import Ask, LaterError, Mailbox
 from rota.backends.live.order import PAST, WISHES, about_nodes, rank, root
-from rota.backends.live.orders import Driver, Measured, NodeStatus, RunStatus
+from rota.backends.live.orders import Driver, Measured, Message, NodeStatus, RunStatus
 from rota.backends.live.runs import Run, Runs
 from rota.backends.live.source import LiveSource
 from rota.core import events as ev
 from rota.core.allocation import Allocation
 from rota.core.errors import ClusterError, RotaError
 from rota.core.events import INF, Event
-from rota.core.jobs import STARTING, Job
+from rota.core.jobs import RUNNING, STARTING, Job
 from rota.core.launch import Launch
 from rota.core.topology import Topology, Vertex
 
 NAP_S = 3600.0  # the longest single wait: some systems refuse longer ones
 RETRY_S = 0.25  # after a failure to write the journal
+OF_RUNS = {ev.JOB_RUNNING, ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_STOPPED, ev.JOB_EVICTED}
 
 
 class LiveCluster:
@@ -44,6 +47,8 @@ class LiveCluster:
 
     *Clock*: it stands still between polls and never passes the `until_s` of a poll: what is found
     late counts as found in time, so that timers and rounds have the same times as in the simulator.
+    What nobody saw (the daemon or the agent was away) happens when it is heard of, but its event
+    has the time at which it really happened: so long the run has lasted.
 
     *Stop* is always told later (JOB_STOPPED). A job that ended by itself before it was asked to
     stays done or failed; once it was asked, every end counts as a stop.
@@ -83,6 +88,7 @@ class LiveCluster:
         self._coming: Batch | None = None
         self._live = False
         self.closed = False
+        self._unseen: dict[str, float] = {}  # runs that nobody told of since `go_live`: seen until
         self._why: dict[int, str] = {}
         self._measured: dict[int, Mapping[str, float]] = {}
         self._sequence = 0
@@ -117,7 +123,8 @@ class LiveCluster:
     def go_live(self) -> None:
         """From now on it is for real: tell the driver what shall exist."""
         self._live = True
-        self.driver.open(self.mailbox.post)
+        self._unseen = dict.fromkeys(self.runs.by_id, self.now_s)
+        self.driver.open(self._hear)
         runs = [run for run in self.runs.by_id.values() if not run.waits]
         self.driver.adopt(
             [run.order for run in runs], frozenset(run.order.run for run in runs if run.halting)
@@ -214,6 +221,19 @@ class LiveCluster:
 
     # --- inputs -----------------------------------------------------------------------------------
 
+    def _hear(self, message: Message) -> None:
+        """A message of the driver, from any thread: what it tells of times is put on our clock."""
+        if isinstance(message, RunStatus):
+            seen_s = self._unseen.pop(message.run, None)
+            began_s, ended_s = (
+                None if moment_s is None else self._clock.at_s(moment_s)
+                for moment_s in (message.began_s, message.ended_s)
+            )
+            if message.state == "lost" and ended_s is None:
+                ended_s = seen_s
+            message = replace(message, began_s=began_s, ended_s=ended_s)
+        self.mailbox.post(message)
+
     def _gather(self) -> list[Input]:
         """What has come in; at most one thing per job, and nodes by themselves."""
         messages, asks = self.mailbox.take()
@@ -260,10 +280,11 @@ class LiveCluster:
         if isinstance(message, RunStatus):
             if message.state == "running" and (run.over or run.job.phase != STARTING):
                 return
-            ends_well = message.state == "ended" and message.code == 0 and not message.asked
-            if ends_well and not run.over and run.job.phase == STARTING:
-                later.append(message)  # it was quick: it began before it ended
-                message = RunStatus(message.run, "running")
+            over = message.state != "running" and not message.asked
+            ran = message.began_s is not None or (message.state == "ended" and message.code == 0)
+            if over and ran and not run.over and run.job.phase == STARTING:
+                later.append(message)  # it was quick, or nobody looked: it began before it ended
+                message = RunStatus(message.run, "running", began_s=message.began_s)
         elif run.over:
             return
         busy.add(index)
@@ -310,8 +331,11 @@ class LiveCluster:
     def _events(self, inputs: Sequence[Input]) -> list[Event]:
         """In an order that does not depend on who told us first."""
         found: list[tuple[int, Any]] = []
+        real_s: dict[int, float] = {}  # by job: when it happened, at most one thing for each
         for item in inputs:
             if isinstance(item, RunStatus):
+                job = self.runs.by_id[item.run].job
+                real_s[job.index] = self._moment(item, job)
                 found += self._run_changed(item)
             elif isinstance(item, Measured):
                 job = self.runs.by_id[item.run].job
@@ -332,8 +356,20 @@ class LiveCluster:
         events = []
         for kind, subject in found:
             self._sequence += 1
-            events.append((self.now_s, kind, self._sequence, subject, subject.epoch))
+            at_s = real_s.get(subject.index, self.now_s) if kind in OF_RUNS else self.now_s
+            events.append((at_s, kind, self._sequence, subject, subject.epoch))
         return events
+
+    def _moment(self, status: RunStatus, job: Job) -> float:
+        """When it happened: not before the run was ordered or began, and not in the future."""
+        began_s = job.start_s if status.began_s is None else max(job.start_s, status.began_s)
+        if status.state == "running":
+            return min(began_s, self.now_s) if status.began_s is not None else self.now_s
+        if status.ended_s is None:
+            return self.now_s
+        if job.phase == RUNNING:
+            began_s = max(began_s, job.since_s)
+        return min(max(began_s, status.ended_s), self.now_s)
 
     def _run_changed(self, status: RunStatus) -> list[tuple[int, Job]]:
         run = self.runs.by_id[status.run]

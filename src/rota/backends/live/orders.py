@@ -55,6 +55,11 @@ class RunStatus(msgspec.Struct, frozen=True, tag="run"):
     `code` is 0 or the first other exit code (negative: the signal), `asked` whether it was asked to
     end before it did. `lost`: nothing of it is left and nobody knows how it ended (its node, agent
     or shim died): not the job's fault.
+
+    `began_s`, `ended_s`: when that really happened, if the driver knows; of a lost run, until when
+    it was seen. Drivers tell moments of `boot_time_s`; in the journal they are on the clock of the
+    cluster. A run is as long as whoever executed it has measured: where another machine's clock
+    is translated, the beginning is, and the end is the beginning plus that duration.
     """
 
     run: str
@@ -62,6 +67,8 @@ class RunStatus(msgspec.Struct, frozen=True, tag="run"):
     code: int = 0
     asked: bool = False
     why: str = ""  # for people: `exit code 3`, `killed by signal 9 (Killed)`, `setup failed: ...`
+    began_s: float | None = None
+    ended_s: float | None = None
 
 
 class NodeStatus(msgspec.Struct, frozen=True, tag="node"):
