@@ -1,13 +1,18 @@
 """A living cluster without processes: a driver and a clock that follow a script."""
 
+import random
 from heapq import heappop, heappush
 
+from msgspec.structs import replace
+
+from rota.backends.live.inputs import JobWish, NodeWish, Reconfigured, Submitted
+from rota.backends.live.mailbox import Ask
 from rota.backends.live.orders import Capabilities, NodeStatus, RunStatus
 from rota.core.jobs import INF
-from rota.core.topology import Topology
+from rota.core.topology import NodeSpec, Topology
 from rota.daemon.core import Core
 from rota.daemon.settings import Scheduling
-from rota.daemon.store import Store
+from rota.daemon.store import Store, StoredJob
 from rota.jobfile.model import Checkpoint, JobFile, Resources
 
 
@@ -24,6 +29,7 @@ class ScriptedWorld:
         self.done = {}  # by job id: seconds of progress that were saved
         self.launched = []  # run ids, in order
         self.running = {}  # run -> since
+        self.began = {}  # run -> since, also when it is over
         self.places = {}  # run -> name of its (first) node
         self.ended = {}  # run -> status that nobody forgot yet
         self.due = []
@@ -61,10 +67,10 @@ class ScriptedWorld:
     def _begin(self, run):
         if run in self.ended:
             return
-        self.running[run] = self.now_s
+        self.running[run] = self.began[run] = self.now_s
         job = run.split(".")[0]
         self.at(self.now_s + self.work[job] - self.done.get(job, 0.0), "finish", run)
-        self.tell(RunStatus(run, "running"))
+        self.tell(RunStatus(run, "running", began_s=self.now_s))
 
     def _finish(self, run):
         if run in self.running:
@@ -79,8 +85,9 @@ class ScriptedWorld:
         since = self.running.pop(run, None)
         if since is not None:
             self.done[job] = self.done.get(job, 0.0) + self.now_s - since
-        self.ended[run] = status
-        self.tell(status)
+        began_s = self.began.get(run)
+        self.ended[run] = replace(status, began_s=began_s, ended_s=self.now_s)
+        self.tell(self.ended[run])
 
 
 class ScriptedDriver:
@@ -106,7 +113,7 @@ class ScriptedDriver:
             if order.run in world.ended:
                 world.tell(world.ended[order.run])
             elif order.run in world.running:
-                world.tell(RunStatus(order.run, "running"))
+                world.tell(RunStatus(order.run, "running", began_s=world.began[order.run]))
             elif order.run not in world.launched:
                 self.launch(order)
             if order.run in halting and order.run not in world.ended:
@@ -153,6 +160,9 @@ class ScriptedClock:
         self.world.go(min(until_s, self.world.next_s()))
         return 0.0
 
+    def at_s(self, moment_s):
+        return moment_s
+
 
 class Power(Exception):  # noqa: N818 - it is what fails
     """The daemon dies here."""
@@ -176,3 +186,111 @@ def make_core(store_path, world, *, policy="fifo-skip", nodes=(4, 4), **options)
 
 def node_lost(name, why="gone"):
     return NodeStatus(name, "lost", why=why)
+
+
+class Script:
+    """What people want, and when. What was committed is not said again."""
+
+    def __init__(self, entries):
+        self.everything = self.entries = sorted(entries, key=lambda entry: entry[0])
+        self.said = 0
+        self.happened = []  # to nodes: that is not repeated
+
+    def next_s(self):
+        return self.entries[self.said][0] if self.said < len(self.entries) else INF
+
+    def speak(self, core, now_s):
+        """Ask for everything that is due."""
+        due = []
+        while self.next_s() <= now_s:
+            due.append(self.entries[self.said][1])
+            self.said += 1
+        files = [what for what in due if isinstance(what, JobFile)]
+        if files:
+            self.ask(core, lambda: self.submit(core, files))
+        for wish in due:
+            if isinstance(wish, NodeStatus):
+                self.happened.append(wish)
+                core.driver.world.node(wish)
+            elif not isinstance(wish, JobFile):
+                self.ask(core, lambda wish=wish: self.wish(core, wish))
+
+    def ask(self, core, act):
+        with core.cluster.mailbox._changed:
+            core.cluster.mailbox._asks.append(Ask(act))
+
+    def submit(self, core, files):
+        first = core.next_number()
+        jobs = [StoredJob(first + i, "me", core.cluster.now_s, f) for i, f in enumerate(files)]
+        core.accept(jobs, None)
+        return [Submitted(first, len(files))], lambda: None
+
+    def wish(self, core, wish):
+        if isinstance(wish, JobWish) and core.engine.jobs[wish.job].terminal:
+            return [], lambda: None
+        return [wish], lambda: None
+
+    def forget_committed(self, jobs, wishes):
+        left = []
+        for time_s, what in self.everything:
+            if isinstance(what, JobFile):
+                jobs -= 1
+                if jobs < 0:
+                    left.append((time_s, what))
+            elif what not in wishes and what not in self.happened:
+                left.append((time_s, what))
+        self.entries, self.said = left, 0
+
+
+def drive(core, world, script):
+    """Until nothing can happen any more."""
+
+    def wait_s(until_s):
+        world.go(min(until_s, world.next_s(), script.next_s()))
+        script.speak(core, world.now_s)
+        if until_s == world.next_s() == script.next_s() == INF:
+            core.cluster.interrupt()
+        return 0.0
+
+    core.cluster._clock.wait_s = wait_s
+    core.go_live()
+    script.speak(core, world.now_s)
+    still = 0
+    while still < 3:
+        before = core.engine.view.version
+        core.step()
+        mailbox = core.cluster.mailbox
+        quiet = world.next_s() == script.next_s() == INF and not mailbox._messages
+        still = still + 1 if quiet and core.engine.view.version == before else 0
+    core._flush()
+
+
+def a_day(seed, jobs=25):
+    """How long jobs take, and what people want."""
+    dice = random.Random(seed)  # noqa: S311
+    work = {str(n): dice.choice([1.0, 2.5, 4.0, 9.0, 30.0]) for n in range(1, jobs + 1)}
+    at_s = 0.0
+    entries = []
+    for number in range(1, jobs + 1):
+        at_s += dice.choice([0.0, 0.5, 1.0, 3.0])
+        entries.append((at_s, job_file(dice.choice([1, 1, 2, 4, 8]), estimate=work[str(number)])))
+        if dice.random() < 0.3:
+            what = dice.choice(["cancel", "hold"])
+            entries.append((at_s + 2.0, JobWish(what, number, "me")))
+            if what == "hold":
+                entries.append((at_s + 8.0, JobWish("release", number, "me")))
+    for time_s, what, node in [
+        (12.0, "drain", "n1"), (15.0, "clear", "n2"), (30.0, "undrain", "n1"),
+        (31.0, "undrain", "n2"),
+    ]:  # fmt: skip
+        entries.append((time_s, NodeWish(what, node, "me")))
+    entries += [
+        (9.0, NodeStatus("late", "up", NodeSpec("late", 4))),
+        (17.0, NodeStatus("n0", "silent")),
+        (18.0, NodeStatus("n0", "lost")),
+        (20.0, Reconfigured({"policy": "smallest"}, by="me")),
+        (24.0, NodeStatus("n0", "up")),
+        (26.0, Reconfigured({"policy": "tiresias:limits=8/40", "placement": "spread"}, by="me")),
+        (28.0, NodeStatus("odd", "up", NodeSpec("odd", 2, "k80"))),
+    ]
+    return work, entries

@@ -77,10 +77,11 @@ def as_it_was(table: Any, texts: Sequence[str | None]) -> tuple[Any, list[str | 
         return table, list(texts)
     table = table.copy()
     table[late + 1, 0] = table[late, 5]
+    kept = np.flatnonzero(table[:, 1] != Record.LATE)
+    table = table[kept]
     by_job = np.argsort(table[:, 2], kind="stable")
     job, time_s = table[by_job, 2], table[by_job, 0]
     back = np.flatnonzero((job[1:] == job[:-1]) & (job[1:] >= 0) & (time_s[1:] < time_s[:-1])) + 1
-    is_late = table[:, 1] == Record.LATE
     for at in back.tolist():
         before = at - 1
         while before >= 0 and job[before] == job[at] and time_s[before] > time_s[at]:
@@ -88,5 +89,4 @@ def as_it_was(table: Any, texts: Sequence[str | None]) -> tuple[Any, list[str | 
             before -= 1
     table[by_job, 0] = time_s
     order = np.argsort(table[:, 0], kind="stable")
-    order = order[~is_late[order]]
-    return table[order], [texts[row] for row in order.tolist()]
+    return table[order], [texts[row] for row in kept[order].tolist()]

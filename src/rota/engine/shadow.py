@@ -73,7 +73,7 @@ class Shadow:
 
     __slots__ = (
         "at_s", "body", "done", "gpus", "instant", "late", "moves", "overhead", "phase", "ran_to_s",
-        "rate", "ref", "useful", "whole",
+        "rate", "ref", "told_s", "useful", "whole",
     )  # fmt: skip
 
     def __init__(self, now_s: float) -> None:
@@ -82,6 +82,7 @@ class Shadow:
         self.gpus = 0.0
         self.rate = 0.0
         self.ran_to_s = 0.0  # when it was told to stop
+        self.told_s = now_s  # the time of its last row
         self.done = 0.0  # work
         self.useful = 0.0  # GPU-seconds
         self.overhead = 0.0
@@ -107,7 +108,6 @@ class Shadow:
             self.useful += ran_s * self.gpus
         elif self.gpus:
             self.overhead += ran_s * self.gpus
-
 
     def stops(self) -> None:
         """It is told to stop."""
@@ -179,7 +179,7 @@ class Ledger:
             late_s, self._late_s = self._late_s, None
             self._change(time_s, kind, job, ref, value, late_s)
 
-    def _change(  # noqa: C901 - one branch per kind
+    def _change(  # noqa: C901, PLR0912 - one branch per kind
         self, time_s: float, kind: int, job: int, ref: int, value: float, late_s: float | None
     ) -> None:
         shadow = self.jobs.get(job)
@@ -188,17 +188,18 @@ class Ledger:
             raise InvariantError(
                 f"log: {name} of job {job} at {time_s:g} s, which was never submitted"
             )
-        moment_s = shadow.at_s
+        told_s, shadow.told_s = shadow.told_s, time_s
         shadow.advance(time_s)
         if late_s is not None:
             shadow.advance(late_s)
             if kind != Record.RUN:
                 self.unheld_gpu_s += (time_s - late_s) * shadow.gpus
+                shadow.at_s = time_s  # it held nothing since then
         if kind == Record.HELD and shadow.instant:
             shadow.phase, shadow.gpus = WAITING, 0.0  # it was stopped before it was launched
         elif kind == Record.START and (
             (shadow.late and shadow.ref == ref and shadow.phase == STARTING)
-            or (shadow.instant and (moment_s == time_s or self._past))
+            or (shadow.instant and (told_s == time_s or self._past))
         ):
             shadow.phase = WAITING  # its slices are free now; or a restart, or a quick stop
         if shadow.phase not in FROM[kind] and not (shadow.whole and kind in ENDINGS):

@@ -4,132 +4,19 @@ import random
 
 import pytest
 
-from rota.backends.live.inputs import JobWish, NodeWish, Reconfigured, Submitted
-from rota.backends.live.mailbox import Ask
-from rota.backends.live.orders import NodeStatus
+from rota.backends.live.inputs import JobWish, NodeWish, Reconfigured
 from rota.core.events import Record
-from rota.core.jobs import CANCELLED, DONE, INF
+from rota.core.jobs import CANCELLED, DONE
 from rota.core.knowledge import Knowledge
-from rota.core.topology import NodeSpec
-from rota.daemon.store import StoredJob
 from rota.engine.invariants import Invariants
-from rota.jobfile.model import JobFile
-from scripted import Power, ScriptedWorld, job_file, make_core
+from scripted import Power, Script, ScriptedWorld, a_day, drive, job_file, make_core
 
 WISHES = (JobWish, NodeWish, Reconfigured)
 POLICIES = ["fifo", "tiresias:limits=8/40", "srtf", "easy"]
 
 
-class Script:
-    """What people want, and when. What was committed is not said again."""
-
-    def __init__(self, entries):
-        self.everything = self.entries = sorted(entries, key=lambda entry: entry[0])
-        self.said = 0
-        self.happened = []  # to nodes: that is not repeated
-
-    def next_s(self):
-        return self.entries[self.said][0] if self.said < len(self.entries) else INF
-
-    def speak(self, core, now_s):
-        """Ask for everything that is due."""
-        due = []
-        while self.next_s() <= now_s:
-            due.append(self.entries[self.said][1])
-            self.said += 1
-        files = [what for what in due if isinstance(what, JobFile)]
-        if files:
-            self.ask(core, lambda: self.submit(core, files))
-        for wish in due:
-            if isinstance(wish, NodeStatus):
-                self.happened.append(wish)
-                core.driver.world.node(wish)
-            elif not isinstance(wish, JobFile):
-                self.ask(core, lambda wish=wish: self.wish(core, wish))
-
-    def ask(self, core, act):
-        with core.cluster.mailbox._changed:
-            core.cluster.mailbox._asks.append(Ask(act))
-
-    def submit(self, core, files):
-        first = core.next_number()
-        jobs = [StoredJob(first + i, "me", core.cluster.now_s, f) for i, f in enumerate(files)]
-        core.accept(jobs, None)
-        return [Submitted(first, len(files))], lambda: None
-
-    def wish(self, core, wish):
-        if isinstance(wish, JobWish) and core.engine.jobs[wish.job].terminal:
-            return [], lambda: None
-        return [wish], lambda: None
-
-    def forget_committed(self, jobs, wishes):
-        left = []
-        for time_s, what in self.everything:
-            if isinstance(what, JobFile):
-                jobs -= 1
-                if jobs < 0:
-                    left.append((time_s, what))
-            elif what not in wishes and what not in self.happened:
-                left.append((time_s, what))
-        self.entries, self.said = left, 0
-
-
-def drive(core, world, script):
-    """Until nothing can happen any more."""
-
-    def wait_s(until_s):
-        world.go(min(until_s, world.next_s(), script.next_s()))
-        script.speak(core, world.now_s)
-        if until_s == world.next_s() == script.next_s() == INF:
-            core.cluster.interrupt()
-        return 0.0
-
-    core.cluster._clock.wait_s = wait_s
-    core.go_live()
-    script.speak(core, world.now_s)
-    still = 0
-    while still < 3:
-        before = core.engine.view.version
-        core.step()
-        mailbox = core.cluster.mailbox
-        quiet = world.next_s() == script.next_s() == INF and not mailbox._messages
-        still = still + 1 if quiet and core.engine.view.version == before else 0
-    core._flush()
-
-
 def logged(core):
     return [row[1:] for row in core.store.rows(0, 10**9)]
-
-
-def a_day(seed, jobs=25):
-    """How long jobs take, and what people want."""
-    dice = random.Random(seed)  # noqa: S311
-    work = {str(n): dice.choice([1.0, 2.5, 4.0, 9.0, 30.0]) for n in range(1, jobs + 1)}
-    at_s = 0.0
-    entries = []
-    for number in range(1, jobs + 1):
-        at_s += dice.choice([0.0, 0.5, 1.0, 3.0])
-        entries.append((at_s, job_file(dice.choice([1, 1, 2, 4, 8]), estimate=work[str(number)])))
-        if dice.random() < 0.3:
-            what = dice.choice(["cancel", "hold"])
-            entries.append((at_s + 2.0, JobWish(what, number, "me")))
-            if what == "hold":
-                entries.append((at_s + 8.0, JobWish("release", number, "me")))
-    for time_s, what, node in [
-        (12.0, "drain", "n1"), (15.0, "clear", "n2"), (30.0, "undrain", "n1"),
-        (31.0, "undrain", "n2"),
-    ]:  # fmt: skip
-        entries.append((time_s, NodeWish(what, node, "me")))
-    entries += [
-        (9.0, NodeStatus("late", "up", NodeSpec("late", 4))),
-        (17.0, NodeStatus("n0", "silent")),
-        (18.0, NodeStatus("n0", "lost")),
-        (20.0, Reconfigured({"policy": "smallest"}, by="me")),
-        (24.0, NodeStatus("n0", "up")),
-        (26.0, Reconfigured({"policy": "tiresias:limits=8/40", "placement": "spread"}, by="me")),
-        (28.0, NodeStatus("odd", "up", NodeSpec("odd", 2, "k80"))),
-    ]
-    return work, entries
 
 
 @pytest.mark.parametrize("policy", POLICIES)

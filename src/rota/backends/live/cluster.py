@@ -47,6 +47,7 @@ class LiveCluster:
 
     *Clock*: it stands still between polls and never passes the `until_s` of a poll: what is found
     late counts as found in time, so that timers and rounds have the same times as in the simulator.
+    Only at the first poll of a life it does: nothing was decided while the daemon was away.
     What nobody saw (the daemon or the agent was away) happens when it is heard of, but its event
     has the time at which it really happened: so long the run has lasted.
 
@@ -87,6 +88,7 @@ class LiveCluster:
         self._script: Iterator[Batch] | None = None
         self._coming: Batch | None = None
         self._live = False
+        self._away = True  # nobody has polled in this life
         self.closed = False
         self._unseen: dict[str, float] = {}  # runs that nobody told of since `go_live`: seen until
         self._why: dict[int, str] = {}
@@ -163,12 +165,15 @@ class LiveCluster:
             return []
         if self._coming is not None:
             return self._replayed(until_s)
+        back = self._live and self._away and self._clock.now_s() > until_s
+        self._away = self._away and not self._live
+        until_s = max(until_s, self._clock.now_s()) if back else until_s
         while not self.interrupted:
             self.now_s = max(self.now_s, min(self._clock.now_s(), until_s))
             inputs = self._gather()
             if inputs or self.now_s >= until_s:
                 self._began = perf_counter()
-                if self._kept(inputs):
+                if self._kept(inputs, back=back):
                     return self._events(inputs)
                 continue  # nothing happened, so not even this instant may pass
             if self._ends and until_s == INF and not self.runs.by_id:
@@ -181,10 +186,10 @@ class LiveCluster:
         self.interrupted = False
         return []
 
-    def _kept(self, inputs: list[Input]) -> bool:
+    def _kept(self, inputs: list[Input], *, back: bool) -> bool:
         """Journal a batch; False if that is not possible now."""
         try:
-            self._journal.write(Batch(self.version() + 1, self.now_s, tuple(inputs)))
+            self._journal.write(Batch(self.version() + 1, self.now_s, tuple(inputs), back))
             self._waits_since_s = 0.0
         except RotaError as error:
             self._waits_since_s = self._waits_since_s or perf_counter()
@@ -210,7 +215,8 @@ class LiveCluster:
         batch = self._coming
         if batch is None or self._script is None:  # pragma: no cover - see poll
             return []
-        if batch.version != self.version() + 1 or batch.time_s > until_s:
+        late = batch.time_s > until_s and not batch.back
+        if batch.version != self.version() + 1 or late:
             raise ClusterError(
                 f"the journal does not fit the state: batch {batch.version} at {batch.time_s:g} s "
                 f"cannot follow {self.version()}, which waits until {until_s:g} s"
@@ -361,15 +367,20 @@ class LiveCluster:
         return events
 
     def _moment(self, status: RunStatus, job: Job) -> float:
-        """When it happened: not before the run was ordered or began, and not in the future."""
-        began_s = job.start_s if status.began_s is None else max(job.start_s, status.began_s)
+        """When it happened: not before the run was ordered or began, and not in the future.
+
+        A run that is known to have begun lasted as long as was measured, also if our clock was set
+        in between.
+        """
+        began_s, ended_s = status.began_s, status.ended_s
         if status.state == "running":
-            return min(began_s, self.now_s) if status.began_s is not None else self.now_s
-        if status.ended_s is None:
+            return self.now_s if began_s is None else min(max(began_s, job.start_s), self.now_s)
+        if ended_s is None:
             return self.now_s
-        if job.phase == RUNNING:
-            began_s = max(began_s, job.since_s)
-        return min(max(began_s, status.ended_s), self.now_s)
+        if job.phase == RUNNING and began_s is not None:
+            ended_s = job.since_s + ended_s - began_s
+        earliest_s = job.since_s if job.phase == RUNNING else max(began_s or 0.0, job.start_s)
+        return min(max(ended_s, earliest_s), self.now_s)
 
     def _run_changed(self, status: RunStatus) -> list[tuple[int, Job]]:
         run = self.runs.by_id[status.run]

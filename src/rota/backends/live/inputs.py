@@ -62,11 +62,15 @@ Input: TypeAlias = (
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Inputs that were seen together; `version` is the number of the batch in the engine."""
+    """Inputs that were seen together; `version` is the number of the batch in the engine.
+
+    `back`: the first of a daemon that was away; it may be later than what the engine waited for.
+    """
 
     version: int
     time_s: float
     inputs: tuple[Input, ...]
+    back: bool = False
 
 
 ENCODER = msgspec.msgpack.Encoder()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from rota.backends.live.clock import boot_time_s
 from rota.backends.local.books import ANY, Books
 from rota.backends.local.folders import Root
 from rota.backends.local.logs import read_piece
@@ -32,11 +33,6 @@ log = logging.getLogger("rota.agent")
 FENCE = 0.8  # of the time after which the server gives up: then nothing may run any more
 SOON_S, REPORTS_S = 0.05, 1.0  # between looks: when a part is restless, while parts run
 RETRY_S = 1.0  # after a full disk
-
-
-def boot_time_s() -> float:
-    """Seconds since boot, sleep included: the clock of leases."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Agent:
@@ -120,6 +116,7 @@ class Agent:
                 measured=tuple(PartMeasured(run, values) for run, values in measured.items()),
                 logs=logs,
                 jobs=self.root.jobs_id,
+                clock_s=boot_time_s(),
                 wait_s=wait_s,
                 leaving=self.leaving,
                 left=left,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from rota.backends.live.clock import boot_time_s
 from rota.backends.live.orders import (
     Capabilities,
     Listener,
@@ -199,13 +200,19 @@ class AgentDriver:
         """Tell about nodes; what ran on lost ones is lost first, so that it is not lost twice."""
         for status in news:
             if status.state == "lost":
+                seen_s = self._seen_s(status.node)
                 for key in sorted(self._by_node.get(status.node, ())):
                     why = f"node {status.node} is lost: {status.why}"
-                    self._post(self._runs[key.run].lose(key, why))
+                    self._post(self._runs[key.run].lose(key, why, seen_s))
             log.info("node.%s", status.state, extra={"node": status.node, "why": status.why})
         self._post(news)
         if news:
             self._changed.notify_all()
+
+    def _seen_s(self, node: str) -> float | None:
+        """When its agent was heard of last (`boot_time_s`); None: not by this daemon."""
+        agent = self._fleet.agent_of(node)
+        return None if agent is None else boot_time_s() - (self._clock() - agent.heard_s)
 
     # --- the agents' side -----------------------------------------------------------------------
 
@@ -248,7 +255,7 @@ class AgentDriver:
             for measured in report.measured
             if measured.run in self._runs
         )
-        news = self._fleet.hear(report, self._clock())
+        news = self._fleet.hear(report, self._clock(), boot_time_s())
         if news is None:
             return
         agent = self._fleet.agents[report.agent]
@@ -267,7 +274,7 @@ class AgentDriver:
             self._outputs.note(record.order.job, agent.id)
             self._changed.notify_all()  # other parts of it may have to end now
             if status is not None:
-                self._post(record.note(status))
+                self._post(record.note(status, agent.behind_s))
             elif record.was_started(key):
                 self._post(record.lose(key, "its agent has no trace of it any more"))
 

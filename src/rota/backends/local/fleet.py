@@ -19,6 +19,7 @@ class KnownAgent:
         self.id = agent
         self.name = agent
         self.heard_s = 0.0
+        self.behind_s: float | None = None  # its `boot_time_s`, against ours
         self.session = self.number = -1
         self.jobs = ""
         self.nodes: dict[str, AgentNode] = {}
@@ -76,8 +77,13 @@ class Fleet:
                 )
         return ""
 
-    def hear(self, report: AgentReport, now_s: float) -> list[NodeStatus] | None:
-        """Take over a report; news of nodes, None if a later report came before."""
+    def hear(
+        self, report: AgentReport, now_s: float, clock_s: float = 0.0
+    ) -> list[NodeStatus] | None:
+        """Take over a report; news of nodes, None if a later report came before.
+
+        `clock_s`: our `boot_time_s`.
+        """
         agent = self.agents.setdefault(report.agent, KnownAgent(report.agent))
         late = (report.session, report.number) <= (agent.session, agent.number)
         if late or report.session == agent.left:
@@ -85,6 +91,7 @@ class Fleet:
         agent.heard_s = now_s
         agent.session, agent.number = report.session, report.number
         agent.name, agent.jobs = report.name, report.jobs
+        agent.behind_s = None if report.clock_s is None else clock_s - report.clock_s
         agent.parts = {part.key: part for part in report.parts}
         before = agent.nodes
         agent.nodes = {node.spec.name: node for node in report.nodes}

@@ -199,6 +199,23 @@ def read_record(folder: Path, name: str) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
+def read_moment(folder: Path) -> dict[str, Any]:
+    """When a part began to run; shims up to version 0.1 wrote the time of day and nothing else."""
+    record = read_record(folder, "running")
+    if not record:
+        with contextlib.suppress(ValueError):
+            record = {"time": float(shim.read(str(folder / "running")))}
+    return record
+
+
+def last_sign(folder: Path) -> dict[str, Any]:
+    """When a part began that nobody saw end, and until when its shim is known to have lived."""
+    try:
+        return {"began": read_moment(folder), "time": (folder / "running").stat().st_mtime}
+    except OSError:
+        return {}
+
+
 def write_end(folder: Path, end: Mapping[str, Any]) -> None:
     """Record the end of a part that has no shim."""
     shim.write_whole(

@@ -6,7 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
-from rota.backends.local.agent import Agent, boot_time_s
+from rota.backends.live.clock import boot_time_s
+from rota.backends.local.agent import Agent
 from rota.backends.local.driver import WAIT_S
 from rota.backends.local.messages import AgentOrders, AgentReport
 from rota.core.errors import ClusterError

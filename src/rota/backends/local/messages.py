@@ -41,6 +41,7 @@ class PartStatus(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `waiting`: for devices, nothing on disk yet. `starting`: it has a shim and may be in `setup`.
     `told`: how it was asked to end (empty, `halt` or `kill`). `ran`: its processes were started.
+    `began_s`, `ended_s`: when, by the agent's own `boot_time_s` (None: nobody knows).
     """
 
     key: PartKey
@@ -50,6 +51,8 @@ class PartStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     code: int = 0
     asked: bool = False
     why: str = ""
+    began_s: float | None = None
+    ended_s: float | None = None
 
 
 class PartMeasured(msgspec.Struct, frozen=True):
@@ -86,8 +89,9 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `agent` is the id of its root folder, `session` counts its starts and `number` the reports of a
     session: of two reports the server believes the later one. `jobs` is the id of the folder where
-    it keeps the output of jobs (several agents may share one). `leaving`: start nothing more here;
-    `left`: this is the last report.
+    it keeps the output of jobs (several agents may share one). `clock_s`: what its `boot_time_s`
+    shows (None: an older agent). `leaving`: start nothing more here; `left`: this is the last
+    report.
     """
 
     agent: str
@@ -99,6 +103,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     measured: tuple[PartMeasured, ...] = ()
     logs: tuple[LogPiece, ...] = ()
     jobs: str = ""
+    clock_s: float | None = None
     wait_s: float = 0.0  # how long the answer may take if there is nothing to do
     leaving: bool = False
     left: bool = False

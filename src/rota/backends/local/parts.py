@@ -9,13 +9,22 @@ import secrets
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rota.backends.live.clock import boot_time_s
 from rota.backends.local import contract, processes, shim
 from rota.backends.local.books import Share
-from rota.backends.local.folders import Root, read_record, without_shim, write_end
+from rota.backends.local.folders import (
+    Root,
+    last_sign,
+    read_moment,
+    read_record,
+    without_shim,
+    write_end,
+)
 from rota.backends.local.messages import (
     HALT,
     KILL,
@@ -46,6 +55,8 @@ class LocalPart:
         self.told = self.why = ""
         self.code = 0
         self.ran = self.asked = False
+        self.began_s: float | None = None  # by `boot_time_s`, like its end
+        self.ended_s: float | None = None
         self.forgotten = False
         self.pidfd = -1
         self.process: subprocess.Popen[bytes] | None = None
@@ -69,7 +80,10 @@ class LocalPart:
     def status(self) -> PartStatus:
         """What the server is told."""
         told = self._wants[0] or self.told
-        return PartStatus(self.key, self.state, told, self.ran, self.code, self.asked, self.why)
+        return PartStatus(
+            self.key, self.state, told, self.ran, self.code, self.asked, self.why,
+            self.began_s, self.ended_s,
+        )  # fmt: skip
 
     # --- beginning ----------------------------------------------------------------------------
 
@@ -180,6 +194,7 @@ class LocalPart:
             end = read_record(self._folder, "exit.json")
             if not self.ran and (self._folder / "running").exists():
                 self.state, self.ran = "running", True
+                self.began_s = self._moment(read_moment(self._folder))
             if end:
                 self._finish(end)
             elif gone:
@@ -202,7 +217,18 @@ class LocalPart:
         self.code, self.asked = int(end.get("code", 0)), bool(end.get("asked"))
         self.ran = bool(end.get("ran", self.ran))
         self.why = str(end.get("lost") or end.get("why", ""))
+        if self.ran and end.get("began"):
+            self.began_s = self._moment(end["began"])
+        self.ended_s = self._moment(end)
         self._close()
+
+    def _moment(self, record: Mapping[str, Any]) -> float | None:
+        """A moment of a record on our `boot_time_s`; the time of day helps over a reboot."""
+        if record.get("boot") == self._boot and "clock" in record:
+            return float(record["clock"])
+        if "time" not in record:
+            return None
+        return boot_time_s() - (time.time() - float(record["time"]))
 
     def _clean_up(self) -> None:
         """Its shim died without a word: end what it left, then record that."""
@@ -218,8 +244,9 @@ class LocalPart:
             why = f"its shim could not start: {why}" if why else "the agent died as it started it"
         with contextlib.suppress(OSError), without_shim(self._folder) as none:
             if none:
-                write_end(self._folder, {"lost": why, "code": 0, "ran": self.ran})
-                self._finish({"lost": why})
+                end = {"lost": why, "code": 0, "ran": self.ran, **last_sign(self._folder)}
+                write_end(self._folder, end)
+                self._finish(end)
                 if cgroup:
                     Path(cgroup).rmdir()
 

@@ -8,16 +8,18 @@ quickly and outlives whoever started it. Everything it needs to know is in its f
     order.json     what to run: written before the shim is started
     lock           held while the shim lives
     identity.json  boot id, process id and start time of the shim, its cgroup
-    running        there when `setup` is over and every process was started
+    running        there when `setup` is over and every process was started: when that was; it is
+                   touched now and then while the shim lives
     stop           `halt` (SIGTERM, grace, SIGKILL) or `kill`; a second word says on whose account
-    exit.json      how it ended: the last thing that is written
+    exit.json      how it ended, when it began and when it ended: the last thing that is written
 
 It leaves nobody behind: as the subreaper of its descendants it keeps those that make a session for
 themselves, and it puts all into a cgroup where it may. When the disk is full it waits for space;
-the place for the exit code was reserved before. *Lease*: a file that says until when (seconds since
-boot) the job may run; when it is not renewed, the job is killed. *Output* is appended to the files
-by the job itself. A file that is too long is copied to `<file>.<offset of its first byte in the
-whole stream>` and truncated; the oldest copies go.
+the place for the exit code was reserved before. *Times*: `time` is the time of day, `clock` the
+seconds since boot, by which alone a run is measured (`boot` says since which one). *Lease*: a file
+that says until when (seconds since boot) the job may run; when it is not renewed, the job is
+killed. *Output* is appended to the files by the job itself. A file that is too long is copied to
+`<file>.<offset of its first byte in the whole stream>` and truncated; the oldest copies go.
 """
 
 from __future__ import annotations  # nothing is evaluated, so `typing` need not be imported
@@ -194,6 +196,9 @@ class Shim:
         self.outside = ""  # why it ends, if neither the job nor its owner is the reason
         self.why, self.code = "", 0
         self.ran = False
+        self.boot = read("/proc/sys/kernel/random/boot_id").strip()
+        self.began: dict[str, Any] = {}  # when
+        self.alive_until = 0.0
         self.cgroup = ""
         self.marked = True  # False: it runs, and that is not on disk yet
         self.sizes: dict[str, int] = {}
@@ -213,10 +218,12 @@ class Shim:
                 if not self.code:
                     self.start(number, self.order["run"], env)
             self.ran = not self.code
+            self.began = self.moment() if self.ran else {}
             self.marked = not self.ran
             self.mark()
             self.wait()
-        self.insist(self.write_exit)
+        ended = self.moment()
+        self.insist(lambda: self.write_exit(ended))
         with contextlib.suppress(OSError):
             os.rmdir(self.cgroup)
         self.tell()
@@ -367,25 +374,35 @@ class Shim:
                 raise
             return os.open(os.devnull, os.O_WRONLY)
 
+    def moment(self) -> dict[str, Any]:
+        """Now, by both clocks."""
+        clock = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return {"time": time.time(), "clock": clock, "boot": self.boot}
+
     def mark(self) -> None:
-        """Say that it runs; tried again when there was no space."""
-        if not self.marked:
-            with contextlib.suppress(OSError):
-                write_whole(f"{self.folder}/running", str(time.time()))
+        """Say that it runs (tried again when there was no space), and that it still does."""
+        now = time.monotonic()
+        with contextlib.suppress(OSError):
+            if not self.marked:
+                write_whole(f"{self.folder}/running", json.dumps(self.began))
                 self.marked = True
                 self.tell()
+            elif self.ran and now >= self.alive_until:
+                os.utime(f"{self.folder}/running")
+                self.alive_until = now + IDLE_S
 
     def write_identity(self) -> None:
         """Say who we are."""
-        boot, stat = read("/proc/sys/kernel/random/boot_id").strip(), stat_of("self")
-        own = {"boot": boot, "pid": os.getpid(), "start": stat and stat[2], "cgroup": self.cgroup}
+        stat = stat_of("self")
+        own = {"boot": self.boot, "pid": os.getpid(), "start": stat and stat[2]}
+        own["cgroup"] = self.cgroup
         write_whole(f"{self.folder}/identity.json", json.dumps(own))
 
-    def write_exit(self) -> None:
+    def write_exit(self, ended: dict[str, Any]) -> None:
         """Say how it ended."""
         codes = [self.codes.get(number) for number in range(len(self.order["processes"]))]
         end = {"code": self.code, "codes": codes, "asked": self.asked, "why": self.why}
-        end |= {"lost": self.outside, "ran": self.ran, "time": time.time()}
+        end |= {"lost": self.outside, "ran": self.ran, "began": self.began, **ended}
         write_whole(
             f"{self.folder}/exit.json", json.dumps(end), reserved=f"{self.folder}/exit.reserved"
         )

@@ -8,8 +8,11 @@ does the next thing. It may be called again and again.
 
 import logging
 from collections.abc import Callable, Mapping
-from time import monotonic
+from time import monotonic, time
 
+from msgspec.structs import replace
+
+from rota.backends.live.clock import boot_time_s
 from rota.backends.live.orders import Listener, Measured, Message, RunOrder, RunStatus
 from rota.backends.slurm.commands import Commands
 from rota.backends.slurm.folders import Folders
@@ -319,7 +322,8 @@ class Carrier:
         if not run.running and (not order.launch.setup or self._folders.ready(order)):
             run.running = True
             _compare(order, job)
-            self.tell(RunStatus(order.run, "running"))
+            began_s = _moment(self._folders.began_unix(order))
+            self.tell(RunStatus(order.run, "running", began_s=began_s))
         if run.running:
             self._pass_on_reports(run)
         if self._folders.finished(order):
@@ -387,7 +391,7 @@ class Carrier:
                 return
             status = RunStatus(run.order.run, "lost", why="nobody knows how it ended")
         self._pass_on_reports(run)
-        self._end(run, status)
+        self._end(run, status, job)
         wanted_again = run.want == HALT and run.order.job not in self._retired
         if job is not None and wanted_again and is_even(run.order):
             self._park(run, job)
@@ -404,9 +408,15 @@ class Carrier:
         else:
             self._try(self._commands.cancel, number)
 
-    def _end(self, run: Tracked, status: RunStatus) -> None:
-        run.over = status
-        self.tell(status)
+    def _end(self, run: Tracked, status: RunStatus, job: SeenJob | None = None) -> None:
+        """It is over since its nodes wrote that down, else since Slurm says."""
+        ends = self._folders.ends(run.order)
+        ended = ends[-1].time_s if len(ends) == len(run.order.parts) else None
+        if ended is None and job is not None and job.end_s:
+            ended = job.end_s
+        began = self._folders.began_unix(run.order)
+        run.over = replace(status, began_s=_moment(began), ended_s=_moment(ended))
+        self.tell(run.over)
 
     def _try(self, command: Callable[[int], None], number: int) -> bool:
         """For what is good to have done, but not needed."""
@@ -430,6 +440,11 @@ def _compare(order: RunOrder, job: SeenJob) -> None:
     given = dict(zip(job.nodes, job.node_gpus or asked.values(), strict=False))
     if asked != given:
         log.error("run %s: Slurm gives GPUs as %s instead of %s", order.run, given, asked)
+
+
+def _moment(unix_s: float | None) -> float | None:
+    """A time of day as a moment of `boot_time_s`: the clocks of a Slurm cluster agree."""
+    return None if unix_s is None else boot_time_s() - (time() - unix_s)
 
 
 def _nobody(message: Message) -> None:

@@ -128,6 +128,14 @@ class Folders:
         path = self.run(order.run)
         return all((path / f"ready.{part.node_rank}").exists() for part in order.parts)
 
+    def began_unix(self, order: RunOrder) -> float | None:
+        """When the last of its nodes had started its processes; None if nobody wrote it down."""
+        times = []
+        for part in order.parts:
+            with contextlib.suppress(OSError, ValueError):  # a run of an older version: empty
+                times.append(float((self.run(order.run) / f"ready.{part.node_rank}").read_text()))
+        return max(times) if len(times) == len(order.parts) else None
+
     def finished(self, order: RunOrder) -> bool:
         """Have all nodes recorded an end?"""
         path = self.run(order.run)

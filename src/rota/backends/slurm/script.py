@@ -8,7 +8,7 @@ variables are quoted. The folder of a run lies on a file system that all nodes s
     nodes/NAME.sh  variables of one node
     setup.sh run.sh
     claimed/       there since Slurm started the run
-    ready.R        node R has done its setup and started its processes
+    ready.R        `time` at which node R had done its setup and started its processes
     end.R          `code asked time phase` of node R: asked is 1 if SIGTERM came before the end
     report         lines of `rota.job`
 """
@@ -107,7 +107,8 @@ for ((local_rank = 0; local_rank < rota_processes; local_rank++)); do
     rota_process "$local_rank"
     launch "$run/run.sh"
 done
-: >"$run/ready.$rota_rank"
+printf '%s\n' "${EPOCHREALTIME/,/.}" >"$run/.ready.$rota_rank"
+mv "$run/.ready.$rota_rank" "$run/ready.$rota_rank"
 await
 finish "$code" run
 """

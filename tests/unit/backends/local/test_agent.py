@@ -427,3 +427,70 @@ def test_no_shim_stays_a_zombie(tmp_path, make_agent):
     eventually(lambda: agent.step() or not agent._exiting)
     agent.close()
     assert not [path for path in tmp_path.glob("runs/*") if path.is_dir()]
+
+
+# --- whose clock measures a run -------------------------------------------------------------------
+
+
+def finished_part(make_agent, root, script="true"):
+    """Run a job to its end, and let its agent go; the folder of its part and the shim's record."""
+    agent = make_agent(root, nodes_here([NodeSpec("n0", 1)]))
+    agent.obey(launches(order("1.0", script)))
+    eventually(lambda: agent.step() or agent.idle)
+    agent.close()
+    folder = root / "runs" / "1.0-0"
+    return folder, json.loads((folder / "exit.json").read_text())
+
+
+def test_the_next_agent_tells_when_a_run_really_began_and_ended(make_agent, tmp_path):
+    _, record = finished_part(make_agent, tmp_path / "a")
+    agent = make_agent(tmp_path / "a", nodes_here([NodeSpec("n0", 1)]))
+    report = agent.report()
+    (part,) = report.parts
+    assert (part.began_s, part.ended_s) == (record["began"]["clock"], record["clock"])
+    assert part.began_s <= part.ended_s <= report.clock_s
+
+
+def test_planted_downtime_is_not_run_time(make_agent, tmp_path):
+    """As if the shim had run `sleep 10`, and nobody had looked for 45 s."""
+    folder, record = finished_part(make_agent, tmp_path / "a")
+    record["began"]["clock"] = record["clock"] - 45.0
+    record["clock"] -= 35.0
+    (folder / "exit.json").write_text(json.dumps(record))
+    (part,) = make_agent(tmp_path / "a", nodes_here([NodeSpec("n0", 1)])).report().parts
+    assert part.ended_s - part.began_s == pytest.approx(10.0)
+
+
+def test_after_a_reboot_the_time_of_day_tells(make_agent, tmp_path):
+    folder, record = finished_part(make_agent, tmp_path / "a")
+    record["began"]["time"], record["time"] = time.time() - 300.0, time.time() - 290.0
+    record["began"]["boot"] = record["boot"] = "another"
+    (folder / "exit.json").write_text(json.dumps(record))
+    report = make_agent(tmp_path / "a", nodes_here([NodeSpec("n0", 1)])).report()
+    (part,) = report.parts
+    assert part.ended_s - part.began_s == pytest.approx(10.0, abs=0.1)
+    assert part.ended_s < report.clock_s - 200.0
+
+
+def test_a_shim_of_an_older_version_tells_the_time_of_day(make_agent, tmp_path):
+    folder, _ = finished_part(make_agent, tmp_path / "a")
+    (folder / "running").write_text(str(time.time() - 60.0))
+    old = {"code": 0, "codes": [0], "asked": False, "why": "", "lost": "", "ran": True}
+    (folder / "exit.json").write_text(json.dumps(old | {"time": time.time() - 50.0}))
+    (part,) = make_agent(tmp_path / "a", nodes_here([NodeSpec("n0", 1)])).report().parts
+    assert part.ended_s - part.began_s == pytest.approx(10.0, abs=0.1)
+
+
+def test_a_run_without_a_word_counts_until_its_shim_was_last_alive(make_agent, tmp_path):
+    folder, _ = finished_part(make_agent, tmp_path / "a")
+    (folder / "exit.json").rename(folder / "exit.reserved")  # the machine died
+    identity = json.loads((folder / "identity.json").read_text())
+    (folder / "identity.json").write_text(json.dumps(identity | {"boot": "another"}))
+    began = {"time": time.time() - 900.0, "clock": 5.0, "boot": "another"}
+    (folder / "running").write_text(json.dumps(began))
+    os.utime(folder / "running", (began["time"] + 30.0,) * 2)
+    agent = make_agent(tmp_path / "a", nodes_here([NodeSpec("n0", 1)]))
+    eventually(lambda: agent.step() or agent.idle)
+    (part,) = agent.report().parts
+    assert (part.state, part.why) == ("lost", "the machine was restarted")
+    assert part.ended_s - part.began_s == pytest.approx(30.0, abs=0.1)

@@ -392,3 +392,60 @@ def test_what_is_no_report_is_refused(world, body):
 def test_times_must_make_sense():
     with pytest.raises(OptionError, match="silent_s"):
         AgentDriver(silent_s=10.0, lost_s=10.0)
+
+
+# --- whose clock measures a run -------------------------------------------------------------------
+
+
+def clock_of(world, monkeypatch):
+    """Let the server's clock be scripted, too: 1,000 s ahead of the world's."""
+    monkeypatch.setattr("rota.backends.local.driver.boot_time_s", lambda: world.now_s + 1000.0)
+
+
+def test_the_times_of_a_run_are_the_agents_on_the_clock_of_the_server(world, monkeypatch):
+    clock_of(world, monkeypatch)
+    agent = world.agent("a", "n0")
+    world.driver.launch(order("1.0"))
+    world.told()
+    key = PartKey("1.0", 0)
+    world.now_s = 130.0  # the agent was out of reach: its clock shows 7.5 now, and it began at 5
+    agent.parts[key] = PartStatus(key, "running", ran=True, began_s=5.0)
+    agent.sync(clock_s=7.5)
+    assert world.told() == [RunStatus("1.0", "running", began_s=1130.0 - 2.5)]
+    world.now_s = 175.0  # this report was under way for two seconds: the run is no longer for that
+    agent.parts[key] = PartStatus(key, "ended", ran=True, began_s=5.0, ended_s=15.0)
+    agent.sync(clock_s=50.5)
+    assert world.told() == [RunStatus("1.0", "ended", began_s=1127.5, ended_s=1137.5)]
+
+
+def test_a_run_begins_and_ends_with_the_last_of_its_parts(world, monkeypatch):
+    clock_of(world, monkeypatch)
+    first, second = world.agent("a", "n0"), world.agent("b", "n1")
+    world.driver.launch(order("1.0", parts=TWO))
+    world.told()
+    for agent, rank, began_s, ended_s in ((first, 0, 10.0, 20.0), (second, 1, 12.0, 15.0)):
+        key = PartKey("1.0", rank)
+        times = {"began_s": began_s, "ended_s": ended_s}
+        agent.parts[key] = PartStatus(key, "ended", ran=True, **times)
+        agent.sync(clock_s=100.0)
+    began, ended = world.told()
+    assert (began.began_s, ended.began_s, ended.ended_s) == (1012.0, 1012.0, 1020.0)
+
+
+def test_a_lost_node_was_at_work_until_it_was_heard_last(world, monkeypatch):
+    clock_of(world, monkeypatch)
+    agent = world.agent("a", "n0")
+    world.driver.launch(order("1.0"))
+    agent.says("1.0", "running")
+    world.told()
+    world.later(61.0)
+    lost, node = world.told()
+    assert (lost.state, lost.ended_s, node.state) == ("lost", 1100.0, "lost")
+
+
+def test_an_agent_of_an_older_version_says_no_times(world):
+    agent = world.agent("a", "n0")
+    world.driver.launch(order("1.0"))
+    world.told()
+    agent.says("1.0", "ended", began_s=1.0, ended_s=2.0)
+    assert [status.ended_s for status in world.told()] == [None, None]
