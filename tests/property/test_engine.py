@@ -75,6 +75,13 @@ def test_the_naive_engine_agrees(policy, scenario):
     assert scenario.mismatch(POLICY[policy]) == ""
 
 
+@pytest.mark.parametrize("policy", POLICY)
+@given(scenario=scenarios(placement="consolidate", choosy=True))
+def test_the_naive_engine_agrees_on_jobs_that_accept_different_nodes(policy, scenario):
+    assume(policy != "srtf-strict" or not scenario.costs.stop_s)  # as above
+    assert scenario.mismatch(POLICY[policy]) == ""
+
+
 @pytest.mark.parametrize("policy", ["srtf", "srsf", "sjf"])
 @given(scenario=scenarios(ties=False))
 def test_the_naive_engine_agrees_on_fractions_of_seconds(policy, scenario):

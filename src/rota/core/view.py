@@ -80,8 +80,29 @@ class Draft(Protocol):
         """
         ...
 
+    def eligible(self, job: Job) -> int:
+        """The nodes that are up and could ever host a part of it, as a set: bit i is node i.
+
+        Jobs whose sets have no node in common (`not a & b`) never compete: whoever keeps an order
+        or makes reservations does so among jobs that compete. Bits may stand for pools instead of
+        nodes; they mean the same for all jobs of one draft.
+        """
+        ...
+
+    @property
+    def nodes(self) -> int:
+        """All nodes that are up, as such a set."""
+        ...
+
+    def gpus_on(self, nodes: int, job: Job | None = None) -> float:
+        """GPUs of the nodes of such a set; with `job`: those that this running job holds there."""
+        ...
+
     def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
-        """`place` all in this order; `strict`: stop at the first that does not fit."""
+        """`place` all in this order.
+
+        `strict`: who does not fit holds back all behind it that compete with it (`eligible`).
+        """
         ...
 
     def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:

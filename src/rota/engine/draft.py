@@ -162,30 +162,64 @@ class PlacementDraft:
         shape = job.shape
         if self._fits_free(shape):
             return self._view.now_s
+        placement = self._placement
+        nodes = placement.eligible(shape)
+        anywhere = nodes == placement.up_nodes
         gone: list[tuple[Job, Allocation]] = []
         found_s = INF
         for time_s, other in sorted(releases, key=lambda release: (release[0], release[1].index)):
-            gone.append((other, self._holding(other)))
-            self._placement.give(*gone[-1])
+            held = self._holding(other)
+            if not anywhere and not placement.touches(nodes, held):
+                continue
+            gone.append((other, held))
+            placement.give(other, held)
             if self._fits_free(shape):
                 found_s = time_s
                 break
         for other, allocation in reversed(gone):
-            self._placement.hold(other, allocation)
+            placement.hold(other, allocation)
         return found_s
 
+    def eligible(self, job: Job) -> int:
+        """The nodes that could ever host a part of it."""
+        return self._placement.eligible(job.shape)
+
+    @property
+    def nodes(self) -> int:
+        """All nodes that are up."""
+        return self._placement.up_nodes
+
+    def gpus_on(self, nodes: int, job: Job | None = None) -> float:
+        """GPUs of these nodes, or what a running job holds of them."""
+        placement = self._placement
+        if nodes == placement.up_nodes:
+            return self._view.up_gpus if job is None else job.held_gpus
+        return placement.gpus_on(nodes, None if job is None else job.allocation)
+
     def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
-        """`place` all in this order; `strict`: stop at the first that does not fit."""
+        """`place` all in this order; `strict`: who does not fit holds back its competitors."""
+        if strict:
+            self._fill_strictly(jobs)
+            return
         keep = self._open.pop
         failed = self._failed
         for job in jobs:
             if keep(job.index, None) is not None:
                 self._room -= job.allocation.gpus
             elif self._room <= 0 and job.gpus:
-                if self._gpus_only or strict:
+                if self._gpus_only:
                     return
-            elif (job.shape.number in failed or not self.place(job)) and strict:
-                return  # not one condition with the above: `place` must not be called there
+            elif job.shape.number not in failed:
+                self.place(job)
+
+    def _fill_strictly(self, jobs: Iterable[Job]) -> None:
+        held = 0  # nodes of those who wait
+        for job in jobs:
+            nodes = self._placement.eligible(job.shape) if held else 0
+            if nodes & held or not self.place(job):
+                held |= nodes or self._placement.eligible(job.shape)
+                if held == self._placement.up_nodes:
+                    return
 
     def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
         """Those whose request has not failed yet, while there is anything left to give."""

@@ -70,6 +70,19 @@ class ExplicitDraft:
         """An explicit policy keeps its own books."""
         raise PolicyError(f"job {job.id}: an explicit policy keeps its own books of what is free")
 
+    def eligible(self, job: Job) -> int:
+        """An explicit policy keeps its own books."""
+        raise PolicyError(f"job {job.id}: an explicit policy keeps its own books of its nodes")
+
+    @property
+    def nodes(self) -> int:
+        """An explicit policy keeps its own books."""
+        raise PolicyError("an explicit policy keeps its own books of nodes")
+
+    def gpus_on(self, nodes: int, job: Job | None = None) -> float:
+        """An explicit policy keeps its own books."""
+        raise PolicyError(f"an explicit policy keeps its own books of nodes {nodes:b} ({job})")
+
     def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:  # noqa: ARG002
         """An explicit policy says where."""
         raise PolicyError(f"an explicit policy says where: use `place_at` for {list(jobs)[:1]}")

@@ -39,7 +39,8 @@ class Packer:
         self.blamed = Blamed(placement)  # shapes whose head waits because it does not fit
         self._fails: list[int] = []  # shapes whose head was found not to fit in this scan
         self._failed: dict[int, int] = {}  # shape -> index of the head known not to fit
-        self.stuck: tuple[Any, int] | None = None  # strict: rank of the head that blocks the queue
+        # strict: the best rank of those who wait for each set of nodes; None: look again
+        self.stuck: dict[int, tuple[Any, int]] | None = None
         self._passed_at: float = INF  # heads passed over in this scan need more than this
         self._emptied = False  # a blamed shape may have lost its last waiting job
         self.examined = 0
@@ -48,6 +49,20 @@ class Packer:
         """Capacity appeared or keys changed in bulk: look at every head again."""
         self._failed.clear()
         self._emptied = True
+
+    def passes(self, job: Job) -> bool:
+        """Strict: may a newcomer start before all who wait? If not, it is in the way of others."""
+        stuck = self.stuck
+        if stuck is None:
+            return True
+        nodes = self.placement.eligible(job.shape)
+        rank = (job.key, job.index)
+        for others, first in stuck.items():
+            if first < rank and others & nodes:
+                if nodes not in stuck or rank < stuck[nodes]:
+                    stuck[nodes] = rank
+                return False
+        return True
 
     def pack(
         self, plan: Plan, now_s: float, shapes: set[int], dirty: set[int], *, everything: bool
@@ -135,6 +150,9 @@ class Packer:
 
     def _scan(self, plan: Plan, heads: Heads) -> None:
         """Without preemption: whoever fits starts."""
+        if self.strict:
+            self._scan_strictly(plan, heads)
+            return
         index = self.index
         waiting = index.waiting
         placement = self.placement
@@ -154,12 +172,36 @@ class Packer:
                     heappush(heads, (heap[0][0], heap[0][1], number))
                 else:
                     self._emptied = True
-            else:
-                if self.strict or number not in blamed:
-                    self._fails.append(number)
-                if self.strict:
-                    self.stuck = (job.key, job.index)
-                    return
+            elif number not in blamed:
+                self._fails.append(number)
+
+    def _scan_strictly(self, plan: Plan, heads: Heads) -> None:
+        """Whoever waits holds back those behind it that compete for its nodes."""
+        index = self.index
+        waiting = index.waiting
+        placement = self.placement
+        self.stuck = {}
+        held = 0  # nodes of those who wait
+        while heads:
+            number = heappop(heads)[2]
+            heap = waiting[number]
+            job = heap[0][3]
+            self.examined += 1
+            passes = not held or not held & placement.eligible(job.shape)
+            if passes and job.gpus <= placement.free and placement.fits(job.shape):
+                index.pop_waiting(heap)
+                job.queue = ON_CLUSTER
+                plan.starts.append((job, placement.take(job)))
+                if heap:
+                    heappush(heads, (heap[0][0], heap[0][1], number))
+                else:
+                    self._emptied = True
+                continue
+            if passes:
+                self._fails.append(number)
+            held |= self._hold_back(job)
+            if held == placement.up_nodes:
+                break
 
     def _scan_preempting(self, plan: Plan, now_s: float, heads: Heads, dirty: set[int]) -> None:
         waiting = self.index.waiting
@@ -171,6 +213,10 @@ class Packer:
         runs = self.index.running
         moved: list[Job] = []
         dead: set[int] = set()
+        strict = self.strict
+        held = 0  # strict: nodes of those who wait
+        if strict:
+            self.stuck = {}
         while heads:
             _, first, number = heappop(heads)
             heap = waiting[number]
@@ -178,7 +224,10 @@ class Packer:
                 continue
             job = heap[0][3]
             self.examined += 1
-            if job.gpus <= placement.free and (pooled or placement.fits(job.shape)):
+            if held and held & placement.eligible(job.shape):
+                dead.add(number)
+                held |= self._hold_back(job)
+            elif job.gpus <= placement.free and (pooled or placement.fits(job.shape)):
                 failed.pop(number, None)
                 self._start(plan, job, heap, now_s, moved)
                 if heap:
@@ -197,15 +246,25 @@ class Packer:
                 again.add(number)
                 self._nominate(now_s, sorted(again), heads)
             else:
-                failed[number] = first
                 dead.add(number)
-                if self.strict or number not in blamed:
+                if strict or number not in blamed:
                     self._fails.append(number)
-                if self.strict:
-                    self.stuck = (job.key, job.index)
-                    break
+                if not strict:
+                    failed[number] = first
+                    continue
+                # not noted as failed: who is held back meanwhile is not told what changes
+                held |= self._hold_back(job)
+            if held and held == placement.up_nodes:
+                break
         if moved:
             self._net(plan, now_s, moved)
+
+    def _hold_back(self, job: Job) -> int:
+        """The nodes that nobody behind this job may use while it waits."""
+        nodes = self.placement.eligible(job.shape)
+        if self.stuck is not None:
+            self.stuck.setdefault(nodes, (job.key, job.index))
+        return nodes
 
     def _walk_pool(self, job: Job, now_s: float, runs: dict[float, list[RunEntry]]) -> bool:
         """As `placement.walk` over `_lower`, for a pool and one slope: it is only a sum."""

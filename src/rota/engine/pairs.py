@@ -80,12 +80,11 @@ class PairingDraft(PlacementDraft):
 
     def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
         """`place` all in this order: none of them beside another."""
-        if not self._guest_of:
+        if strict or not self._guest_of:
             super().fill(jobs, strict=strict)
             return
         for job in jobs:
-            if not self.place(job) and strict:
-                return
+            self.place(job)
 
     def withdraw(self, job: Job) -> None:
         """A pair is parted again."""

@@ -69,7 +69,6 @@ class PriorityScheduler:
         dirty: set[int] = set()
         shapes: set[int] = set()
         freed = False
-        stuck = self.packer.stuck
         behind = self.packer.strict and index.waiting_count > 0
         for event in events:
             kind = event[1]
@@ -89,8 +88,8 @@ class PriorityScheduler:
                 if self._ages:
                     self._again.append(job)
                 heap = index.push_waiting(job)
-                if behind:  # only who ranks before the blocking head may start
-                    freed |= stuck is None or (job.key, job.index) < stuck
+                if behind:  # only who ranks before all that compete with it may start
+                    freed |= self.packer.passes(job)
                 elif heap[0][3] is job:
                     shapes.add(job.shape.number)
             elif kind == ev.JOB_DONE:
@@ -300,6 +299,7 @@ class PriorityScheduler:
             index.drop_waiting(job)
             job.key = key
             index.push_waiting(job)
+            self.packer.stuck = None
             self.packer.forget_failures()
 
     def _arm(self, job: Job, now_s: float, timers: Timers) -> None:
@@ -336,7 +336,7 @@ class PriorityScheduler:
             # the order of these two decides the order of rows in the log
             "shapes": list(self.packer.index.waiting),
             "blame": list(self.packer.blamed.reasons.items()),
-            "stuck": self.packer.stuck,
+            "stuck": _plain(self.packer.stuck),
             "again": [job.index for job in self._again],
         }
 
@@ -346,7 +346,7 @@ class PriorityScheduler:
         self.policy.restore(state["policy"])
         self._revision = self.policy.revision
         self.gate.restore(view, state["gate"])
-        self.packer.stuck = _rank(state["stuck"])
+        self.packer.stuck = _ranks(state["stuck"])
         index = self.packer.index
         index.waiting.update((number, []) for number in state["shapes"])
         # not from the jobs' phases: there may be events that it has not been told yet
@@ -365,9 +365,19 @@ class PriorityScheduler:
             self.packer.blamed.add(shapes[number])
 
 
-def _rank(saved: Sequence[Any] | None) -> tuple[Any, int] | None:
-    """(key, index) as it was before it became plain data."""
-    if saved is None:
+Stuck = dict[int, tuple[Any, int]] | None
+
+
+def _plain(stuck: Stuck) -> list[tuple[str, Any, int]] | None:
+    """As plain data: sets of nodes have more bits than numbers in a file may have."""
+    return None if stuck is None else [(f"{nodes:x}", *rank) for nodes, rank in stuck.items()]
+
+
+def _ranks(saved: Sequence[Any] | None) -> Stuck:
+    """The same back; None (look again) for what was saved before queues were told apart."""
+    if saved is None or any(not isinstance(entry, list | tuple) for entry in saved):
         return None
-    key, index = saved
-    return (tuple(key) if isinstance(key, list) else key), index
+    return {
+        int(nodes, 16): ((tuple(key) if isinstance(key, list) else key), index)
+        for nodes, key, index in saved
+    }

@@ -34,6 +34,8 @@ class Placement(ABC):
     """`maybe` can say no."""
     pooled: ClassVar[bool] = False
     """A request fits whenever enough GPUs are free, wherever they are."""
+    splits: ClassVar[bool] = True
+    """What one node could hold may be divided over several."""
 
     def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
         self.topology = topology
@@ -49,6 +51,9 @@ class Placement(ABC):
         self._where = self._vertices()
         self._empty = self.empty_room()
         self._capacity: dict[int, Sequence[float]] = {}
+        self.up_nodes = (1 << len(self.room.nodes)) - 1
+        """The nodes (or pools) that are up, as a set: bit i stands for position i."""
+        self._hosts: dict[int, int] = {}
         self._trial = self.room
         self._shape = Shape(-1, Request())
         self._tail: list[Job] = []
@@ -124,6 +129,53 @@ class Placement(ABC):
     def fits_one_node(self, shape: Shape) -> bool:
         """Some node is large enough for all of it, whatever is free there now and up or not."""
         return max(self.capacity(shape)) >= (shape.gpus or 1)
+
+    # --- who competes with whom -------------------------------------------------------------------
+
+    def eligible(self, shape: Shape) -> int:
+        """The nodes that are up and could ever host a part of it, as a set like `up_nodes`.
+
+        Requests whose sets have no node in common can never be in each other's way.
+        """
+        known = self._hosts.get(shape.number)
+        if known is None:
+            known = self._hosts[shape.number] = self._could_host(shape)
+        return known & self.up_nodes
+
+    def _could_host(self, shape: Shape) -> int:
+        capacity = self.capacity(shape)
+        need = shape.gpus or 1
+        least = 0.0
+        if shape.apart:
+            least = shape.gpus / shape.apart
+        elif not self.splits and max(capacity, default=0) >= need:
+            least = need
+        hosts = [p for p, most in enumerate(capacity) if most > 0 and most >= least]
+        if shape.gpus >= 1 and not self.room.divisible:  # on nodes, types are never mixed
+            kinds = [[p for p in hosts if p in kind] for kind in map(set, self.kinds)]
+            hosts = [
+                p
+                for kind in kinds
+                if (
+                    len(kind) >= shape.apart
+                    if shape.apart
+                    else sum(capacity[p] for p in kind) >= need
+                )
+                for p in kind
+            ]
+        return sum(1 << position for position in hosts)
+
+    def touches(self, nodes: int, allocation: Allocation) -> bool:
+        """Does it lie at least partly on these nodes?"""
+        return any(nodes >> position & 1 for position in self._positions(allocation))
+
+    def gpus_on(self, nodes: int, allocation: Allocation | None = None) -> float:
+        """GPUs of those of these nodes that are up; with `allocation` only what it has there."""
+        if allocation is None:
+            nodes &= self.up_nodes
+            return sum(n.gpus for p, n in enumerate(self.room.nodes) if nodes >> p & 1)
+        where = self._where
+        return sum(gpus for vertex, gpus in allocation.slices if nodes >> where[vertex][0] & 1)
 
     # --- the contract -----------------------------------------------------------------------------
 
@@ -237,6 +289,7 @@ class Placement(ABC):
         position, _ = self._where[node.id]
         if self.room.up[position] != up:
             self.room.up[position] = up
+            self.up_nodes ^= 1 << position
             left = self.room.left(position)
             self.free = tidy(self.free + left if up else self.free - left)
             self._clock += 1

@@ -24,6 +24,7 @@ class SearchingConsolidate(Placement):
     """The general form, for clusters with unequal nodes, CPUs, memory or labels."""
 
     name = "consolidate"
+    splits = False
 
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
         """One node if any is large enough, else whole nodes of one type plus a remainder."""

@@ -60,6 +60,18 @@ class PooledCount(Placement):
         self.room.change_extra(position, "memory", sign * node.mem_gib)
         self.free = tidy(self.free + sign * node.gpus)
         self._clock += 1
+        self.up_nodes &= ~(1 << position)
+        if any(_pool_of(n, self._pools) == position for n in self._up()):
+            self.up_nodes |= 1 << position
+
+    def gpus_on(self, nodes: int, allocation: Allocation | None = None) -> float:
+        """As in the base; what is down leaves its pool."""
+        if allocation is not None:
+            return super().gpus_on(nodes, allocation)
+        return sum(n.gpus for n in self._up() if nodes >> _pool_of(n, self._pools) & 1)
+
+    def _up(self) -> list[Vertex]:
+        return [node for node in self.topology.nodes if node.id not in self._down]
 
 
 def _pool_of(node: Vertex, pools: Sequence[Vertex]) -> int:
@@ -112,6 +124,10 @@ class Count(PooledCount):
         self._made: dict[float, Allocation] = {}
         self._have: float = 0
         self._need: float = 0
+
+    def eligible(self, shape: Shape) -> int:  # noqa: ARG002
+        """There is one pool, and all compete for it."""
+        return 1
 
     def fits(self, shape: Shape) -> bool:
         """Enough in the pool?"""

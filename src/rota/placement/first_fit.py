@@ -13,6 +13,7 @@ class FirstFit(Placement):
     """Look at the nodes in order and take the first that will do."""
 
     name = "first-fit"
+    splits = False
 
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
         """The first node with room; for more than a node holds, nodes in order."""

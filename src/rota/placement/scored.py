@@ -63,6 +63,7 @@ class Scored(Placement):
     """One node per job: the one with the highest score."""
 
     Parameters = ScoredParams
+    splits = False
     by_memory: ClassVar[bool] = False
     """Scores depend on the memory that is asked for."""
     draws: ClassVar[bool] = False

@@ -37,6 +37,7 @@ class Skew(SearchingConsolidate):
     """Consolidate skewed models, put the others anywhere."""
 
     name = "skew"
+    splits = True
     Parameters = SkewParams
 
     def __init__(

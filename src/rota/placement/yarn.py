@@ -21,6 +21,7 @@ class Yarn(Placement):
     """First fit on a node, or idle nodes under one switch."""
 
     name = "yarn"
+    splits = False
 
     def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
         super().__init__(topology, params, seed=seed)

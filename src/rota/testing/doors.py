@@ -44,13 +44,13 @@ class EveryEvent(DecidePolicy[Params]):
 
     def _fill(self, plan: Draft, jobs: list[Job]) -> bool:
         """Place all; True if any of them starts or stops."""
-        changed = blocked = False
+        changed = False
+        held = 0  # strict: nodes of those who wait; those behind them who run go on
         for job in jobs:
-            if blocked and not job.running:
-                continue  # strict: nobody passes, but those behind who run go on
-            placed = plan.place(job)
+            placed = (job.running or not held & plan.eligible(job)) and plan.place(job)
             changed |= placed != job.running
-            blocked |= not placed and self.policy.strict
+            if self.policy.strict and not placed:
+                held |= plan.eligible(job)
         return changed
 
     def _next_s(self, jobs: list[Job], now_s: float) -> float:

@@ -12,6 +12,8 @@ start, stop and slow phases, lost work. The rules:
   best-ranked of those taken down, whoever still leaves room on the chosen nodes stays: the others
   are displaced. They queue again with the key that they have now. Displaced and placed again on the
   same slices is nothing, elsewhere it is a move.
+* In a strict queue nobody passes: who waits holds back all behind it that could ever use one of the
+  nodes that it could use, as long as these are up. They wait, too, and hold back others.
 * A job that leaves holds its slices while its stop lasts; a start waits until its slices are free.
 """
 
@@ -35,11 +37,13 @@ POOL = -1
 ENDS, FAILS, LEAVES, RUNS, SPEEDS_UP = range(5)  # what is due, in the order at equal times
 
 
-def consolidate(free: Free, sizes: Sequence[int], up: Sequence[bool], gpus: float) -> Slices | None:
+def consolidate(
+    free: Free, sizes: Sequence[int], up: Sequence[bool], gpus: float, on: Sequence[int]
+) -> Slices | None:
     """What one node could hold goes to the fullest that suffices; more: idle nodes and a rest."""
-    alive = [i for i in free if up[i]]
+    alive = [i for i in free if up[i] and i in on]
     slices: list[tuple[int, float]] = []
-    if gpus > max(sizes):
+    if gpus > max(sizes[i] for i in on):
         for i in sorted(alive, key=lambda i: (-sizes[i], i)):
             if free[i] == sizes[i] <= gpus:
                 slices.append((i, sizes[i]))
@@ -56,7 +60,7 @@ def consolidate(free: Free, sizes: Sequence[int], up: Sequence[bool], gpus: floa
 class NaiveEngine:
     """`sizes` are the GPUs of each node; `outages` are (time, node position, up?).
 
-    `round_s`: the queue is served only at multiples of it.
+    `on`: positions of the nodes that each job accepts, none for all. `round_s`: the queue is served only at multiples of it.
     """
 
     def __init__(
@@ -69,7 +73,10 @@ class NaiveEngine:
         pooled: bool,
         outages: Sequence[tuple[float, int, bool]] = (),
         round_s: float = 0.0,
+        on: Sequence[Sequence[int]] = (),
     ) -> None:
+        everywhere = tuple(range(len(sizes)))
+        self.on = [(*nodes,) or everywhere for nodes in on] or [everywhere] * len(workload)
         self.policy, self.costs, self.sizes, self.pooled = policy, costs, sizes, pooled
         self.round_s = round_s
         self.jobs = [
@@ -279,7 +286,15 @@ class NaiveEngine:
     def _choose(self, free: Free, job: Job, up: Sequence[bool]) -> Slices | None:
         if self.pooled:
             return ((POOL, job.gpus),) if sum(free.values()) >= job.gpus else None
-        return consolidate(free, self.sizes, up, job.gpus)
+        return consolidate(free, self.sizes, up, job.gpus, self.on[job.index])
+
+    def _rivalry(self, job: Job) -> set[int]:
+        """The nodes that it could ever use, of those that are up."""
+        if self.pooled:
+            return {POOL}
+        on = self.on[job.index]
+        large = [i for i in on if self.sizes[i] >= job.gpus]
+        return {i for i in large or on if self.up[i]}
 
     def _refuse(self) -> None:
         everything: Free = dict(enumerate(self.sizes))
@@ -298,9 +313,13 @@ class NaiveEngine:
             if job.phase != STOPPING or job.index in self.plan
         }
         queue = [job for job in self.present if job.index in rank and job.index not in self.plan]
+        taken: set[int] = set()  # strict: nodes that nobody behind those who wait may use
         while queue:
             job = min(queue, key=lambda job: rank[job.index])
             queue.remove(job)
+            if taken & self._rivalry(job):
+                taken |= self._rivalry(job)
+                continue
             slices = self._choose(self._free(), job, self.up)
             if slices is None and self.policy.preemptive:
                 for victim in self._victims(job, rank):
@@ -310,7 +329,7 @@ class NaiveEngine:
             if slices is not None:
                 self.plan[job.index] = slices
             elif self.policy.strict:
-                break
+                taken |= self._rivalry(job)
         self._carry_out(before)
 
     def _victims(self, job: Job, rank: dict[int, tuple[Any, int]]) -> list[Job]:

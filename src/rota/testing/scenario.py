@@ -108,6 +108,8 @@ class Item(msgspec.Struct, frozen=True):
     gpus: int
     work: float
     fails_at: float = INF
+    on: tuple[int, ...] = ()
+    """Positions of the nodes that it accepts; none: all."""
 
 
 class Outage(msgspec.Struct, frozen=True):
@@ -162,13 +164,24 @@ class Scenario(msgspec.Struct, frozen=True):
     def workload(self) -> Workload:
         """The jobs j0, j1, ... in their order."""
         return Workload(
-            [JobSpec(f"j{i}", j.submit_s, Request.of(j.gpus)) for i, j in enumerate(self.jobs)],
+            [
+                JobSpec(
+                    f"j{i}", j.submit_s, Request.of(j.gpus, labels=(_label(j.on),) if j.on else ())
+                )
+                for i, j in enumerate(self.jobs)
+            ],
             [Behaviour(j.work, fails_at=j.fails_at) for j in self.jobs],
         )
 
     def topology(self) -> Topology:
-        """The nodes n0, n1, ..."""
-        return Topology([NodeSpec(f"n{i}", gpus) for i, gpus in enumerate(self.nodes)])
+        """The nodes n0, n1, ..., with a label for every set of nodes that a job accepts."""
+        wanted = sorted({job.on for job in self.jobs if job.on})
+        return Topology(
+            [
+                NodeSpec(f"n{i}", gpus, labels=tuple(_label(on) for on in wanted if i in on))
+                for i, gpus in enumerate(self.nodes)
+            ]
+        )
 
     def engine(
         self,
@@ -199,6 +212,7 @@ class Scenario(msgspec.Struct, frozen=True):
         return NaiveEngine(
             policy, self.workload(), self.nodes, self.costs, pooled=self.placement == "count",
             outages=[(o.at_s, o.node, o.up) for o in self.outages], round_s=self.round_s,
+            on=[job.on for job in self.jobs],
         ).run(batches=BATCHES)  # fmt: skip
 
     def scaled(self, factor: float) -> "Scenario":
@@ -222,6 +236,11 @@ class Scenario(msgspec.Struct, frozen=True):
         """Where the real engine departs from the reference; empty if nowhere."""
         engine = self.run(make())
         return difference(entries(engine.log, engine.cluster.topology), self.naive(make()))
+
+
+def _label(on: Sequence[int]) -> str:
+    """The label of the nodes at these positions."""
+    return "on-" + "-".join(map(str, on))
 
 
 def random_scenario(

@@ -49,9 +49,17 @@ def outages(draw: st.DrawFn, nodes: int, longest_s: int = 40) -> tuple[Outage, .
 
 @st.composite
 def workloads(
-    draw: st.DrawFn, *, gpus: int, ties: bool = True, sizes: tuple[int, ...] = SIZES
+    draw: st.DrawFn,
+    *,
+    gpus: int,
+    ties: bool = True,
+    sizes: tuple[int, ...] = SIZES,
+    on: tuple[tuple[int, ...], ...] = ((),),
 ) -> tuple[Item, ...]:
-    """Up to twelve jobs, few of which can never fit; some fail by themselves."""
+    """Up to twelve jobs, few of which can never fit; some fail by themselves.
+
+    `on`: the sets of nodes that jobs accept, none for all.
+    """
     asked = st.sampled_from([size for size in sizes if size <= gpus] or [1])
     one = st.builds(
         Item,
@@ -59,6 +67,7 @@ def workloads(
         asked if draw(st.integers(0, 9)) else st.one_of(asked, st.just(gpus + 1)),
         times(20, ties=ties).map(lambda work: work or 1),
         st.one_of(st.just(INF), st.just(INF), st.just(INF), times(20, ties=ties)),
+        st.sampled_from(on),
     )
     return tuple(draw(st.lists(one, max_size=12)))
 
@@ -74,11 +83,14 @@ def scenarios(
     placement: str = "",
     rounds: bool = False,
     sizes: tuple[int, ...] = SIZES,
+    choosy: bool = False,
 ) -> Scenario:
-    """Everything together."""
+    """Everything together; `choosy`: jobs accept different, overlapping sets of nodes."""
     nodes = draw(topologies())
+    subsets = st.sets(st.integers(0, len(nodes) - 1), max_size=3).map(lambda s: (*sorted(s),))
+    on = (*draw(st.lists(subsets, min_size=1, max_size=4)),) if choosy else ((),)
     return Scenario(
-        draw(workloads(gpus=sum(nodes), ties=ties, sizes=sizes)),
+        draw(workloads(gpus=sum(nodes), ties=ties, sizes=sizes, on=on)),
         nodes,
         placement or draw(st.sampled_from(("count", "consolidate"))),
         draw(costs(lossy=lossy)) if with_costs and draw(st.booleans()) else Fixed(),

@@ -15,8 +15,8 @@ class Recording(Easy):
 
     def decide(self, view):
         plan = super().decide(view)
-        if self.reservation is not None:
-            self.promised.setdefault(self.reservation[0], []).append(self.reservation[1])
+        for index, start_s in self.reservations.items():
+            self.promised.setdefault(index, []).append(start_s)
         return plan
 
 

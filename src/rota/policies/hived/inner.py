@@ -70,10 +70,10 @@ class Desk:
     def decide(self, turn: Turn, jobs: Sequence[Job]) -> None:
         """Ask the policy about these jobs."""
         view, whole = self._view, turn.view
-        draft = TenantDraft(turn, self.policy.name, jobs)
         view.now_s, view.version = whole.now_s, whole.version
         view.knowledge, view.everyone = whole.knowledge, whole.everyone
         view.gpus_by_type = self._nodes.gpus(all_healthy=not turn.fleet.hived.bad_nodes)
+        draft = TenantDraft(turn, self.policy.name, jobs, view.gpus_by_type)
         view.up_gpus = sum(view.gpus_by_type.values())
         view.active = {job.index: job for job in jobs}
         waiting = {job.index: job for job in jobs if not turn.runs(job)}
@@ -124,14 +124,14 @@ def in_order(policy: PriorityPolicy[Any], view: View) -> Draft:
         jobs = sorted(view.jobs, key=rank)
     else:
         jobs = [*view.running, *sorted(view.waiting, key=rank)]
-    changed = blocked = False
+    changed = False
+    held = 0  # strict: what those who wait compete for; those behind them who run go on
     for job in jobs:
         goes_on = job.index in running
-        if blocked and not goes_on:
-            continue  # strict: nobody passes, but those behind who run go on
-        placed = plan.place(job)
+        placed = (goes_on or not held & plan.eligible(job)) and plan.place(job)
         changed |= placed != goes_on
-        blocked |= not placed and policy.strict
+        if policy.strict and not placed:
+            held |= plan.eligible(job)
     if type(policy).next_change is not PriorityPolicy.next_change:
         # when jobs have started or stopped, ask again: only then the new levels are known
         plan.wake_at(now_s if changed else _next_change_s(policy, jobs, now_s))

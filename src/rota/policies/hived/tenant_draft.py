@@ -37,8 +37,11 @@ class Latest(NamedTuple):
 class TenantDraft:
     """Implements `core.view.Draft` on the cells of a virtual cluster."""
 
-    def __init__(self, turn: Turn, name: str, jobs: Iterable[Job]) -> None:
+    def __init__(
+        self, turn: Turn, name: str, jobs: Iterable[Job], gpus: Mapping[str, float]
+    ) -> None:
         self._turn = turn
+        self._gpus = gpus  # of the virtual cluster, by type
         self._fleet = turn.fleet
         self._name = name
         self._open = {job.index: job for job in jobs if turn.runs(job)}
@@ -117,11 +120,29 @@ class TenantDraft:
                 return time_s
         return INF
 
+    def eligible(self, job: Job) -> int:
+        """Types of GPUs that it accepts: cells of a type stand in for nodes."""
+        types = self._turn.view.topology.types
+        return sum(1 << i for i, kind in enumerate(types) if kind in (job.shape.types or types))
+
+    @property
+    def nodes(self) -> int:
+        """All types."""
+        return (1 << len(self._turn.view.topology.types)) - 1
+
+    def gpus_on(self, nodes: int, job: Job | None = None) -> float:
+        """GPUs of these types in the virtual cluster, or what a running job holds of them."""
+        types = [t for i, t in enumerate(self._turn.view.topology.types) if nodes >> i & 1]
+        if job is None:
+            return sum(self._gpus.get(kind, 0) for kind in types)
+        return job.held_gpus if self._type_of(job) in types else 0.0
+
     def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
-        """`place` all in this order; `strict`: stop at the first that does not fit."""
+        """`place` all in this order; `strict`: who does not fit holds back its competitors."""
+        held = 0  # what those who wait compete for
         for job in jobs:
-            if not self.place(job) and strict:
-                return
+            if held & self.eligible(job) or not self.place(job):
+                held |= self.eligible(job) if strict else 0
 
     def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
         """Those whose request has not failed yet."""
