@@ -203,7 +203,9 @@ class Packer:
             if held == placement.up_nodes:
                 break
 
-    def _scan_preempting(self, plan: Plan, now_s: float, heads: Heads, dirty: set[int]) -> None:
+    def _scan_preempting(  # noqa: C901, PLR0912 - the hot loop
+        self, plan: Plan, now_s: float, heads: Heads, dirty: set[int]
+    ) -> None:
         waiting = self.index.waiting
         placement = self.placement
         failed = self._failed

@@ -60,7 +60,8 @@ def consolidate(
 class NaiveEngine:
     """`sizes` are the GPUs of each node; `outages` are (time, node position, up?).
 
-    `on`: positions of the nodes that each job accepts, none for all. `round_s`: the queue is served only at multiples of it.
+    `on`: positions of the nodes that each job accepts, none for all. `round_s`: the queue is served
+    only at multiples of it.
     """
 
     def __init__(

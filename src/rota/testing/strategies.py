@@ -73,7 +73,7 @@ def workloads(
 
 
 @st.composite
-def scenarios(
+def scenarios(  # noqa: PLR0913 - what tests choose
     draw: st.DrawFn,
     *,
     ties: bool = True,
