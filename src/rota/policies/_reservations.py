@@ -4,12 +4,13 @@ A head is a waiting job before which nobody waits that competes with it (`Draft.
 one in every partition: jobs whose eligible nodes have none in common have heads of their own.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from rota.core.jobs import Job
 from rota.core.view import Draft
+from rota.policies._estimates import expected_end_s, needed_s
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -21,25 +22,25 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class Reservations:
-    """The heads of one decision, and the ends of all jobs that run or start in it.
+    """The heads of one decision.
 
-    `releases` are the running jobs, all named in the draft, with the times at which they end by
-    estimate.
+    All running jobs have been named in the draft before. Jobs end as their users estimated;
+    `default_s` is the estimate of those who gave none.
     """
 
-    def __init__(self, plan: Draft, releases: Iterable[tuple[float, Job]]) -> None:
+    def __init__(self, plan: Draft, running: Sequence[Job], now_s: float, default_s: float) -> None:
         self.heads: list[Reservation] = []
         self._plan = plan
-        self._releases = list(releases)
+        self._now_s, self._default_s = now_s, default_s
+        self._running = running
+        self._early: list[Job] = []  # started before there was a head
+        self._releases: list[tuple[float, Job]] = []  # of all these, once there is one
         self._delaying: dict[int, float] = {}  # shape -> a promise that one more would break
 
-    def serve(self, waiting: Sequence[Job], end_s: Callable[[Job], float]) -> None:
-        """Start who fits and breaks no promise, in this order; heads get reservations.
-
-        `end_s`: when a job ends by estimate if it starts now.
-        """
+    def serve(self, waiting: Sequence[Job]) -> None:
+        """Start who fits and breaks no promise, in this order; heads get reservations."""
         plan = self._plan
-        first = next((i for i, job in enumerate(waiting) if not self.start(job, end_s(job))), -1)
+        first = next((i for i, job in enumerate(waiting) if not self.start(job)), -1)
         if first < 0:
             return
         self.reserve(waiting[first])
@@ -47,7 +48,7 @@ class Reservations:
         others = waiting[first:]
         started: set[int] = set()
         for job in plan.candidates(others[1:]):
-            if self.start(job, end_s(job)):
+            if self.start(job):
                 started.add(job.index)
                 continue
             nodes = plan.eligible(job)
@@ -55,17 +56,22 @@ class Reservations:
                 self.reserve(job)
             held |= nodes
 
-    def start(self, job: Job, end_s: float) -> bool:
-        """Start it now if it fits and delays no head; it ends at `end_s` by estimate."""
+    def start(self, job: Job) -> bool:
+        """Start it now if it fits and delays no head."""
         plan = self._plan
+        if not self.heads:
+            if not plan.place(job):
+                return False
+            self._early.append(job)
+            return True
+        end_s = self._now_s + needed_s(job, self._default_s)
         if end_s > self._delaying.get(job.shape.number, end_s) or not plan.place(job):
             return False
         self._releases.append((end_s, job))
-        nodes = plan.eligible(job)
         for head in self.heads:
             if (
                 end_s > head.start_s
-                and nodes & head.nodes
+                and head.nodes & plan.eligible(job)
                 and plan.earliest(head.job, self._releases) > head.start_s
             ):
                 plan.withdraw(job)
@@ -78,6 +84,10 @@ class Reservations:
 
     def reserve(self, job: Job) -> float:
         """Promise it the earliest time at which it fits if nobody else starts."""
+        if not self.heads:
+            now_s, default_s = self._now_s, self._default_s
+            self._releases = [(expected_end_s(j, now_s, default_s), j) for j in self._running]
+            self._releases += [(now_s + needed_s(j, default_s), j) for j in self._early]
         start_s = self._plan.earliest(job, self._releases)
         self.heads.append(Reservation(job, self._plan.eligible(job), start_s))
         return start_s

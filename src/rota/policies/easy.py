@@ -26,7 +26,6 @@ from rota.core.events import INF
 from rota.core.knowledge import Knowledge
 from rota.core.policy import DecidePolicy, Params
 from rota.core.view import Draft, View
-from rota.policies._estimates import expected_end_s, needed_s
 from rota.policies._reservations import Reservations
 
 
@@ -52,12 +51,10 @@ class Easy(DecidePolicy[EasyParams]):
     def decide(self, view: View) -> Draft:
         """Serve in order, reserve for every head, fill around them."""
         plan = view.plan()
-        now_s, default_s = view.now_s, self.params.default_estimate_s
         running = view.running
         plan.fill(running)
-        reservations = Reservations(
-            plan, [(expected_end_s(job, now_s, default_s), job) for job in running]
-        )
-        reservations.serve(view.waiting, lambda job: now_s + needed_s(job, default_s))
+        default_s = self.params.default_estimate_s
+        reservations = Reservations(plan, running, view.now_s, default_s)
+        reservations.serve(view.waiting)
         self.reservations = {head.job.index: head.start_s for head in reservations.heads}
         return plan
