@@ -157,11 +157,12 @@ def test_nodes_of_both_commands_are_the_same(history):
 
 def test_the_whole_command_on_a_real_log(history, tmp_path):
     asked = Asked(
-        log=str(history / "jobs.txt"), nodes=str(history / "nodes.txt"), policies=("easy",),
+        log=str(history / "jobs.txt"), nodes=str(history / "nodes.txt"), model="easy",
         changes=Changes(add=("1x4",)),
     )  # fmt: skip
     answer = replay(asked, tmp_path, tmp_path)
-    assert answer.warnings == []
+    odd = [text for text in answer.warnings if not text.startswith("hardly anybody waited")]
+    assert set(odd) <= set(answer.imported.notes)
     rows = answer.table.filter(pl.col("by") == "all")
     assert rows["schedule"].to_list() == ["observed", "easy", "easy (+1x4)"]
     assert rows["refused"].to_list() == [0, 0, 0]

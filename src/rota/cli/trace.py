@@ -7,7 +7,7 @@ import click
 
 from rota.cli.options import DEBUG, FILES, names_of, one_of
 from rota.cli.show import FORMAT, listing, warn
-from rota.cli.trace_change import annotate, change, fit
+from rota.cli.trace_change import annotate, change, fit, merge
 from rota.core.errors import OptionError
 from rota.core.registry import FORMATS, load, names
 
@@ -188,5 +188,5 @@ def formats(output: str) -> None:
     )
 
 
-for _command in (fit, change, annotate):
+for _command in (fit, change, annotate, merge):
     trace.add_command(_command)

@@ -1,4 +1,4 @@
-"""`rota trace fit`, `change` and `annotate`: workloads made from a trace."""
+"""`rota trace fit`, `change`, `annotate` and `merge`: workloads made from traces."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -179,6 +179,69 @@ def annotate(
         annotations.split_rule(text)  # a typing error is told before a long import
     imported = annotations.annotate(read_known(source, values["format"], limit), rule, seed)
     _write(imported, output, source, force=force)
+
+
+@click.command()
+@click.argument("sources", metavar="TRACE TRACE...", nargs=-1, required=True, shell_complete=FILES)
+@click.option("--format", "formats", metavar="F", multiple=True, shell_complete=names_of(FORMATS),
+              help="Of the traces: once for all, or once for each in their order ('' for one that "
+              "is to be recognised); recognised by default.")  # fmt: skip
+@click.option("--offset", "offsets", metavar="TIME", multiple=True,
+              help="When a trace begins, once for each in their order: seconds, or 30m, 12h, 2d, "
+              "1w. [default: all at once]")  # fmt: skip
+@click.option("--align", type=click.Choice(["start", "clock"]), default="start", show_default=True,
+              help="The first seconds are the same moment, or what the traces' own dates "
+              "say.")  # fmt: skip
+@_OUT
+@_FORCE
+@DEBUG
+def merge(
+    sources: tuple[str, ...],
+    formats: tuple[str, ...],
+    offsets: tuple[str, ...],
+    align: str,
+    output: Path,
+    *,
+    force: bool,
+) -> None:
+    """Put several traces together into one workload.
+
+    Jobs keep their tenants and all else; they come in the order of their submission. If traces
+    have the same job ids, those of the later one get its name in front. OUT says what was done: a
+    folder in its trace.json, a file in OUT.json beside it. `rota replay --also` shows what a new
+    group would do to the jobs of a log.
+
+    \b
+    Examples:
+      rota trace merge philly.csv new-group.csv -o both
+      rota trace merge week1.txt week2.txt --align clock -o weeks
+      rota trace merge jobs.csv burst.csv --offset 0 --offset 2d -o later.csv
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.traces.change import parse_offset
+    from rota.traces.merge import NamedTrace
+    from rota.traces.merge import merge as put_together
+    from rota.traces.provenance import read_known
+
+    if len(sources) < 2:  # noqa: PLR2004 - with one there is nothing to merge
+        raise OptionError("nothing to merge: name at least two traces")
+    for option, given in (("--format", formats), ("--offset", offsets)):
+        if len(given) not in (0, len(sources)) and (option, len(given)) != ("--format", 1):
+            raise OptionError(
+                f"{option} is given {len(given)} times for {len(sources)} traces: give it once for "
+                f"each, in their order"
+            )
+    same = [formats[0] if formats else ""] * len(sources)
+    kinds = formats if len(formats) == len(sources) else same
+    starts_s = [parse_offset(text) for text in offsets] or [0.0] * len(sources)
+    parts = [
+        NamedTrace(Path(source).stem, read_known(source, kind or None, None), start_s)
+        for source, kind, start_s in zip(sources, kinds, starts_s, strict=True)
+    ]
+    imported = put_together(parts, by_clock=align == "clock").imported
+    for note in imported.notes:
+        if note.startswith("ids of "):
+            warn(note)
+    _write(imported, output, " ".join(sources), force=force)
 
 
 def _write(imported: "Imported", output: Path, source: str, *, force: bool) -> None:
