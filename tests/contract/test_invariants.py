@@ -2,16 +2,20 @@
 
 import pytest
 
+import decisions
 from rota.core.allocation import Allocation
 from rota.core.errors import InvariantError
 from rota.core.events import Record
 from rota.core.jobs import DONE, WAITING, Behaviour, JobSpec, Request
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params, PriorityPolicy
+from rota.core.reasons import Reason
 from rota.core.registry import POLICIES, load
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.engine import invariants
+from rota.engine.blame import Blamed
+from rota.engine.general import GeneralScheduler
 from rota.placement.count import count
 from rota.sim.cluster import SimCluster
 from rota.testing.scenario import Fixed, Item, Outage, Scenario, Solo, wire
@@ -308,3 +312,36 @@ def test_a_key_that_drifts_as_its_slope_says():
     engine = keyed(Slopes())
     engine.run()
     assert engine.checker.batches > 4
+
+
+def test_a_reason_that_does_not_follow_what_is_free(monkeypatch):
+    # At 10 one GPU is free on each node, and j4, which wants 2 on one, waits for a place. j5 takes
+    # one of them: from then on j4 waits for GPUs.
+    jobs = (Item(0, 1, 30), Item(0, 1, 10), Item(0, 1, 30), Item(0, 1, 10), Item(1, 2, 5))
+    scenario = Scenario((*jobs, Item(12, 1, 9)), (2, 2), "consolidate")
+    engine = scenario.engine(load(POLICIES, "fifo-skip")())
+    engine.run(11.0)
+    monkeypatch.setattr(Blamed, "stale", False)
+    broken(engine, "j4 at 12 s .* fragmentation according to the log, .* makes it capacity")
+
+
+def test_a_reason_of_its_own_that_is_not_true(monkeypatch):
+    # What kind of room is lacking is not for the policy to say.
+    def decide(view, plan):
+        for job in view.running:
+            plan.place(job)
+        for job in view.waiting:
+            if not plan.place(job):
+                plan.explain(job, Reason.FRAGMENTATION)
+
+    def engine():
+        jobs = [decisions.job("a", 2, 10), decisions.job("b", 2, 10)]
+        made = decisions.engine(decisions.Scripted(decide), jobs, (1, 3))
+        made.checker = invariants.Invariants()
+        return made
+
+    honest = engine()
+    honest.run()
+    assert decisions.told(honest, "b") == [(0, Reason.CAPACITY)]
+    monkeypatch.setattr(GeneralScheduler, "_told", lambda _self, _job, reason: reason)
+    broken(engine(), "job b at 0 s asks for 2 GPUs and waits by fragmentation .* it capacity")

@@ -31,6 +31,8 @@ CAPACITY = int(Reason.CAPACITY)
 FRAGMENTATION = int(Reason.FRAGMENTATION)
 GANG = int(Reason.GANG)
 CONSTRAINT = int(Reason.CONSTRAINT)
+ROOM = (CAPACITY, CONSTRAINT, GANG, FRAGMENTATION)
+"""Reasons that depend on what is free."""
 
 Eligible: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 """GPU types and labels that a request accepts: which nodes count for it."""

@@ -14,7 +14,7 @@ from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
 from rota.core.view import View, arrival
-from rota.engine.blame import why_not
+from rota.engine.blame import ROOM, why_not
 from rota.engine.draft import PlacementDraft
 from rota.engine.explicit import ExplicitDraft
 from rota.engine.intake import Gate, mark_down, refinement
@@ -188,6 +188,8 @@ class GeneralScheduler:
                 self._waits(job, -1)
                 self.running[job.index] = job
             job.reason = 0
+        if plan.reasons and self.trusted:
+            plan.reasons = [(job, self._told(job, reason)) for job, reason in plan.reasons]
         free = self.placement.free
         for number, count in self._waiting.items():
             reason = 0
@@ -198,6 +200,12 @@ class GeneralScheduler:
             if self._blame.get(number, 0) != reason:
                 self._blame[number] = reason
                 plan.shape_reasons.append((number, reason, None))
+
+    def _told(self, job: Job, reason: Reason) -> Reason:
+        """What a policy says of a job; which kind of room it lacks is for the placement to say."""
+        if reason not in ROOM or job.shape.number not in self._shape_of:
+            return reason
+        return Reason(why_not(self.placement, self._shape_of[job.shape.number]))
 
     def _draft(self, view: View) -> PlacementDraft | ExplicitDraft:
         if self._made is not None:

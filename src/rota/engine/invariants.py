@@ -1,8 +1,9 @@
 """What must hold after every batch of events, checked without the engine's own books (`--check`).
 
 The log is folded into shadows of all jobs (see `shadow`); places are added up from what the jobs
-say that they hold. Keys of a priority policy are compared with what it says now (see `promises`). A
-failed check raises InvariantError with the job, the place and the time.
+say that they hold, and what is then free is compared with the reasons in the log. Keys of a
+priority policy are compared with what it says now (see `promises`). A failed check raises
+InvariantError with the job, the place and the time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,9 @@ from rota.core.errors import InvariantError
 from rota.core.events import INF, Event
 from rota.core.jobs import HELD, RUNNING, STARTING, STOPPING, WAITING, Job
 from rota.core.plan import Plan
+from rota.core.reasons import Reason
 from rota.core.topology import Topology, Vertex
+from rota.engine.blame import ROOM
 from rota.engine.general import GeneralScheduler
 from rota.engine.loop import Engine
 from rota.engine.priority import PriorityScheduler
@@ -132,6 +135,7 @@ class Invariants:
         self._check_gpu_s(engine, now_s, compare=everybody, adopt=resumed)
         if everybody and not engine.backlog:  # else the scheduler does not know yet
             check_books(engine, now_s)
+            check_reasons(engine, self._ledger, now_s)
             if self._keys and isinstance(engine.scheduler, PriorityScheduler):
                 check_keys(engine, engine.scheduler, now_s)
 
@@ -392,3 +396,81 @@ def _check_seen(
             raise InvariantError(f"{job} at {now_s:g} s is not in its place: {want or 'nowhere'}")
     if seen:
         raise InvariantError(f"at {now_s:g} s the scheduler knows jobs that are gone: {set(seen)}")
+
+
+# --- reasons --------------------------------------------------------------------------------------
+
+
+class Left:
+    """What nobody has been given, on nodes where something may be started."""
+
+    def __init__(self, engine: Engine) -> None:
+        topology = engine.cluster.topology
+        self._nodes = [node for node in topology.nodes if node.open]
+        self._used: list[tuple[Vertex, str, float]] = []  # place, kind, amount
+        vertices = topology.vertices
+        for job in engine.view.active.values():
+            if job.running:
+                slices = [(vertex, "gpu", amount) for vertex, amount in job.allocation.slices]
+                for vertex, kind, amount in (*slices, *job.allocation.extra):
+                    place = vertices[vertex]
+                    place = vertices[place.node] if place.node >= 0 else place
+                    if place.node < 0 or place.open:
+                        self._used.append((place, kind, amount))
+        self.kinds = {"gpu"}
+        if any(node.cpus for node in topology.nodes):
+            self.kinds.add("cpu")
+        if any(node.mem_gib for node in topology.nodes):
+            self.kinds.add("memory")
+
+    def enough(
+        self, needs: dict[str, float], types: tuple[str, ...] = (), labels: tuple[str, ...] = ()
+    ) -> bool:
+        """Is as much left as this, on nodes of these GPU types with all these labels?"""
+
+        def counts(place: Vertex) -> bool:
+            anything = place.node < 0 and not place.id  # one pool of everything
+            return (anything or not types or place.gpu_type in types) and set(labels) <= set(
+                place.labels
+            )
+
+        left = dict.fromkeys(needs, 0.0)
+        for node in filter(counts, self._nodes):
+            for kind, amount in (("gpu", node.gpus), ("cpu", node.cpus), ("memory", node.mem_gib)):
+                left[kind] = left.get(kind, 0.0) + amount
+        for place, kind, amount in self._used:
+            if kind in left and counts(place):
+                left[kind] -= amount
+        return all(need <= left[kind] + TOLERANCE for kind, need in needs.items())
+
+
+def check_reasons(engine: Engine, ledger: Ledger, now_s: float) -> None:
+    """Who waits for want of room lacks what the log says at this very moment (see `blame`)."""
+    scheduler = engine.scheduler
+    if not isinstance(scheduler, PriorityScheduler | GeneralScheduler) or not scheduler.trusted:
+        return
+    gpus_only = isinstance(scheduler, GeneralScheduler) and scheduler.policy.compressible
+    left: Left | None = None
+    seen: set[tuple[int, int]] = set()
+    for index, shadow in ledger.present.items():
+        job = engine.jobs[index]
+        shape = job.shape
+        reason = ledger.reason(index, shape.number)
+        if shadow.phase != WAITING or reason not in ROOM or (shape.number, reason) in seen:
+            continue
+        seen.add((shape.number, reason))
+        left = left or Left(engine)
+        needs = {"gpu": shape.gpus, "cpu": shape.cpus, "memory": shape.mem_gib}
+        needs = {kind: need for kind, need in needs.items() if kind in left.kinds and need}
+        if gpus_only:
+            needs = {"gpu": shape.gpus}
+        true = Reason.CAPACITY
+        if left.enough(needs):
+            fine = left.enough(needs, shape.types, job.spec.request.labels)
+            true = Reason.FRAGMENTATION if fine else Reason.CONSTRAINT
+        if true != (Reason.FRAGMENTATION if reason == Reason.GANG else reason):
+            raise InvariantError(
+                f"job {job.id} at {now_s:g} s asks for {shape.describe()} and waits by "
+                f"{Reason(reason).label} according to the log, but what is free makes it "
+                f"{true.label}"
+            )

@@ -130,11 +130,17 @@ class Ledger:
         self._past = False  # rows of many batches at once: who has stopped in between is not known
         self._time_s = 0.0
         self._sizes: dict[int, float] = {}  # allocation -> GPUs
+        self._blame: dict[int, int] = {}  # shape -> reason of its head
+        self._told: dict[int, int] = {}  # job -> reason of its own
         self._slices: dict[int, list[tuple[int, float]]] = {}
 
     def slices(self, ref: int) -> list[tuple[int, float]]:
         """The slices of an allocation, as the log defined it."""
         return self._slices.get(ref, [])
+
+    def reason(self, index: int, shape: int) -> int:
+        """Why a waiting job waits, or would if it were the head of its shape."""
+        return self._told.get(index, 0) or self._blame.get(shape, 0)
 
     def gpu_s(self, now_s: float) -> float:
         """GPU-seconds held so far, useful or not."""
@@ -171,6 +177,11 @@ class Ledger:
             if kind == Record.TASK:
                 self.jobs[other].whole = True
                 self.present.pop(other, None)
+        elif kind == Record.REASON:
+            if ref >= 0:
+                self._blame[ref] = int(value)
+            else:
+                self._told[job] = int(value)
         elif kind == Record.MOVE and other >= 0 and job in self.jobs:
             self._inherits(time_s, job, ref, value)
         elif kind == Record.LATE:
@@ -214,6 +225,7 @@ class Ledger:
                 shadow.stops()
                 shadow.instant = True
         elif kind in (Record.START, Record.MOVE):
+            self._told.pop(job, None)
             self._placed(shadow, time_s, ref, value, moves=kind == Record.MOVE)
         elif kind in (Record.RUN, Record.RATE):
             shadow.phase, shadow.rate = RUNNING, value

@@ -140,8 +140,7 @@ class YarnCs(DecidePolicy[YarnCsParams]):
                 if not first and not self.params.skip and reason != Reason.QUOTA:
                     reason = Reason.ORDER
                 first = False
-                if job.reason != reason:
-                    plan.explain(job, reason)
+                plan.explain(job, reason)
 
     def snapshot(self) -> Mapping[str, Any]:
         """How long locality has been insisted on."""
