@@ -111,6 +111,72 @@ def test_jobs_that_are_not_preemptible_break_no_promise(kind, seed):
     )  # fmt: skip
 
 
+ALL_CLASSES = (*OPPORTUNISTIC, PriorityClass("firm", 9, preemptible=False))
+
+
+@both
+@settings(max_examples=25)
+@given(seed=seeds, rule=st.sampled_from(RULES))
+def test_guarantees_hold_with_classes_of_every_kind(kind, seed, rule):
+    random_run(
+        seed, lambda: KINDS[kind](inside="fifo-skip", victims=rule), Picture.check_guarantees,
+        priorities=(-5, 0, 3, 9), classes=ALL_CLASSES, all_end=False,
+    )  # fmt: skip
+
+
+@both
+@settings(max_examples=25)
+@given(seed=seeds, rule=st.sampled_from(RULES))
+def test_limits_hold_with_opportunistic_jobs_and_priorities(kind, seed, rule):
+    random_run(
+        seed, lambda: KINDS[kind](inside="fifo-skip", victims=rule), everything,
+        priorities=(-5, 0, 3), classes=OPPORTUNISTIC, all_end=False, number=30,
+    )  # fmt: skip
+
+
+def run_of(kind, jobs, tenants, classes=()):
+    """Jobs as (time, GPUs, queue, priority) that last long; who runs in the end."""
+    specs = [
+        JobSpec(f"j{i}", float(at), Request.of(gpus), queue, priority=priority)
+        for i, (at, gpus, queue, priority) in enumerate(jobs)
+    ]
+    workload = Workload(specs, [Behaviour(100.0) for _ in specs])
+    engine = engine_of(KINDS[kind](inside="fifo-skip"), workload, 8, tenants, classes)
+    engine.run(50.0)
+    Picture(engine).check_guarantees()
+    return {job.id for job in engine.view.running}
+
+
+@both
+def test_a_job_displaced_by_its_own_queue_takes_back_what_the_queue_is_owed(kind):
+    # a has 6 and borrows nothing; j3 displaces j0, whose queue has 4 of 6 then; b borrows 2
+    jobs = [(0, 2, "a", 0), (0, 4, "b", 0), (1, 2, "a", 0), (2, 4, "a", 5)]
+    tenants = [Tenant("a", quota=6), Tenant("b", quota=2)]
+    running = run_of(kind, jobs, tenants)
+    assert "j3" in running
+    assert running & {"j0", "j2"}  # 2 of the 6 GPUs of its queue are left for one of them
+
+
+@both
+def test_what_is_lent_is_taken_back_before_anybody_is_told(kind):
+    # b asks first and gets 3 idle GPUs; j3 displaces both others of a, one of which is owed 2
+    jobs = [(0, 2, "a", 0), (0, 2, "a", 0), (0, 1, "a", 9), (1, 3, "b", 0), (1, 4, "a", 9)]
+    tenants = [Tenant("a", quota=7, limit=8), Tenant("b", quota=1, borrow=2)]
+    classes = [PriorityClass("firm", 9, preemptible=False)]
+    running = run_of(kind, jobs, tenants, classes)
+    assert {"j2", "j4"} < running
+    assert running & {"j0", "j1"}
+
+
+@both
+def test_who_is_not_preemptible_does_not_take_over_what_opportunistic_jobs_borrow(kind):
+    # c has no quota: its opportunistic job uses what a does not, its other job may not
+    jobs = [(0, 5, "a", 0), (0, 2, "b", 0), (0, 1, "c", -5), (1, 1, "c", 9), (2, 1, "a", 0)]
+    tenants = [Tenant("a", quota=6), Tenant("b", quota=2), Tenant("c")]
+    running = run_of(kind, jobs, tenants, ALL_CLASSES)
+    assert running == {"j0", "j1", "j4"}
+
+
 @both
 @settings(max_examples=12)
 @given(seed=seeds, size=st.integers(1, 8), tenant=st.sampled_from(("a", "b", "c")))
@@ -209,10 +275,10 @@ BUGS = {
         "branch.used - branch.ceiling",
     ),
     "what is kept is lent": (f"{TURN}._needs", "self.tenancy.kept_from(leaf) - idle", "-idle"),
-    "who borrows does not wait for its turn": (
-        f"{TURN}._is_early",
-        "any(other != id(leaf)",
-        "any(other == leaf",
+    "who borrows keeps what others are owed": (
+        f"{VICTIMS}.borrowers",
+        "not self.options.reclaim",
+        "self.options.reclaim",
     ),
     "a job that is too large never goes": (
         f"{VICTIMS}._as_far_as_allowed",

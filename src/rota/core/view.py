@@ -72,6 +72,13 @@ class Draft(Protocol):
         """Take the latest successful `place` (or `displace`) back, as if it had not been asked."""
         ...
 
+    def give_up(self, job: Job) -> None:
+        """Take the start of a waiting (or displaced) job back, though others were placed after it.
+
+        Those that left for it do not come back by that: they can be placed again.
+        """
+        ...
+
     def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
         """When would a waiting job fit if each of these jobs left at its time, and no other did?
 

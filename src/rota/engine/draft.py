@@ -44,6 +44,7 @@ class PlacementDraft:
         self._by_start: list[Job] | None = None
         self._placed: dict[int, tuple[Job, Allocation]] = {}  # without those that just go on
         self._displaced: dict[int, Job] = {}
+        self._again: set[int] = set()  # were displaced, and placed again
         self._failed: dict[int, None] = {}  # shapes, in the order in which they failed
         self._latest: Placed | None = None
         self._room = view.up_gpus  # GPUs that nobody placed so far needs
@@ -137,6 +138,7 @@ class PlacementDraft:
         self._room += allocation.gpus
         self._reinstate(latest.victims)
         if latest.displaced:
+            self._again.remove(job.index)
             self._displaced[job.index] = job
         if latest.resized:
             self._placement.hold(job, job.allocation)
@@ -144,6 +146,20 @@ class PlacementDraft:
         self._by_start = None
         while len(self._failed) > latest.failed:  # they failed beside this job
             self._failed.popitem()
+
+    def give_up(self, job: Job) -> None:
+        """Take the start or the move of a job back; who left for it does not come back."""
+        displaced = job.index in self._again
+        if job.index not in self._placed or (job.running and not displaced):
+            raise PolicyError(f"job {job.id} cannot be given up: this draft does not start it")
+        if displaced:
+            self._again.remove(job.index)
+            self._displaced[job.index] = job
+        _, allocation = self._placed.pop(job.index)
+        self._placement.give(job, allocation)
+        self._room += allocation.gpus
+        self._failed.clear()  # they failed beside this job
+        self._latest = None
 
     def _reinstate(self, victims: Iterable[Job]) -> None:
         """They keep their slices after all."""
@@ -348,6 +364,8 @@ class PlacementDraft:
     def _seat(self, job: Job, shape: Shape, victims: Sequence[Job], *, resizes: bool) -> None:
         """There is room for it now."""
         displaced = self._displaced.pop(job.index, None) is not None
+        if displaced:
+            self._again.add(job.index)
         self._latest = Placed(job, victims, resizes, displaced, len(self._failed))
         self._placed[job.index] = (job, self._placement.take(job, shape))
         self._room -= shape.gpus

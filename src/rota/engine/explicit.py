@@ -66,6 +66,8 @@ class ExplicitDraft:
         """Take `place` or `place_at` back."""
         del self._wanted[job.index]
 
+    give_up = withdraw
+
     def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:  # noqa: ARG002
         """An explicit policy keeps its own books."""
         raise PolicyError(f"job {job.id}: an explicit policy keeps its own books of what is free")

@@ -89,6 +89,14 @@ class PairingDraft(PlacementDraft):
     def withdraw(self, job: Job) -> None:
         """A pair is parted again."""
         super().withdraw(job)
+        self._part(job)
+
+    def give_up(self, job: Job) -> None:
+        """So it is here."""
+        super().give_up(job)
+        self._part(job)
+
+    def _part(self, job: Job) -> None:
         host = self._hosts.pop(job.index, None)
         guest = self._seated.pop(job.index, None)
         if host is not None:

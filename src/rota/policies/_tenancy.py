@@ -232,7 +232,7 @@ class Tenancy:
         return self._elsewhere(leaf, reserved) if self.keeps else 0.0
 
     def promised_to_others(self, leaf: Branch) -> float:
-        """GPUs that others do not use, but have been promised by a declared quota."""
+        """GPUs that guaranteed jobs of others do not use, but were promised by a declared quota."""
         return self._elsewhere(leaf, _unused)
 
     def _elsewhere(self, leaf: Branch, amount: Callable[[Branch], float]) -> float:
@@ -263,8 +263,8 @@ def _promised(branch: Branch) -> float:
 
 
 def _unused(branch: Branch) -> float:
-    """The part of its declared quota that it does not use."""
-    return max(branch.vowed - branch.used, sum(map(_unused, branch.children)), 0.0)
+    """The part of its declared quota that its guaranteed jobs do not use."""
+    return max(branch.vowed - branch.firm, sum(map(_unused, branch.children)), 0.0)
 
 
 def reserved(branch: Branch) -> float:

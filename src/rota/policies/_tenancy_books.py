@@ -13,7 +13,7 @@ from rota.core.jobs import Job
 from rota.core.tenants import PriorityClass
 from rota.core.view import View
 from rota.policies._inside import Inside
-from rota.policies._tenancy import Branch, Tenancy
+from rota.policies._tenancy import DIGITS, Branch, Tenancy
 
 Entry = tuple[Branch, float, bool]
 """Leaf, GPUs, and whether they are part of its quota."""
@@ -71,6 +71,7 @@ class Books:
         self.aging_s = aging_s
         self.waiting: dict[int, tuple[Branch, Job]] = {}
         self.running: dict[int, Entry] = {}
+        self.loose = 0.0  # GPUs of opportunistic jobs that can be stopped for others
         self.old: dict[int, Job] = {}  # of those that wait
         self.fresh: list[Job] = []  # came to wait since the last decision
         self._growing = Alarms()  # when who is old
@@ -167,6 +168,7 @@ class Books:
         """It runs from now on."""
         leaf = self.tenancy.leaf(job.tenant)
         firm = self.class_of(job).guaranteed
+        self._loosen(job, gpus)
         self.running[job.index] = (leaf, gpus, firm)
         leaf.running[job.index] = job
         self.tenancy.count(leaf, +1)
@@ -175,11 +177,16 @@ class Books:
     def gives(self, index: int) -> Branch:
         """It runs no more; returns its leaf."""
         leaf, gpus, firm = self.running.pop(index)
-        del leaf.running[index]
+        self._loosen(leaf.running.pop(index), -gpus)
         self._ranks.pop(index, None)
         self.tenancy.count(leaf, -1)
         self.tenancy.charge(leaf, -gpus, firm=firm)
         return leaf
+
+    def _loosen(self, job: Job, gpus: float) -> None:
+        kind = self.class_of(job)
+        if kind.preemptible and not kind.guaranteed:
+            self.loose = round(self.loose + gpus, DIGITS)
 
     def _rank_again(self, jobs: Iterable[Job], now_s: float) -> None:
         for job in jobs:

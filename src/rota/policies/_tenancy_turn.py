@@ -5,12 +5,15 @@ that stay within their quota with their next job, then as the policy says (`Rule
 that is found in this way tries its first job. A job starts
 
 * on free GPUs, if no branch above it exceeds its limit (or what it may borrow), and if it does not
-  use what others keep for themselves (`lend`). Nobody borrows before all that are owed something
-  have had their turn;
+  use what others keep for themselves (`lend`);
 * else in the place of others (see `_tenancy_victims`).
 
 If it cannot start, the next kind of jobs of the leaf is tried, or none if the inner policy is
-strict. A job that was displaced is tried again at its place in the queue, but reclaims nothing.
+strict. A job that was displaced is tried again at its place in the queue, with all its rights.
+
+Nobody borrows what another is owed: if a job that is owed its GPUs cannot start because of others
+that were let have them before it in this very decision, these starts are taken back (nobody has
+been told of them yet), and they are tried again behind it.
 
 A job that is not preemptible borrows only what nobody was promised: it could not be made to give it
 back.
@@ -24,17 +27,25 @@ borrows the GPUs that it needs.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.reasons import Reason
 from rota.core.view import Draft, View
-from rota.policies._tenancy import SLACK, Branch, reserved
+from rota.policies._tenancy import SLACK, Branch
 from rota.policies._tenancy_books import Books, who
 from rota.policies._tenancy_victims import Found, Options, Rules, Victims
 
 QUOTA, NONE = Reason.QUOTA, Reason.NONE
+
+
+class Need(NamedTuple):
+    """GPUs that must be given up below a branch; `firm`: by guaranteed jobs."""
+
+    branch: Branch
+    gpus: float
+    firm: bool = False
 
 
 class Turn:
@@ -55,12 +66,10 @@ class Turn:
         self.changed = False  # somebody starts or stops
         self._no_room: set[int] = set()  # requests for which there is no free place
         self._tried: dict[int, dict[int, Reason]] = {}  # leaf -> kind -> why not
-        self._reserved = 0.0  # GPUs for those who wait until others may be stopped
+        self._reserved: dict[int, float] = {}  # for those who wait until others may be stopped
         self._lined: dict[int, tuple[Branch, Job]] = {}  # displaced, and waiting again
+        self._claimed: set[int] = set()  # for whom starts of this decision were taken back
         self._whys: dict[int, str] = {}  # of the jobs that were displaced
-        # kinds that are owed something and have not been tried, and those that wait for them
-        self._pending: set[tuple[int, int]] | None = None
-        self._deferred: list[tuple[Branch, int]] = []
 
     def serve(self) -> None:
         """Start what can start; afterwards all running jobs that stay are named."""
@@ -164,28 +173,26 @@ class Turn:
         """Start a job, if need be in the place of others; else note why not."""
         gpus, number = job.gpus, job.shape.number
         kind = leaf.line.kinds[job.index]
-        if self._pending:
-            self._pending.discard((id(leaf), kind))
         owed = self._is_owed(leaf, job)
         needs = self._needs(leaf, job, old=old)
         free = not needs and (owed or old or self._may_borrow(leaf, job))
         if free and number not in self._no_room:
             if self.plan.displace(job, ()) is not None:
-                self._started(leaf, job, ())
+                self._started(leaf, job, (), old=old)
                 return True
             self._no_room.add(number)
         found = self.victims.of(leaf, job)
-        chosen = self._push_in(leaf, job, found, needs, free=free)
+        chosen = self._push_in(leaf, job, found, needs, free=free or owed)
         if chosen is not None:
-            self._started(leaf, job, chosen)
+            self._started(leaf, job, chosen, old=old)
             return True
+        if owed and job.index not in self._claimed and self._take_back(leaf, job, found):
+            return self._start(leaf, job, old=old)
         if found.protected_s < INF:
             self.wake_s = min(self.wake_s, found.protected_s)
             if owed and not old:
-                self._reserved += gpus
+                self._reserved[job.index] = gpus
         self._tried.setdefault(id(leaf), {})[kind] = self._why_not(leaf, job, owed=owed, free=free)
-        if self._deferred and not self._pending:
-            self._try_deferred()
         return False
 
     def _is_owed(self, leaf: Branch, job: Job) -> bool:
@@ -198,10 +205,10 @@ class Turn:
         owed = self.rules.owed
         return all(branch.firm + job.gpus <= owed(branch) + SLACK for branch in leaf.path)
 
-    def _needs(self, leaf: Branch, job: Job, *, old: bool) -> list[tuple[Branch, float]]:
+    def _needs(self, leaf: Branch, job: Job, *, old: bool) -> list[Need]:
         """GPUs that must be given up below which branch, even if enough are idle."""
         needs = [
-            (branch, over)
+            Need(branch, over)
             for branch in leaf.path
             if (over := branch.used + job.gpus - branch.ceiling) > SLACK
         ]
@@ -210,48 +217,50 @@ class Turn:
             idle = self.up_gpus - root.used - job.gpus
             lacking = self.tenancy.kept_from(leaf) - idle
             if lacking > SLACK:
-                needs.append((root, lacking))
+                needs.append(Need(root, lacking))
         return needs
 
     def _may_borrow(self, leaf: Branch, job: Job) -> bool:
         """Idle GPUs are left for those that wait for them with more right."""
         idle = self.up_gpus - self.tenancy.root.used - job.gpus
-        left = self._reserved
-        if not self.books.class_of(job).preemptible:
-            left = max(left, self.tenancy.promised_to_others(leaf))
-        if left and idle < left - SLACK:
+        if self._reserved and idle < sum(self._reserved.values()) - SLACK:
             return False
-        if not self.books.inside.strict and self._is_early(leaf):
-            self._deferred.append((leaf, leaf.line.kinds[job.index]))
+        if self.books.class_of(job).preemptible:
+            return True
+        return idle + self.books.loose >= self.tenancy.promised_to_others(leaf) - SLACK
+
+    def _take_back(self, leaf: Branch, job: Job, found: Found) -> bool:
+        """Take starts of this decision back if that makes room for a job, now or later."""
+        borrowers = self.victims.borrowers(leaf, job)
+        if not borrowers:
             return False
+        leaving = enumerate([*borrowers, *found.jobs], start=1)
+        at_s = self.plan.earliest(job, [(self.now_s + number, other) for number, other in leaving])
+        if at_s == INF and found.protected_s == INF:
+            return False
+        self._claimed.add(job.index)  # once: so this comes to an end
+        if self.now_s < at_s < INF:  # else there is room, but not within its limits
+            del borrowers[round(at_s - self.now_s) :]
+        for borrower in borrowers:
+            self.plan.give_up(borrower)
+            _, victims = self.victims.loans.pop(borrower.index)
+            for victim in victims:  # they have lost their places, now for another
+                self.plan.remark(victim, self._whys[victim.index], because_of=job)
+            other = self.books.gives(borrower.index)
+            if borrower.running:
+                self._line_up(other, borrower)
+            else:
+                self.books.enters(borrower, self.now_s)
+                self.books.fresh.append(borrower)
+        self._try_all()
         return True
-
-    def _is_early(self, leaf: Branch) -> bool:
-        """Others are owed something, but their jobs have not been tried: they are not the first."""
-        if self._pending is None:
-            self._pending = {
-                (id(other), kind)
-                for other in self.tenancy.leaves()
-                for kind, row in other.line.rows.items()
-                if kind not in self._tried.get(id(other), ()) and self._is_owed(other, row[0][1])
-            }
-        return any(other != id(leaf) for other, _ in self._pending)
-
-    def _try_deferred(self) -> None:
-        """Those that are owed something have had their turn."""
-        for leaf, kind in self._deferred:
-            self._tried.get(id(leaf), {}).pop(kind, None)
-        leaves = {id(leaf): leaf for leaf, _ in self._deferred}
-        self._deferred.clear()
-        for leaf in leaves.values():
-            self._refresh(leaf)
 
     def _push_in(
         self,
         leaf: Branch,
         job: Job,
         found: Found,
-        needs: Sequence[tuple[Branch, float]],
+        needs: Sequence[Need],
         *,
         free: bool,
     ) -> Sequence[Job] | None:
@@ -260,12 +269,18 @@ class Turn:
         if not victims:
             return None
         if not free and not found.others:  # it may not use more than its queue gives up
-            needs = [*needs, (leaf, job.gpus)]
+            needs = [*needs, Need(leaf, job.gpus)]
         if not free and not self.books.class_of(job).preemptible:  # only what becomes its own
-            over = [(b, b.firm + job.gpus - b.quota) for b in leaf.path if not b.within(job.gpus)]
-            needs = [*needs, *over]
+            needs = [
+                *needs,
+                *(
+                    Need(branch, branch.firm + job.gpus - branch.quota, firm=True)
+                    for branch in leaf.path
+                    if not branch.within(job.gpus)
+                ),
+            ]
         if needs:
-            victims, must = self._front(victims, needs)
+            victims, must = self._front(leaf, victims, needs)
             if not must:
                 return None
         chosen = self.plan.displace(job, victims, must=must)
@@ -275,37 +290,37 @@ class Turn:
         return chosen
 
     def _front(
-        self, victims: Sequence[Job], needs: Sequence[tuple[Branch, float]]
+        self, leaf: Branch, victims: Sequence[Job], needs: Sequence[Need]
     ) -> tuple[list[Job], int]:
         """The victims with those in front that must go, and how many these are (0: too few)."""
         front: dict[int, Job] = {}
-        for branch, need in needs:
+        for branch, need, firm in needs:
             left = need
             for victim in victims:
                 if left <= SLACK:
                     break
-                leaf, gpus, _ = self.books.running[victim.index]
-                if gpus and branch in (*leaf.path, self.tenancy.root):
+                other, gpus, counts = self.books.running[victim.index]
+                if gpus and (counts or not firm) and branch in (*other.path, self.tenancy.root):
                     front[victim.index] = victim
                     left -= gpus
                     if branch is self.tenancy.root:
-                        left = need - self._gain(front.values())
+                        left = need - self._gain(leaf, front.values())
             if left > SLACK:
                 return [], 0
         return [*front.values(), *(v for v in victims if v.index not in front)], len(front)
 
-    def _gain(self, victims: Collection[Job]) -> float:
-        """GPUs that others may use when these have gone: their queues may keep a part of them."""
-        before = sum(map(reserved, self.tenancy.root.children))
+    def _gain(self, leaf: Branch, victims: Collection[Job]) -> float:
+        """GPUs that a leaf may use when these have gone: other queues may keep a part of them."""
+        before = self.tenancy.kept_from(leaf)
         entries = [self.books.running[victim.index] for victim in victims]
-        for leaf, gpus, firm in entries:
-            self.tenancy.charge(leaf, -gpus, firm=firm)
-        after = sum(map(reserved, self.tenancy.root.children))
-        for leaf, gpus, firm in entries:
-            self.tenancy.charge(leaf, gpus, firm=firm)
+        for other, gpus, firm in entries:
+            self.tenancy.charge(other, -gpus, firm=firm)
+        after = self.tenancy.kept_from(leaf)
+        for other, gpus, firm in entries:
+            self.tenancy.charge(other, gpus, firm=firm)
         return sum(gpus for _, gpus, _ in entries) - (after - before)
 
-    def _started(self, leaf: Branch, job: Job, victims: Sequence[Job]) -> None:
+    def _started(self, leaf: Branch, job: Job, victims: Sequence[Job], *, old: bool) -> None:
         """Keep the books, and find out whose turn it is now."""
         books = self.books
         self.changed = True
@@ -318,23 +333,32 @@ class Turn:
             own = books.running[victim.index][0] is leaf
             self.plan.explain(victim, Reason.ORDER if own else QUOTA)
             other = books.gives(victim.index)
-            other.line.add(victim, books.rank(victim, self.now_s), books.kind(victim))
-            self._lined[victim.index] = (other, victim)
+            self._line_up(other, victim)
             self.victims.gone[victim.index] = victim
         if job.index in self._lined:
             del self._lined[job.index]
             leaf.line.drop(job)
         else:
             books.leaves(job)
+        if not old:
+            self.victims.loans[job.index] = (job, victims)
         books.gets(job, job.gpus)
-        if victims:  # there may be more room than before, for anybody
-            self._no_room.clear()
-            self._tried.clear()
-            self._pending = None
-            self._deferred.clear()
-            self._nominate(self.tenancy.root)
+        self._reserved.pop(job.index, None)
+        if victims:
+            self._try_all()
         else:
             self._refresh(leaf)
+
+    def _line_up(self, leaf: Branch, job: Job) -> None:
+        """A running job that has lost its place waits again in its queue, in this decision."""
+        leaf.line.add(job, self.books.rank(job, self.now_s), self.books.kind(job))
+        self._lined[job.index] = (leaf, job)
+
+    def _try_all(self) -> None:
+        """There may be more room than before, for anybody."""
+        self._no_room.clear()
+        self._tried.clear()
+        self._nominate(self.tenancy.root)
 
     # --- why not ----------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ have more than their quota before jobs of their neighbours, then the rule decide
 Among equals whoever started last goes first.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rota.core.events import INF
@@ -98,6 +98,8 @@ class Victims:
         self.rules = rules
         self.options = options
         self.gone: dict[int, Job] = {}  # displaced already
+        # started in this decision, in the place of whom
+        self.loans: dict[int, tuple[Job, Sequence[Job]]] = {}
         self._ranked: dict[int, list[tuple[Any, Job]]] = {}
         self._protected_s = INF
         self._protected_gpus = 0.0
@@ -150,7 +152,6 @@ class Victims:
         gpus = job.gpus
         if (
             not self.options.reclaim
-            or job.index in self.gone
             or not self.books.class_of(job).guaranteed
             or all(branch.firm + gpus > owed(branch) + SLACK for branch in leaf.path)
         ):
@@ -197,6 +198,30 @@ class Victims:
                 chosen.append(wanted.job)
         return chosen
 
+    # --- of those that have not begun -------------------------------------------------------------
+
+    def borrowers(self, leaf: Branch, job: Job) -> list[Job]:
+        """Those that this decision starts on GPUs that turn out to be owed to this job.
+
+        The last first. They lose nothing, so that nothing protects them.
+        """
+        if not self.options.reclaim:
+            return []
+        chosen: list[Job] = []
+        found: list[Wanted] = []
+        for number, (borrower, _) in enumerate(reversed(self.loans.values())):
+            other, _, firm = self.books.running[borrower.index]
+            if other is leaf:
+                if self._gives_way(borrower, job):
+                    chosen.append(borrower)
+                continue
+            mine, its = self.books.tenancy.fork(leaf, other)
+            claim = self.rules.claim(mine, its, job.gpus)
+            if claim is not None and (not firm or its.firm > claim.floor + SLACK):
+                found.append(Wanted((firm, number), borrower, its, claim))
+        found.sort(key=lambda wanted: wanted.key)
+        return chosen + self._as_far_as_allowed(found)
+
     # --- of its own queue -------------------------------------------------------------------------
 
     def _gives_way(self, victim: Job, job: Job) -> bool:
@@ -209,7 +234,7 @@ class Victims:
 
     def _idlers(self, leaf: Branch, job: Job) -> list[Job]:
         """Opportunistic jobs of its own queue, those that started last first."""
-        if leaf.firm == leaf.used or job.index in self.gone:
+        if leaf.firm == leaf.used:
             return []
         found = [v for v in leaf.running.values() if self._gives_way(v, job) and self._may_go(v)]
         return sorted(found, key=lambda v: (-v.start_s, -v.index))

@@ -94,6 +94,36 @@ def test_a_withdrawn_job_leaves_everything_as_it_was():
         assert at_the_end(decide, jobs, (1, 4), placement=placement) == {"low"}
 
 
+def test_a_start_can_be_given_up_after_others_were_placed():
+    jobs = [job("low", 3, 99), job("high", 2, 99, at=1), job("small", 1, 99, at=1)]
+
+    def decide(view, plan, by_name):
+        low, high, small = by_name["low"], by_name["high"], by_name["small"]
+        assert plan.displace(high, [low]) == [low]
+        assert plan.displace(small, ()) == []  # beside it
+        assert plan.displace(low, ()) is None
+        plan.give_up(high)
+        assert plan.displace(low, ()) == []  # it did not come back by itself
+        plan.give_up(low)  # displaced, placed again, and given up
+        assert plan.displace(low, ()) == []
+        with pytest.raises(PolicyError, match="high cannot be given up"):
+            plan.give_up(high)
+
+    for placement in ("count", "consolidate"):
+        assert at_the_end(decide, jobs, (1, 4), placement=placement) == {"low", "small"}
+
+
+def test_a_running_job_that_keeps_its_place_cannot_be_given_up():
+    jobs = [job("old", 2, 99), job("new", 1, 99, at=1)]
+
+    def decide(view, plan, by_name):
+        assert plan.place(by_name["old"])
+        with pytest.raises(PolicyError, match="old cannot be given up"):
+            plan.give_up(by_name["old"])
+
+    assert at_the_end(decide, jobs, (1, 4)) == {"old"}
+
+
 def test_a_resize_can_be_withdrawn():
     jobs = [job("grows", 1, 99), job("stays", 1, 99), job("waits", 3, 99, at=1)]
 

@@ -108,6 +108,10 @@ class TenantDraft:
             self._failed.popitem()
         self._turn.hopeless.back_to(latest.marks[1])
 
+    def give_up(self, job: Job) -> None:
+        """HiveD keeps what it has placed."""
+        raise self._cannot(f"takes the start of job {job.id} back after others were placed")
+
     def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
         """Let them go one by one until there is room in the virtual cluster; changes nothing."""
         rooms = [Rooms(self._fleet, spec) for spec in self._fleet.asks.of(job).pods]
