@@ -217,6 +217,8 @@ def _tell_checked(answer: "Answer") -> None:
 
 def _tell_model(answer: "Answer") -> None:
     """What stands for today and how far to trust it, on stderr."""
+    from rota.experiments.fidelity import CLOSE
+
     model, tried = answer.model, len(answer.fidelity)
     how = "as asked for" if answer.asked.model is not None else f"the closest of {tried} policies"
     tell(f"{how}: {model.sentence}.")
@@ -225,8 +227,10 @@ def _tell_model(answer: "Answer") -> None:
         tell(f"{closest.policy} comes closer: {closest.sentence}.")
     if answer.far:
         warn("no policy that was tried comes close to what happened. What may explain it:")
-        for text in answer.lacks:
-            tell(f"  - {text}", indent=4)
+    elif model.verdict != CLOSE:
+        tell("what may explain the difference:")
+    for text in answer.lacks if model.verdict != CLOSE else ():
+        tell(f"  - {text}", indent=4)
 
 
 def _show_fidelity(answer: "Answer") -> None:

@@ -12,11 +12,13 @@ Always |bias| <= Wasserstein <= mean absolute error. Waits below a minute are al
 `ks`: a real scheduler takes seconds to look, which is no queueing. A mean wait below a minute
 counts as one minute where a share of it is taken.
 
-A policy is a *close* model of what happened if the bias of all jobs and of every partition with
-enough jobs, `ks`, the rank correlation and the jobs that it cannot run are within the first of the
-`LIMITS`, a *rough* one within the second, and else *far* from it. The closest is the one with the
-best of these verdicts; among equals, the one with the least distance: the Wasserstein distance,
-averaged over the jobs of all partitions.
+The *distance* of a policy is the Wasserstein distance within partitions, averaged over all jobs. A
+policy is a *close* model of what happened if the bias of all jobs and of every partition with
+enough jobs, its distance (as a share of the observed mean wait), the rank correlation and the jobs
+that it cannot run are within the first of the `LIMITS`, a *rough* one within the second, and else
+*far* from it. (`ks` decides nothing: where all wait for hours, a shift by minutes makes it large.)
+The closest is the one with the best of these verdicts; among equals, the one with the least
+distance.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,14 +41,14 @@ class Bounds(msgspec.Struct, frozen=True):
     """What a verdict allows: shares, except the rank correlation, which is the least."""
 
     bias: float
-    ks: float
+    distance: float
     rank_correlation: float
     refused: float
 
 
 LIMITS: dict[Verdict, Bounds] = {
-    CLOSE: Bounds(bias=0.15, ks=0.15, rank_correlation=0.7, refused=0.01),
-    ROUGH: Bounds(bias=0.4, ks=0.3, rank_correlation=0.4, refused=0.05),
+    CLOSE: Bounds(bias=0.15, distance=0.25, rank_correlation=0.7, refused=0.01),
+    ROUGH: Bounds(bias=0.4, distance=0.5, rank_correlation=0.4, refused=0.05),
 }
 LEAST_S = 60.0
 """Shorter waits are alike."""
@@ -160,7 +162,7 @@ def compare_waits(policy: str, waits: pl.DataFrame) -> Fidelity:
     ]
     jobs = sum(many for _, many in distances)
     distance_s = sum(far * many for far, many in distances) / jobs if jobs else None
-    return Fidelity(policy, tuple(groups), distance_s, _judged(groups))
+    return Fidelity(policy, tuple(groups), distance_s, _judged(groups, distance_s))
 
 
 def closest(found: Iterable[Fidelity]) -> Fidelity:
@@ -244,18 +246,19 @@ def _kolmogorov(first: Floats, second: Floats) -> float:
     return float(np.abs(share - np.searchsorted(second, at, "right") / len(second)).max())
 
 
-def _judged(groups: Sequence[GroupFidelity]) -> Verdict:
+def _judged(groups: Sequence[GroupFidelity], distance_s: float | None) -> Verdict:
     whole = groups[0]
     deciding = [g for g in groups if g.by == PARTITION and g.jobs >= LEAST_JOBS]
-    if whole.bias is None or whole.ks is None:
+    if whole.bias is None or distance_s is None:
         return FAR
     bias = max(abs(g.bias) if g.bias is not None else float("inf") for g in [whole, *deciding])
     rank = 1.0 if whole.rank_correlation is None else whole.rank_correlation
     refused = whole.refused / whole.jobs
+    distance = distance_s / max(whole.observed_mean_wait_s or 0.0, LEAST_S)
     for verdict, limit in LIMITS.items():
         if (
             bias <= limit.bias
-            and whole.ks <= limit.ks
+            and distance <= limit.distance
             and rank >= limit.rank_correlation
             and refused <= limit.refused
         ):

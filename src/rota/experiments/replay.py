@@ -190,7 +190,8 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     lacks = [*filter(None, [by_others]), *lacks]
     if more is not None:
         warnings += more.warnings
-    table = tabulate(imported, schedules, more.added if more else None)
+    added = more.added if more else None
+    table = tabulate(imported, schedules, added, trusted=model.verdict != FAR)
     answer = Answer(
         asked, imported, machines.nodes, others, machines.seen, recorded, schedules, table, model,
         fidelity, lacks, warnings,

@@ -129,8 +129,15 @@ def _split(gpus: float, room: Sequence[float]) -> list[float]:
 
 
 def seen_cluster(imported: Imported) -> tuple[NodeSpec, ...]:
-    """The nodes that jobs were seen on, as large as was seen."""
-    held = held_frame(with_shares(imported))
+    """The nodes that jobs were seen on, as large as was seen.
+
+    Jobs whose GPUs on each node are told come first: the others are split over nodes of that size
+    if they can be, since a guess must not make a node larger than it is.
+    """
+    told = peaks(held_frame(imported.observed))
+    listed = set(imported.observed.frame["nodes"].explode().drop_nulls().unique())
+    sizes = [NodeSpec(name, int(np.ceil(most))) for name, most in told.items()]
+    held = held_frame(with_shares(imported, sizes if listed <= set(told) else ()))
     if not held.height:
         return ()
     labels = imported.jobs.select("labels").with_row_index("job").cast({"job": pl.Int64})

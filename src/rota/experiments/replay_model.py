@@ -62,7 +62,11 @@ def lacking(imported: Imported, *, seen: bool, slurm: bool) -> list[str]:
         where = "ask sacct for TimelimitRaw" if slurm else "column estimate_s"
         found.append(f"time limits ({where}): without them policies that backfill hardly can")
     if jobs["priority"].n_unique() < 2:  # noqa: PLR2004 - all have the same
+        classes = sorted(filter(None, jobs["qos"].unique().to_list()))
         where = "ask sacct for QOS and Priority" if slurm else "column priority"
+        if len(classes) > 1:
+            ranks = "/".join(classes)
+            where = f"rank the QOS from low to high: --format sacct:classes={ranks}"
         found.append(f"priorities ({where}): all jobs count as equally important")
     if jobs["vc"].n_unique() < 2 and jobs["user"].n_unique() < 2:  # noqa: PLR2004
         where = "ask sacct for User and Account" if slurm else "columns vc and user"

@@ -12,7 +12,8 @@ could not run has no wait and no JCT there, but is counted in `refused`. Jobs th
 Changes are against the model of today, a simulation of the same jobs without the change. They count
 as `better` or `worse` only where they are larger than the error of the model in the same place,
 that is, the difference between the model and what was observed; otherwise they are `within error`.
-Where a schedule cannot run jobs that the model runs, means are of other jobs: `other jobs`.
+Where a schedule cannot run jobs that the model runs, means are of other jobs: `other jobs`. A model
+that is far from what happened tells nothing: `model is far`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ CHANGED = ("mean_wait_s", "p95_wait_s", "mean_jct_s")
 OBSERVED, MODEL, POLICY, WHAT_IF = "observed", "model", "policy", "what-if"
 """Roles of schedules."""
 BETTER, WORSE, WITHIN, OTHER = "better", "worse", "within error", "other jobs"
+UNTRUSTED = "model is far"
 ALSO = "also"
 NONE = "(none)"
 SIZES = ("0", "1", "2-4", "5-8", "9-32", "33-")
@@ -86,6 +88,8 @@ def tabulate(
     imported: Imported,
     schedules: Sequence[Schedule],
     also: Mapping[str, Sequence[int]] | None = None,
+    *,
+    trusted: bool = True,
 ) -> pl.DataFrame:
     """One row per schedule and group: `by`, `group`, `schedule`, `MEASURES`, and what changed.
 
@@ -97,6 +101,7 @@ def tabulate(
         imported: The jobs of the log.
         schedules: One of them is the model.
         also: Of each workload that was added, the numbers of its jobs.
+        trusted: The model is not far from what happened.
     """
     groups = attributes(imported)
     ran = imported.observed.per_job().select("job", "end_s")
@@ -123,7 +128,7 @@ def tabulate(
                     pl.lit(ALSO).alias("by"), "group", pl.lit(schedule.name).alias("schedule"),
                     *MEASURES,
                 ))  # fmt: skip
-    return _against_model(pl.concat(parts), schedules)
+    return _against_model(pl.concat(parts), schedules, trusted=trusted)
 
 
 def effect(
@@ -139,7 +144,9 @@ def effect(
     return BETTER if value < model else WORSE
 
 
-def _against_model(table: pl.DataFrame, schedules: Sequence[Schedule]) -> pl.DataFrame:
+def _against_model(
+    table: pl.DataFrame, schedules: Sequence[Schedule], *, trusted: bool
+) -> pl.DataFrame:
     roles = {schedule.name: schedule.role for schedule in schedules}
     rows = table.rows(named=True)
     by_role = {
@@ -164,9 +171,8 @@ def _against_model(table: pl.DataFrame, schedules: Sequence[Schedule]) -> pl.Dat
             model["mean_wait_s"] - seen["mean_wait_s"] if known else None
         )
         same = row["refused"] == model.get("refused")
-        columns["effect"].append(
-            effect(row["mean_wait_s"], *waits, same_jobs=same) if compared else ""
-        )
+        found = effect(row["mean_wait_s"], *waits, same_jobs=same) if compared else ""
+        columns["effect"].append(found if trusted or not found else UNTRUSTED)
     floats = [_change(key) for key in CHANGED] + ["model_error_s"]
     types = {**dict.fromkeys(floats, pl.Float64), "role": pl.String, "effect": pl.String}
     return table.hstack(pl.DataFrame(columns, schema_overrides=types))

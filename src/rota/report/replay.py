@@ -21,6 +21,7 @@ from rota.experiments.replay_tables import (
     BY,
     MODEL,
     OBSERVED,
+    UNTRUSTED,
     WORSE,
     effect,
     lookup,
@@ -123,7 +124,9 @@ def _line(answer: Answer, label: str, cells: Sequence[dict[str, Any]], key: str,
                 small = f"error {small}"
             else:
                 same = cell.get("refused") == model.get("refused")
-                found = effect(value, base, seen.get(key), same_jobs=same)
+                found = (
+                    UNTRUSTED if answer.far else effect(value, base, seen.get(key), same_jobs=same)
+                )
                 kind = found if found in (BETTER, WORSE) else ""
                 small += f" ({found})" if found and not kind else ""
             small = f"<small>{small}</small>"
@@ -337,8 +340,9 @@ def _meaning() -> str:
         "distance (Kolmogorov-Smirnov) is the largest difference between the two distributions of "
         "waits, and the mean distance (Wasserstein) the mean one. Waits below a minute are alike "
         f"for ranks and K-S. <b>close</b>: the bias is at most {close.bias:.0%} for all jobs and "
-        f"in every partition with {LEAST_JOBS} jobs or more, K-S at most {close.ks:g}, the rank "
-        f"correlation at least {close.rank_correlation:g}, and at most {close.refused:.0%} of the "
-        f"jobs cannot be run. <b>rough</b>: {rough.bias:.0%}, {rough.ks:g}, "
+        f"in every partition with {LEAST_JOBS} jobs or more, the mean distance within partitions "
+        f"at most {close.distance:.0%} of the observed mean wait, the rank correlation at least "
+        f"{close.rank_correlation:g}, and at most {close.refused:.0%} of the "
+        f"jobs cannot be run. <b>rough</b>: {rough.bias:.0%}, {rough.distance:.0%}, "
         f"{rough.rank_correlation:g} and {rough.refused:.0%}. <b>far</b>: less than that.</p>"
     )

@@ -166,3 +166,12 @@ def test_nobody_waited_is_said(tmp_path):
     (tmp_path / "jobs.txt").write_text("\n".join([HEADER, *lines]) + "\n")
     (tmp_path / "nodes.txt").write_text(NODE.format(1) + NODE.format(2))
     assert any("hardly anybody waited" in text for text in ask(tmp_path, model="fifo").warnings)
+
+
+def test_a_far_model_calls_nothing_better(strict):
+    answer = ask(strict, model="easy", changes=Changes(add=("2x8",)))
+    assert answer.model.verdict == FAR
+    row = answer.table.filter(by="all", role="what-if").to_dicts()[0]
+    assert row["mean_wait_change_s"] < 0
+    assert row["effect"] == "model is far"
+    assert 'class="better"' not in html(answer)

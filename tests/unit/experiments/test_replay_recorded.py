@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rota.core.topology import NodeSpec
 from rota.experiments import replay_recorded as recorded
-from rota.experiments.replay_cluster import with_shares
+from rota.experiments.replay_cluster import seen_cluster, with_shares
 from rota.experiments.replay_recorded import replay_recorded
 from rota.metrics.story import Stories
 from rota.traces.imported import Imported
@@ -193,3 +193,15 @@ def test_a_failure_is_known_until_the_node_is_seen_again():
     parts = Stories(found.result.log).tell(0).parts
     assert [(part.reason, part.seconds) for part in parts] == [("unknown", 30.0), ("down", 20.0)]
     assert found.exact == 2
+
+
+def test_a_guess_makes_no_node_larger_than_it_was_seen():
+    """Without a list: both nodes were full with jobs of 4; the job of 6 GPUs is split 4 + 2."""
+    trace = history(
+        [(0, 4), (0, 4), (0, 2), (0, 6)],
+        [
+            Seen(0, 0, 10, ("n1",), (4,)), Seen(1, 0, 10, ("n2",), (4,)),
+            Seen(2, 10, 20, ("n2",), (2,)), Seen(3, 10, 20, ("n1", "n2")),
+        ],
+    )  # fmt: skip
+    assert [(node.name, node.gpus) for node in seen_cluster(trace)] == [("n1", 4), ("n2", 4)]
