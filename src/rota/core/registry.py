@@ -1,6 +1,6 @@
 """Named parts found through entry points: listing imports none of them, a wheel can add its own."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -51,9 +51,20 @@ def load(group: str, name: str) -> Any:
 
 def unknown(what: str, name: str, known: list[str]) -> str:
     """A message that names the value and the remedy."""
-    close = get_close_matches(name, known, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    close = nearest(name, known)
+    hint = f"did you mean {close!r}? " if close else ""
     return f"unknown {what} {name!r}: {hint}known: {', '.join(known)}"
+
+
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """The known name that is most like this one, or nothing; case, `-` and `_` do not count."""
+    plain = {_plain(each): each for each in known}
+    close = get_close_matches(_plain(name), list(plain), n=1, cutoff=cutoff)
+    return plain[close[0]] if close else ""
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("_", "-")
 
 
 def split(text: str) -> tuple[str, dict[str, str]]:

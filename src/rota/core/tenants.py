@@ -7,6 +7,7 @@ import msgspec
 
 from rota.core.errors import ClusterSpecError
 from rota.core.events import INF
+from rota.core.registry import nearest
 
 
 class Tenant(msgspec.Struct, frozen=True):
@@ -56,7 +57,8 @@ class TenantTree:
         for tenant in self._tenants.values():
             if tenant.parent and tenant.parent not in self._tenants:
                 raise ClusterSpecError(
-                    f"tenant {tenant.name!r} has the unknown parent {tenant.parent!r}: declare it"
+                    f"tenant {tenant.name!r} has the unknown parent {tenant.parent!r}: "
+                    f"{_did_you_mean(tenant.parent, self._tenants)}declare it"
                 )
         for tenant in self._tenants.values():
             self._refuse_cycle(tenant)
@@ -76,6 +78,11 @@ class TenantTree:
 
     def __len__(self) -> int:
         return len(self._tenants)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """Of all that are declared."""
+        return self._tenants.keys()
 
     def get(self, name: str) -> Tenant:
         """The tenant, or an unrestricted one when it is not declared."""
@@ -124,3 +131,8 @@ def _ordered(classes: Iterable[PriorityClass]) -> tuple[PriorityClass, ...]:
             )
         names.add(each.name)
     return tuple(found)
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    close = nearest(name, known)
+    return f"did you mean {close!r}? Else " if close else ""

@@ -1,17 +1,20 @@
 """Wires a run: workload, machines, scheduler, simulated cluster, engine, from one configuration."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from rota.core.errors import OptionError
+from rota.core.errors import ClusterSpecError, OptionError
 from rota.core.events import INF, NODE_DOWN
 from rota.core.jobs import SpeedBook
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Wake
 from rota.core.policy import Policy, PriorityPolicy
 from rota.core.ports import RateModel, Scheduler
+from rota.core.registry import nearest
+from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.dialects.base import Dialect, create
@@ -51,6 +54,8 @@ from rota.sim.cluster import SimCluster
 from rota.traces.cluster import parse_cluster
 
 LONG = 20  # parameters with more values are counted, not listed
+FEW = 5  # names of tenants that are listed
+ALIKE = 0.75  # names of tenants that are so much alike are taken for the same, mistyped
 
 
 class Run(msgspec.Struct):
@@ -64,6 +69,8 @@ class Run(msgspec.Struct):
     window: Window
     study: bool = False
     """Nothing ends: it is about placements."""
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What is odd about the configuration."""
 
 
 def build(config: RunConfig, workload: Workload | None = None) -> Run:
@@ -90,6 +97,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     if dialect is not None:
         workload = dialect.adapt(workload)
         dialect.meet(scheduler, workload, topology)
+    notes = _compare_tenants(config, tenants, workload)
     _tell_usual(scheduler, workload)
     outages = _outages(config, topology, workload)
     belief = draw_beliefs(error, len(workload), draw_seed(config))
@@ -124,7 +132,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
         parts["speed_error"] = msgspec.structs.asdict(_speed_error(config))
     study = dialect is not None and dialect.endless
     assumptions = _assumptions(config, engine, {**parts, "failures": _failures(config, outages)})
-    return Run(config, workload, topology, engine, assumptions, window, study)
+    return Run(config, workload, topology, engine, assumptions, window, study, notes)
 
 
 def _speed_book(config: RunConfig, rates: RateModel, scheduler: Scheduler) -> SpeedBook | None:
@@ -273,6 +281,37 @@ def _ignored(topology: Topology, workload: Workload) -> list[str]:
                 asked.add("mem_gib")
     declared = {kind for kind in asked if any(getattr(node, kind) for node in topology.nodes)}
     return sorted(asked - declared)
+
+
+def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload) -> list[str]:
+    """Tenants that only the cluster or only the jobs name; an error where it is a typing error."""
+    if not len(tenants) or not len(workload):
+        return []
+    counts = Counter(spec.tenant for spec in workload.specs)
+    named = {tenant.name for name in counts for tenant in tenants.path(name)}
+    idle = [tenant.name for tenant in tenants if tenant.name not in named]
+    strange = sorted(name for name in counts if name and name not in set(tenants.names))
+    for name in idle:
+        near = nearest(name, strange, cutoff=ALIKE)
+        if near:
+            raise ClusterSpecError(
+                f"{config.cluster}: no job is of the tenant {name!r}: did you mean {near!r}, of "
+                f"which {counts[near]:,} jobs are? If they are not the same, declare {near!r}, too"
+            )
+    notes = []
+    if idle:
+        notes.append(f"no job is of these tenants of {config.cluster}: {_listed(idle)}")
+    if strange:
+        notes.append(
+            f"{sum(counts[name] for name in strange):,} jobs are of tenants that {config.cluster} "
+            f"does not declare ({_listed(strange)}): they have no quota, no limit and weight 1"
+        )
+    return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - FEW:,} more" if len(names) > FEW else ""
+    return ", ".join(names[:FEW]) + more
 
 
 def plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import OptionError, TraceError
-from rota.core.registry import FORMATS, load, split
+from rota.core.registry import FORMATS, load, nearest, split
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
 from rota.experiments.config import RunConfig
@@ -242,8 +242,13 @@ def _refuse_nonsense(asked: Asked, imported: Imported) -> None:
         if limited.count(tenant) > 1:
             raise OptionError(f"--quota {tenant}=...: given more than once, give one number")
         if tenant not in tenants:
-            known = ", ".join(sorted(filter(None, tenants))) or "none"
-            raise OptionError(f"--quota {tenant}=...: no job is of this tenant; there are: {known}")
+            known = sorted(filter(None, tenants))
+            near = nearest(tenant, known)
+            hint = f" (did you mean {near!r}?)" if near else ""
+            raise OptionError(
+                f"--quota {tenant}=...: no job is of this tenant{hint}; there are: "
+                f"{', '.join(known) or 'none'}"
+            )
 
 
 def partitions_of(imported: Imported) -> list[str]:

@@ -152,7 +152,7 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     summary["assumptions"] = run.assumptions
     result = RunResult(run.config, log, jobs, summary, run.workload.quality, begun_s)
     result.basis = None if fragments is None else basis
-    result.notes += [*_unestimated(run), *_one_speed(run)]
+    result.notes += [*run.notes, *_unestimated(run), *_one_speed(run)]
     if run.study and fragments is not None:
         result.allocation = fold_allocation(arrivals(history, fragments))
     return result

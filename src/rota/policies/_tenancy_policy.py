@@ -1,10 +1,11 @@
 """What policies of tenants have in common: parameters, presets, state, the way of a decision."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
+from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.policy import DecidePolicy, Params
@@ -52,12 +53,18 @@ class TenantPolicy(DecidePolicy[P]):
     """Where nobody has a quota, it is divided by weight."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"": COMMON}
     """Values of parameters by name of preset; the nameless one has them all."""
+    needs: ClassVar[Mapping[str, Sequence[str]]] = {
+        "victims": ("reclaim", "within"),
+        "min_runtime_s": ("reclaim", "within"),
+    }
+    """Parameters that matter only where one of these others is set."""
 
     def __init__(self, params: P | None = None) -> None:
         super().__init__(params)
         self.chosen = self._chosen()
         chosen = self.chosen
         self.inside = Inside(chosen["inside"], self.name)
+        self._refuse_idle()
         self.knowledge = self.inside.knowledge
         self._options = Options(
             chosen["victims"], chosen["reclaim"], chosen["within"], chosen["min_runtime_s"]
@@ -71,6 +78,20 @@ class TenantPolicy(DecidePolicy[P]):
         own = self.presets[self.params.preset]
         given = {k: v for k, v in msgspec.structs.asdict(self.params).items() if v is not None}
         return {**self.presets[""], **own, **given}
+
+    def _refuse_idle(self) -> None:
+        """A parameter that was given must matter beside the others, be they given or a preset's."""
+        for key, needed in self.needs.items():
+            given = getattr(self.params, key)
+            if given and not any(map(self.chosen.get, needed)):
+                if key == "min_runtime_s" and self.inside.preemptive:
+                    continue
+                why = " and ".join(f"{one}=no" for one in needed)
+                preset = f" (preset={self.params.preset})" if self.params.preset else ""
+                raise OptionError(
+                    f"policy {self.name!r}: {key}={given} has no effect with {why}{preset}: "
+                    f"leave it out, or add {' or '.join(f'{one}=yes' for one in needed)}"
+                )
 
     def decide(self, view: View) -> Draft:
         """Serve the queues, the one after the other."""

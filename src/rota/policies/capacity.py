@@ -20,7 +20,7 @@ shared is GPUs only; a preempted job is stopped at once, not after a warning (a 
 time).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -45,6 +45,10 @@ class Capacity(TenantPolicy[CapacityParams]):
 
     name = "capacity"
     Parameters = CapacityParams
+    needs: ClassVar[Mapping[str, Sequence[str]]] = {
+        **TenantPolicy.needs,
+        "ignore_over": ("reclaim",),
+    }
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "": {**COMMON, "turn": "share", "ignore_over": 0.0},
         "kueue": {"inside": "fifo-skip", "turn": "arrival", "victims": "lowest-priority"},

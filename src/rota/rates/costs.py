@@ -360,4 +360,10 @@ def load_costs(text: str) -> Costs:
 
 def _made(name: str, options: Mapping[str, Any]) -> CostModel[Any]:
     kind: type[CostModel[Any]] = load(COSTS, name)
-    return kind(parse_params(f"costs {name!r}", kind.Parameters, options))
+    params = parse_params(f"costs {name!r}", kind.Parameters, options)
+    if isinstance(params, FixedParams) and bool(params.slow_s) != (params.slow_factor != 1):
+        raise OptionError(
+            f"costs {name!r}: slow_s={params.slow_s:g} has no effect with slow_factor="
+            f"{params.slow_factor:g}: give both, e.g. slow_s=60 and slow_factor=0.5, or none"
+        )
+    return kind(params)

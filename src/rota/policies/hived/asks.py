@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from rota.core.jobs import Job, Request, Shape
+from rota.core.registry import nearest
 from rota.policies.hived.algorithm import Hived
 from rota.policies.hived.build import VirtualCluster
 from rota.policies.hived.cells import HIGHEST_GUARANTEED, LOWEST_GUARANTEED, OPPORTUNISTIC
@@ -113,8 +114,10 @@ class Asks:
         if name in vcs:
             cells = ", ".join(vcs[name].pinned) or "none"
             return f"virtual cluster {name!r} has no pinned cell {pinned!r}: it has {cells}"
+        near = nearest(name, vcs)
+        hint = f"did you mean {near!r}? " if near else ""
         return (
-            f"there is no virtual cluster {tenant!r}: known: {', '.join(vcs) or 'none'}; "
+            f"there is no virtual cluster {tenant!r}: {hint}known: {', '.join(vcs) or 'none'}; "
             f"or give it a priority below 0 to run opportunistically"
         )
 
