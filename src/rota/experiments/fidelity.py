@@ -108,6 +108,31 @@ class Fidelity(msgspec.Struct, frozen=True):
         return worst if worst and abs(worst.bias or 0.0) > LIMITS[CLOSE].bias else None
 
     @property
+    def misses(self) -> list[str]:
+        """What keeps it from being close."""
+        limit, whole = LIMITS[CLOSE], self.whole
+        found = []
+        wrong = [g for g in self.groups if g.by != SIZE and abs(g.bias or 0.0) > limit.bias]
+        deciding = [g for g in wrong if g.by == ALL or g.jobs >= LEAST_JOBS]
+        if deciding:
+            most = max(deciding, key=lambda group: abs(group.bias or 0.0))
+            where = "" if most.by == ALL else f" in {most.told}"
+            found.append(f"its bias is {most.bias:+.0%}{where}, not within {limit.bias:.0%}")
+        if (share := _share(self.distance_s, whole)) > limit.distance:
+            found.append(
+                f"the distance of waits is {share:.0%} of their mean, not within "
+                f"{limit.distance:.0%}"
+            )
+        rank = whole.rank_correlation
+        if rank is not None and rank < limit.rank_correlation:
+            found.append(
+                f"the rank correlation is {rank:.2f}, not at least {limit.rank_correlation:g}"
+            )
+        if whole.refused > limit.refused * whole.jobs:
+            found.append(f"it cannot run {whole.refused / whole.jobs:.0%} of the jobs")
+        return found
+
+    @property
     def sentence(self) -> str:
         """The verdict for people."""
         whole, worst = self.whole, self.worst
@@ -125,6 +150,8 @@ class Fidelity(msgspec.Struct, frozen=True):
         )
         if whole.refused:
             told += f"; {whole.refused:,} jobs that ran do not fit the machines"
+        if self.misses:
+            told += f". It is not close because {' and '.join(self.misses)}"
         if worst is not None:
             told += (
                 f". Least true: {worst.told} ({spell(worst.mean_wait_s or 0.0)} simulated, "
@@ -246,6 +273,11 @@ def _kolmogorov(first: Floats, second: Floats) -> float:
     return float(np.abs(share - np.searchsorted(second, at, "right") / len(second)).max())
 
 
+def _share(distance_s: float | None, whole: GroupFidelity) -> float:
+    """A distance as a share of the observed mean wait."""
+    return (distance_s or 0.0) / max(whole.observed_mean_wait_s or 0.0, LEAST_S)
+
+
 def _judged(groups: Sequence[GroupFidelity], distance_s: float | None) -> Verdict:
     whole = groups[0]
     deciding = [g for g in groups if g.by == PARTITION and g.jobs >= LEAST_JOBS]
@@ -254,7 +286,7 @@ def _judged(groups: Sequence[GroupFidelity], distance_s: float | None) -> Verdic
     bias = max(abs(g.bias) if g.bias is not None else float("inf") for g in [whole, *deciding])
     rank = 1.0 if whole.rank_correlation is None else whole.rank_correlation
     refused = whole.refused / whole.jobs
-    distance = distance_s / max(whole.observed_mean_wait_s or 0.0, LEAST_S)
+    distance = _share(distance_s, whole)
     for verdict, limit in LIMITS.items():
         if (
             bias <= limit.bias

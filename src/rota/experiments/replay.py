@@ -27,7 +27,7 @@ from rota.experiments.fidelity import FAR, LEAST_S, LIMITS, Fidelity, closest, r
 from rota.experiments.output import dump, write_run
 from rota.experiments.replay_changes import Changes, Enlarged, changed, enlarged, level_names
 from rota.experiments.replay_cluster import seen_cluster, write_cluster
-from rota.experiments.replay_model import candidates, judge, lacking, passed
+from rota.experiments.replay_model import SLURM, candidates, judge, lacking, passed
 from rota.experiments.replay_recorded import NAME, UNLISTED, Replayed, replay_recorded
 from rota.experiments.replay_tables import (
     MODEL,
@@ -68,10 +68,15 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
     policies: tuple[str, ...] = ()
     model: str | None = None  # None: the closest of those tried
+    slurm: str = SLURM  # what `slurm` means: with the files of the site
     placement: str | None = None
     changes: Changes = Changes()
     limit: int | None = None
     seed: int = 0
+
+    def spelled(self, policy: str) -> str:
+        """The policy with its parameters."""
+        return self.slurm if policy == SLURM else policy
 
 
 class Answer(msgspec.Struct):
@@ -165,7 +170,8 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     _write_recorded(recorded.result, folder / NAME)
 
     runs = _Runs(asked, machines.nodes, others, imported, more, folder, tell)
-    tried = runs.try_all(candidates(asked.model, asked.policies))
+    ruled = asked.slurm != SLURM
+    tried = runs.try_all(candidates(asked.model, asked.policies, ruled=ruled))
     fidelity = [judge(name, run, recorded, imported) for name, run in tried.items()]
     model = next((f for f in fidelity if f.policy == asked.model), None) or closest(fidelity)
     fidelity.sort(key=lambda found: (rank(found), found is not model))
@@ -174,19 +180,17 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     shown = list(asked.policies) if asked.policies or changes else [f.policy for f in fidelity]
     shown = list(dict.fromkeys([*([] if model.policy in shown else [model.policy]), *shown]))
     warnings = _told_of(asked, imported, recorded, model, machines)
-    made: list[tuple[str, Schedule, RunResult]] = []
-    for policy in shown:
-        role = MODEL if policy == model.policy else POLICY
-        made.append((CLUSTER, runs.schedule(policy, tried[policy], role), tried[policy]))
-    for policy in shown if changes else ():
-        run = runs.changed(policy)
-        made.append((CHANGED, runs.schedule(policy, run, WHAT_IF), run))
-    for file, schedule, run in made:
+    made = [(MODEL if name == model.policy else POLICY, name, tried[name]) for name in shown]
+    if changes:
+        made += [(WHAT_IF, name, runs.changed(name)) for name in shown]
+    for role, policy, run in made:
+        schedule = runs.schedule(policy, run, role)
         warnings += [f"{schedule.name}: {text}" for text in run.warnings if _matters(text)]
-        _write_run(run, folder / _folder(run.config.policy, file, folder), final / file)
+        file = CHANGED if role == WHAT_IF else CLUSTER
+        _write_run(run, folder / _folder(policy, file, folder), final / file)
         schedules.append(schedule)
-    lacks = lacking(imported, seen=machines.seen, slurm=_of_slurm(text))
-    by_others = passed(imported, recorded, tried[model.policy])
+    by_others = passed(imported, recorded, model.policy, tried[model.policy])
+    lacks = lacking(imported, seen=machines.seen, slurm=_of_slurm(text), ruled=ruled)
     lacks = [*filter(None, [by_others]), *lacks]
     if more is not None:
         warnings += more.warnings
@@ -332,7 +336,7 @@ class _Runs:
             trace=asked.log,
             format=asked.format,
             cluster=str(self._folder / CLUSTER),
-            policy=policy,
+            policy=asked.spelled(policy),
             placement=asked.placement,
             limit=asked.limit,
             seed=asked.seed,

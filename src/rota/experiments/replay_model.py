@@ -17,15 +17,22 @@ from rota.experiments.replay_tables import attributes
 from rota.experiments.run import RunResult
 from rota.traces.imported import Imported
 
-TRIED = ("fifo", "fifo-skip", "easy", "conservative", "slurm")
+SLURM = "slurm"
+TRIED = ("fifo", "fifo-skip", "easy", "conservative", SLURM)
 """Policies that clusters run, from simple to elaborate: tried unless one is named."""
 _MUCH = 0.1  # more jobs passed by others than under the model
 _MOST = 0.5
 
 
-def candidates(model: str | None, policies: Sequence[str]) -> list[str]:
-    """Policies to try: the named model, or all that are usual; then those that were asked for."""
-    registered = set(names(POLICIES))
+def candidates(model: str | None, policies: Sequence[str], *, ruled: bool = False) -> list[str]:
+    """Policies to try: the named model, or all that are usual; then those that were asked for.
+
+    Args:
+        model: None: not named.
+        policies: What was asked for.
+        ruled: The configuration of a Slurm was given, so its policy is wanted.
+    """
+    registered = {*names(POLICIES), *([SLURM] if ruled else [])}
     first = [model] if model is not None else [name for name in TRIED if name in registered]
     return list(dict.fromkeys([*first, *policies]))
 
@@ -43,16 +50,22 @@ def judge(policy: str, result: RunResult, recorded: Replayed, imported: Imported
     return compare_waits(policy, observed.join(simulated, on="job").join(groups, on="job"))
 
 
-def lacking(imported: Imported, *, seen: bool, slurm: bool) -> list[str]:
+def lacking(imported: Imported, *, seen: bool, slurm: bool, ruled: bool) -> list[str]:
     """What the log does not tell and a policy would need, each with the remedy.
 
     Args:
         imported: The history.
         seen: Nodes are only as large as jobs were seen on them.
         slurm: The log is of Slurm.
+        ruled: The configuration of that Slurm was given.
     """
     jobs = imported.jobs
     found = []
+    if slurm and not ruled and SLURM in names(POLICIES):
+        found.append(
+            "the rules of this Slurm: its slurm.conf (--slurm-conf), and what `sacctmgr show qos "
+            "--parsable2` and `sacctmgr show assoc --parsable2` print (--slurm-qos, --slurm-assoc)"
+        )
     if seen:
         where = "what `scontrol show node` prints" if slurm else "or --cluster"
         found.append(
@@ -81,7 +94,7 @@ def lacking(imported: Imported, *, seen: bool, slurm: bool) -> list[str]:
     return found
 
 
-def passed(imported: Imported, recorded: Replayed, model: RunResult) -> str:
+def passed(imported: Imported, recorded: Replayed, policy: str, model: RunResult) -> str:
     """How often a job was passed by an equal one that came later, if the model does not know it."""
     kinds = ("labels", "gpu_type", "num_gpus")
     jobs = imported.jobs.select("submit_s", *kinds).with_row_index("job")
@@ -98,6 +111,6 @@ def passed(imported: Imported, recorded: Replayed, model: RunResult) -> str:
         return ""
     return (
         f"{log:.0%} of the jobs that waited were passed by an equal job that came later "
-        f"({other or 0.0:.0%} under {model.config.policy}): priorities, fair shares or limits "
+        f"({other or 0.0:.0%} under {policy}): priorities, fair shares or limits "
         f"decided, not the order of submission"
     )

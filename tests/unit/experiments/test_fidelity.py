@@ -123,7 +123,16 @@ def test_the_closest_has_the_best_verdict_and_then_the_least_distance():
     assert closest(found[:2]).policy == "more"
 
 
-def test_sentences_say_what_to_do():
+def test_sentences_say_what_to_do_and_why():
+    assert (
+        "It is not close because its bias is +200%, not within 15%" in scored(*ladder(3.0)).sentence
+    )
+    observed, _ = ladder(1.0)
+    assert (
+        "the rank correlation is -1.00, not at least 0.7"
+        in scored(observed, observed[::-1]).sentence
+    )
+    assert scored(*ladder(1.0)).misses == []
     assert scored(*ladder(1.0)).sentence.startswith("p is a close model of today. Its mean wait is")
     assert "trust the direction of a change, not its size" in scored(*ladder(0.7)).sentence
     assert "do not act on its numbers" in scored(*ladder(3.0)).sentence
