@@ -15,9 +15,11 @@
 
 Machines: `nodes=FILE` (`kubectl get nodes -o json`). Events (`events=FILE`, or in the same list)
 tell when a pod was scheduled if the pod does not. Deleted pods are not in the list: what is
-imported is only what was still there.
+imported is only what was still there. Lists of other things only (Jobs, Workloads of Kueue) are
+refused: they do not tell when and where their pods ran.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -42,6 +44,8 @@ PENDING = "never scheduled"
 MEMBER = "pod of a gang, counted with the first"
 ATTEMPT = "further attempt of a pod (it is in the observed schedule)"
 FINISHED = "ended at an unknown time"
+PODS = "kubectl get pods --all-namespaces -o json"
+_FEW = 3
 
 
 class KubernetesParams(Common, frozen=True):
@@ -78,6 +82,7 @@ class Kubernetes(Reader):
         import polars as pl
 
         items = read_items(path)
+        _refuse_others(path, items)
         quality = Quality(rows=len(items))
         others = read_items(Path(params.events)) if params.events else []
         scheduled = scheduled_times([*items, *others])
@@ -102,6 +107,25 @@ class Kubernetes(Reader):
 
 
 FORMAT = Kubernetes()
+
+
+def _refuse_others(path: Path, items: Sequence[Mapping[str, Any]]) -> None:
+    """A list without pods is of something else, and says so by its kinds."""
+    kinds = Counter(text(item, "kind") for item in items)
+    if kinds["Pod"] or kinds[""]:
+        return
+    found = " and ".join(f"{many:,} {kind}" for kind, many in kinds.most_common(_FEW))
+    remedy = f"`{PODS}` lists them"
+    if "Node" in kinds:
+        remedy += ", and the nodes belong to the option nodes="
+    elif "Event" in kinds:
+        remedy += ", and the events belong to the option events="
+    elif kinds:
+        remedy += "; pods of a Job or Workload name it, so that they become one job again"
+    raise TraceError(
+        f"{path}: holds {found or 'nothing'}, no pods, and only pods tell when and where jobs ran: "
+        f"{remedy}"
+    )
 
 
 def _schema() -> dict[str, Any]:

@@ -98,8 +98,10 @@ def _unfolded(content: Any) -> Iterator[Mapping[str, Any]]:
         for item in content:
             yield from _unfolded(item)
     elif isinstance(content, Mapping) and isinstance(content.get("items"), list):
+        kind = text(content, "kind").removesuffix("List")
         for item in content["items"]:
-            yield from _unfolded(item)
+            for one in _unfolded(item):
+                yield {"kind": kind, **one} if kind else one  # the API names it once for all
     elif isinstance(content, Mapping):
         yield content
     else:

@@ -6,35 +6,46 @@ sacct --allusers --duplicates --parsable2 --starttime 2026-01-01 --format \
 ElapsedRaw,TimelimitRaw,ReqTRES,AllocTRES,NNodes,NodeList,SubmitLine > jobs.txt
 ```
 
-Steps (`123.batch`) are skipped and counted. Without its header (`--noheader`) the columns are named
+Steps (`123.batch`) are skipped and counted. sacct does not mark a delimiter within a name: such a
+line is put together again if there is one way only in which its fields make sense, else it is left
+out; both are counted. Without its header (`--noheader`) the columns are named
 by `fields=JobIDRaw/User/...`. GPUs come from AllocTRES or ReqTRES, in older logs from ReqGRES (per
 node). The GPU type is what was asked for. Machines come from `nodes=FILE`, as `scontrol show node`
 prints them. How records become jobs, what times mean and which lists of nodes are understood is
 told by `slurm_records`, `slurm_times` and `slurm_nodes`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rota.core.errors import TraceError
+import msgspec
+
+from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
 from rota.traces.formats import Head, first_look
 from rota.traces.imported import Imported
 from rota.traces.reader import Reader
 from rota.traces.sacct_json import read_json
-from rota.traces.slurm_nodes import read_nodes_file
+from rota.traces.slurm_nodes import read_nodes_file, shards_per_gpu
 from rota.traces.slurm_plain import MOST_GPUS, plain_ones
 from rota.traces.slurm_records import STEP, Record, SlurmParams, import_records
-from rota.traces.slurm_table import TIMES, Typed, lines_of, split_lines
+from rota.traces.slurm_table import TIMES, USED, Typed, lines_of, split_lines
 from rota.traces.slurm_times import Clock, Ran, hour_off, suggested
 from rota.traces.slurm_words import (
+    OPEN_SHARD,
+    SHARD,
+    WORDS,
     Amounts,
+    Sharing,
     read_gres,
     read_limit,
     read_nodes,
     read_tres,
     state_of,
+    together,
 )
 
 if TYPE_CHECKING:
@@ -50,6 +61,10 @@ FREE = ("submitline", "jobname", "comment", "workdir", "admincomment", "systemco
 """Columns that may hold the delimiter: at the end of a line they take what is too much."""
 GPUS = ("alloctres", "reqtres", "allocgres", "reqgres")
 BAD = "line that cannot be read"
+TORN = "line with more fields than the header, as with the delimiter in a name"
+MENDED = "delimiter in a name: its line was put together again"
+_SHOWN = 10  # lines in a note
+_MOST_TORN = 12  # delimiters too many in a line
 
 
 class Sacct(Reader):
@@ -75,31 +90,51 @@ class Sacct(Reader):
     def import_file(self, path: Path, params: SlurmParams) -> Imported:
         """All jobs that ran."""
         cluster = read_nodes_file(Path(params.nodes)) if params.nodes else ()
+        sharing, notes = _sharing(params)
         if first_look(path).is_json:
-            records, quality = read_json(path, params)
-            return import_records(path, records, params, quality, cluster)
-        quality = Quality()
-        lines = _Lines(path, params, quality)
-        records, plain = lines.read()
-        imported = import_records(path, records, params, quality, cluster, plain)
-        imported.notes += lines.notes(records, plain)
+            records, quality = read_json(path, params, sharing)
+            imported = import_records(path, records, params, quality, cluster)
+        else:
+            quality = Quality()
+            lines = _Lines(path, params, quality, sharing)
+            records, plain = lines.read()
+            imported = import_records(path, records, params, quality, cluster, plain)
+            imported.notes += lines.notes(records, plain)
+        imported.notes += notes if {SHARD, OPEN_SHARD} & set(quality.repaired) else []
         return imported
 
 
 FORMAT = Sacct()
 
 
+def _sharing(params: SlurmParams) -> tuple[Sharing, list[str]]:
+    """What parts of GPUs count, and what to say where jobs have shards."""
+    if not 0 <= params.shards < MOST_GPUS:
+        raise OptionError(f"format sacct: shards={params.shards:g}: give how many make a GPU")
+    shards, alike = params.shards, True
+    if not shards and params.nodes:
+        shards, alike = shards_per_gpu(Path(params.nodes))
+    notes = [f"{shards:g} shards make a GPU"] * bool(shards)
+    if not alike:
+        notes = [f"nodes differ in how many shards make a GPU: {shards:g}, as most have, is taken"]
+    return Sharing(shards, params.mig), notes
+
+
 class _Lines:
     """The records of a table."""
 
-    def __init__(self, path: Path, params: SlurmParams, quality: Quality) -> None:
+    def __init__(self, path: Path, params: SlurmParams, quality: Quality, sharing: Sharing) -> None:
         self._path = path
         self._params = params
         self._quality = quality
+        self._sharing = sharing
         self._clock = Clock(params.tz)
         self._lists: dict[str, tuple[str, ...]] = {}
         self._latest: dict[str, Record] = {}  # by name of the job
         self._skipped_times = 0
+        self._columns: list[str] = []
+        self._raw: dict[int, str] = {}  # lines with too many fields, by their number
+        self._torn: list[int] = []
 
     def read(self) -> "tuple[list[Record], pl.DataFrame | None]":
         """Records that need a closer look, and the others as a table (see `slurm_table`)."""
@@ -116,7 +151,7 @@ class _Lines:
             records = self._records(cells)  # they may wait for each other
             self._count_skipped(cells)
             return records, None
-        typed = Typed(cells, self._clock, _amounts, _limit_s).frame
+        typed = Typed(cells, self._clock, self._amounts, _limit_s).frame
         plain = plain_ones(typed)
         skipped = self._skipped(typed, plain)
         many = int(skipped.sum())
@@ -153,6 +188,10 @@ class _Lines:
             far = plain.filter(off_s > 1)  # the others need no closer look
             ran += [*far.select("start_s", "end_s", "elapsed_s").iter_rows()]
         off = sorted(filter(hour_off, ran))
+        if self._torn:
+            few = ", ".join(map(str, sorted(self._torn)[:_SHOWN]))
+            more = " and more" if len(self._torn) > _SHOWN else ""
+            told.append(f"left out for more fields than the header has: line {few}{more}")
         note = suggested(off, zone) if off else ""
         return [*told, note] if note else told
 
@@ -177,6 +216,7 @@ class _Lines:
                     continue
                 titles, is_header = self._titles(lines[begin].rstrip("\r"))
                 begin += is_header
+                self._columns = titles
             yield split_lines(
                 first + begin,
                 lines[begin:],
@@ -224,8 +264,13 @@ class _Lines:
         """Records of rows, one by one."""
         found = []
         dropped = self._quality.dropped
+        self._look_up(rows)
         for cells in rows.iter_rows(named=True):
             record, problem = self._examined(cells)
+            if problem == TORN:
+                self._torn.append(cells["_place"])
+                dropped[TORN] = dropped.get(TORN, 0) + 1
+                continue
             if problem and self._params.bad == "refuse":
                 raise TraceError(
                     f"{self._path}: line {cells['_place']}: {problem}: correct it, or leave such "
@@ -242,6 +287,9 @@ class _Lines:
     def _examined(self, cells: Mapping[str, Any]) -> tuple[Record | None, str]:
         """A record (None: a step), or what is wrong with it."""
         problem = self._problem(cells)
+        if cells["_more"] and (problem or state_of(cells.get("state") or "COMPLETED") not in WORDS):
+            mended, problem = self._mended(cells, problem)
+            cells = mended or cells
         if problem:
             return None, problem
         name = cells.get("jobid") or cells["jobidraw"]
@@ -256,12 +304,62 @@ class _Lines:
         self._latest[name] = record
         return record, ""
 
+    def _look_up(self, rows: "pl.DataFrame") -> None:
+        """Find the lines with too many fields once more."""
+        wanted = set(rows.filter("_more")["_place"])
+        if not wanted:
+            return
+        for first, lines in lines_of(self._path):
+            self._raw |= {n: text for n, text in enumerate(lines, first) if n in wanted}
+
+    def _mended(
+        self, cells: Mapping[str, Any], problem: str
+    ) -> tuple[Mapping[str, Any] | None, str]:
+        """The fields of a line with the delimiter in a name, or what is wrong."""
+        parts = self._raw[cells["_place"]].rstrip("\r").split(self._params.delimiter)
+        free = [place for place, title in enumerate(self._columns) if title in FREE]
+        many = len(parts) - len(self._columns)
+        if free == [len(self._columns) - 1] or many < 1:
+            return None, problem  # there is no other way to read it
+        if many > _MOST_TORN:
+            return None, TORN
+        found: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        for places in combinations_with_replacement(free, many):
+            made = dict(cells) | self._joined(parts, Counter(places))
+            if self._makes_sense(made):
+                found[tuple(made[t] for t in self._columns if t in made and t not in FREE)] = made
+        if len(found) != 1:
+            return None, TORN
+        self._quality.repaired[MENDED] = self._quality.repaired.get(MENDED, 0) + 1
+        return next(iter(found.values())), ""
+
+    def _joined(self, parts: Sequence[str], extra: Mapping[int, int]) -> dict[str, Any]:
+        """The cells, if these columns hold so many delimiters."""
+        made: dict[str, Any] = {"_wide": False, "_more": False}
+        begin = 0
+        for place, title in enumerate(self._columns):
+            end = begin + 1 + extra.get(place, 0)
+            if title in USED:
+                made[title] = self._params.delimiter.join(parts[begin:end]).strip()
+            begin = end
+        return made
+
+    def _makes_sense(self, cells: Mapping[str, Any]) -> bool:
+        numbers = ("elapsedraw", "nnodes", "ncpus", "alloccpus")
+        return (
+            not self._problem(cells)
+            and ("state" not in cells or state_of(cells["state"]) in WORDS)
+            and all(cells.get(title, "").isdecimal() or not cells.get(title) for title in numbers)
+            and all(cells.get(title, "1")[:1].isdecimal() for title in ("jobid", "jobidraw"))
+        )
+
     def _step(self, name: str, cells: Mapping[str, str]) -> None:
         """The batch step follows its job, and holds what that has on one of its nodes."""
         job, _, step = name.partition(".")
         nodes = self._nodes(cells.get("nodelist", ""))
         if step == "batch" and len(nodes) == 1 and job in self._latest:
-            self._latest[job].batch = (nodes[0], read_tres(cells.get("alloctres", "")).gpus)
+            held = read_tres(cells.get("alloctres", ""), self._sharing)
+            self._latest[job].batch = (nodes[0], held.gpus)
 
     def _problem(self, cells: Mapping[str, Any]) -> str:
         if cells["_wide"]:
@@ -309,34 +407,35 @@ class _Lines:
             end_s=end_s,
             elapsed_s=elapsed_s,
             limit_s=_limit_s(cells),
-            asked=_amounts(cells),
+            asked=self._amounts(cells),
             nodes=self._nodes(cells.get("nodelist", "")),
             line=cells.get("submitline", ""),
-            each=_each(cells),
+            each=self._each(cells),
             place=cells["_place"],
         )
 
+    def _amounts(self, cells: Mapping[str, str]) -> Amounts:
+        """What it got, or asked for; the GPU type is what it asked for."""
+        texts = (cells.get(title, "") for title in ("alloctres", "reqtres"))
+        best = together(*(read_tres(text, self._sharing) for text in texts))
+        many = _number(cells.get("nnodes", "") or cells.get("reqnodes", ""))
+        nodes, cpus = int(many or best.nodes or 1), best.cpus
+        for title in ("alloccpus", "ncpus", "reqcpus"):
+            cpus = cpus or _number(cells.get(title, "")) or 0.0
+        if best.gpus:
+            return msgspec.structs.replace(best, cpus=cpus, nodes=nodes)
+        old = read_gres(_old_gres(cells), nodes, self._sharing)
+        return msgspec.structs.replace(old, cpus=cpus, mem_gib=best.mem_gib)
 
-def _amounts(cells: Mapping[str, str]) -> Amounts:
-    """What it got, or asked for; the GPU type is what it asked for."""
-    got, asked = (read_tres(cells.get(title, "")) for title in ("alloctres", "reqtres"))
-    best = got if got.gpus or got.cpus else asked
-    nodes = int(_number(cells.get("nnodes", "") or cells.get("reqnodes", "")) or best.nodes or 1)
-    gpus, gpu_type = best.gpus or asked.gpus, asked.gpu_type
-    if not gpus:
-        old = read_gres(cells.get("allocgres") or cells.get("reqgres") or "", nodes)
-        gpus, gpu_type = old.gpus, old.gpu_type
-    cpus = best.cpus
-    for title in ("alloccpus", "ncpus", "reqcpus"):
-        cpus = cpus or _number(cells.get(title, "")) or 0.0
-    return Amounts(gpus, gpu_type, cpus, best.mem_gib, nodes)
+    def _each(self, cells: Mapping[str, str]) -> float | None:
+        """GPUs on every node, as older versions tell them."""
+        if any(read_tres(cells.get(title, "")).gpus for title in ("alloctres", "reqtres")):
+            return None
+        return read_gres(_old_gres(cells), 1, self._sharing).gpus or None
 
 
-def _each(cells: Mapping[str, str]) -> float | None:
-    """GPUs on every node, as older versions tell them."""
-    if read_tres(cells.get("alloctres", "")).gpus or read_tres(cells.get("reqtres", "")).gpus:
-        return None
-    return read_gres(cells.get("allocgres") or cells.get("reqgres") or "", 1).gpus or None
+def _old_gres(cells: Mapping[str, str]) -> str:
+    return cells.get("allocgres") or cells.get("reqgres") or ""
 
 
 def _limit_s(cells: Mapping[str, str]) -> float | None:

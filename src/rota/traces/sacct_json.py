@@ -16,7 +16,7 @@ from rota.core.errors import TraceError
 from rota.core.workload import Quality
 from rota.traces.formats import decode, read_bytes
 from rota.traces.slurm_records import Record, SlurmParams
-from rota.traces.slurm_words import Amounts, amounts_of, read_nodes
+from rota.traces.slurm_words import Amounts, Sharing, amounts_of, read_nodes, together
 
 BAD = "record that cannot be read"
 FOREVER = 4_294_967_290  # Slurm writes "no value" and "no limit" as the largest numbers
@@ -29,13 +29,13 @@ class _File(msgspec.Struct):
     jobs: list[Any]
 
 
-def read_json(path: Path, params: SlurmParams) -> tuple[list[Record], Quality]:
+def read_json(path: Path, params: SlurmParams, sharing: Sharing) -> tuple[list[Record], Quality]:
     """All records; a record without an id or a time is refused, or dropped with `bad=drop`."""
     entries = _decode(path)
     quality = Quality(rows=len(entries))
     records = []
     for number, entry in enumerate(entries):
-        record, problem = _examined(entry)
+        record, problem = _examined(entry, sharing)
         if record is not None:
             records.append(record)
         elif params.bad == "refuse":
@@ -62,7 +62,7 @@ def _decode(path: Path) -> list[Any]:
     return jobs
 
 
-def _examined(entry: Any) -> tuple[Record | None, str]:
+def _examined(entry: Any, sharing: Sharing) -> tuple[Record | None, str]:
     """The record, or what is wrong with it."""
     if not isinstance(entry, Mapping):
         return None, "is not an object"
@@ -76,11 +76,15 @@ def _examined(entry: Any) -> tuple[Record | None, str]:
         nodes = read_nodes(_nodes(entry))
     except TraceError as error:
         return None, str(error)
-    return _record(entry, int(number), times, nodes), ""
+    return _record(entry, int(number), times, nodes, sharing), ""
 
 
 def _record(
-    entry: Mapping[str, Any], number: int, times: Mapping[str, Any], nodes: tuple[str, ...]
+    entry: Mapping[str, Any],
+    number: int,
+    times: Mapping[str, Any],
+    nodes: tuple[str, ...],
+    sharing: Sharing,
 ) -> Record:
     array, het = _part(entry, "array"), _part(entry, "het")
     task, leader = _number(array.get("task_id")), int(_number(het.get("job_id")) or 0)
@@ -110,22 +114,22 @@ def _record(
         end_s=_time(times, "end"),
         elapsed_s=_number(times.get("elapsed")),
         limit_s=limit * MINUTE_S if limit else None,
-        asked=_amounts(entry, len(nodes)),
+        asked=_amounts(entry, len(nodes), sharing),
         nodes=nodes,
         line=_text(entry, "submit_line"),
-        batch=_batch(entry),
+        batch=_batch(entry, sharing),
     )
 
 
-def _amounts(entry: Mapping[str, Any], nodes: int) -> Amounts:
+def _amounts(entry: Mapping[str, Any], nodes: int, sharing: Sharing) -> Amounts:
     tres = _part(entry, "tres")
-    got, asked = (amounts_of(_tres(tres.get(key))) for key in ("allocated", "requested"))
-    best = got if got.gpus or got.cpus else asked
+    got, asked = (amounts_of(_tres(tres.get(key)), sharing) for key in ("allocated", "requested"))
+    best = together(got, asked)
     cpus = best.cpus or _number(_part(entry, "required").get("CPUs")) or 0.0
-    return Amounts(best.gpus or asked.gpus, asked.gpu_type, cpus, best.mem_gib, nodes)
+    return msgspec.structs.replace(best, cpus=cpus, nodes=nodes)
 
 
-def _batch(entry: Mapping[str, Any]) -> tuple[str, float] | None:
+def _batch(entry: Mapping[str, Any], sharing: Sharing) -> tuple[str, float] | None:
     """The node of the batch step, and the GPUs of the job there."""
     steps = entry.get("steps")
     for step in steps if isinstance(steps, Sequence) else ():
@@ -134,7 +138,7 @@ def _batch(entry: Mapping[str, Any]) -> tuple[str, float] | None:
                 nodes = read_nodes(_nodes(step))
             except TraceError:
                 return None
-            held = amounts_of(_tres(_part(step, "tres").get("allocated")))
+            held = amounts_of(_tres(_part(step, "tres").get("allocated")), sharing)
             return (nodes[0], held.gpus) if len(nodes) == 1 else None
     return None
 

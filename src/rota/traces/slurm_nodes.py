@@ -6,10 +6,13 @@
   PARTITION, separated by blanks or `|`.
 
 Also any cluster that `--cluster` takes (a YAML file or a CSV node list). Partitions and features
-become labels of a node. A node in several partitions is one node.
+become labels of a node. A node in several partitions is one node. A GPU that is divided into
+instances of MIG is one GPU: nodes with instances of one kind have as many GPUs as are needed for
+them, others as many as their sevenths make.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,8 +24,11 @@ from rota.core.hostlist import expand
 from rota.core.topology import NodeSpec
 from rota.traces.cluster import parse_cluster
 from rota.traces.formats import decode, read_bytes
-from rota.traces.slurm_words import MISSING, gres_on_node
+from rota.traces.slurm_words import MISSING, gres_on_node, shards_on_node
 
+_GRES = re.compile(r"(?:^|\s)Gres=(\S+)")
+_JSON_GRES = re.compile(r'"(?:gres|total)"\s*:\s*"([^"]*)"')
+_CELL = re.compile(r"[^\s|]*shard:[^\s|]*")
 _PAIR = re.compile(r"(\w+)=(\S*)")
 _KNOWN = (".yaml", ".yml", ".csv")
 _MIB_PER_GIB = 1_024.0
@@ -50,6 +56,20 @@ def read_nodes_file(path: Path) -> tuple[NodeSpec, ...]:
             f"{path}: lists no nodes: give what `scontrol show node` or `sinfo --json` prints"
         )
     return found
+
+
+def shards_per_gpu(path: Path) -> tuple[float, bool]:
+    """Shards that make a GPU on most nodes (0: there are none), and whether it is so on all."""
+    if path.suffix.lower() in _KNOWN:
+        return 0.0, True
+    text = decode(read_bytes(path, ClusterSpecError), path, ClusterSpecError)
+    if "shard" not in text:
+        return 0.0, True
+    told = _JSON_GRES if text.lstrip().startswith("{") else _GRES if "NodeName=" in text else _CELL
+    counts = Counter(filter(None, map(shards_on_node, told.findall(text))))
+    if not counts:
+        return 0.0, True
+    return counts.most_common(1)[0][0], len(counts) == 1
 
 
 def _from_scontrol(text: str) -> list[NodeSpec]:

@@ -63,6 +63,9 @@ def jobs_of(
     marked = plain.with_columns(began=began.fill_null(value=False), observed=state)
     _count_unstarted(marked.filter(~pl.col("began"))["state"], quality)
     mine = marked.filter("began")
+    for part, many in mine["part"].value_counts().iter_rows():
+        if part:
+            quality.repaired[part] = quality.repaired.get(part, 0) + many
     over = pl.when(pl.col("observed") != RUNNING).then("end_s")
     attempts = mine.select(
         pl.col("id").alias("job_id"),

@@ -90,6 +90,8 @@ class SlurmParams(Common, frozen=True):
     partitions: Literal["auto", "label", "ignore"] = "auto"
     priority: Literal["recorded", "none"] = "recorded"
     classes: tuple[str, ...] = ()
+    shards: float = 0.0
+    mig: Literal["share", "whole"] = "share"
 
 
 class Record(msgspec.Struct, kw_only=True):
@@ -171,6 +173,8 @@ def import_records(
             _drop_unstarted(job, quality)
             continue
         attempts[job.id] = seen[0]
+        for part in {record.asked.part for record in job.records} - {""}:
+            quality.repaired[part] = quality.repaired.get(part, 0) + 1
         rows.append((*_row(job, seen, latest_s, params, labelled, known), job.records[0].place))
     frame, seen_at = pl.DataFrame(rows, schema=_schema(), orient="row"), attempts_frame(attempts)
     if plain is not None:

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from rota.core.errors import TraceError
 from rota.traces.formats import decode
 from rota.traces.slurm_times import Clock
-from rota.traces.slurm_words import MISSING, Amounts, read_nodes, state_of
+from rota.traces.slurm_words import MISSING, WORDS, Amounts, read_nodes, state_of
 from rota.traces.sources import blocks
 
 if TYPE_CHECKING:
@@ -42,7 +44,9 @@ def lines_of(path: Path) -> Iterator[tuple[int, list[str]]]:
 def split_lines(
     first: int, lines: Sequence[str], titles: Sequence[str], delimiter: str, *, free: bool
 ) -> "pl.DataFrame":
-    """Cells as texts by title, `_place` (the line) and `_wide` (not as many as there are titles).
+    """Cells as texts by title, `_place` (the line), `_wide` (not as many as there are titles).
+
+    `_more`: there are more of them, also where the last column takes what is too much.
 
     Args:
         first: Number of the first line.
@@ -71,11 +75,13 @@ def split_lines(
     closed = (extra == 1) & rest.str.ends_with(delimiter)  # `--parsable` ends with a delimiter
     last = pl.when(closed).then(rest.str.strip_suffix(delimiter)).otherwise(rest)
     wide = rest.is_null() if free else rest.is_null() | ((extra > 0) & ~closed)
-    cells = cells.with_columns(last, wide.fill_null(value=True).alias("_wide"))
+    more = ((extra > 0) & ~closed).fill_null(value=False)
+    cells = cells.with_columns(last, wide.fill_null(value=True).alias("_wide"), more.alias("_more"))
     places = {title: name for title, name in zip(titles, names, strict=True) if title in USED}
     return cells.select(
         "_place",
         "_wide",
+        "_more",
         *(pl.col(name).str.strip_chars().alias(title) for title, name in places.items()),
     )
 
@@ -109,7 +115,7 @@ class Typed:
         name = pl.when(pl.col("jobid") != "").then("jobid").otherwise("jobidraw")
         raw = pl.when(pl.col("jobidraw") != "").then("jobidraw").otherwise("jobid")
         frame = cells.select(
-            "_place", "_wide", name.alias("id"), raw.alias("raw"),
+            "_place", "_wide", "_more", name.alias("id"), raw.alias("raw"),
             *(pl.col(title) for title in ("user", "account", "partition", "qos")),
             pl.col("jobname").alias("name"),
             words.alias("state"),
@@ -119,6 +125,7 @@ class Typed:
             lists.alias("nodes"),
         ).hstack(asked.hstack(limits).get_columns())  # fmt: skip
         wrong = pl.any_horizontal(odd for _, odd in times)
+        wrong |= pl.col("_more") & ~pl.col("state").is_in(WORDS)  # a name may have the delimiter
         self.frame = frame.with_columns(
             pl.coalesce("submit_s", "eligible_s").alias("submit_s"),
             pl.when(pl.col("start_s").is_not_null())
@@ -129,14 +136,14 @@ class Typed:
             (
                 pl.col("_wide") | wrong | pl.col("nodes").is_null() | (pl.col("id") == "")
             ).fill_null(value=True).alias("odd"),
-        ).drop("_wide")  # fmt: skip
+        ).drop("_wide", "_more")  # fmt: skip
 
 
-_ASKED = ("gpus", "gpu_type", "cpus", "mem_gib", "asked_nodes")
+_ASKED = ("gpus", "gpu_type", "cpus", "mem_gib", "asked_nodes", "part")
 
 
 def _flat(amounts: Amounts) -> tuple[Any, ...]:
-    return (amounts.gpus, amounts.gpu_type, amounts.cpus, amounts.mem_gib, amounts.nodes)
+    return msgspec.structs.astuple(amounts)
 
 
 def _nodes(text: str) -> list[str] | None:
@@ -180,7 +187,7 @@ def _together(
     keys = cells.select(pl.col(title).fill_null("") for title in titles)
     known = keys.unique()
     rows = [change(row) for row in known.iter_rows(named=True)]
-    kinds = {name: pl.String if name == "gpu_type" else pl.Float64 for name in names}
+    kinds = {name: pl.String if name in ("gpu_type", "part") else pl.Float64 for name in names}
     values = pl.DataFrame(rows, schema=kinds, orient="row")
     joined = keys.join(known.hstack(values), on=list(titles), how="left", maintain_order="left")
     return joined.select(names)

@@ -1,7 +1,15 @@
-"""What Slurm writes in its fields: amounts (TRES, GRES), time limits, states, lists of nodes."""
+"""What Slurm writes in its fields: amounts (TRES, GRES), time limits, states, lists of nodes.
+
+Parts of GPUs: an instance of MIG (`gres/gpu:a100_3g.20gb`) is that many of 7 parts of a GPU (3/7),
+with `mig=whole` a GPU. Of shards (`gres/shard`) as many make a GPU as nodes have for each of theirs
+(`nodes=FILE`, or `shards=4`); if nobody says, a job with shards counts as one GPU. 100 of
+`gres/mps` make a GPU. The report counts jobs with parts.
+"""
 
 import re
 from collections.abc import Iterable
+from math import ceil
+from typing import Literal
 
 import msgspec
 
@@ -44,6 +52,8 @@ PENDING = (
     "PENDING", "CONFIGURING", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT",
 )  # fmt: skip
 
+WORDS = (*STATES, *PENDING)
+
 _GRES = re.compile(r"(?:^|[,/:])gpu(?:[:/]([^:=,()]*[^:=,()\d][^:=,()]*))?[:=](\d+)")
 _LIMIT = re.compile(r"(?:(\d{1,9})-)?(\d{1,9})(?::(\d{1,2}))?(?::(\d{1,2}))?(?:\.\d+)?")
 _SIZES = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40, "P": 2.0**50}
@@ -51,16 +61,41 @@ _GIB = 2.0**30
 _AFTER = re.compile(r"(?:^|\s)(?:-d|--dependency)[=\s]*(\S+)")
 _ENDS = ("afterok", "afterany", "afternotok", "aftercorr")
 _MOST_DIGITS = 15
+_MIG = re.compile(r"(?:(.*?)[_-])?(\d)g\.\d+gb(?:[+.]me)?", re.IGNORECASE)
+_SEVENTHS = 7
+_FIT = {1: 7, 2: 3, 3: 2, 4: 1, 7: 1}
+"""Instances of one kind that fit a GPU: memory limits them, too."""
+_MPS = 100.0
+_NODE_SHARDS = re.compile(r"(?:^|,)shard(?::[^:,()]*[^:,()\d][^:,()]*)?:(\d{1,6})")
+
+MIG = "instances of MIG: counted as sevenths of a GPU"
+WHOLE = "instances of MIG: counted as GPUs (mig=whole)"
+SHARD = "shards: counted as parts of a GPU"
+OPEN_SHARD = (
+    "shards, and nobody says how many make a GPU: counted as one GPU: give nodes=FILE or shards=N"
+)
+MPS = "parts of a GPU by MPS: 100 count as a GPU"
+
+
+class Sharing(msgspec.Struct, frozen=True):
+    """What parts of GPUs count: so many shards make one (0: not known), instances of MIG."""
+
+    shards: float = 0.0
+    mig: Literal["share", "whole"] = "share"
 
 
 class Amounts(msgspec.Struct, frozen=True):
-    """What a job asked for or got, in all; `gpu_type` only if there is exactly one."""
+    """What a job asked for or got, in all; `gpu_type` only if there is exactly one.
+
+    `part`: how parts of GPUs were counted; empty: there are none.
+    """
 
     gpus: float = 0.0
     gpu_type: str = ""
     cpus: float = 0.0
     mem_gib: float = 0.0
     nodes: int = 0
+    part: str = ""
 
 
 def state_of(text: str) -> str:
@@ -74,54 +109,105 @@ def observed_state(word: str) -> str:
     return STATES.get(word, UNKNOWN)
 
 
-def read_tres(text: str) -> Amounts:
+def read_tres(text: str, sharing: Sharing = Sharing()) -> Amounts:  # noqa: B008 - frozen
     """From `billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1`."""
     pairs = (part.partition("=") for part in text.split(",") if "=" in part)
-    return amounts_of((name.strip(), _size(value)) for name, _, value in pairs)
+    return amounts_of(((name.strip(), _size(value)) for name, _, value in pairs), sharing)
 
 
-def amounts_of(tres: Iterable[tuple[str, float]]) -> Amounts:
+def amounts_of(tres: Iterable[tuple[str, float]], sharing: Sharing) -> Amounts:
     """From (name, amount): memory in bytes, `gres/gpu` in all and `gres/gpu:TYPE` for a type."""
-    total = cpus = mem = nodes = 0.0
+    found: dict[str, float] = {}
     types: dict[str, float] = {}
     for name, amount in tres:
-        if name == "gres/gpu":
-            total = amount
-        elif name.startswith("gres/gpu:"):
+        if name.startswith("gres/gpu:"):
             types[name.removeprefix("gres/gpu:")] = amount
-        elif name == "cpu":
-            cpus = amount
-        elif name == "mem":
-            mem = amount
-        elif name == "node":
-            nodes = amount
-    held = [kind for kind, amount in types.items() if amount]
+        elif name.startswith(("gres/shard:", "gres/mps:")):
+            found.setdefault(name.rpartition(":")[0], amount)
+        else:
+            found[name] = amount
+    gpus, gpu_type, part = _gpus_of(types, found.get("gres/gpu", 0.0), sharing)
+    for name, count in (("gres/shard", sharing.shards), ("gres/mps", _MPS)):
+        amount = found.get(name, 0.0)
+        if amount:
+            gpus = round(gpus + (amount / count if count else 1.0), 6)
+            part = MPS if name == "gres/mps" else SHARD if count else OPEN_SHARD
     return Amounts(
-        gpus=total or sum(types.values()),
-        gpu_type=held[0] if len(held) == 1 else "",
-        cpus=cpus,
-        mem_gib=mem / _GIB,
-        nodes=int(nodes),
+        gpus=gpus,
+        gpu_type=gpu_type,
+        cpus=found.get("cpu", 0.0),
+        mem_gib=found.get("mem", 0.0) / _GIB,
+        nodes=int(found.get("node", 0.0)),
+        part=part,
     )
 
 
-def read_gres(text: str, nodes: int) -> Amounts:
+def together(got: Amounts, asked: Amounts) -> Amounts:
+    """What it got, or else asked for; the GPU type, and parts that only this tells, as asked."""
+    best = got if got.gpus or got.cpus else asked
+    parts = asked if asked.part and not best.part else best
+    return Amounts(
+        parts.gpus or asked.gpus, asked.gpu_type, best.cpus, best.mem_gib, best.nodes,
+        parts.part,
+    )  # fmt: skip
+
+
+def _gpus_of(types: dict[str, float], total: float, sharing: Sharing) -> tuple[float, str, str]:
+    """GPUs in all (`total`: with those without a type), their type, and how parts were counted."""
+    held = {kind: amount for kind, amount in types.items() if amount}
+    bases = {kind: _MIG.fullmatch(kind) for kind in held}
+    names = {(match[1] or "") if match else kind for kind, match in bases.items()}
+    gpu_type = names.pop() if len(names) == 1 else ""
+    if not any(bases.values()):
+        return total or sum(held.values()), gpu_type, ""
+    if sharing.mig == "whole":
+        return max(total, sum(held.values())), gpu_type, WHOLE
+    gpus = max(total - sum(held.values()), 0.0)
+    for kind, amount in held.items():
+        match = bases[kind]
+        gpus += amount * int(match[2]) / _SEVENTHS if match else amount
+    return round(gpus, 6), gpu_type, MIG
+
+
+def read_gres(text: str, nodes: int, sharing: Sharing = Sharing()) -> Amounts:  # noqa: B008 - frozen
     """From `gpu:8` or `gpu:a100:8`, per node, as older versions write it."""
+    types = _gres_types(text)
+    untyped = types.pop("", 0.0)
+    gpus, gpu_type, part = _gpus_of(types, untyped + sum(types.values()), sharing)
+    many = max(nodes, 1)
+    return Amounts(
+        gpus=round(gpus * many, 6), gpu_type="" if untyped else gpu_type, nodes=nodes, part=part
+    )
+
+
+def _gres_types(text: str) -> dict[str, float]:
     types: dict[str, float] = {}
     for kind, count in _GRES.findall(text):
         types[kind] = types.get(kind, 0.0) + float(count[:_MOST_DIGITS])
-    held = [kind for kind in types if kind]
-    return Amounts(
-        gpus=sum(types.values()) * max(nodes, 1),
-        gpu_type=held[0] if len(held) == 1 == len(types) else "",
-        nodes=nodes,
-    )
+    return types
 
 
 def gres_on_node(text: str) -> tuple[int, str]:
-    """GPUs of a node and their type, from `gpu:a100:4(S:0-1),shard:8`."""
-    found = read_gres(re.sub(r"\([^)]*\)", "", text), 1)
-    return int(found.gpus), found.gpu_type
+    """GPUs of a node and their type, from `gpu:a100:4(S:0-1),shard:8`; a divided one is one."""
+    types = _gres_types(_without_sockets(text))
+    untyped = types.pop("", 0.0)
+    gpus, gpu_type, _ = _gpus_of(types, untyped + sum(types.values()), Sharing())
+    if len(types) == 1 and not untyped:  # all of one kind: no more fit than memory allows
+        kind, many = next(iter(types.items()))
+        match = _MIG.fullmatch(kind)
+        gpus = many / _FIT.get(int(match[2]), 1) if match else many
+    return ceil(gpus - 1e-6), "" if untyped else gpu_type
+
+
+def shards_on_node(text: str) -> float:
+    """Shards for each GPU of a node; 0: it has none."""
+    text = _without_sockets(text)
+    gpus = gres_on_node(text)[0]
+    return sum(map(float, _NODE_SHARDS.findall(text))) / gpus if gpus else 0.0
+
+
+def _without_sockets(text: str) -> str:
+    return re.sub(r"\([^)]*\)", "", text)
 
 
 def read_limit(text: str) -> float | None:

@@ -253,3 +253,26 @@ def test_the_format_is_recognised(tmp_path):
     assert FORMAT.recognises(first_look(path)) == 1.0
     path.write_text('{"jobs": []}')
     assert FORMAT.recognises(first_look(path)) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("kinds", "list_kind", "says"),
+    [
+        (["Workload"] * 2, "List", "holds 2 Workload, no pods"),
+        (["Job", "Workload", "Job"], "List", "holds 2 Job and 1 Workload, no pods"),
+        ([None, None], "JobList", "holds 2 Job, no pods"),
+        (["Node"], "List", "the nodes belong to the option nodes="),
+        (["Event"], "List", "the events belong to the option events="),
+        ([], "List", "holds nothing, no pods"),
+    ],
+)
+def test_lists_of_other_things_are_refused_with_the_command_for_pods(
+    tmp_path, kinds, list_kind, says
+):
+    about = {"name": "a", "namespace": "n", "creationTimestamp": "2026-03-02T08:00:00Z"}
+    items = [{"metadata": about} | ({"kind": kind} if kind else {}) for kind in kinds]
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": list_kind, "items": items}))
+    with pytest.raises(TraceError, match=r"kubectl get pods --all-namespaces -o json") as told:
+        FORMAT.load(path, {})
+    assert says in str(told.value)

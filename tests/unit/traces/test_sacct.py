@@ -204,6 +204,57 @@ def test_gpus_come_from_tres(read, cells, expected):
     assert jobs(read(line(**cells)), "num_gpus") == [("1", expected)]
 
 
+def gpus_and_types(read, tmp_path, tres, nodes="", **options):
+    if nodes:
+        (tmp_path / "nodes.txt").write_text(nodes)
+        options["nodes"] = str(tmp_path / "nodes.txt")
+    imported = read(line(ReqTRES=tres, AllocTRES=tres), **options)
+    ((_, gpus, types),) = jobs(imported, "num_gpus", "gpu_type")
+    return gpus, types, list(imported.quality.repaired)
+
+
+SHARDED = "NodeName=n1 CPUTot=16 Gres=gpu:a100:4(S:0-1),shard:a100:16(S:0-1) Partitions=gpu\n"
+
+
+@pytest.mark.parametrize(
+    ("tres", "options", "gpus", "types", "told"),
+    [
+        ("gres/gpu:a100_1g.5gb=1,gres/gpu=1", {}, 1 / 7, ["a100"], "sevenths"),
+        ("gres/gpu:nvidia_a100_3g.39gb=2,gres/gpu=2", {}, 6 / 7, ["nvidia_a100"], "sevenths"),
+        ("gres/gpu:1g.10gb=1", {}, 1 / 7, [], "sevenths"),
+        ("gres/gpu:a100=1,gres/gpu:a100_7g.40gb=1,gres/gpu=2", {}, 2.0, ["a100"], "sevenths"),
+        ("gres/gpu:a100_1g.5gb=1,gres/gpu=1", {"mig": "whole"}, 1.0, ["a100"], "mig=whole"),
+        ("gres/shard=1", {"shards": "4"}, 0.25, [], "shards: counted as parts"),
+        ("gres/shard:a100=2,gres/shard=2", {"nodes": SHARDED}, 0.5, [], "shards: counted as parts"),
+        ("gres/shard=3", {}, 1.0, [], "nobody says how many make a GPU"),
+        ("gres/mps=25", {}, 0.25, [], "by MPS"),
+        ("gres/shard=6", {"shards": "4"}, 2.0, [], "shards: counted as parts"),
+    ],
+)
+def test_parts_of_gpus_are_never_nothing_nor_silently_a_whole_one(
+    read, tmp_path, tres, options, gpus, types, told
+):
+    found = gpus_and_types(read, tmp_path, "cpu=4,mem=8G,node=1," + tres, **options)
+    assert found[0] == pytest.approx(gpus, abs=1e-6)
+    assert found[1] == types
+    assert any(told in what for what in found[2])
+
+
+def test_parts_are_counted_by_job_in_both_ways(read):
+    mig = {"ReqTRES": "cpu=1,gres/gpu:a100_1g.5gb=1", "AllocTRES": "cpu=1,gres/gpu=1,node=1"}
+    again = {"State": "REQUEUED", "End": DAY + "08:00:20", "ElapsedRaw": "10"}
+    later = {"Submit": DAY + "08:00:20", "Start": DAY + "08:01:00", "End": DAY + "08:02:00"}
+    imported = read(line("1", **mig), line("2", **mig, **again), line("2", **mig, **later))
+    assert [round(size * 7, 5) for _, size in jobs(imported, "num_gpus")] == [1.0, 1.0]
+    assert imported.quality.repaired == {"instances of MIG: counted as sevenths of a GPU": 2}
+
+
+@pytest.mark.parametrize("shards", ["-1", "inf"])
+def test_a_gpu_has_some_shards(read, shards):
+    with pytest.raises(OptionError, match="shards"):
+        read(line(), shards=shards)
+
+
 def test_in_older_logs_gpus_come_from_gres_per_node(read):
     header = "JobID|User|Partition|ReqNodes|ReqGRES|AllocNodes|State|Submit|Start|End|NCPUS|NNodes"
     times = f"{DAY}08:00:00|{DAY}08:00:00|{DAY}09:00:00"
@@ -321,6 +372,30 @@ def test_a_line_that_cannot_be_read_is_refused_or_dropped(read, bad, match):
         read(line("9"), bad)
     imported = read(line("9"), bad, bad="drop")
     assert imported.quality.dropped == {"line that cannot be read": 1}
+
+
+def test_a_delimiter_in_a_name_costs_nothing_or_its_line_but_never_the_file(read):
+    torn = line("2", JobName="lr=0.1|bs=32", SubmitLine="sbatch --wrap 'a | b'")
+    imported = read(line("1"), torn, line("3", SubmitLine="sbatch --wrap 'a | b'"))
+    assert jobs(imported, "name", "user", "num_gpus") == [
+        ("1", "train", "ann", 2.0), ("2", "lr=0.1|bs=32", "ann", 2.0), ("3", "train", "ann", 2.0),
+    ]  # fmt: skip
+    assert imported.quality.repaired == {"delimiter in a name: its line was put together again": 1}
+
+
+@pytest.mark.parametrize("nodes", ["n1", "n[1-2]"])
+def test_a_line_that_can_be_read_in_two_ways_is_left_out_with_its_number(read, nodes):
+    header = HEADER.replace("User", "Comment").replace("|SubmitLine", "")
+    whole = line("1", NodeList=nodes).rsplit("|", 1)[0]
+    other = line("2", JobName="a|b|COMPLETED|0|x", NodeList=nodes).rsplit("|", 1)[0]
+    imported = read(whole, other + "|x", whole.replace("1|1|", "3|3|"), header=header)
+    assert [name for (name,) in jobs(imported)] == ["1", "3"]
+    assert imported.quality.dropped == {
+        "line with more fields than the header, as with the delimiter in a name": 1
+    }
+    assert "left out for more fields than the header has: line 3" in imported.notes
+    without = header.replace("JobName", "Cluster").replace("Comment", "Flags")
+    assert len(read(whole, other, header=without)) == 1
 
 
 def test_columns_that_are_needed_are_named(read):

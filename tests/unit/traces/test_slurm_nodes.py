@@ -8,7 +8,7 @@ from own_formats import NODES
 from rota.core.errors import ClusterSpecError
 from rota.core.hostlist import expand
 from rota.core.topology import NodeSpec
-from rota.traces.slurm_nodes import read_nodes_file
+from rota.traces.slurm_nodes import read_nodes_file, shards_per_gpu
 
 
 @pytest.fixture
@@ -81,3 +81,41 @@ def test_lists_of_nodes_do_not_grow_without_bounds():
     for text in ("n[1-99999999999]", "n" + "[1-9]" * 40, "n[a-b]", "n[1"):
         with pytest.raises(ClusterSpecError):
             expand(text, ClusterSpecError)
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus", "kind"),
+    [
+        ("gpu:a100_1g.5gb:14(S:0-1)", 2, "a100"),
+        ("gpu:a100_3g.20gb:8", 4, "a100"),  # two fit a GPU
+        ("gpu:a100_3g.20gb:2,gpu:a100_4g.20gb:2", 2, "a100"),
+        ("gpu:a100:2,gpu:a100_1g.5gb:7", 3, "a100"),
+        ("gpu:1g.10gb:7,shard:0", 1, ""),
+        ("gpu:a100:4,shard:16", 4, "a100"),
+    ],
+)
+def test_a_gpu_that_is_divided_is_one_gpu(tmp_path, gres, gpus, kind):
+    path = tmp_path / "nodes"
+    path.write_text(f"NodeName=n1 CPUTot=4 Gres={gres} Partitions=gpu\n")
+    (node,) = read_nodes_file(path)
+    assert (node.gpus, node.gpu_type) == (gpus, kind)
+
+
+SCONTROL = "NodeName={name} CPUTot=4 Gres=gpu:a100:4,shard:{shards} GresUsed=gpu:0,shard:1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SCONTROL.format(name="n1", shards=16), (4.0, True)),
+        ("".join(SCONTROL.format(name=f"n{n}", shards=s) for n, s in enumerate((16, 16, 8))),
+         (4.0, False)),
+        ("NODELIST|CPUS|GRES\nn1|4|gpu:2,shard:v100:20\n", (10.0, True)),
+        ('{"nodes": [{"gres": "gpu:a100:2(S:0),shard:8", "gres_used": "shard:1"}]}', (4.0, True)),
+        ("NodeName=n1 CPUTot=4 Gres=gpu:4\n", (0.0, True)),
+    ],
+)  # fmt: skip
+def test_shards_that_make_a_gpu_come_from_nodes(tmp_path, text, expected):
+    path = tmp_path / "nodes"
+    path.write_text(text)
+    assert shards_per_gpu(path) == expected

@@ -17,6 +17,8 @@ TIMES = (
 )  # fmt: skip
 TRES = (
     "", "cpu=4,gres/gpu=2,mem=8G,node=1", "cpu=8,node=2,mem=3G", "gres/gpu:a100=4,cpu=4,node=2",
+    "cpu=2,gres/shard=3", "gres/gpu:a100_3g.20gb=1,gres/gpu=1,cpu=1", "gres/mps=50,cpu=1",
+    "gres/gpu=1,cpu=1,node=1",
 )  # fmt: skip
 CELLS = {
     "Submit": TIMES,
@@ -34,6 +36,8 @@ CELLS = {
     "Account": ("x", ""),
     "JobIDRaw": ("1", "77", ""),
     "QOS": ("low", "high", ""),
+    "JobName": ("a|b", "|", "x|COMPLETED|y", "train"),
+    "SubmitLine": ("sbatch --wrap 'a | b'", "sbatch --gres=gpu:2"),
     "Priority": ("5", "4294901759", "0", "x", ""),
 }
 NAMES = ("1", "2", "6_1", "7+0", "7+1", "1.batch", "2.batch", "1.0")
@@ -46,6 +50,9 @@ OPTIONS = {
     "partitions": ("auto", "label"),
     "priority": ("recorded", "none"),
     "classes": ("", "", "low/normal/high", "low/high"),
+    "shards": ("0", "4"),
+    "mig": ("share", "whole"),
+    "failures": ("recorded", "none"),
 }
 
 
