@@ -229,7 +229,7 @@ class Invariants:
     def _check_gpu_s(self, engine: Engine, now_s: float, *, compare: bool, adopt: bool) -> None:
         """Held = useful + overhead, once from the jobs and once from the log."""
         if adopt:
-            self._held_gpu_s = self._ledger.gpu_s(now_s)
+            self._held_gpu_s = self._ledger.gpu_s(now_s) + self._ledger.unheld_gpu_s
         elif now_s > self._now_s:
             self._held_gpu_s += self._holding * (now_s - self._now_s)
             logged = self._held_gpu_s

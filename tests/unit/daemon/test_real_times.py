@@ -200,3 +200,22 @@ def test_rows_are_put_where_they_belong():
     assert names == ["0", "1", "2", "3", "4", "6", "7"]
     calm = np.array(rows[:5], dtype=float)
     assert as_it_was(calm, texts[:5])[0] is calm
+
+
+def test_what_was_heard_of_late_is_right_for_the_next_daemon_too(tmp_path):
+    world = ScriptedWorld({"1": SLEEP_S, "2": 60.0})
+    core = make_core(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
+    go_live(core, [job_file(1), job_file(1)])
+    world.go(1.0)
+    steps(core)
+    for _ in range(2):
+        core.close()  # in good order: the next one begins with a snapshot and the log so far
+        die(core)
+        world.go(world.now_s + AWAY_S)
+        core = make_core(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
+        core.go_live()
+        steps(core)
+        world.go(world.now_s + 10.0)
+        steps(core)
+    assert run_s_in_log(core) == {"1": SLEEP_S, "2": 60.0}
+    assert [core.engine.jobs[number].run_s for number in (1, 2)] == [SLEEP_S, 60.0]
