@@ -14,6 +14,7 @@ from rota.cli.client import (
     INTERRUPTED,
     JOBS,
     LONG_PATIENCE_S,
+    STATES,
     clean,
     connect,
     job_id,
@@ -30,10 +31,17 @@ if TYPE_CHECKING:
     from rota.sdk import Client
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+OVER = "over"
+RAN = ("STARTING", "RUNNING")
 
 
 @click.command()
 @JOBS
+@click.option(
+    "--until", "wanted", metavar="STATE", default=OVER, show_default=True,
+    type=click.Choice([OVER, *(state.lower() for state in STATES)], case_sensitive=False),
+    help=f"Wait for this state: {OVER} (however it ends), {', '.join(STATES).lower()}.",
+)  # fmt: skip
 @click.option("--timeout", metavar="SECONDS", type=click.FloatRange(min=0),
               help="Give up after this time; the jobs go on.")  # fmt: skip
 @FORMAT
@@ -41,6 +49,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 def wait(
     job: tuple[str, ...],
     *,
+    wanted: str,
     timeout: float | None,
     output: str,
     server: str | None,
@@ -48,31 +57,41 @@ def wait(
 ) -> int:
     """Wait until JOBs (ids or names) are over; exit code 0 if all of them succeeded, else 1.
 
-    Ctrl-C ends the waiting only.
+    With `--until STATE` until they are in that state; the exit code is 1 if one of them is over
+    without having been seen in it. A job that has run counts as seen running. Ctrl-C ends the
+    waiting only.
 
     \b
     Examples:
       rota wait 17
+      rota wait 17 18 --until running
       rota wait 17 18 resnet-50 --timeout 3600
       rota wait $(rota submit jobs.yaml) && rota submit evaluate.yaml
     """  # noqa: D301 - \b keeps click from wrapping the lines
     with connect(server, token_file, patience_s=LONG_PATIENCE_S) as rota:
-        return wait_for(rota, [job_id(rota, name) for name in job], output, timeout)
+        names = [job_id(rota, name) for name in job]
+        return wait_for(rota, names, output, timeout, wanted=wanted.upper())
 
 
 def wait_for(
-    rota: "Client", jobs: Sequence[str], output: str, timeout_s: float | None = None
+    rota: "Client",
+    jobs: Sequence[str],
+    output: str,
+    timeout_s: float | None = None,
+    *,
+    wanted: str = OVER.upper(),
 ) -> int:
-    """Tell of each job how it ended; the exit code."""
-    watch = _Watch(rota, len(jobs), timeout_s)
+    """Tell of each job how it ended, or that it is as wanted; the exit code."""
+    watch = _Watch(rota, len(jobs), timeout_s, wanted)
     ended: list[JobInfo] = []
     try:
         with watch:
             for job in jobs:
-                found = watch.until_over(job)
+                found = watch.until(job)
                 if found is None:
                     left = _told(len(jobs) - len(ended))
-                    click.echo(f"error: not over after {timeout_s:g} s: {left}", err=True)
+                    what = wanted.lower()
+                    click.echo(f"error: not {what} after {timeout_s:g} s: {left}", err=True)
                     return 1
                 ended.append(found)
                 message = f": {clean(found.message)}" if found.message else ""
@@ -83,7 +102,16 @@ def wait_for(
         return INTERRUPTED
     if output != "table":
         print_jobs(ended, output)
-    return 0 if all(job.state == "SUCCEEDED" for job in ended) else 1
+    if wanted == OVER.upper():
+        return 0 if all(job.state == "SUCCEEDED" for job in ended) else 1
+    return 0 if all(_is(job, wanted) for job in ended) else 1
+
+
+def _is(job: "JobInfo", wanted: str) -> bool:
+    """In a state, or has been: who is over without an error of its own has been through some."""
+    if wanted == OVER.upper():
+        return job.state in ENDED
+    return job.state == wanted or (wanted in RAN and job.state in ENDED and job.starts > 0)
 
 
 def _told(count: int) -> str:
@@ -93,8 +121,9 @@ def _told(count: int) -> str:
 class _Watch:
     """Looks at one job after the other; on a terminal a line says how far it is."""
 
-    def __init__(self, rota: "Client", total: int, timeout_s: float | None) -> None:
+    def __init__(self, rota: "Client", total: int, timeout_s: float | None, wanted: str) -> None:
         self._rota = rota
+        self._wanted = wanted
         self._total = total
         self._over = 0
         self._begun_s = time.monotonic()
@@ -120,20 +149,20 @@ class _Watch:
         else:
             self._line.console.print(text)
 
-    def until_over(self, job: str) -> "JobInfo | None":
-        """The job when it is over; None: there is no more time."""
+    def until(self, job: str) -> "JobInfo | None":
+        """The job when it is as wanted, or over; None: there is no more time."""
         pause_s = FIRST_PAUSE_S
         while True:
             found = self._rota.job(job)
-            if found.state in ENDED:
+            if found.state in ENDED or _is(found, self._wanted):
                 return found
             now_s = time.monotonic()
             if now_s >= self._until_s:
                 return None
             if self._line is not None:
                 self._line.update(
-                    f"{self._over} of {self._total} over, job {found.id} is {found.state.lower()} "
-                    f"({span(now_s - self._begun_s)})"
+                    f"{self._over} of {self._total} {self._wanted.lower()}, job {found.id} is "
+                    f"{found.state.lower()} ({span(now_s - self._begun_s)})"
                 )
             time.sleep(min(pause_s, self._until_s - now_s))
             pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)

@@ -203,6 +203,27 @@ def test_wait_sees_the_end(waits, job, service, monkeypatch):
     assert len(looks) == 3
 
 
+def test_wait_for_a_state(waits, job, service, monkeypatch):
+    looks = []
+    look = service.job
+
+    def seen(*args):
+        looks.append(args)
+        if len(looks) == 3:
+            service._jobs[job].state = "RUNNING"
+        return look(*args)
+
+    monkeypatch.setattr(service, "job", seen)
+    assert waits(job, "--until", "running") == (0, "job 1: running\n")
+    assert len(looks) == 3
+    assert waits(job, "--until", "HELD", "--timeout", 0.1)[0] == 1
+    service.finish(job)
+    service._jobs[job].starts = 1  # it has run, though nobody looked then
+    assert waits(job, "--until", "running") == (0, "job 1: succeeded\n")
+    assert waits(job, "--until", "cancelled") == (1, "job 1: succeeded\n")
+    assert waits(job, "--until", "over") == (0, "job 1: succeeded\n")
+
+
 def test_waiting_can_be_interrupted(waits, job, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
