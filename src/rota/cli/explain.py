@@ -229,7 +229,7 @@ def _second(at_s: float) -> str:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of a snapshot: of the draws.",
+    help="Of a snapshot: random seed of the draws.",
 )
 @FORMAT
 @server_options
@@ -312,7 +312,7 @@ def _print_forecast(found: "Forecast", output: str) -> None:
     if output != "table":
         emit(msgspec.to_builtins(found), output)
         return
-    click.echo(f"job {found.id} ({found.state}): {clean(found.text)}")
+    _say(f"job {found.id} ({found.state}) {clean(found.text)}")
     if not found.runs:  # nothing to foresee
         if found.starts_at is not None:
             click.echo(f"started:   {moment(found.starts_at)}")

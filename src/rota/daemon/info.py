@@ -105,12 +105,13 @@ class Forecast(msgspec.Struct, kw_only=True):
     id: str
     state: str
     starts_at: float | None  # median; None: not within the horizon
-    earliest_at: float | None  # 10 %
-    latest_at: float | None  # 90 %
+    earliest_at: float | None
+    latest_at: float | None  # None: perhaps never
     runs: int
     never: int  # runs in which it did not start within the horizon
     text: str
     assumptions: dict[str, Any]
+    share: float = 0.8  # the probability with which it starts between earliest and latest
 
 
 class Actor(msgspec.Struct, frozen=True):

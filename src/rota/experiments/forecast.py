@@ -1,7 +1,7 @@
 """When a job will start, told from a snapshot of a run: the run goes on, several times.
 
 With `exact` the durations of the trace are known, and future failures too; one simulation is
-enough. Otherwise durations are drawn (see `rota.sim.foresight`) from what is known at the snapshot:
+enough. Otherwise durations are drawn (see `rota.sim.durations`) from what is known at the snapshot:
 what the policy's own oracle says where it has one, else users' estimates, else the past. Nodes do
 not fail any more; those that are down come back when the run says so. With `arrivals` the rest of
 the trace comes as it is written there; without, nobody else comes.
@@ -9,7 +9,6 @@ the trace comes as it is written there; without, nobody else comes.
 
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import msgspec
@@ -18,7 +17,6 @@ from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.jobs import Job, Phase
 from rota.core.knowledge import Knowledge
-from rota.core.words import spell
 from rota.core.workload import Workload
 from rota.engine.loop import Engine
 from rota.engine.snapshot import restore
@@ -30,20 +28,17 @@ from rota.experiments.resume import frozen_state
 from rota.experiments.workloads import load_workload
 from rota.metrics.story import Stories
 from rota.sim.cluster import SimCluster
+from rota.sim.durations import Durations, believed
 from rota.sim.foresight import (
     SHARE,
-    Durations,
-    Spread,
+    Told,
     is_placed,
     members,
-    next_start_s,
     nobody_new,
-    redraw,
+    sentence,
     spread_of,
+    starts,
 )
-
-Told = Callable[[int, int], None]
-"""Told (simulations made, simulations in all)."""
 
 
 class Outlook(msgspec.Struct, kw_only=True):
@@ -78,13 +73,19 @@ class Oracle:
         config, self._state = frozen_state(snapshot)
         self.config: RunConfig = msgspec.structs.replace(config, check=False)
         self.workload: Workload = load_workload(config)
-        self.now = self._thaw()
+        self.now = self.thaw()
 
-    def _thaw(self) -> Engine:
+    def thaw(self, change: Callable[[Engine], None] | None = None) -> Engine:
+        """An engine in that state; with a change of durations there are no more failures."""
         engine = build(self.config, self.workload).engine
         restore(engine, self._state)
         if not self.arrivals and isinstance(engine.source, WorkloadSource):
             engine.source.close()
+        cluster = engine.cluster
+        if change is not None and isinstance(cluster, SimCluster):
+            change(engine)
+            cluster.look_again(engine.view.active.values())
+            cluster.no_more_failures()
         return engine
 
     def index(self, job: str) -> int:
@@ -105,43 +106,29 @@ class Oracle:
         self, index: int, runs: int, *, seed: int = 0, told: Told | None = None
     ) -> list[float]:
         """When the job, which waits or is still to come, starts in each simulation."""
-        runs = 1 if self.exact else runs
-        found = []
-        for number in range(runs):
-            found.append(self._start(index, Random(f"{seed} {number}")))  # noqa: S311
-            if told is not None:
-                told(number + 1, runs)
-        return found
+        return starts(self, self.durations(), index, runs=runs, seed=seed, told=told)
 
-    def _start(self, index: int, dice: Random) -> float:
-        engine = self._thaw()
-        cluster = engine.cluster
-        if not self.exact and isinstance(cluster, SimCluster):
-            redraw(engine, self.durations(engine), dice)
-            cluster.look_again(engine.view.active.values())
-            cluster.no_more_failures()
-        while index not in engine.jobs:  # it is still to come
-            if not engine.advance():
-                return INF
-        return next_start_s(engine, engine.jobs[index], lambda: False)
+    def durations(self) -> Durations | None:
+        """What is known at the snapshot about how long jobs run; None: everything."""
+        if self.exact:
+            return None
+        if self._knows_all:
+            return Durations.of(self.now, believed, sure=self.config.estimate_error is None)
+        return Durations.of(self.now)
 
-    def durations(self, engine: Engine) -> Durations:
-        """What is known at the snapshot about how long jobs run."""
-        view = engine.view
-        said = _believed if self._knows_all(engine) else _estimated
-        return Durations(view.finished, view.active.values(), engine.cluster.now_s, said)
-
-    def _knows_all(self, engine: Engine) -> bool:
-        return bool(engine.scheduler.knowledge & Knowledge.REMAINING_WORK)
+    @property
+    def _knows_all(self) -> bool:
+        return bool(self.now.scheduler.knowledge & Knowledge.REMAINING_WORK)
 
     def assumptions(self) -> dict[str, Any]:
         """What the answer rests on."""
         found: dict[str, Any] = {"durations": "exact, of the trace"}
-        if not self.exact:
-            learnt = self.durations(self.now).describe()
+        durations = self.durations()
+        if durations is not None:
+            learnt = durations.describe()
             said = (
                 "what the policy's oracle says"
-                if self._knows_all(self.now)
+                if self._knows_all
                 else "users' estimates where there are any"
             )
             found["durations"] = f"drawn: {said}, and {learnt['finished_jobs']:,} finished jobs"
@@ -157,20 +144,12 @@ class Oracle:
 
     def story(self, job: Job) -> tuple[str, str]:
         """The reason by which it waits now, and how long it has waited for what."""
-        engine = self._thaw()
+        engine = self.thaw()
         engine.view.now_s = engine.cluster.now_s  # it may be later than the last event
         engine.finish()
         stories = Stories(engine.log.frame())
         told = stories.tell(stories.ids.index(job.id))
         return told.reason, told.text.removeprefix("unfinished; ")
-
-
-def _believed(job: Job) -> float:
-    return job.work * job.belief
-
-
-def _estimated(job: Job) -> float:
-    return job.spec.estimate_s
 
 
 def forecast(
@@ -191,7 +170,7 @@ def forecast(
         runs: Simulations.
         exact: The durations of the trace are known.
         arrivals: The rest of the trace is known to come.
-        seed: Of the draws.
+        seed: Random seed of the draws.
         told: Told after every simulation.
     """
     oracle = Oracle(snapshot, exact=exact, arrivals=arrivals)
@@ -201,9 +180,10 @@ def forecast(
     if known is not None and (known.terminal or is_placed(known)):
         return _settled(known, now_s)
     reason, why = oracle.story(known) if known is not None else ("", "")
-    starts = oracle.starts(index, runs, seed=seed, told=told)
-    spread = spread_of(starts)
-    never = starts.count(INF)
+    found = oracle.starts(index, runs, seed=seed, told=told)
+    spread = spread_of(found)
+    durations = oracle.durations()
+    doubt = durations.doubt if durations is not None else ""
     return Outlook(
         id=job,
         state=Phase(known.phase).name.lower() if known is not None else "to come",
@@ -211,10 +191,11 @@ def forecast(
         starts_s=_finite(spread.median_s),
         earliest_s=_finite(spread.earliest_s),
         latest_s=_finite(spread.latest_s),
-        runs=len(starts),
-        never=never,
+        share=spread.share,
+        runs=len(found),
+        never=found.count(INF),
         reason=reason,
-        text=_sentence(spread, now_s, again=known is not None and _has_run(known)),
+        text=sentence(spread, now_s, doubt, again=known is not None and _has_run(known)),
         why=why,
         assumptions=oracle.assumptions(),
     )
@@ -241,13 +222,3 @@ def _settled(job: Job, now_s: float) -> Outlook:
         id=job.id, state=state, now_s=now_s, starts_s=start_s, earliest_s=start_s,
         latest_s=start_s, text=text,
     )  # fmt: skip
-
-
-def _sentence(spread: Spread, now_s: float, *, again: bool) -> str:
-    if spread.median_s == INF:
-        return "is not expected to start with what is known now"
-    text = f"is expected to start {'again ' if again else ''}in {spell(spread.median_s - now_s)}"
-    if spread.earliest_s == spread.latest_s:
-        return text
-    latest = "never" if spread.latest_s == INF else spell(spread.latest_s - now_s)
-    return f"{text} ({SHARE * 100:g} % between {spell(spread.earliest_s - now_s)} and {latest})"

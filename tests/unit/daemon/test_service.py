@@ -273,10 +273,11 @@ def test_when_follows_the_estimates(running, alice, file):
         state(daemon, alice, "1", "RUNNING")
         now = daemon.status()["now"]
         found = daemon.when("3", alice)
-        assert found.starts_at - now == pytest.approx(300, abs=2)
-        assert (found.earliest_at, found.latest_at) == (found.starts_at, found.starts_at)
-        assert found.never == 0
-        assert daemon.when("1", alice).text == "it has started already"
+        assert 100 < found.starts_at - now < 900  # 300, if the estimates were true
+        assert found.latest_at - now > 2 * (found.earliest_at - now)  # nobody knows if they are
+        assert "a guess: nobody knows how long jobs run here" in found.text
+        assert (found.never, found.share) == (0, 0.8)
+        assert daemon.when("1", alice).text == "has started already"
 
 
 def test_when_tells_the_next_start_of_a_preempted_job(running, alice, file):
@@ -288,8 +289,8 @@ def test_when_tells_the_next_start_of_a_preempted_job(running, alice, file):
         now = daemon.status()["now"]
         found = daemon.when("1", alice)
         assert found.state == "PENDING"
-        assert found.starts_at - now == pytest.approx(100, abs=2)
-        assert found.text.startswith("expected to start again; ")
+        assert 25 < found.starts_at - now < 400  # 100, if the estimate were true
+        assert found.text.startswith("is expected to start again in ")
 
 
 def test_when_learns_from_the_past(running, alice, file):
