@@ -1,4 +1,4 @@
-"""Worlds in which everything is known, to count how often an interval of `rota when` holds the truth.
+"""Worlds of which everything is known: how often does the interval of `rota when` hold the truth?
 
 `python tests/forecast_worlds.py 1000` prints the table of `docs/how-to/explain-and-when.md`.
 """
@@ -40,7 +40,7 @@ class Kind(NamedTuple):
 
     def __str__(self) -> str:
         """For the names of tests."""
-        return f"{self.policy}-{self.estimates or 'none'}-{self.finished}-{self.lengths}-{self.load:g}"
+        return "-".join([self.policy, self.estimates or "none", *map(str, self[2:])])
 
 
 def draw_jobs(kind: Kind, count: int, rng: np.random.Generator) -> Workload:
@@ -123,16 +123,17 @@ def errors(kind: Kind, worlds: int, runs: int = 20) -> Iterator[int]:
 
 def print_table(kinds: Sequence[Kind], worlds: int) -> None:
     """In Markdown."""
-    print("| policy | estimates | lengths | load | finished jobs | earlier | held | later |")
-    print("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    write = sys.stdout.write
+    write("| policy | estimates | lengths | load | finished jobs | earlier | held | later |\n")
+    write("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |\n")
     for kind in kinds:
         found = list(errors(kind, worlds))
         shares = " | ".join(f"{found.count(side) / worlds:.1%}" for side in (-1, 0, 1))
-        print(
+        write(
             f"| `{kind.policy}` | {kind.estimates or 'none'} | {kind.lengths} | {kind.load:g} | "
-            f"{kind.finished} | {shares} |",
-            flush=True,
+            f"{kind.finished} | {shares} |\n"
         )
+        sys.stdout.flush()
 
 
 ESTIMATES = ("", "truth x noise", "noise x estimate", "round, too long", "limits")

@@ -58,6 +58,9 @@ Said = Callable[[Job], float]
 Numbers = Any
 """An array of float64."""
 
+Line = tuple[float, float, float]
+"""Of length - told: its height at the centre, its slope, the centre."""
+
 
 def estimated(job: Job) -> float:
     """What its owner said."""
@@ -124,7 +127,7 @@ class Past:
             square = 0.0  # whoever says it knows it
         self.spread = sqrt(square * (1 + 2 / (self.count + 10)))  # two numbers were fitted
 
-    def line(self, lengths: Numbers, weights: Numbers) -> tuple[float, float, float]:
+    def line(self, lengths: Numbers, weights: Numbers) -> Line:
         """Of length - told: its height at the centre, its slope, the centre."""
         total = float(weights.sum())
         ratio = lengths - self.told
@@ -162,13 +165,32 @@ class Past:
         told, length = self.told[chosen], self.length[chosen]
         near = self.nearness(told)
         near[np.arange(len(chosen)), chosen] = 0.0
-        moved = self.filled[None, :] + (1 + self.slope) * (told[:, None] - self.told[None, :])
+        line = self.at, self.slope, self.centre
+        height, slopes = self.local_line(told, near, self.filled, line)
+        moved = self.filled[None, :] + (1 + slopes[:, None]) * (told[:, None] - self.told[None, :])
         width = SMOOTH * self.spread
         dense = (near * np.exp(-0.5 * ((length[:, None] - moved) / width) ** 2)).sum(axis=1)
         dense /= width * sqrt(2 * pi)
-        off = (length - told - self.at - self.slope * (told - self.centre)) / self.spread
+        off = (length - told - height) / self.spread
         strange = _T_PEAK / self.spread * (1 + off**2 / FREEDOM) ** (-(FREEDOM + 1) / 2)
         return float(np.log((dense + DOUBT * strange) / (near.sum(axis=1) + DOUBT)).sum())
+
+    def local_line(
+        self, told: Numbers, near: Numbers, lengths: Numbers, line: Line
+    ) -> tuple[Numbers, Numbers]:
+        """Of length - told, around each of `told`: its height and slope; with few near, of all."""
+        at, slope, centre = line
+        height, slopes = at + slope * (told - centre), np.full(len(told), slope)
+        if self.reach == inf:
+            return height, slopes
+        ratio, apart = lengths - self.told, self.told - centre
+        table = np.stack([np.ones(len(ratio)), apart, ratio, apart**2, apart * ratio], axis=1)
+        mass, x, y, xx, xy = (near @ table).T
+        mass = np.maximum(mass, _NO_SPREAD)
+        x, y = x / mass, y / mass
+        slopes = (xy - mass * x * y + STEADY * slope) / (xx - mass * x**2 + STEADY)
+        local = y + slopes * (told - centre - x)
+        return (mass * local + DOUBT * height) / (mass + DOUBT), slopes
 
     def means(self, told_s: float) -> float:
         """The typical run time of a job of which this was said, in seconds."""
@@ -209,16 +231,16 @@ class Supposed:
     def _draw(self, told: Numbers, beyond: Numbers, own: Numbers | None = None) -> Numbers:
         """Donors at random; `own`: these jobs among the donors, none of which is its own."""
         past = self._past
-        at, slope, centre = self._line
-        moved = (self._lengths + self._jitter)[None, :] + (1 + slope) * (
-            told[:, None] - past.told[None, :]
-        )
-        typical = told + at + slope * (told - centre)
-        values = np.concatenate([moved, typical[:, None] + self._strange[None, :]], axis=1)
         rows = np.arange(len(told))
         near = past.nearness(told) * self._weights[None, :]
         if own is not None:
             near[rows, own] = 0.0
+        height, slopes = past.local_line(told, near, self._lengths, self._line)
+        moved = (self._lengths + self._jitter)[None, :] + (1 + slopes[:, None]) * (
+            told[:, None] - past.told[None, :]
+        )
+        typical = told + height
+        values = np.concatenate([moved, typical[:, None] + self._strange[None, :]], axis=1)
         strange = np.broadcast_to(self._strange_weights, (len(told), STRANGERS))
         weights = np.concatenate([near, strange], axis=1) * (values > beyond[:, None])
         sums = np.cumsum(weights, axis=1)

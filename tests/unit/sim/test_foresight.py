@@ -1,57 +1,18 @@
 """What is learnt from jobs, and what is made of draws."""
 
-from collections import Counter
 from itertools import pairwise
-from random import Random
-from statistics import fmean, stdev
 
+import numpy as np
 import pytest
 
 from rota.core.events import INF
-from rota.core.jobs import DONE, RUNNING, Behaviour, Job, JobSpec, Request, Shape
-from rota.sim.foresight import GUESS_S, Durations, Lengths, spread_of
+from rota.core.jobs import CANCELLED, DONE, FAILED, RUNNING, Behaviour, Job, JobSpec, Request, Shape
+from rota.sim.durations import GUESS_S, Durations
+from rota.sim.foresight import spread_of
 
 
 def dice(seed=0):
-    return Random(seed)  # noqa: S311 - not a secret
-
-
-def drawn(lengths, beyond=0.0, count=4000):
-    rolled = dice(1)
-    found = Counter(lengths.draw(beyond, rolled) for _ in range(count))
-    return {value: seen / count for value, seen in found.items()}
-
-
-def test_every_length_that_is_over_counts_the_same():
-    assert drawn(Lengths([3, 1, 2, 4])) == pytest.approx(
-        dict.fromkeys([1, 2, 3, 4], 0.25), abs=0.03
-    )
-
-
-def test_those_that_go_on_count_for_what_may_become_of_them():
-    # worked out by hand: 1/4 ends at 1; then one leaves unseen; 3/4 * 1/2 at 3, the rest at 4
-    found = drawn(Lengths([1, 3, 4], unended=[2]))
-    assert found == pytest.approx({1: 0.25, 3: 0.375, 4: 0.375}, abs=0.03)
-
-
-def test_one_that_has_lasted_longer_is_drawn_among_the_longer_ones():
-    assert drawn(Lengths([1, 2, 3, 4]), beyond=2) == pytest.approx({3: 0.5, 4: 0.5}, abs=0.03)
-    assert Lengths([1, 2]).draw(2, dice()) is None
-    assert Lengths([]).draw(0, dice()) is None
-
-
-def test_what_nobody_saw_end_lasts_longer():
-    assert drawn(Lengths([1], unended=[2])) == pytest.approx({1: 0.5, 4: 0.5}, abs=0.03)
-
-
-def test_few_teach_little():
-    few, many = Lengths([1, 2]), Lengths([1, 2] * 200)
-    shares = [
-        [drawn(known.doubted(dice(seed)), count=300).get(1, 0.0) for seed in range(40)]
-        for known in (few, many)
-    ]
-    assert stdev(shares[0]) > 3 * stdev(shares[1])
-    assert fmean(shares[0]) == pytest.approx(0.5, abs=0.15)
+    return np.random.default_rng(seed)
 
 
 def a_job(run_s, estimate_s=INF, phase=DONE):
@@ -61,42 +22,127 @@ def a_job(run_s, estimate_s=INF, phase=DONE):
     return job
 
 
-def test_estimates_are_corrected_by_what_became_of_others():
-    durations = Durations([a_job(50, 100), a_job(5, 10), a_job(1, 2)])
-    assert durations.draw(a_job(0, 60), 0.0, dice()) == 30
-    assert durations.draw(a_job(0, 60), 40.0, dice()) == 80  # it has outlived them all
-    assert durations.draw(a_job(0), 0.0, dice()) in (50, 5, 1)
+def running(run_s, estimate_s=INF):
+    """A job that has run for so long at second 0."""
+    job = a_job(run_s, estimate_s, RUNNING)
+    job.since_s = 0.0
+    return job
 
 
-def test_where_little_is_known():
-    durations = Durations([])
-    assert durations.draw(a_job(0, 60), 0.0, dice()) == 60
-    assert durations.draw(a_job(0), 0.0, dice()) == GUESS_S
-    assert durations.draw(a_job(0), GUESS_S, dice()) == 2 * GUESS_S
-    assert durations.describe()["without_any"] == "3600 s"
+def drawn(durations, job, done=0.0, count=200):
+    """Lengths of a job in many simulations, sorted."""
+    return np.sort([durations.draw([job], [done], dice(seed))[0] for seed in range(count)])
 
 
-def test_running_jobs_are_learnt_from():
-    running = a_job(0, phase=RUNNING)
-    running.since_s = 10.0
-    over = [a_job(5), a_job(20), a_job(40)]
-    assert Durations(over, [running], 20.0).run_s.count == 3
-    with_it = drawn(Durations(over, [running], 20.0).run_s)
-    assert with_it[5] == pytest.approx(1 / 4, abs=0.03)  # one of four
+def noisy(count, sigma, *, seed=1, spread=1.0):
+    """Run times, and estimates that are these times some noise."""
+    rng = dice(seed)
+    lengths = 1000 * rng.lognormal(0.0, spread, count)
+    return lengths, lengths * rng.lognormal(0.0, sigma, count)
+
+
+def test_an_estimate_that_was_always_wrong_by_the_same_factor_is_corrected():
+    durations = Durations([a_job(50, 100), a_job(5, 10), a_job(1, 2)], 0.0)
+    assert drawn(durations, a_job(0, 60), count=3).tolist() == pytest.approx([30] * 3)
+    assert drawn(durations, a_job(0, 60), 40.0, count=3).min() > 40  # it has outlived them all
+
+
+def test_estimates_made_from_the_truth_do_not_inflate_the_work():
+    # truth times noise: estimate times another job's ratio would be exp(0.36) = 1.43 times too long
+    lengths, told = noisy(300, 0.6)
+    durations = Durations([a_job(*row) for row in zip(lengths, told, strict=True)], 0.0)
+    others, said = noisy(400, 0.6, seed=2)
+    jobs = [a_job(0, estimate) for estimate in said]
+    totals = [sum(durations.draw(jobs, [0.0] * 400, dice(seed))) for seed in range(40)]
+    assert np.median(totals) == pytest.approx(others.sum(), rel=0.15)
+    assert np.median(totals) < 0.8 * 1.43 * others.sum()
+
+
+def test_run_times_that_are_noise_around_the_estimate_keep_their_mean():
+    told, lengths = noisy(300, 0.6)
+    durations = Durations([a_job(*row) for row in zip(lengths, told, strict=True)], 0.0)
+    said, others = noisy(400, 0.6, seed=2)
+    totals = [
+        sum(durations.draw([a_job(0, one) for one in said], [0.0] * 400, dice(seed)))
+        for seed in range(40)
+    ]
+    assert np.median(totals) == pytest.approx(others.sum(), rel=0.15)
+
+
+def test_what_estimates_mean_may_differ_from_one_to_the_other():
+    # whoever says an hour needs five minutes; whoever says a day needs it
+    short = [a_job(300 * factor, 3600) for factor in np.linspace(0.5, 1.5, 30)]
+    long = [a_job(80_000 * factor, 86_400) for factor in np.linspace(0.95, 1.05, 30)]
+    durations = Durations(short + long, 0.0)
+    assert 200 < np.median(drawn(durations, a_job(0, 3600))) < 400
+    assert 75_000 < np.median(drawn(durations, a_job(0, 86_400))) < 86_400
+    assert drawn(durations, a_job(0, 3600)).max() <= 3600  # nobody ever took longer than told
+    assert durations.describe()["estimates"].endswith("never longer than told")
+
+
+def test_few_teach_little():
+    widths = []
+    for count in (0, 4, 40, 400):
+        lengths, told = noisy(count, 0.3)
+        durations = Durations([a_job(*row) for row in zip(lengths, told, strict=True)], 0.0)
+        found = drawn(durations, a_job(0, 1000))
+        widths.append(found[180] / found[20])
+    assert widths[0] > widths[1] > widths[3]
+    assert widths[2] == pytest.approx(np.exp(2 * 1.28 * 0.3), rel=0.5)  # what the noise is
+    assert durations.doubt == ""
+
+
+def test_without_any_history_answers_are_wide_and_said_to_be_guesses():
+    durations = Durations([], 0.0)
+    for job, middle in ((a_job(0, 60), 60), (a_job(0), GUESS_S)):
+        found = drawn(durations, job)
+        assert found[100] == pytest.approx(middle, rel=0.5)
+        assert found[180] > 9 * found[20]
+    assert durations.doubt.startswith("a guess: ")
+    assert drawn(Durations([], 0.0, sure=True), a_job(0, 60), count=2) == pytest.approx([60, 60])
+
+
+def test_one_that_has_run_for_long_goes_on_for_longer():
+    durations = Durations([a_job(length) for length in np.linspace(1, 100, 60)], 0.0)
+    assert drawn(durations, a_job(0), 80.0).min() > 80
+    assert np.median(drawn(durations, a_job(0), 80.0)) > 85 > np.median(drawn(durations, a_job(0)))
+    assert drawn(durations, a_job(0), 5000.0).min() > 5000
+
+
+def test_jobs_that_still_run_count_for_what_may_become_of_them():
+    ended = [a_job(length) for length in (5, 10, 20, 40) * 10]
+    alone = Durations(ended, 0.0)
+    beside = Durations(ended + [running(30) for _ in range(20)], 0.0)
+    assert beside.all.count == 40
+    assert np.median(drawn(beside, a_job(0))) > 1.3 * np.median(drawn(alone, a_job(0)))
+    # half of those that are over ended by 10; one in three of all
+    assert (drawn(beside, a_job(0)) < 12).mean() == pytest.approx(1 / 3, abs=0.1)
+
+
+def test_whoever_failed_or_was_cancelled_has_freed_its_gpus_too():
+    ended = [a_job(10, phase=phase) for phase in (DONE, FAILED, CANCELLED)]
+    assert Durations([*ended, a_job(0, phase=CANCELLED)], 0.0).all.count == 3
+
+
+def test_lengths_of_simulated_jobs_are_work():
+    job = a_job(50, phase=DONE)
+    job.work, job.left = 100.0, 0.0  # on GPUs of twice the speed
+    assert np.median(drawn(Durations([job] * 20, 0.0), a_job(0))) == pytest.approx(100)
 
 
 def test_the_interval_holds_one_more_draw_as_often_as_it_says():
     rolled = dice(5)
     held = 0
     for _ in range(2000):
-        *draws, truth = (rolled.random() for _ in range(21))
+        *draws, truth = rolled.random(21).tolist()
         spread = spread_of(draws)
         held += spread.earliest_s <= truth <= spread.latest_s
     assert held / 2000 == pytest.approx(17 / 21, abs=0.03)  # the 2nd and the 19th of 20
 
 
 def test_the_spread_of_few_draws():
-    assert spread_of([7.0]) == (7.0, 7.0, 7.0)
-    assert spread_of([3.0, 1.0, INF]) == (3.0, 1.0, INF)
+    assert spread_of([7.0]) == (7.0, 7.0, 7.0, 0.0)
+    assert spread_of([3.0, 1.0, INF]) == (3.0, 1.0, INF, 0.5)
+    assert spread_of(range(9)).share == spread_of(range(20)).share == 0.8
     widths = [spread_of(range(n)) for n in (1, 2, 5, 9, 19)]
     assert all(a.latest_s <= b.latest_s for a, b in pairwise(widths))
