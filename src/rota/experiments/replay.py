@@ -22,6 +22,7 @@ from rota.core.errors import OptionError, TraceError
 from rota.core.registry import FORMATS, load, nearest, split
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
+from rota.engine.parts import make_policy
 from rota.experiments.config import RunConfig
 from rota.experiments.fidelity import FAR, LEAST_S, LIMITS, Fidelity, closest, rank
 from rota.experiments.output import dump, write_run
@@ -156,6 +157,10 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
         told: Called from time to time.
     """
     tell = told or (lambda *_: None)
+    ruled = asked.slurm != SLURM
+    names = candidates(asked.model, asked.policies, ruled=ruled)
+    for name in names:
+        make_policy(asked.spelled(name))  # a typing error is told before a long import
     tell("reading", 0, 1)
     imported, text = read_history_of(asked)
     asked = msgspec.structs.replace(asked, format=text)
@@ -170,8 +175,7 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     _write_recorded(recorded.result, folder / NAME)
 
     runs = _Runs(asked, machines.nodes, others, imported, more, folder, tell)
-    ruled = asked.slurm != SLURM
-    tried = runs.try_all(candidates(asked.model, asked.policies, ruled=ruled))
+    tried = runs.try_all(names)
     fidelity = [judge(name, run, recorded, imported) for name, run in tried.items()]
     model = next((f for f in fidelity if f.policy == asked.model), None) or closest(fidelity)
     fidelity.sort(key=lambda found: (rank(found), found is not model))

@@ -10,7 +10,8 @@
   matches no node is an error: a typing error must not pass for "it changes nothing".
 - *More jobs* (`new-group.csv`, `new-group.csv@gpu`). A workload that comes beside the jobs of the
   log; its second 0 is that of the log. Where the log has several partitions, its jobs are in the
-  one that is named, unless they name one themselves (column `partition`).
+  one that is named, unless they name one themselves (column `partition`); without both they are in
+  the one with the most jobs, and that is said.
 
 A partition is a label that jobs ask for.
 """
@@ -135,14 +136,14 @@ def enlarged(imported: Imported, also: Sequence[str], partitions: Sequence[str])
     for text in also:
         path, place = _place_of(text)
         other = read_trace(path)
-        jobs = _in_partition(other.jobs, text, place, partitions)
+        jobs, told = _in_partition(other.jobs, text, place, imported.jobs, partitions)
         taken = {part.name for part in parts}
         names = (f"{path.stem}-{i}" if i else path.stem for i in (0, *range(2, len(also) + 3)))
         name = next(name for name in names if name not in taken)
         extra = with_jobs(other, jobs, observed=Observed(), events=events_frame())
         extra.cluster = ()
         parts.append(NamedTrace(name, extra))
-        warnings += _doubts(name, imported, jobs)
+        warnings += [*told, *_doubts(name, imported, jobs)]
     merged = merge(parts)
     numbers = [0] * len(merged.imported)
     added: dict[str, list[int]] = {}
@@ -165,30 +166,41 @@ def _place_of(text: str) -> tuple[Path, str | None]:
 
 
 def _in_partition(
-    jobs: pl.DataFrame, text: str, place: str | None, partitions: Sequence[str]
-) -> pl.DataFrame:
-    """The jobs, each with the label of its partition if the log has partitions."""
+    jobs: pl.DataFrame, text: str, place: str | None, log: pl.DataFrame, partitions: Sequence[str]
+) -> tuple[pl.DataFrame, list[str]]:
+    """The jobs, each with the label of its partition if the log has partitions; and warnings."""
+    there = ", ".join(sorted(partitions))
     if place is not None and place not in partitions:
-        there = ", ".join(sorted(partitions)) or "none, leave it out"
-        raise OptionError(f"also {text!r}: no partition {place!r}: there are: {there}")
+        raise OptionError(
+            f"also {text!r}: no partition {place!r}: there are: {there or 'none, leave it out'}"
+        )
     if not partitions:
-        return jobs
+        return jobs, []
     own = pl.col("labels").list.len() > 0
-    named = pl.col("partition").is_in(list(partitions))
-    last = place if place is not None else partitions[0] if len(partitions) == 1 else None
+    named = pl.col("partition") != ""
+    odd = jobs.filter(~own & named & ~pl.col("partition").is_in(list(partitions)))
+    if odd.height:
+        raise OptionError(
+            f"also {text!r}: job {odd['job_id'][0]}: no partition {odd['partition'][0]!r}: there "
+            f"are: {there}"
+        )
+    last, warnings = place, []
     if last is None:
-        lost = jobs.filter(~own & ~named)
-        if lost.height:
-            raise OptionError(
-                f"also {text!r}: does not say in which partition its jobs are ({lost.height:,} of "
-                f"{jobs.height:,}): write {text}@{min(partitions)}, or give them a column "
-                f"partition; there are: {', '.join(sorted(partitions))}"
+        last = str(log["labels"].explode().drop_nulls().mode().sort()[0])
+        many = jobs.filter(~own & ~named).height
+        if many and len(partitions) > 1:
+            other = min(name for name in partitions if name != last)
+            warnings.append(
+                f"{text} does not say in which partition {many:,} of its jobs are: taken for "
+                f"{last}, where most jobs of the log are; write {text}@{other} for another, or "
+                f"give it a column partition; there are: {there}"
             )
-    partition = pl.when(named).then(pl.col("partition")).otherwise(pl.lit(last, pl.String))
-    return jobs.with_columns(
+    partition = pl.when(named).then(pl.col("partition")).otherwise(pl.lit(last))
+    placed = jobs.with_columns(
         labels=pl.when(own).then(pl.col("labels")).otherwise(pl.concat_list(partition)),
         partition=pl.when(own).then(pl.col("partition")).otherwise(partition),
     )
+    return placed, warnings
 
 
 def _doubts(name: str, log: Imported, jobs: pl.DataFrame) -> list[str]:
@@ -291,7 +303,7 @@ def _added(
     known = set(taken)
     made: list[NodeSpec] = []
     number = 1
-    for wanted in parse_counts(shape):
+    for wanted in parse_counts(shape, "add-nodes"):
         like = _alike(inside or nodes, wanted)
         gpu_type = wanted.gpu_type or like.gpu_type
         while f"new{number}" in known:

@@ -56,26 +56,26 @@ def looks_like_counts(text: str) -> bool:
     return all(_PART.fullmatch(part.strip()) for part in text.split("+"))
 
 
-def parse_counts(text: str) -> list[NodeSpec]:
-    """The nodes of `12x1:v100+12x1:p100`, named n0, n1, ... throughout."""
+def parse_counts(text: str, what: str = "cluster") -> list[NodeSpec]:
+    """The nodes of `12x1:v100+12x1:p100`, named n0, n1, ... throughout; errors name `what`."""
     nodes: list[NodeSpec] = []
     total = 0
     for part in text.split("+"):
         match = _PART.fullmatch(part.strip())
         if not match:
             raise ClusterSpecError(
-                f"cluster {text!r}: {part!r} is not NODESxGPUS[:TYPE], e.g. 4x8:v100"
+                f"{what} {text!r}: {part!r} is not NODESxGPUS[:TYPE], e.g. 4x8:v100"
             )
         count, gpus = int(match[1]), int(match[2])
         if not count or not gpus:
             raise ClusterSpecError(
-                f"cluster {text!r}: {part!r} has no GPUs: give at least 1x1 "
+                f"{what} {text!r}: {part!r} has no GPUs: give at least 1x1 "
                 f"(nodes without GPUs can be described in a YAML file)"
             )
         total += count * gpus
         if total > _MOST_GPUS:
             raise ClusterSpecError(
-                f"cluster {text!r}: has more than {_MOST_GPUS:,} GPUs: give fewer nodes"
+                f"{what} {text!r}: has more than {_MOST_GPUS:,} GPUs: give fewer nodes"
             )
         nodes += [NodeSpec(f"n{len(nodes) + i}", gpus, match[3] or "") for i in range(count)]
     return nodes

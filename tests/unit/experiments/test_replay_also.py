@@ -1,6 +1,7 @@
 """A new group comes: jobs that are added to those of a log."""
 
 import json
+import shutil
 
 import polars as pl
 import pytest
@@ -41,7 +42,8 @@ def log(tmp_path):
 
 
 def ask(log, *also, **options):
-    (log / "out").mkdir(exist_ok=True)
+    shutil.rmtree(log / "out", ignore_errors=True)
+    (log / "out").mkdir()
     asked = Asked(
         log=str(log / "jobs.txt"), nodes=str(log / "nodes.txt"), model="fifo-skip",
         changes=Changes(also=[str(log / one) for one in also], **options),
@@ -81,9 +83,13 @@ def test_more_nodes_and_more_jobs_go_together(log):
     assert answer.table.filter(by="also")["mean_wait_s"].to_list() == [0.0]
 
 
-def test_new_jobs_must_say_their_partition_where_there_are_several(log):
-    with pytest.raises(OptionError, match=r"10 of 10.*new-group.csv@debug.*are: debug, gpu"):
-        ask(log, "new-group.csv")
+def test_new_jobs_are_in_a_partition(log):
+    told = ask(log, "new-group.csv").warnings
+    assert any("10 of its jobs are: taken for debug, where most jobs of" in text for text in told)
+    assert any("new-group.csv@gpu for another" in text for text in told)
+    (log / "odd.csv").write_text(GROUP.replace("\n", ",partition\n") + "7,0,2,900,n,900,gpus\n")
+    with pytest.raises(OptionError, match="job 7: no partition 'gpus': there are: debug, gpu"):
+        ask(log, "odd.csv")
     with pytest.raises(OptionError, match="no partition 'gpus': there are: debug, gpu"):
         ask(log, "new-group.csv@gpus")
     rows = "".join(f"{n},{n * 1200},2,900,newcomers,900,gpu\n" for n in range(10))

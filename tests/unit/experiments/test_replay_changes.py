@@ -4,7 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from rota.cli.replay import replay as command
-from rota.core.errors import OptionError
+from rota.core.errors import ClusterSpecError, OptionError
 from rota.core.topology import NodeSpec
 from rota.experiments.replay import Asked, replay
 from rota.experiments.replay_changes import Changes, changed
@@ -71,6 +71,11 @@ def test_partitions_that_are_not_there_are_refused():
         added("1x8@")
     with pytest.raises(OptionError, match="none, leave it out"):
         added("1x8@gpu", nodes=[NodeSpec("n1", 8)], partitions=())
+
+
+def test_shapes_that_are_none_are_refused():
+    with pytest.raises(ClusterSpecError, match="add-nodes '4y8': '4y8' is not NODESxGPUS"):
+        added("4y8@gpu")
 
 
 def test_two_lots_of_new_nodes_have_names_of_their_own():

@@ -44,6 +44,8 @@ def test_the_log_ends_when_it_was_taken_not_with_the_last_start(log):
         ({"changes": Changes(quotas=(("nobody", 4.0),))}, "no job is of this tenant; there are: v"),
         ({"changes": Changes(quotas=(("v", 4.0), ("v", 8.0)))}, "more than once"),
         ({"policies": ("easy", "easy")}, "the same one twice"),
+        ({"policies": ("esy",)}, "unknown policy 'esy': did you mean 'easy'"),
+        ({"model": "fifoo"}, "unknown policy 'fifoo': did you mean 'fifo'"),
     ],
 )
 def test_questions_that_cannot_be_meant_are_refused(log, options, message):
