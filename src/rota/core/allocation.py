@@ -28,7 +28,8 @@ class Allocation:
         total = 0.0
         for _, amount in self.slices:
             total += amount
-        self.gpus: float = int(total) if total == int(total) else total
+        # not `int(total) == total`: what is no number is refused with the plan, by its job's name
+        self.gpus: float = int(total) if total % 1 == 0 else total
 
     @property
     def vertices(self) -> list[int]:

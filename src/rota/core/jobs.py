@@ -41,6 +41,8 @@ PROGRESS = int(Knowledge.PROGRESS)
 REMAINING_WORK = int(Knowledge.REMAINING_WORK)
 SPEEDS = int(Knowledge.SPEEDS)
 
+DUST = 1e-9  # parts of GPUs are floats
+
 
 class TaskGroup(msgspec.Struct, frozen=True):
     """`count` equal tasks of one role, each asking for these amounts."""
@@ -62,6 +64,25 @@ class Request(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()  # required of every node
     gang: bool = True  # all tasks start together or none does
     apart: bool = False  # every task on a node of its own, with all its GPUs there
+
+    @property
+    def sizes(self) -> tuple[float, float]:
+        """The least and the most GPUs that it takes: equal unless it is elastic."""
+        return (
+            sum((group.min_count or group.count) * group.gpus for group in self.groups),
+            sum((group.max_count or group.count) * group.gpus for group in self.groups),
+        )
+
+    def takes(self, gpus: float) -> bool:
+        """May a job with this request be given so many GPUs?"""
+        least, most = self.sizes
+        if not least - DUST <= gpus <= most + DUST:  # nor what is no number
+            return False
+        steps = {group.gpus for group in self.groups if group.min_count or group.max_count}
+        if len(steps) != 1:
+            return True
+        tasks = (gpus - least) / min(steps)
+        return abs(tasks - round(tasks)) <= DUST
 
     @staticmethod
     @lru_cache(maxsize=65536)

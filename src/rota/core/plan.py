@@ -1,14 +1,21 @@
-"""A plan: the change a scheduler wants, why, and when it wants to be asked again."""
+"""A plan: the change a scheduler wants, why, and when it wants to be asked again.
 
-from collections.abc import Iterable, Sequence
+What a plan promises whoever makes it (sizes that jobs take, times that come, jobs that are there)
+is checked where policies name it, always: a plan that breaks a promise raises InvalidPlanError.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from rota.core.allocation import Allocation
+from rota.core.errors import InvalidPlanError
 from rota.core.events import INF
-from rota.core.jobs import Job
+from rota.core.jobs import HELD, WAITING, Job, Phase
 from rota.core.reasons import Reason
+
+ROUNDING = 1e-9  # relative: by so much a time may be before the present
 
 
 class Wake(msgspec.Struct, frozen=True):
@@ -89,6 +96,11 @@ class Plan:
 
     def reject(self, job: Job, message: str) -> None:
         """Refuse a job that has not started; the message reaches its owner."""
+        if job.phase not in (WAITING, HELD):
+            raise InvalidPlanError(
+                f"job {job.id} is refused, but it is {_phase(job)}: only who waits can be refused; "
+                "use `cancel` to end a job"
+            )
         self._more("rejects").append((job, message))
 
     def hold(self, job: Job, reason: Reason) -> None:
@@ -108,10 +120,18 @@ class Plan:
 
     def explain(self, job: Job, reason: Reason) -> None:
         """Say why a job waits. Only changes are recorded."""
+        if not isinstance(reason, Reason):
+            raise InvalidPlanError(
+                f"job {job.id}: {reason!r} is no reason: use a member of rota.core.reasons.Reason"
+            )
         self._more("reasons").append((job, reason))
 
     def watch(self, job: Job, quantity: str, value: float) -> None:
         """Ask me when this quantity of the job reaches the value."""
+        if value != value:  # noqa: PLR0124 - nan is not equal to itself
+            raise InvalidPlanError(
+                f"job {job.id}: {quantity} is watched for {value}: give a number that it can reach"
+            )
         self._more("levels").append(Level(job, quantity, value))
 
     def _more(self, name: str) -> list[Any]:
@@ -124,3 +144,66 @@ class Plan:
     def empty(self) -> bool:
         """It changes nothing about any job."""
         return not (self.starts or self.stops or self.cancels or self.rejects)
+
+
+# --- what a plan promises -------------------------------------------------------------------------
+
+
+def check_size(job: Job, gpus: float) -> None:
+    """Raise if the job does not take so many GPUs."""
+    request = job.shape.request
+    if request.takes(gpus):
+        return
+    least, most = request.sizes
+    if least == most:
+        raise InvalidPlanError(
+            f"job {job.id} asks for {job.gpus:g} GPUs and is given {gpus:g}: it is rigid, so give "
+            f"it {job.gpus:g} or none (jobs with min_gpus and max_gpus take other sizes)"
+        )
+    raise InvalidPlanError(
+        f"job {job.id} takes {least:g} to {most:g} GPUs and is given {gpus:g}: give it a number of "
+        "its tasks in this range, or none"
+    )
+
+
+def check_present(job: Job, active: Mapping[int, Job]) -> None:
+    """Raise unless the job waits or runs in the view of this decision."""
+    if active.get(job.index) is job and (job.phase == WAITING or job.running):
+        return
+    raise InvalidPlanError(
+        f"job {job.id} cannot be placed: it is {_phase(job)}"
+        f"{'' if active.get(job.index) is job else ' and not in the view'}: place jobs of "
+        "`view.jobs` of this decision, not such as were kept from earlier ones"
+    )
+
+
+def check_fates(plan: Plan, placed: Iterable[int]) -> None:
+    """Raise if the plan ends a job that it places (by index)."""
+    ended = {job.index: (job, "cancels") for job, _ in plan.cancels}
+    ended.update((job.index, (job, "refuses")) for job, _ in plan.rejects)
+    for index in placed:
+        if index in ended:
+            job, verb = ended[index]
+            raise InvalidPlanError(f"the plan places job {job.id} and {verb} it: do one of the two")
+
+
+def check_amounts(job: Job, amounts: Iterable[float]) -> None:
+    """Raise if some of these CPUs or GiB of memory cannot be."""
+    wrong = [amount for amount in amounts if not 0 <= amount < INF]
+    if wrong:
+        raise InvalidPlanError(
+            f"job {job.id} is given {wrong[0]} of CPUs or memory: give 0 or more of each"
+        )
+
+
+def check_wake(time_s: float, now_s: float) -> None:
+    """Raise if nobody can be woken at this time."""
+    if not time_s >= now_s - ROUNDING * max(1.0, abs(now_s)):
+        raise InvalidPlanError(
+            f"it asks to be woken at {time_s} s, which is not after the present ({now_s:g} s): "
+            "name a later time, or none"
+        )
+
+
+def _phase(job: Job) -> str:
+    return Phase(job.phase).name.lower()

@@ -11,10 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from rota.core.allocation import NOTHING, Allocation
-from rota.core.errors import PolicyError
+from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF
-from rota.core.jobs import WAITING, Job, Shape
-from rota.core.plan import Plan, Wake
+from rota.core.jobs import Job, Shape
+from rota.core.plan import (
+    Plan,
+    Wake,
+    check_amounts,
+    check_fates,
+    check_present,
+    check_size,
+    check_wake,
+)
 from rota.core.reasons import Reason
 from rota.core.view import Supply, View
 from rota.engine.shapes import Shapes
@@ -66,6 +74,8 @@ class PlacementDraft:
     ) -> bool:
         """Run it if it fits beside what is placed already."""
         index = job.index
+        if gpus is not None or supply is not None:
+            self._check_wanted(job, gpus, supply)
         if beside is not None:
             raise PolicyError(
                 f"job {job.id} beside {beside.id}: nobody knows how fast jobs run here that share "
@@ -90,6 +100,7 @@ class PlacementDraft:
 
     def supply(self, job: Job, supply: Supply) -> bool:
         """Give a placed job other CPUs and memory where it is."""
+        check_amounts(job, supply)
         old = self._holding(job)
         if job.index in self._open or old is NOTHING:
             raise PolicyError(f"job {job.id} has no place in this plan: call `place` first")
@@ -105,6 +116,9 @@ class PlacementDraft:
 
     def displace(self, job: Job, victims: Sequence[Job], *, must: int = 0) -> Sequence[Job] | None:
         """Run it, if need be in the place of some of these, the first ones first."""
+        check_present(job, self._view.active)
+        if job.index in self._open or job.index in self._placed or self._goes_on(job):
+            raise InvalidPlanError(f"job {job.id} displaces others, but it has a place already")
         still = [victim for victim in victims if victim.index in self._open]
         chosen = still[:must]
         for victim in chosen:
@@ -279,6 +293,7 @@ class PlacementDraft:
 
     def wake_at(self, time_s: float) -> None:
         """Ask again at this time."""
+        check_wake(time_s, self._view.now_s)
         self._wake_s = min(self._wake_s, time_s)
 
     def watch(self, job: Job, quantity: str, value: float) -> None:
@@ -286,6 +301,20 @@ class PlacementDraft:
         self.plan.watch(job, quantity, value)
 
     # --- how it is done -------------------------------------------------------------------------
+
+    def _check_wanted(self, job: Job, gpus: float | None, supply: Supply | None) -> None:
+        """Raise if the job cannot have so many GPUs, CPUs or GiB, or has another number of GPUs."""
+        if supply is not None:
+            check_amounts(job, supply)
+        if gpus is None:
+            return
+        check_size(job, gpus)
+        held = self._holding(job).gpus
+        if job.index not in self._open and held not in (0, gpus):
+            raise InvalidPlanError(
+                f"job {job.id} is placed twice, with {held:g} GPUs and then with {gpus:g}: place "
+                "it once, or `withdraw` it first"
+            )
 
     def _goes_on(self, job: Job) -> bool:
         """A running job that was named before and keeps its slices."""
@@ -341,8 +370,7 @@ class PlacementDraft:
     def _place_anew(self, job: Job, shape: Shape) -> bool:
         if shape.number in self._failed:
             return False
-        if job.terminal or not (job.phase == WAITING or job.running):
-            raise PolicyError(f"job {job.id} cannot be placed: it is over or held")
+        check_present(job, self._view.active)
         victims: Sequence[Job] = ()
         resizes = job.index in self._open
         if resizes:
@@ -397,6 +425,8 @@ class PlacementDraft:
         """The changes that lead to the desired state."""
         plan = self.plan
         cancelled = {job.index for job, _ in plan.cancels}
+        if plan.cancels or plan.rejects:
+            check_fates(plan, self._placed)
         plan.stops.extend(self._displaced.values())  # cancelled ones too: their slices are gone
         plan.stops.extend(job for job in self._open.values() if job.index not in cancelled)
         for job in self._open.values():

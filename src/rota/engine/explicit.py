@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from rota.core.allocation import Allocation
-from rota.core.errors import PolicyError
+from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF
 from rota.core.jobs import Job
-from rota.core.plan import Plan, Wake
+from rota.core.plan import Plan, Wake, check_fates, check_present, check_size, check_wake
 from rota.core.reasons import Reason
 from rota.core.view import Supply, View
 
@@ -43,7 +43,7 @@ class ExplicitDraft:
         resized = gpus is not None and gpus != job.allocation.gpus
         if not job.running or resized or supply is not None:
             raise PolicyError(f"job {job.id}: an explicit policy says where: use `place_at`")
-        self._wanted[job.index] = (job, job.allocation)
+        self._want(job, job.allocation)
         return True
 
     def supply(self, job: Job, supply: Supply) -> bool:  # noqa: ARG002
@@ -64,7 +64,8 @@ class ExplicitDraft:
 
     def withdraw(self, job: Job) -> None:
         """Take `place` or `place_at` back."""
-        del self._wanted[job.index]
+        if self._wanted.pop(job.index, None) is None:
+            raise PolicyError(f"job {job.id} was not placed: only what was can be withdrawn")
 
     give_up = withdraw
 
@@ -95,7 +96,40 @@ class ExplicitDraft:
 
     def place_at(self, job: Job, allocation: Allocation) -> None:
         """Run it exactly there."""
-        self._wanted[job.index] = (job, allocation)
+        if not isinstance(allocation, Allocation):
+            raise InvalidPlanError(
+                f"job {job.id} is placed at {allocation!r}: give an Allocation of slices"
+            )
+        check_present(job, self._view.active)
+        check_size(job, allocation.gpus)
+        self._check_tasks(job, allocation)
+        self._want(job, allocation)
+
+    def _check_tasks(self, job: Job, allocation: Allocation) -> None:
+        """Tasks that ask for a node each have one each, with all their GPUs."""
+        tasks = job.shape.apart
+        if not tasks:
+            return
+        vertices = self._view.topology.vertices
+        on: dict[int, float] = {}
+        for vertex, amount in allocation.slices:
+            node = vertices[vertex].node if 0 <= vertex < len(vertices) else vertex
+            on[node] = on.get(node, 0.0) + amount
+        each = job.gpus / tasks
+        if len(on) != tasks or any(amount != each for amount in on.values()):
+            given = ", ".join(f"{amount:g}" for amount in on.values())
+            raise InvalidPlanError(
+                f"job {job.id} asks for {job.shape.describe()} ({each:g} on each) and is given "
+                f"{given} on {len(on)}: give every task a node of its own"
+            )
+
+    def _want(self, job: Job, allocation: Allocation) -> None:
+        _, before = self._wanted.setdefault(job.index, (job, allocation))
+        if before != allocation:
+            raise InvalidPlanError(
+                f"job {job.id} is placed twice, at {before} and then at {allocation}: place it "
+                "once, or `withdraw` it first"
+            )
 
     def fits(self, job: Job) -> bool:
         """An explicit policy keeps its own books."""
@@ -111,6 +145,7 @@ class ExplicitDraft:
 
     def wake_at(self, time_s: float) -> None:
         """Ask again at this time."""
+        check_wake(time_s, self._view.now_s)
         self._wake_s = min(self._wake_s, time_s)
 
     def watch(self, job: Job, quantity: str, value: float) -> None:
@@ -121,6 +156,8 @@ class ExplicitDraft:
         """The changes that lead to the desired state."""
         plan = self.plan
         cancelled = {job.index for job, _ in plan.cancels}
+        if plan.cancels or plan.rejects:
+            check_fates(plan, self._wanted)
         for index, job in self._view.active.items():
             if job.running and index not in self._wanted and index not in cancelled:
                 plan.stops.append(job)

@@ -7,7 +7,7 @@ import msgspec
 
 from rota.core import events as ev
 from rota.core.admission import Admission
-from rota.core.errors import PolicyError
+from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import HELD, STOPPING, WAITING, Job, Shape
 from rota.core.plan import Plan
@@ -157,6 +157,8 @@ class GeneralScheduler:
         view.forget_columns()
         try:
             draft = self.policy.decide(view)
+        except InvalidPlanError as error:
+            raise self._blamed(error, view) from error
         finally:
             view.active = everyone
             for job in gate_plan.admits:
@@ -164,10 +166,16 @@ class GeneralScheduler:
         made, self._made = self._made, None
         if made is None or draft is not made:
             raise PolicyError(f"policy {self.name!r} must return the draft made by `view.plan()`")
-        plan = made.finish(self.wake)
+        try:
+            plan = made.finish(self.wake)
+        except InvalidPlanError as error:
+            raise self._blamed(error, view) from error
         self._guests = made.pairs() if isinstance(made, PairingDraft) else {}
         self._book(plan)
         return plan
+
+    def _blamed(self, error: InvalidPlanError, view: View) -> InvalidPlanError:
+        return InvalidPlanError(f"policy {self.name!r} at {view.now_s:g} s: {error}")
 
     def _dependants(self, everyone: Mapping[int, Job]) -> list[int]:
         """Jobs that wait for another job have not been announced yet."""

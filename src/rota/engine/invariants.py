@@ -2,8 +2,8 @@
 
 The log is folded into shadows of all jobs (see `shadow`); places are added up from what the jobs
 say that they hold, and what is then free is compared with the reasons in the log. Keys of a
-priority policy are compared with what it says now (see `promises`). A failed check raises
-InvariantError with the job, the place and the time.
+priority policy are compared with what it says now (see `promises`: that is a PolicyError). A failed
+check raises InvariantError with the job, the place and the time.
 """
 
 from collections.abc import Iterable, Iterator
@@ -264,7 +264,7 @@ def _check_place(engine: Engine, job: Job, now_s: float) -> None:
         raise InvariantError(f"{where} holds {job.held_gpus:g} GPUs in its own books: {allocation}")
     if host_of(allocation) >= 0:
         _check_pair(engine, job, where)
-    elif engine.scheduler.trusted and not _acceptable(job, allocation.gpus):
+    elif engine.scheduler.trusted and not job.shape.request.takes(allocation.gpus):
         raise InvariantError(
             f"{where} has {allocation.gpus:g} GPUs and asked for {job.gpus:g}: all or nothing"
         )
@@ -303,15 +303,6 @@ def _check_pair(engine: Engine, guest: Job, where: str) -> None:
         raise InvariantError(
             f"{where} shares GPUs with {host.id} and {', '.join(others) or 'more'}"
         )
-
-
-def _acceptable(job: Job, gpus: float) -> bool:
-    groups = job.spec.request.groups
-    if not any(group.max_count for group in groups):
-        return gpus == job.gpus
-    least = sum((group.min_count or group.count) * group.gpus for group in groups)
-    most = sum((group.max_count or group.count) * group.gpus for group in groups)
-    return least <= gpus <= most
 
 
 # --- the scheduler's books ------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 
 from rota.core import events as ev
 from rota.core import machine
-from rota.core.errors import KnowledgeError, LivelockError
+from rota.core.errors import InvalidPlanError, KnowledgeError, LivelockError
 from rota.core.events import INF, Event, Record
 from rota.core.jobs import (
     DONE,
@@ -361,7 +361,12 @@ class Engine:
         if plan.version != self.view.version:
             self.ask_again()  # parts of it may be void
         if plan.starts or plan.stops:
-            self.executor.execute(reconcile(plan, self.view.version), plan.causes, plan.whys)
+            try:
+                self.executor.execute(reconcile(plan, self.view.version), plan.causes, plan.whys)
+            except InvalidPlanError as error:
+                raise InvalidPlanError(
+                    f"policy {self.scheduler.name!r} at {now_s:g} s: {error}"
+                ) from error
         if plan.wake is not None and self.fixed_wake is None:
             self.wake = plan.wake
         if plan.shape_reasons:

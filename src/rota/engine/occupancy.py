@@ -75,11 +75,25 @@ class Occupancy:
         """A cluster that declares no CPUs (or memory) anywhere does not limit them."""
         return kind == GPUS or any(_amount(node, kind) for node in self._topology.nodes)
 
+    def _place(self, job: Job, vertex: int) -> Vertex:
+        if not 0 <= vertex < len(self._vertices):
+            raise InvalidPlanError(
+                f"job {job.id}: there is no place {vertex}: use the `id` of a node, a GPU or a "
+                "pool of `view.topology`"
+            )
+        return self._vertices[vertex]
+
     def check(self, job: Job, allocation: Allocation) -> None:
         """Refuse an allocation that cannot be."""
+        for vertex, kind, amount in allocation.extra:
+            node = self._place(job, vertex)
+            if not 0 <= amount < INF:
+                raise InvalidPlanError(
+                    f"job {job.id}: {amount} of {kind} at {node.name}: give 0 or more"
+                )
         for vertex, amount in allocation.slices:
-            place = self._vertices[vertex]
-            if amount <= 0:
+            place = self._place(job, vertex)
+            if not 0 < amount < INF:
                 raise InvalidPlanError(
                     f"job {job.id}: {amount:g} GPUs at {place.name}: give more than 0"
                 )
@@ -91,8 +105,11 @@ class Occupancy:
                     )
                 continue
             node = self._vertices[place.node]
-            if not node.up:
-                raise InvalidPlanError(f"job {job.id}: placed on {place.name}, which is down")
+            if not node.open:
+                raise InvalidPlanError(
+                    f"job {job.id}: placed on {place.name}, which is "
+                    f"{'drained' if node.up else 'down'}: use nodes that are `open`"
+                )
             shape = job.shape
             if (shape.types and node.gpu_type not in shape.types) or not set(shape.labels) <= set(
                 node.labels

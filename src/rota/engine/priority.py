@@ -8,7 +8,7 @@ from rota.core.admission import Admission
 from rota.core.errors import PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job
-from rota.core.plan import ON_EVERY_EVENT, Plan
+from rota.core.plan import ON_EVERY_EVENT, ROUNDING, Plan
 from rota.core.policy import PriorityPolicy
 from rota.core.view import View
 from rota.engine.index import IN_QUEUE, NOWHERE, ON_CLUSTER
@@ -304,6 +304,11 @@ class PriorityScheduler:
 
     def _arm(self, job: Job, now_s: float, timers: Timers) -> None:
         at_s = self.policy.next_change(job, now_s)
+        if not at_s >= now_s - ROUNDING * max(1.0, now_s):
+            raise PolicyError(
+                f"policy {self.name!r}: `next_change` of job {job.id} at {now_s:g} s is {at_s} s: "
+                "it must be a later time, or inf if the key does not jump"
+            )
         if at_s < INF:
             timers.append((at_s, job))
 

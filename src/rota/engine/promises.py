@@ -7,7 +7,7 @@ nothing else goes wrong: so the keys in the queues are compared with what the po
 
 from typing import Any
 
-from rota.core.errors import InvariantError
+from rota.core.errors import PolicyError
 from rota.core.jobs import Job
 from rota.engine.loop import Engine
 from rota.engine.priority import PriorityScheduler
@@ -20,7 +20,7 @@ RULE = (
 
 
 def check_keys(engine: Engine, scheduler: PriorityScheduler, now_s: float) -> None:
-    """Raise InvariantError if a key is not what the policy would say now."""
+    """Raise PolicyError if a key is not what the policy would say now."""
     if engine.backlog:
         return  # it has not been told everything
     index = scheduler.packer.index
@@ -39,7 +39,7 @@ def check_keys(engine: Engine, scheduler: PriorityScheduler, now_s: float) -> No
 def _compare(scheduler: PriorityScheduler, job: Job, kept: Any, now_s: float) -> None:
     says = scheduler.policy.key(job, now_s)
     if not _same(kept, says, now_s):
-        raise InvariantError(
+        raise PolicyError(
             f"policy {scheduler.name!r} breaks the promise of its keys: {job} at {now_s:g} s is "
             f"queued by {kept}, as promised, but `key` says {says} now; {RULE}"
         )

@@ -15,7 +15,7 @@ class Promises(Invariants):
         super().__init__(keys=False)
 
     def after(self, engine: Engine, events: list[Event], plan: Plan | None) -> None:
-        """Raise InvariantError if a key is not what the policy would say."""
+        """Raise PolicyError if a key is not what the policy would say."""
         super().after(engine, events, plan)
         if isinstance(engine.scheduler, PriorityScheduler):
             check_keys(engine, engine.scheduler, engine.view.now_s)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from decisions import Scripted, engine, everybody, job
 from rota.core.errors import PolicyError
 from rota.core.events import INF
+from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.policy import DecidePolicy, Params
 from rota.core.topology import NodeSpec
 from rota.placement.best_fit import BestFit
@@ -125,7 +126,8 @@ def test_a_running_job_that_keeps_its_place_cannot_be_given_up():
 
 
 def test_a_resize_can_be_withdrawn():
-    jobs = [job("grows", 1, 99), job("stays", 1, 99), job("waits", 3, 99, at=1)]
+    elastic = JobSpec("grows", 0.0, Request.of(1, min_gpus=1, max_gpus=2)), Behaviour(99)
+    jobs = [elastic, job("stays", 1, 99), job("waits", 3, 99, at=1)]
 
     def decide(view, plan, by_name):
         grows, stays, waits = by_name["grows"], by_name["stays"], by_name["waits"]
