@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from rota.experiments.config import RunConfig
     from rota.experiments.run import Progress
 
-SPARE = ("completed", "knows", "p99", "makespan", "preemptions", "p50", "mean wait", "GPUs used")
+SPARE = (
+    "completed", "knows", "p99 JCT", "makespan", "preemptions", "median JCT", "mean wait",
+    "GPU utilisation",
+)  # fmt: skip
 SMALL_BYTES = 200_000  # of all traces of a comparison: not worth other processes
 JOB_BYTES = 40  # about what a line of a trace has
 

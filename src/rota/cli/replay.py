@@ -20,14 +20,14 @@ HEADINGS = (
     "schedule",
     "GPUs",
     "mean wait",
-    "p50 wait",
+    "median wait",
     "p95 wait",
     "mean JCT",
-    "GPUs used",
+    "GPU utilisation",
     "refused",
     "mean wait against the model",
 )
-SPARE = ("refused", "p50 wait", "mean JCT")
+SPARE = ("refused", "median wait", "mean JCT")
 CLOSENESS = (
     "how close to what happened",
     "mean wait",
@@ -301,8 +301,7 @@ def _against(row: "Mapping[str, Any]") -> str:
 
 
 def _time(seconds: float | None) -> str:
-    """`1.25 h`, `3.5 min` or `12 s`: waits differ by orders of magnitude."""
-    from rota.report.words import duration
+    from rota.core.words import duration
 
     return duration(seconds)
 
@@ -314,6 +313,6 @@ def _share(part: float | None) -> str:
 MEASURES = (
     ("mean wait", "mean_wait_s", _time),
     ("mean JCT", "mean_jct_s", _time),
-    ("GPUs used", "use", _share),
+    ("GPU utilisation", "use", _share),
 )
 """What is printed of groups: label, column, how it is written."""

@@ -22,7 +22,6 @@ LEVELS = {
     "costs": "costs of starting, stopping and moving",
 }
 """What can be varied, in words."""
-HOUR_S = 3600.0
 SMALL_BYTES = 200_000  # of the traces of all runs: not worth other processes
 
 
@@ -160,7 +159,7 @@ def _draw(curves: "Curves", folder: Path) -> str:
 
 
 def _measure(by: str) -> tuple[str, str]:
-    from rota.experiments.measures import MEASURES
+    from rota.metrics.vocabulary import MEASURES
 
     return next((measure.label, measure.unit) for measure in MEASURES if measure.key == by)
 
@@ -168,7 +167,7 @@ def _measure(by: str) -> tuple[str, str]:
 def _show(curves: "Curves") -> None:
     label, unit = _measure(curves.by)
     click.echo(
-        f"{label}{' in hours' if unit == 's' else ''}, and its ratio to {curves.axis.levels[0]}"
+        f"{label}, and its ratio to {curves.axis.levels[0]}"
         + (f" ({len(curves.seeds)} seeds)" if len(curves.seeds) > 1 else "")
     )
     rows = [
@@ -184,7 +183,9 @@ def _show(curves: "Curves") -> None:
 def _cell(spot: "Spot", unit: str, number: int) -> str:
     if spot.mean is None:
         return "-"
-    text = f"{spot.mean / HOUR_S if unit == 's' else spot.mean:,.4g}"
+    from rota.metrics.vocabulary import written
+
+    text = written(spot.mean, unit)
     if not number or spot.ratio is None:
         return text
     text += f" x{spot.ratio:.3f}"

@@ -40,13 +40,10 @@ ALL_ASKED = 100  # percent of the GPUs
 NEEDED = {
     "trace": "argument 'TRACE'", "cluster": "option '--cluster'", "policy": "option '--policy'",
 }  # fmt: skip
-SHOWN = {
-    "jobs": "jobs", "completed": "completed", "avg_jct_s": "mean JCT", "p50_jct_s": "median JCT",
-    "p95_jct_s": "p95 JCT", "p99_jct_s": "p99 JCT", "avg_wait_s": "mean wait",
-    "makespan_s": "makespan", "avg_bounded_slowdown": "mean bounded slowdown",
-    "gpu_utilisation": "GPUs used", "preemptions": "preemptions", "migrations": "migrations",
-    "engine_cpu_s": "CPU of the engine", "jobs_per_cpu_s": "jobs per CPU-second",
-}  # fmt: skip
+SHOWN = (
+    "completed", "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_wait_s",
+    "makespan_s", "avg_bounded_slowdown", "gpu_utilisation", "preemptions", "migrations",
+)  # fmt: skip
 
 
 @click.command(
@@ -124,9 +121,22 @@ def _config(resume: Path | None, values: dict[str, Any]) -> "RunConfig":
 
 
 def _rows(summary: dict[str, Any]) -> list[list[str]]:
-    rows = [[label, _cell(key, summary)] for key, label in SHOWN.items()]
+    from rota.core.words import duration
+    from rota.metrics.vocabulary import BY_KEY, count, label_of, written
+
+    rows = [["jobs", count(summary["jobs"])]]
+    for key in SHOWN:
+        value, unit = summary[key], BY_KEY[key].unit
+        text = written(value, unit)
+        if unit == "s" and value is not None and text != f"{value:g} s":
+            text += f" ({value:,.1f} s)"  # the exact number, for comparisons with others
+        rows.append([label_of(key), text])
+    rows += [
+        ["CPU time of the engine", duration(summary["engine_cpu_s"])],
+        ["jobs per CPU-second", count(round(summary["jobs_per_cpu_s"] or 0))],
+    ]
     odd = {name: count for name, count in summary["states"].items() if count and name != "done"}
-    after = list(SHOWN).index("completed") + 1
+    after = 2  # behind those completed
     rows[after:after] = [[name, f"{count:,}"] for name, count in odd.items()]
     if summary["evictions"]:
         after = [label for label, _ in rows].index("migrations") + 1
@@ -144,16 +154,3 @@ def _arrived(result: "RunResult") -> list[list[str]]:
         [f"GPUs in use at {percent} % arrived", f"{used:.2f} %"],
         [f"fragments at {percent} % arrived", f"{useless:.2f} %"],
     ]
-
-
-def _cell(key: str, summary: dict[str, Any]) -> str:
-    value = summary[key]
-    if value is None:
-        return "-"
-    if key == "gpu_utilisation":
-        return f"{value:.1%}"
-    if key == "engine_cpu_s":
-        return f"{value:,.2f} s"
-    if key.endswith("_s") and key != "jobs_per_cpu_s":
-        return f"{value:,.1f} s ({value / 3600:,.2f} h)"
-    return f"{value:,.2f}" if key == "avg_bounded_slowdown" else f"{value:,.0f}"

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
 FAILED, INTERRUPTED = 1, 130
 SHOWN_RUNS = 200  # of --dry-run
-NUMBERS = {
-    "avg_jct_s": "mean JCT", "p95_jct_s": "p95 JCT", "avg_wait_s": "mean wait",
-    "makespan_s": "makespan", "gpu_utilisation": "GPUs used", "preemptions": "preemptions",
-}  # fmt: skip
-SPARE = ("preemptions", "makespan", "p95 JCT", "GPUs used", "mean wait", "runs")
+NUMBERS = (
+    "avg_jct_s", "p95_jct_s", "avg_wait_s", "makespan_s", "gpu_utilisation", "preemptions",
+)  # fmt: skip
+SPARE = ("preemptions", "makespan", "p95 JCT", "GPU utilisation", "mean wait", "runs")
 
 
 @click.command(
@@ -184,18 +183,20 @@ def _report(outcome: "Outcome", *, as_json: bool, failures: bool = True) -> int:
 
 
 def _print_means(means: Sequence["Mean"]) -> None:
+    from rota.metrics.vocabulary import BY_KEY, label_of, written
+
     axes = list(means[0].labels)
     shown = [
         axis
         for axis in axes
         if axis == "policy" or len({str(mean.labels[axis]) for mean in means}) > 1
     ]
-    headings = [*shown, "runs", *NUMBERS.values(), "ratio"]
+    headings = [*shown, "runs", *(label_of(key) for key in NUMBERS), "ratio"]
     rows = [
         [
             *(_label(mean.labels[axis]) for axis in shown),
             str(mean.runs),
-            *(_cell(key, mean.values[key]) for key in NUMBERS),
+            *(written(mean.values[key], BY_KEY[key].unit) for key in NUMBERS),
             _ratio(mean),
         ]
         for mean in means
@@ -203,14 +204,6 @@ def _print_means(means: Sequence["Mean"]) -> None:
     gone = table(headings, rows, numbers=True, spare=SPARE)
     if gone:
         click.echo(f"(too narrow for: {', '.join(gone)}; they are in results.csv)", err=True)
-
-
-def _cell(key: str, value: float | None) -> str:
-    if value is None:
-        return "-"
-    if key == "gpu_utilisation":
-        return f"{value:.1%}"
-    return f"{value:,.1f} s" if key.endswith("_s") else f"{value:,.1f}"
 
 
 def _ratio(mean: "Mean") -> str:

@@ -5,6 +5,7 @@ from math import inf, isfinite
 
 import click
 
+from rota.core.words import duration
 from rota.traces.report import Report
 
 _WIDTH = 40
@@ -24,13 +25,13 @@ def show(found: Report) -> None:
     click.echo(f"  second 0: {found.origin or 'not known'}")
     click.echo(f"\n{_jobs_line(jobs)}")
     click.echo(
-        f"duration: median {_number(jobs['median_duration_s'])} s, "
-        f"95 % {_number(jobs['p95_duration_s'])} s, 99 % {_number(jobs['p99_duration_s'])} s; "
+        f"duration: median {duration(jobs['median_duration_s'])}, "
+        f"p95 {duration(jobs['p95_duration_s'])}, p99 {duration(jobs['p99_duration_s'])}; "
         f"{_number(jobs['gpu_hours'])} GPU-hours in all"
     )
     if jobs["mean_gpus_needed"] is not None:
         click.echo(
-            f"submitted over {_number(jobs['span_s'])} s: "
+            f"submitted over {duration(jobs['span_s'])}: "
             f"{_number(jobs['mean_gpus_needed'])} GPUs would be busy on average"
         )
     if found.cluster["nodes"] or found.cluster["events"]:
@@ -65,7 +66,7 @@ def _observed(found: Report) -> None:
     click.echo(
         f"observed: {seen['attempts']:,} attempts of {seen['jobs']:,} jobs, "
         f"{seen['censored']:,} still running at the end, median wait "
-        f"{_number(seen['median_wait_s'])} s, 95 % {_number(seen['p95_wait_s'])} s"
+        f"{duration(seen['median_wait_s'])}, p95 {duration(seen['p95_wait_s'])}"
     )
 
 

@@ -1,5 +1,6 @@
 """Words for people: what a reason means, and how long something took."""
 
+from rota.core.events import INF
 from rota.core.reasons import Reason
 
 TEXTS = {
@@ -17,18 +18,27 @@ TEXTS = {
 """What each reason means, while it holds."""
 
 
-def spell(seconds: float) -> str:
-    """`14 s`, `1 min 55 s`, `35 min`, `2 h 10 min`, `3 d 4 h`: rounded, never cut."""
-    if seconds < 90:  # noqa: PLR2004 - reads better than minutes
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 10:  # noqa: PLR2004 - parts of a wait still add up to the second
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    minutes = round(seconds / 60)
-    if minutes < 60:  # noqa: PLR2004 - an hour
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:  # noqa: PLR2004 - two days
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h" if hours else f"{days} d"
+NONE = "-"
+_UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
+
+
+def duration(seconds: float | None) -> str:
+    """`37.5 s`, `4m 05s`, `2h 04m`, `3d 04h`: rounded to the smaller unit; None: `-`."""
+    if seconds is None or seconds != seconds:  # noqa: PLR0124 - not a number
+        return NONE
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds == INF:
+        return "for ever"
+    for size, name, small, small_name in _UNITS:
+        whole = round(seconds / small) * small
+        if whole >= size:
+            large, rest = divmod(whole, size)
+            return f"{large:,}{name} {rest // small:02}{small_name}"
+    return f"{seconds:.3g} s"
+
+
+def brief(seconds: float) -> str:
+    """A round time, as on an axis: `10m`, `2h`; any other as `duration` writes it."""
+    text = duration(seconds)
+    return text.removesuffix(" 00s").removesuffix(" 00m").removesuffix(" 00h")

@@ -7,7 +7,7 @@ import msgspec
 
 from rota.core.jobs import STOPPING, WAITING, Job
 from rota.core.reasons import Reason
-from rota.core.words import TEXTS, spell
+from rota.core.words import TEXTS, duration
 from rota.daemon.info import Explanation, WhyPart
 from rota.daemon.logtable import LogTable
 from rota.daemon.pictures import reason_of, state_of, tasks_of
@@ -111,9 +111,9 @@ def _ahead(core: "Core", job: Job) -> list[str]:
 
 
 def _sentence(seen: _Seen, wait_s: float, parts: list[WhyPart], message: str) -> str:
-    waited = f"it has waited {spell(wait_s)}" if wait_s else "it has not waited"
+    waited = f"it has waited {duration(wait_s)}" if wait_s else "it has not waited"
     if parts:
-        waited += ": " + ", ".join(f"{spell(part.seconds)} {part.reason}" for part in parts)
+        waited += ": " + ", ".join(f"{duration(part.seconds)} {part.reason}" for part in parts)
     cause = seen.ending or (TEXTS[Reason[seen.reason.upper()]] if seen.reason else "")
     text = f"{seen.state}: {cause}; {waited}" if cause else f"{seen.state}; {waited}"
     return text + (f" ({message})" if message else "")

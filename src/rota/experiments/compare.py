@@ -23,7 +23,7 @@ from rota.experiments.build import build
 from rota.experiments.comparison import COMPARE, Comparison, Row, RunOf, write_comparison
 from rota.experiments.config import RunConfig
 from rota.experiments.folder import RUN_FILES
-from rota.experiments.measures import MEASURES, Arm, mean_of, measure_all
+from rota.experiments.measures import Arm, mean_of, measure_all
 from rota.experiments.notes import describe_method, find_notes
 from rota.experiments.output import write_run
 from rota.experiments.pool import each
@@ -34,6 +34,7 @@ from rota.metrics import Window
 from rota.metrics.fairness import finish_time_fairness, slowdowns
 from rota.metrics.history import read_history
 from rota.metrics.ledger import lost_work_s
+from rota.metrics.vocabulary import MEASURES
 
 REPORT = "report.html"
 LONGEST_LABEL = 80

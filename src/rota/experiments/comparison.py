@@ -8,20 +8,11 @@ import msgspec
 
 from rota.core.errors import InputError
 from rota.experiments.output import dump
+from rota.metrics.vocabulary import Measure
 
 COMPARE = "compare.json"
 
 Verdict = Literal["better", "worse", "unclear"]
-Unit = Literal["s", "share", "count", "ratio", "index"]
-
-
-class Measure(msgspec.Struct, frozen=True):
-    """A number that policies are compared by: which way is better (None: neither)."""
-
-    key: str
-    label: str
-    unit: Unit
-    better: Literal["less", "more"] | None
 
 
 class Measured(msgspec.Struct, frozen=True):

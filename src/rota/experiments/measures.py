@@ -17,38 +17,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rota.experiments.comparison import Measure, Measured, Verdict
+from rota.experiments.comparison import Measured, Verdict
 from rota.experiments.statistics import Ratio, Statistic, jobs_interval, ratio_interval
 from rota.metrics.history import Floats
-
-MEASURES = (
-    Measure("avg_jct_s", "mean JCT", "s", "less"),
-    Measure("p50_jct_s", "median JCT", "s", "less"),
-    Measure("p95_jct_s", "p95 JCT", "s", "less"),
-    Measure("p99_jct_s", "p99 JCT", "s", "less"),
-    Measure("avg_wait_s", "mean wait", "s", "less"),
-    Measure("p95_wait_s", "p95 wait", "s", "less"),
-    Measure("makespan_s", "makespan", "s", "less"),
-    Measure("avg_bounded_slowdown", "mean slowdown", "ratio", "less"),
-    Measure("p99_bounded_slowdown", "p99 slowdown", "ratio", "less"),
-    Measure("gpu_utilisation", "GPUs useful", "share", "more"),
-    Measure("gpu_allocation", "GPUs allocated", "share", None),
-    Measure("fragmentation", "GPUs idle by fragmentation", "share", "less"),
-    Measure("free_on_used_nodes", "free GPUs on used nodes", "share", "less"),
-    Measure("frag_amount", "GPUs that are fragments", "share", "less"),
-    Measure("preemptions", "preemptions", "count", "less"),
-    Measure("migrations", "migrations", "count", "less"),
-    Measure("evictions", "evictions by failures", "count", None),
-    Measure("avg_rho", "mean rho (finish-time fairness)", "ratio", "less"),
-    Measure("p99_rho", "p99 rho", "ratio", "less"),
-    Measure("max_rho", "largest rho", "ratio", "less"),
-    Measure("jain_tenants", "Jain index of tenants", "index", "more"),
-    Measure("deadline_misses", "deadlines missed", "count", "less"),
-    Measure("deadline_miss_share", "share of deadlines missed", "share", "less"),
-    Measure("completed", "jobs completed", "count", "more"),
-    Measure("censored", "jobs unfinished", "count", "less"),
-)
-"""All of them, in the order of tables."""
+from rota.metrics.vocabulary import MEASURES, Measure
 
 _JOBS = 1  # axis of jobs in a table of resamples
 
@@ -67,6 +39,7 @@ OF_JOBS: Mapping[str, tuple[str, Callable[[Floats], Floats]]] = {
     "p95_jct_s": ("jct_s", _percentile(95)),
     "p99_jct_s": ("jct_s", _percentile(99)),
     "avg_wait_s": ("wait_s", _mean),
+    "p50_wait_s": ("wait_s", _percentile(50)),
     "p95_wait_s": ("wait_s", _percentile(95)),
     "avg_bounded_slowdown": ("slowdown", _mean),
     "p99_bounded_slowdown": ("slowdown", _percentile(99)),

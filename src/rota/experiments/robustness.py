@@ -19,13 +19,13 @@ from rota.core.errors import OptionError, RotaError
 from rota.experiments.assumptions import tabulate
 from rota.experiments.comparison import Assumption
 from rota.experiments.config import RunConfig, parse_estimate_error
-from rota.experiments.measures import MEASURES
 from rota.experiments.notes import few_note
 from rota.experiments.output import dump
 from rota.experiments.pool import each
 from rota.experiments.run import simulate
 from rota.experiments.statistics import ratio_interval
 from rota.experiments.workloads import is_generated, jobs_of, load_again
+from rota.metrics.vocabulary import MEASURES
 
 CURVE, TABLE, PICTURE = "curve.csv", "robust.json", "curve.svg"
 FILES = (CURVE, TABLE, PICTURE)

@@ -2,29 +2,23 @@
 
 from collections.abc import Sequence
 
-from rota.experiments.comparison import Assumption, Comparison, Measure, Measured, Row
+from rota.experiments.comparison import Assumption, Comparison, Measured, Row
+from rota.metrics.vocabulary import BY_KEY, label_of, written
 
-HEADINGS = (
-    "policy", "mean JCT", "p50", "p95", "p99", "mean wait", "makespan", "GPUs used",
-    "preemptions", "completed", "knows", "ratio",
+COLUMNS = (
+    "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_wait_s", "makespan_s",
+    "gpu_utilisation", "preemptions",
 )  # fmt: skip
+HEADINGS = ("policy", *(label_of(key) for key in COLUMNS), "completed", "knows", "ratio")
 FULL_HEADINGS = ("measure", "policy", "mean", "ratio")
-_HOUR_S = 3600.0
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """A row as texts, in the order of `HEADINGS`; times in hours."""
+    """A row as texts, in the order of `HEADINGS`."""
     jct = row.measures.get("avg_jct_s") or Measured(row.avg_jct_s, row.ratio)
     return (
         row.policy,
-        hours(row.avg_jct_s),
-        hours(row.p50_jct_s),
-        hours(row.p95_jct_s),
-        hours(row.p99_jct_s),
-        hours(row.avg_wait_s),
-        hours(row.makespan_s),
-        "-" if row.gpu_utilisation is None else f"{row.gpu_utilisation:.1%}",
-        f"{row.preemptions or 0:,.0f}",
+        *(written(getattr(row, key), BY_KEY[key].unit) for key in COLUMNS),
         f"{row.completed or 0:,.0f} of {row.jobs or 0:,.0f}",
         row.knowledge,
         ratio(jct),
@@ -44,7 +38,7 @@ def full_cells(comparison: Comparison) -> list[tuple[str, ...]]:
         for row in comparison.rows:
             one = row.measures[measure.key]
             if one.mean is not None:
-                found.append((label, row.policy, value(one.mean, measure), ratio(one)))
+                found.append((label, row.policy, written(one.mean, measure.unit), ratio(one)))
                 label = ""
     return found
 
@@ -64,20 +58,6 @@ def _bound(number: float) -> str:
     """With more digits where it would seem to be 1 and is not."""
     text = f"{number:.3f}"
     return f"{number:.6f}" if text == "1.000" and number != 1 else text
-
-
-def value(mean: float, measure: Measure) -> str:
-    """A number with its unit."""
-    if measure.unit == "s":
-        return hours(mean)
-    if measure.unit == "share":
-        return f"{mean:.1%}"
-    return f"{mean:,.1f}".removesuffix(".0") if measure.unit == "count" else f"{mean:,.3f}"
-
-
-def hours(seconds: float | None) -> str:
-    """A time for people: `1.25 h`."""
-    return "-" if seconds is None else f"{seconds / _HOUR_S:,.2f} h"
 
 
 def differing(assumptions: Sequence[Assumption]) -> list[tuple[str, str]]:

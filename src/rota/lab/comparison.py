@@ -12,9 +12,9 @@ from rota.experiments import comparison as found
 from rota.lab.frames import as_pandas
 from rota.lab.plots import draw
 from rota.lab.result import Result
+from rota.metrics.vocabulary import alike
 from rota.report.numbers import delays, ratios
 from rota.report.source import Look
-from rota.report.words import alike
 from rota.report.write import has_matplotlib, write_report
 
 if TYPE_CHECKING:

@@ -6,19 +6,11 @@ import matplotlib as mpl
 import polars as pl
 from matplotlib.axes import Axes
 
+from rota.metrics.vocabulary import label_of
 from rota.report import style
 from rota.report.figures import SETTINGS, Picture
 from rota.report.names import short_names
 
-_NAMES = {
-    "avg_jct_s": "mean JCT",
-    "p50_jct_s": "median JCT",
-    "p95_jct_s": "p95 JCT",
-    "p99_jct_s": "p99 JCT",
-    "avg_wait_s": "mean wait",
-    "makespan_s": "makespan",
-    "gpu_utilisation": "GPUs used",
-}
 _MARKERS = ("o", "s", "^", "D", "v", "x", "+")  # open: a line below another one is seen
 _SPREAD = 0.5  # of the places of an axis of names, for the lines side by side
 
@@ -38,7 +30,7 @@ def draw(curves: Mapping[str, pl.DataFrame], x: str, y: str, by: str) -> Picture
         axes.set_ylim(0, _top(curves, y))
         _tell_what_is_cut(axes, curves)
         axes.set_xlabel(x.replace("_", " "))
-        axes.set_ylabel(_NAMES.get(y, y.replace("_", " ")))
+        axes.set_ylabel(label_of(y))
         if y.endswith("_s"):
             _in_units(axes)
         axes.legend(title=by, handlelength=3.6, fontsize=6.5)
@@ -106,10 +98,8 @@ def _tell_what_is_cut(axes: Axes, curves: Mapping[str, pl.DataFrame]) -> None:
 
 
 def _in_units(axes: Axes) -> None:
-    """Seconds as minutes, hours or days."""
-    ticks, labels, unit = style.time_ticks(axes.get_ylim()[1])
-    axes.set_yticks(ticks, labels)
-    axes.set_ylabel(f"{axes.get_ylabel().removesuffix(' s')} ({unit})")
+    """Round times as labels."""
+    axes.set_yticks(*style.time_ticks(axes.get_ylim()[1]))
 
 
 def _text(value: object) -> str:

@@ -24,14 +24,14 @@ from rota.experiments.sweep.spec import Spec, parse_spec
 from rota.experiments.sweep.table import Mean
 from rota.lab.frames import as_pandas
 from rota.lab.result import Result
-from rota.report.words import duration, percent, plain
+from rota.metrics.vocabulary import BY_KEY, label_of, written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Entry: TypeAlias = str | PathLike[str] | Mapping[str, Any]
 Entries: TypeAlias = Entry | Iterable[Entry]
-_SHOWN = (("mean JCT", "avg_jct_s"), ("p95 JCT", "p95_jct_s"), ("mean wait", "avg_wait_s"))
+_SHOWN = ("avg_jct_s", "p95_jct_s", "avg_wait_s", "gpu_utilisation")
 
 
 class Experiment:
@@ -218,7 +218,7 @@ class Results:
     def _repr_html_(self) -> str:
         means = self.means
         axes = list(means[0].labels) if means else []
-        heads = [*axes, "runs", *(title for title, _ in _SHOWN), "GPUs used", "ratio"]
+        heads = [*axes, "runs", *(label_of(key) for key in _SHOWN), "ratio"]
         head = "".join(f"<th>{escape(text)}</th>" for text in heads)
         body = "".join(
             "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in _cells(mean)) + "</tr>"
@@ -284,13 +284,12 @@ def _interval(values: list[float], mean: float) -> tuple[float | None, float | N
 
 
 def _cells(mean: Mean) -> list[str]:
-    ratio = plain(mean.ratio.ratio)
+    ratio = written(mean.ratio.ratio, "ratio")
     if mean.ratio.low is not None:
-        ratio += f" [{plain(mean.ratio.low)}, {plain(mean.ratio.high)}]"
+        ratio += f" [{written(mean.ratio.low, 'ratio')}, {written(mean.ratio.high, 'ratio')}]"
     return [
         *("" if label is None else str(label) for label in mean.labels.values()),
         str(mean.runs),
-        *(duration(mean.values[key]) for _, key in _SHOWN),
-        percent(mean.values["gpu_utilisation"]),
+        *(written(mean.values[key], BY_KEY[key].unit) for key in _SHOWN),
         ratio,
     ]

@@ -3,18 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rota.report.words import duration, percent
+from rota.metrics.vocabulary import BY_KEY, written
 
-_FACTS = (
-    ("mean JCT", "avg_jct_s", duration),
-    ("p95 JCT", "p95_jct_s", duration),
-    ("mean wait", "avg_wait_s", duration),
-    ("makespan", "makespan_s", duration),
-    ("GPUs used", "gpu_utilisation", percent),
-)
+_FACTS = ("avg_jct_s", "p95_jct_s", "avg_wait_s", "makespan_s", "gpu_utilisation")
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(name, value) for people."""
     jobs = f"{summary.get('completed', 0):,} of {summary.get('jobs', 0):,} completed"
-    return [("jobs", jobs), *((name, write(summary.get(key))) for name, key, write in _FACTS)]
+    measures = (BY_KEY[key] for key in _FACTS)
+    return [("jobs", jobs), *((m.label, written(summary.get(m.key), m.unit)) for m in measures)]

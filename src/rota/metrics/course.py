@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from rota.core.events import Record
-from rota.core.words import spell
+from rota.core.words import duration
 from rota.metrics.history import History
 from rota.metrics.phrases import few, gpus_of, place_of
 from rota.metrics.spare import SpareGpus
@@ -221,11 +221,11 @@ class Course:
         names = self._spare.names
         nodes = [names[slot] for slot in sorted(slices) if slot < len(names)]
         gpus = fsum(slices.values())
-        text = f"{place_of(nodes, gpus)}, ran {spell(placed.ran_s)}"
+        text = f"{place_of(nodes, gpus)}, ran {duration(placed.ran_s)}"
         return Stay(
             at_s=placed.from_s, what=what, ran_s=placed.ran_s, nodes=nodes, gpus=gpus, text=text
         )
 
 
 def _and_lost(lost_s: float) -> str:
-    return f"; {spell(lost_s)} of work were lost" if lost_s else ""
+    return f"; {duration(lost_s)} of work were lost" if lost_s else ""

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from rota.core.events import Record
 from rota.core.reasons import Reason
-from rota.core.words import spell
+from rota.core.words import duration
 
 FEW = 5
 _OVERHEAD = {
@@ -92,7 +92,7 @@ def lost_of(seconds: float, state: str) -> str:
     if not seconds:
         return ""
     again = {"done": " and done again", "unfinished": " and must be done again"}.get(state, "")
-    return f"{spell(seconds)} of work were lost{again}"
+    return f"{duration(seconds)} of work were lost{again}"
 
 
 def gpus_of(count: float) -> str:

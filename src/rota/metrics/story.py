@@ -16,7 +16,7 @@ import polars as pl
 
 from rota.core.events import Record
 from rota.core.reasons import Reason
-from rota.core.words import spell
+from rota.core.words import duration
 from rota.metrics.course import Course, Halt, Stay, actors_of, starts_of
 from rota.metrics.delay import REASONS, fold_delay
 from rota.metrics.history import History, read_history
@@ -320,8 +320,8 @@ def _sentence(
 ) -> str:
     text = "did not wait"
     if parts:
-        pieces = ", ".join(f"{spell(part.seconds)} {part.text}" for part in parts)
-        text = f"waited {spell(wait_s)}: {pieces}"
+        pieces = ", ".join(f"{duration(part.seconds)} {part.text}" for part in parts)
+        text = f"waited {duration(wait_s)}: {pieces}"
     said = [state, text]
     preempted = [halt for halt in halts if halt.what == "preempted"]
     if preempted:

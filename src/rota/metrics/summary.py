@@ -110,6 +110,7 @@ def _times(completed: pl.DataFrame) -> dict[str, float | None]:
         "avg_jct_s": _mean(jct_s),
         **percentiles,
         "avg_wait_s": _mean(completed["wait_s"].to_numpy()),
+        "p50_wait_s": percentile(completed["wait_s"].to_numpy(), 50),
         "p95_wait_s": percentile(completed["wait_s"].to_numpy(), 95),
     }
 

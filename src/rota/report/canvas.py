@@ -141,10 +141,10 @@ def time_axis(axes: Axes, tables: Any, origin_s: float | None = None) -> None:
         top(table["time_s"]) - (origin(table) if origin_s is None else origin_s) for table in tables
     ]
     end_s = max([*ends, 1.0])
-    times, labels, unit = style.time_ticks(end_s)
+    times, labels = style.time_ticks(end_s)
     axes.set_xlim(0, end_s)
     axes.set_xticks(times, labels)
-    axes.set_xlabel(f"time since the first submission ({unit})")
+    axes.set_xlabel("time since the first submission")
 
 
 def node_ticks(axes: Axes, nodes: list[str], edges: list[float], most: int = 12) -> None:

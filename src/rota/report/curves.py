@@ -9,7 +9,6 @@ from rota.report import canvas, style
 from rota.report.canvas import SETTINGS, Picture
 from rota.report.names import short_names
 
-HOUR_S = 3600.0
 LETTERS_PER_IN = 13
 
 
@@ -21,11 +20,10 @@ def curve_figure(
     Args:
         table: A row per policy and level: `policy`, `level`, `place`, `mean`, `least`, `most`.
         measure: What is shown, in words.
-        unit: `s` (shown in hours), or another.
+        unit: `s`, or another.
         axis: What is varied, in words.
         width_in: Inches.
     """
-    scale = 1 / HOUR_S if unit == "s" else 1.0
     with mpl.rc_context(SETTINGS):
         figure = Picture(figsize=(width_in, 0.72 * width_in))
         axes = figure.add_subplot()
@@ -34,7 +32,7 @@ def curve_figure(
             place = mine["place"].to_numpy()
             colour, dash = style.colour(number), style.dash(number)
             low, mean, high = (
-                mine[key].cast(pl.Float64).to_numpy() * scale for key in ("least", "mean", "most")
+                mine[key].cast(pl.Float64).to_numpy() for key in ("least", "mean", "most")
             )
             axes.fill_between(place, low, high, color=colour, alpha=0.15, linewidth=0)
             axes.plot(
@@ -49,9 +47,11 @@ def curve_figure(
             for label in axes.get_xticklabels():
                 label.set_horizontalalignment("right")
         most = max(canvas.top(table["most"].drop_nulls()), canvas.top(table["mean"].drop_nulls()))
-        axes.set_ylim(0, most * scale * 1.05 or 1.0)
+        axes.set_ylim(0, most * 1.05 or 1.0)
+        if unit == "s":
+            axes.set_yticks(*style.time_ticks(axes.get_ylim()[1]))
         axes.set_xlabel(axis)
-        axes.set_ylabel(f"{measure} (h)" if unit == "s" else measure)
+        axes.set_ylabel(measure)
         canvas.legend_below(figure, axes, width_in)
     return figure
 

@@ -10,18 +10,18 @@
   let shown = 0; // the run of which there are pictures over time
 
   // --- words ---------------------------------------------------------------------------------
-  const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const UNITS = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
   const tidy = (number) => String(Number(number.toPrecision(4)));
   const two = (number) => String(number).padStart(2, "0");
-  // How long: "2 d 06 h", "6 h 09 min", "4 min 05 s", "1.5 s".
+  // How long, as everywhere in Rota: "3d 04h", "2h 04m", "4m 05s", "37.5 s".
   function duration(s) {
-    if (s < 59.5) return (s < 10 ? Number(s.toPrecision(2)) : Math.round(s)) + " s";
     for (let i = 0; i < 3; i++) {
       const [size, unit] = UNITS[i], [small, name] = UNITS[i + 1], whole = Math.round(s / small) * small;
-      if (s >= size - UNITS[Math.min(i + 2, 3)][0] / 2) return Math.floor(whole / size) + " " + unit + " " + two(Math.round(whole % size / small)) + " " + name;
+      if (whole >= size) return Math.floor(whole / size) + unit + " " + two(Math.round(whole % size / small)) + name;
     }
-    return Math.round(s) + " s";
+    return Number(s.toPrecision(3)) + " s";
   }
+  const brief = (s) => (s ? duration(s).replace(/ 00[smh]$/, "") : "0"); // of a round time
   // When: "1 d 03:42:10", as exact as a step (in seconds) can tell.
   function clock(s, step) {
     const digits = step < 1 ? Math.min(3, Math.ceil(-Math.log10(step))) : 0;
@@ -32,7 +32,7 @@
     const hours = Math.floor((at + unit / 2) / 3600), minutes = Math.floor((at - hours * 3600 + unit / 2) / 60);
     const seconds = Math.max(0, at - hours * 3600 - minutes * 60);
     const fine = step >= 60 ? "" : ":" + seconds.toFixed(digits).padStart(digits ? 3 + digits : 2, "0");
-    return (time.full[1] >= 86400 ? days + " d " : "") + two(hours) + ":" + two(minutes) + fine;
+    return (time.full[1] >= 86400 ? days + "d " : "") + two(hours) + ":" + two(minutes) + fine;
   }
   const percent = (share) => (share * 100).toFixed(1) + " %";
   const STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200,
@@ -45,17 +45,14 @@
     for (let i = Math.ceil(from / step); i * step <= to; i++) ticks.push([i * step, write(i * step, step)]);
     return ticks;
   }
-  const moment = (s, step) => (step >= 86400 ? Math.round(s / 86400) + " d" : clock(s, step));
+  const moment = (s, step) => (step >= 86400 ? Math.round(s / 86400) + "d" : clock(s, step));
   const LOG_TIMES = [0.1, 1, 10, 60, 600, 3600, 36000, 345600, 3456000, 31536000];
   const FINE_TIMES = [0.1, 0.5, ...STEPS, 63072000];
   function logTicks([from, to]) { // of exponents
     const inside = (times) => times.filter((t) => Math.log10(t) >= from && Math.log10(t) <= to);
     let times = inside(LOG_TIMES);
     if (times.length < 4) times = inside(FINE_TIMES);
-    return times.map((t) => {
-      const [size, unit] = UNITS.find(([s]) => t >= s) || [1, "s"];
-      return [Math.log10(t), tidy(t / size) + " " + unit];
-    });
+    return times.map((t) => [Math.log10(t), brief(t)]);
   }
   function niceTicks(top, count) {
     if (!(top > 0)) return [0];
@@ -616,7 +613,6 @@
     const reasons = Object.keys(D.reasons.light), sums = D.delays.map((parts) => parts.reduce((a, b) => a + b, 0));
     const used = reasons.filter((_, k) => D.delays.some((parts) => parts[k] > 0));
     const reasonKeys = () => keys("delay", used.map((reason) => [reason, D.reasons[theme().mode][reason]]));
-    const [size, unit] = D.wait_unit;
     painters.push(reasonKeys);
     reasonKeys();
     new Chart("delay", {
@@ -625,7 +621,7 @@
         const { c, t } = chart, [left, top, width, height] = chart.inner, most = Math.max(1e-9, ...sums);
         const row = height / D.policies.length;
         c.strokeStyle = t.grid; c.fillStyle = t.soft; c.textAlign = "center";
-        for (const [value, label] of timeTicks([0, most], Math.max(3, Math.floor(width / 110)), (s) => tidy(s / size) + " " + unit)) {
+        for (const [value, label] of timeTicks([0, most], Math.max(3, Math.floor(width / 110)), brief)) {
           const x = Math.round(left + value / most * width) + 0.5;
           c.beginPath(); c.moveTo(x, top); c.lineTo(x, top + height); c.stroke();
           c.fillText(label, x, top + height + 16);

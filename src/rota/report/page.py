@@ -7,14 +7,15 @@ from importlib.resources import files
 from pathlib import PurePath
 
 import rota
-from rota.experiments.comparison import Comparison, Measure, Measured, Row
+from rota.core.words import NONE, duration
+from rota.experiments.comparison import Comparison, Measured, Row
 from rota.metrics.delay import REASONS
+from rota.metrics.vocabulary import Measure, alike, count
 from rota.report.data import TIMES, cdf
 from rota.report.numbers import judged, without_ratio
 from rota.report.payload import payload
 from rota.report.source import Source
 from rota.report.style import coinciding
-from rota.report.words import NOTHING, alike, common_unit, count, in_unit, ratio
 
 _MARKS = {"better": "\u2713", "worse": "\u2717", "unclear": "\u2248"}
 _ONE = "One run: nothing is proven, so no winner is marked."
@@ -95,7 +96,7 @@ def _jobs(comparison: Comparison) -> str:
 def _numbers(source: Source) -> str:
     comparison = source.comparison
     heads = "".join(f"<th scope='col'>{escape(row.policy)}</th>" for row in comparison.rows)
-    knows = "".join(f"<td>{escape(row.knowledge or NOTHING)}</td>" for row in comparison.rows)
+    knows = "".join(f"<td>{escape(row.knowledge or NONE)}</td>" for row in comparison.rows)
     body = "".join(_line(measure, comparison) for measure in comparison.measures)
     told = "" if source.single else _legend(comparison)
     return (
@@ -125,15 +126,15 @@ def _cell(found: Measured, text: str, best: bool) -> str:  # noqa: FBT001 - priv
     classes = " ".join(filter(None, (found.verdict or "", "best" if best else "")))
     if found.ratio is not None:
         mark = f"{_MARKS[found.verdict]} " if found.verdict else ""
-        text += f"<small>{mark}{ratio(found.ratio)}{_interval(found)}</small>"
+        text += f"<small>{mark}{_ratio(found.ratio)}{_interval(found)}</small>"
     return f'<td class="{classes}">{text}</td>'
 
 
 def _interval(found: Measured) -> str:
     if found.low is None or found.high is None:
         return ""
-    ends = [ratio(found.low), ratio(found.high)]
-    if found.ratio is not None and {*ends, ratio(found.ratio)} == {"1.000"}:
+    ends = [_ratio(found.low), _ratio(found.high)]
+    if found.ratio is not None and {*ends, _ratio(found.ratio)} == {"1.000"}:
         return ""  # nothing differs: nothing to be in doubt about
     return f" [{ends[0]}, {ends[1]}]"
 
@@ -174,14 +175,21 @@ def _ratio_note(comparison: Comparison) -> str:
     )
 
 
+def _ratio(value: float) -> str:
+    """`0.630`, `12.3`, `0.00021`: of ratios side by side all have the same digits."""
+    size = abs(value)
+    if 0 < size < 0.001:  # noqa: PLR2004 - would be written as 0.000
+        return f"{value:.2g}"
+    return f"{value:,.{3 if size < 10 else 1 if size < 100 else 0}f}"  # noqa: PLR2004 - digits
+
+
 def _delays(comparison: Comparison) -> str:
     shown = [name for name in REASONS if any(row.delay.get(name) for row in comparison.rows)]
     heads = "".join(f"<th scope='col'>{escape(name)}</th>" for name in shown)
-    unit = common_unit(sum(row.delay.values()) for row in comparison.rows)
     body = "".join(
         f"<tr><th scope='row'>{escape(row.policy)}</th>"
-        + "".join(f"<td>{in_unit(row.delay.get(name) or 0.0, *unit)}</td>" for name in shown)
-        + f"<td>{in_unit(sum(row.delay.values()), *unit)}</td></tr>"
+        + "".join(f"<td>{duration(row.delay.get(name) or 0.0)}</td>" for name in shown)
+        + f"<td>{duration(sum(row.delay.values()))}</td></tr>"
         for row in comparison.rows
     )
     return (
@@ -201,7 +209,7 @@ def _assumptions(comparison: Comparison) -> str:
         if common is not None and len(policies) > 1:
             cells = f"<td colspan='{len(policies)}'>{escape(common)}</td>"
         else:
-            texts = (assumption.values.get(policy, NOTHING) for policy in policies)
+            texts = (assumption.values.get(policy, NONE) for policy in policies)
             cells = "".join(f"<td>{escape(text)}</td>" for text in texts)
         body += f"<tr><th scope='row'>{escape(assumption.key)}</th>{cells}</tr>"
     return (

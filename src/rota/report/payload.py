@@ -9,6 +9,7 @@ import polars as pl
 
 from rota.metrics.history import Floats, History
 from rota.metrics.ledger import active_range
+from rota.metrics.vocabulary import alike
 from rota.report import style
 from rota.report.arrange import by_tenant, lane_rows, main_tenants
 from rota.report.data import TIMES, cdf, queue, tenant_shares, utilisation
@@ -16,7 +17,6 @@ from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.names import short_names
 from rota.report.numbers import delays, ratios
 from rota.report.source import Look, Source
-from rota.report.words import alike, common_unit
 
 POINTS = 2_000  # at most, of a curve
 BARS = 40_000  # at most, of a policy; longer ones first
@@ -41,7 +41,6 @@ def payload(source: Source) -> dict[str, Any]:
         "dashes": [style.dash(number) for number in range(len(policies))],
         "reasons": {"light": style.REASON_COLOURS, "dark": style.REASONS_ON_DARK},
         "short": short_names(policies),
-        "wait_unit": common_unit(waits),
         "wait_texts": alike(waits, "s"),
         "uses": {"useful": style.USEFUL, "overhead": style.OVERHEAD, "down": style.DOWN},
         "policies": policies,

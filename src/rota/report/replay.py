@@ -29,15 +29,16 @@ from rota.experiments.replay_tables import (
 )
 from rota.report.frame import framed
 from rota.report.style import COLOURS, log_ticks
-from rota.report.words import NOTHING, alike, count, duration, plain
+from rota.core.words import NONE, duration
+from rota.metrics.vocabulary import alike, count, written
 
 MOST_GROUPS = 12
 SHOWN = (
     ("mean_wait_s", "mean wait", "s"),
     ("p50_wait_s", "median wait", "s"),
-    ("p95_wait_s", "95 % of waits below", "s"),
+    ("p95_wait_s", "p95 wait", "s"),
     ("mean_jct_s", "mean JCT", "s"),
-    ("use", "GPUs used until the end of the log", "share"),
+    ("use", "GPU utilisation", "share"),
     ("refused", "jobs that it cannot run", "count"),
 )
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 640.0, 260.0, 46.0, 30.0
@@ -260,7 +261,7 @@ def _trust(answer: Answer) -> str:
 
 def _fidelity_line(label: str, found: GroupFidelity, verdict: str) -> str:
     times = alike([found.observed_mean_wait_s, found.mean_wait_s], "s")
-    bias = NOTHING if found.bias is None else f"{found.bias:+.0%}"
+    bias = NONE if found.bias is None else f"{found.bias:+.0%}"
     cells = [
         count(found.jobs), *times, bias, duration(found.mae_s), plain(found.rank_correlation),
         plain(found.ks), duration(found.wasserstein_s), verdict,
@@ -334,7 +335,7 @@ def _meaning() -> str:
         "made no progress. JCT is the time from the submission to the end, without jobs that still "
         "ran when the log was taken. A simulation knows only those failures of nodes that the log "
         "shows, no reservations, and no limits but those that were given. "
-        f"{NOTHING}: no number.</p>"
+        f"{NONE}: no number.</p>"
         "<p>The <b>bias</b> is the mean of simulated minus observed waits, as a share of the "
         "observed mean (of a minute if it is less). The rank correlation is Spearman's; the K-S "
         "distance (Kolmogorov-Smirnov) is the largest difference between the two distributions of "

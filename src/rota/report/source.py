@@ -13,7 +13,6 @@ from rota.experiments.comparison import (
     COMPARE,
     Assumption,
     Comparison,
-    Measure,
     Measured,
     Row,
     RunOf,
@@ -22,20 +21,15 @@ from rota.experiments.comparison import (
 from rota.experiments.output import EVENTS, MANIFEST, SUMMARY
 from rota.metrics import History, Window, fold_jobs, read_history
 from rota.metrics.basis import Basis
+from rota.metrics.vocabulary import BY_KEY
 
-_OF_A_RUN = (
-    Measure("avg_jct_s", "mean JCT", "s", "less"),
-    Measure("p50_jct_s", "p50 JCT", "s", "less"),
-    Measure("p95_jct_s", "p95 JCT", "s", "less"),
-    Measure("p99_jct_s", "p99 JCT", "s", "less"),
-    Measure("avg_wait_s", "mean wait", "s", "less"),
-    Measure("makespan_s", "makespan", "s", "less"),
-    Measure("avg_bounded_slowdown", "bounded slowdown", "index", "less"),
-    Measure("gpu_utilisation", "useful GPU share", "share", "more"),
-    Measure("preemptions", "preemptions", "count", None),
-    Measure("migrations", "migrations", "count", None),
-    Measure("completed", "completed", "count", None),
-)
+_OF_A_RUN = tuple(
+    BY_KEY[key]
+    for key in (
+        "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_wait_s", "makespan_s",
+        "avg_bounded_slowdown", "gpu_utilisation", "preemptions", "migrations", "completed",
+    )
+)  # fmt: skip
 
 
 class Look:

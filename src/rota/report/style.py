@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
+from rota.core.words import brief
+
 COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#999999")
 """Paul Tol's bright scheme: told apart by most colour-blind readers, on white and on black."""
 DASHES: tuple[tuple[float, ...], ...] = (
@@ -47,17 +49,12 @@ SINGLE_IN, DOUBLE_IN = 3.4, 7.0
 """Widths of a figure in one and in two columns of a paper, in inches."""
 
 _LOG_TICKS = (
-    (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3_600, "1 h"), (36_000, "10 h"),
-    (345_600, "4 d"), (3_456_000, "40 d"), (31_536_000, "1 y"),
+    1, 10, 60, 600, 3_600, 36_000, 345_600, 3_456_000, 31_536_000,
 )  # fmt: skip
 _STEPS = (
-    (1, "s"), (2, "s"), (5, "s"), (10, "s"), (20, "s"), (30, "s"),
-    (60, "min"), (120, "min"), (300, "min"), (600, "min"), (1_200, "min"), (1_800, "min"),
-    (3_600, "h"), (7_200, "h"), (14_400, "h"), (21_600, "h"), (43_200, "h"),
-    (86_400, "d"), (172_800, "d"), (432_000, "d"), (864_000, "d"), (1_728_000, "d"),
-    (4_320_000, "d"), (8_640_000, "d"), (31_536_000, "d"),
+    1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200,
+    86_400, 172_800, 432_000, 864_000, 1_728_000, 4_320_000, 8_640_000, 31_536_000,
 )  # fmt: skip
-_SIZES = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def colour(number: int) -> str:
@@ -77,20 +74,17 @@ def marker(number: int) -> str:
 
 def log_ticks(low_s: float, high_s: float) -> list[tuple[float, str]]:
     """(time, label) on a logarithmic axis of time."""
-    return [(float(at), label) for at, label in _LOG_TICKS if low_s <= at <= high_s]
+    return [(float(at), brief(at)) for at in _LOG_TICKS if low_s <= at <= high_s]
 
 
-def time_ticks(
-    until_s: float, count: int = 6, unit: str | None = None
-) -> tuple[list[float], list[str], str]:
-    """Times from 0, their labels, and the unit of the labels (which can be given)."""
-    step, fitting = next(
-        (pair for pair in _STEPS if until_s / pair[0] <= count),
-        (max(math.ceil(until_s / count / 86_400), 1) * 86_400, "d"),
+def time_ticks(until_s: float, count: int = 6) -> tuple[list[float], list[str]]:
+    """Round times from 0 on, and their labels."""
+    step = next(
+        (step for step in _STEPS if until_s / step <= count),
+        max(math.ceil(until_s / count / 86_400), 1) * 86_400,
     )
-    unit = unit or fitting
     times = [float(i * step) for i in range(int(until_s // step) + 1)]
-    return times, [f"{at / _SIZES[unit]:.6g}" for at in times], unit
+    return times, [brief(at) if at else "0" for at in times]
 
 
 def coinciding(curves: Mapping[str, pl.DataFrame]) -> list[tuple[int, list[str], pl.DataFrame]]:

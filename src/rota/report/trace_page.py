@@ -9,8 +9,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from rota.core.errors import OptionError, OutputError
+from rota.core.words import NONE, duration
+from rota.metrics.vocabulary import count
 from rota.report.frame import framed
-from rota.report.words import NOTHING, count, duration
 from rota.traces.report import MOST_TENANTS, Report
 
 ENDINGS = (".html", ".htm")
@@ -82,7 +83,7 @@ def _import(found: Report) -> str:
     rows += [("dropped", why, many) for why, many in found.dropped.items()]
     rows += [("repaired", why, many) for why, many in found.repaired.items()]
     rows.append(("censored", "still ran when the log was taken", _censored(found)))
-    body = [[what, why or NOTHING, f"{many:,}"] for what, why, many in rows]
+    body = [[what, why or NONE, f"{many:,}"] for what, why, many in rows]
     note = "" if found.dropped or found.repaired else "Nothing was dropped, nothing repaired."
     return _table(["rows", "why", "how many"], body, texts=True) + _note(note)
 
@@ -106,14 +107,14 @@ def _jobs(found: Report) -> str:
         ("without GPUs", count(jobs["without_gpus"])),
         (
             "of those with GPUs, ask for one at most",
-            NOTHING if single is None else f"{single:.1f} %",
+            NONE if single is None else f"{single:.1f} %",
         ),
         ("tenants", count(jobs["virtual_clusters"] or None)),
         ("users", count(jobs["users"] or None)),
         ("without an end", count(jobs["endless"])),
         ("median duration", duration(jobs["median_duration_s"])),
-        ("95 % of durations below", duration(jobs["p95_duration_s"])),
-        ("99 % of durations below", duration(jobs["p99_duration_s"])),
+        ("p95 duration", duration(jobs["p95_duration_s"])),
+        ("p99 duration", duration(jobs["p99_duration_s"])),
         ("GPU-hours in all", count(jobs["gpu_hours"])),
         ("GPUs that would be busy on average", count(jobs["mean_gpus_needed"])),
     ]
@@ -130,7 +131,7 @@ def _observed(seen: Mapping[str, object]) -> str:
         ["jobs that started", _amount(seen, "jobs")],
         ["attempts with names of nodes", _amount(seen, "with_nodes")],
         ["median wait", duration(_value(seen, "median_wait_s"))],
-        ["95 % of waits below", duration(_value(seen, "p95_wait_s"))],
+        ["p95 wait", duration(_value(seen, "p95_wait_s"))],
     ]
     states = seen.get("states")
     if isinstance(states, Mapping):
@@ -157,7 +158,7 @@ def _tenants(found: Report) -> str:
             count(row["jobs"]),
             count(row["users"] or None),
             count(row["gpu_hours"]),
-            f"{100 * row['gpu_hours'] / total:.1f} %" if total else NOTHING,
+            f"{100 * row['gpu_hours'] / total:.1f} %" if total else NONE,
             duration(row["median_duration_s"]),
         ]
         for row in found.tenants

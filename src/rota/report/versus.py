@@ -5,10 +5,10 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from rota.metrics.history import Floats
+from rota.metrics.vocabulary import alike
 from rota.report import canvas, style
 from rota.report.canvas import Picture
 from rota.report.names import short_names
-from rota.report.words import alike, common_unit
 
 RATIO_TICKS = [round(step * 10.0**power, 6) for power in range(-4, 5) for step in (1, 2, 5)]
 FINE_TICKS = [0.7, 0.8, 0.9, 1.1, 1.2, 1.5]
@@ -38,10 +38,10 @@ def delay_figure(parts: pl.DataFrame, width_in: float = style.SINGLE_IN) -> Pict
     axes.set_ylim(len(policies) - 0.4, -0.6)
     axes.grid(visible=False, axis="y")
     largest_s = float(np.max(left, initial=0.0)) or 1.0
-    times, labels, unit = style.time_ticks(largest_s * 1.15, unit=common_unit(left.tolist())[1])
+    times, labels = style.time_ticks(largest_s * 1.15)
     axes.set_xlim(0, largest_s * 1.18)
     axes.set_xticks(times, labels)
-    axes.set_xlabel(f"mean wait of completed jobs ({unit})")
+    axes.set_xlabel("mean wait of completed jobs")
     if not left.any():
         canvas.say(axes, "nobody waited")
     canvas.legend_below(figure, axes, width_in)

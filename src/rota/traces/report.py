@@ -90,7 +90,7 @@ def _summary(jobs: "pl.DataFrame") -> dict[str, Any]:
 
 
 def _quantile(values: "pl.Series", share: float) -> float | None:
-    value = values.quantile(share, "nearest") if len(values) else None
+    value = values.quantile(share, "linear") if len(values) else None
     return None if value is None else float(value)
 
 
@@ -212,7 +212,7 @@ def _tenants(jobs: "pl.DataFrame") -> list[dict[str, Any]]:
             pl.len().alias("jobs"),
             pl.col("user").filter(pl.col("user") != "").n_unique().alias("users"),
             hours.round(1).alias("gpu_hours"),
-            pl.col("duration_s").filter(finite).quantile(0.5, "nearest").alias("median_duration_s"),
+            pl.col("duration_s").filter(finite).quantile(0.5, "linear").alias("median_duration_s"),
         )
         .sort(["gpu_hours", "jobs", "tenant"], descending=[True, True, False])
     )

@@ -9,9 +9,10 @@ from rota.core.jobs import Behaviour
 from rota.core.workload import Workload
 from rota.experiments.build import build
 from rota.experiments.config import RunConfig
-from rota.experiments.measures import MEASURES, judge
+from rota.experiments.measures import judge
 from rota.experiments.statistics import ratio_interval
 from rota.experiments.workloads import load_workload
+from rota.metrics.vocabulary import MEASURES
 
 TRIALS = 200
 RUNS = 8  # of each arm

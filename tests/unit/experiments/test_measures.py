@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from rota.core.errors import InputError
-from rota.experiments.comparison import Measure, Measured, read_comparison
-from rota.experiments.measures import MEASURES, Arm, judge, measure_all
+from rota.experiments.comparison import Measured, read_comparison
+from rota.experiments.measures import Arm, judge, measure_all
 from rota.experiments.statistics import Ratio
 from rota.experiments.table import FULL_HEADINGS, ratio, value
+from rota.metrics.vocabulary import MEASURES, Measure
 
 JCT = Measure("avg_jct_s", "mean JCT", "s", "less")
 USED = Measure("gpu_utilisation", "GPUs useful", "share", "more")

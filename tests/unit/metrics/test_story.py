@@ -13,7 +13,7 @@ from rota.core.reasons import Reason
 from rota.core.registry import POLICIES, names
 from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec
-from rota.core.words import spell
+from rota.core.words import duration
 from rota.experiments.config import RunConfig
 from rota.experiments.run import simulate
 from rota.metrics import fold_delay, read_history
@@ -323,7 +323,7 @@ def test_parts_for_whoever_knows_the_index_of_a_job(script):
     ],
 )  # fmt: skip
 def test_times_in_words(seconds, text):
-    assert spell(seconds) == text
+    assert duration(seconds) == text
 
 
 # --- everything adds up ---------------------------------------------------------------------------

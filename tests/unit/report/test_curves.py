@@ -2,11 +2,11 @@
 
 import polars as pl
 import pytest
+from rota.report.words import alike, duration, ratio
 
 from rota.lab import curves as lab_curves
 from rota.lab.experiment import _interval
 from rota.report.curves import curve_figure
-from rota.report.words import alike, duration, ratio
 
 LEVELS = ["zero", "pollux30", "custom:start_s=300"]
 
