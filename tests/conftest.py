@@ -26,6 +26,11 @@ def pytest_addoption(parser):
         action="store_true",
         help="a test that this machine cannot run fails instead of being skipped",
     )
+    parser.addoption(
+        "--correct-pages",
+        action="store_true",
+        help="write what commands print now into the pages that show it; read the diff",
+    )
 
 
 def pytest_configure(config):

@@ -19,6 +19,7 @@ from rota.cli.app import rota
 from rota.cli.listing import facts, values
 from rota.core import registry
 from rota.core.policy import PriorityPolicy
+from rota.metrics.vocabulary import MEASURES
 from rota.traces.generate import KINDS
 
 if TYPE_CHECKING:
@@ -42,6 +43,13 @@ def parts(argument: str) -> str:
         keys = ", ".join(f"`{item['name']}`" for item in about["parameters"])
         rows.append([f"`{name}`", about["summary"], keys or "none"][: 2 if brief else 3])
     return _table(["Name", "What it does", "Parameters"][: 2 if brief else 3], rows)
+
+
+def measures(_: str) -> str:
+    """A table of all measures that schedules are compared by."""
+    better = {"less": "less", "more": "more", None: "neither"}
+    rows = [[m.label, f"`{m.key}`", m.unit, better[m.better]] for m in MEASURES]
+    return _table(["Name", "Key in files", "Unit", "Better"], rows)
 
 
 def policies(_: str) -> str:
@@ -295,8 +303,8 @@ def _type_text(hint: Any) -> str:
 MAKERS: dict[str, Callable[[str], str]] = {
     maker.__name__: maker
     for maker in (
-        parts, policies, formats, kinds, parameters, sources, quirks, meanings, checks, members,
-        docstring, tree, fields, settings, cli, http_api,
+        parts, policies, measures, formats, kinds, parameters, sources, quirks, meanings, checks,
+        members, docstring, tree, fields, settings, cli, http_api,
     )
 }  # fmt: skip
 
