@@ -112,7 +112,7 @@ def test_the_commands_of_a_page_do_what_it_says(page, tmp_path, monkeypatch, req
 
 
 def corrected(shown, printed):
-    """What a block should show: lines before the first `...` from the beginning, others from the end.
+    """What a block should show: lines before the first `...` from the start, others from the end.
 
     A line that still holds stays as it is.
     """
