@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rota.core.errors import OptionError
 from rota.core.events import INF
-from rota.core.words import spell
+from rota.core.words import duration
 from rota.traces.observed import NODE_FAIL
 from rota.traces.schema import NODE_DOWN, NODE_UP, events_frame
 
@@ -85,7 +85,7 @@ class Outages:
     def notes(self) -> list[str]:
         """What was assumed."""
         many = len(self._down)
-        for_s = spell(self._assumed_s)
+        for_s = duration(self._assumed_s)
         counted = {
             f"not seen again: taken to be down for {for_s} (outage=)": self._unseen,
             "of several nodes of a job the one that stayed empty for longest": self._guessed,
