@@ -7,7 +7,7 @@ from rota.core.errors import InputError
 from rota.experiments.comparison import Measured, read_comparison
 from rota.experiments.measures import Arm, judge, measure_all
 from rota.experiments.statistics import Ratio
-from rota.experiments.table import FULL_HEADINGS, ratio, value
+from rota.experiments.table import ratio
 from rota.metrics.vocabulary import MEASURES, Measure
 
 JCT = Measure("avg_jct_s", "mean JCT", "s", "less")
@@ -100,14 +100,6 @@ def test_measures_have_names_of_their_own():
 )
 def test_a_star_marks_what_is_proven(one, text):
     assert ratio(one) == text
-
-
-def test_numbers_with_their_units():
-    assert value(3600, JCT) == "1.00 h"
-    assert value(0.256, USED) == "25.6%"
-    assert value(1234.0, Measure("preemptions", "", "count", "less")) == "1,234"
-    assert value(1.23456, Measure("avg_rho", "", "ratio", "less")) == "1.235"
-    assert FULL_HEADINGS[0] == "measure"
 
 
 # --- the file ------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def test_the_command_prints_tables_and_writes_a_page(log):
     assert "check of the books: with the recorded starts" in done.output
     assert "the waits of 3 of 3 jobs come out to the second" in done.output
     assert "fifo (+1x4)" in done.output
-    for measure in ("mean wait", "mean JCT", "GPUs used"):
+    for measure in ("mean wait", "mean JCT", "GPU utilisation"):
         for by in ("user", "tenant", "size"):
             assert f"{measure} by {by}" in done.output
     assert (out / "report.html").read_text().startswith("<!DOCTYPE html>")

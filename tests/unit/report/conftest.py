@@ -8,7 +8,6 @@ from rota.core.events import Record
 from rota.experiments.comparison import (
     Assumption,
     Comparison,
-    Measure,
     Measured,
     Row,
     RunOf,
@@ -17,6 +16,7 @@ from rota.experiments.comparison import (
 from rota.experiments.config import RunConfig
 from rota.experiments.output import write_run
 from rota.experiments.run import simulate
+from rota.metrics.vocabulary import Measure
 
 KINDS = pl.Enum([record.name.lower() for record in Record])
 SCHEMA = {
@@ -101,7 +101,7 @@ def run_of(trace):
 
 MEASURES = [
     Measure("avg_jct_s", "mean JCT", "s", "less"),
-    Measure("gpu_utilisation", "GPUs useful", "share", "more"),
+    Measure("gpu_utilisation", "GPU utilisation", "share", "more"),
     Measure("preemptions", "preemptions", "count", None),
 ]
 

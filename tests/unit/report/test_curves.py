@@ -1,12 +1,11 @@
 """Curves over levels and loads."""
 
 import polars as pl
-import pytest
-from rota.report.words import alike, duration, ratio
 
 from rota.lab import curves as lab_curves
 from rota.lab.experiment import _interval
 from rota.report.curves import curve_figure
+from rota.report.page import _ratio
 
 LEVELS = ["zero", "pollux30", "custom:start_s=300"]
 
@@ -54,19 +53,7 @@ def test_intervals_of_positive_numbers_stay_positive():
     assert _interval([5.0], 5.0) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(22_137.6, "6.15 h"), (239_000, "2.77 d"), (45_000, "12.5 h"), (0, "0 s"), (59, "59.0 s")],
-)
-def test_times_have_three_digits(seconds, text):
-    assert duration(seconds) == text
-
-
-def test_times_side_by_side_have_one_unit():
-    assert alike([22_137.6, 1_200, 900, None], "s") == ["369 min", "20.0 min", "15.0 min", "-"]
-
-
 def test_ratios_side_by_side_keep_their_zeros():
-    assert [ratio(value) for value in (0.63, 1, 12.34, 0.0, 0.00021)] == [
+    assert [_ratio(value) for value in (0.63, 1, 12.34, 0.0, 0.00021)] == [
         "0.630", "1.000", "12.3", "0.000", "0.00021",
     ]  # fmt: skip

@@ -140,8 +140,8 @@ def test_tenants_with_most_gpu_hours_come_first():
     first = next(place for place, row in enumerate(rows) if row[0] == "tenant")
 
     assert rows[first + 1 : first + 3] == [
-        ["a", "2", "-", "3", "50.0 %", "1.00 h"],
-        ["b", "1", "-", "3", "50.0 %", "1.00 h"],
+        ["a", "2", "-", "3", "50.0 %", "1h 00m"],
+        ["b", "1", "-", "3", "50.0 %", "1h 00m"],
     ]
 
 
@@ -204,7 +204,7 @@ def test_the_command_writes_it_beside_what_it_prints(tmp_path, monkeypatch, caps
     out, err = capsys.readouterr()
     assert json.loads(out)["tenants"][0]["tenant"] == "<a>"
     assert err == "page: jobs.html\n"
-    assert ["<a>", "1", "-", "0.1", "100.0 %", "1.67 min"] in rows_of(
+    assert ["<a>", "1", "-", "0.1", "100.0 %", "1m 40s"] in rows_of(
         (tmp_path / "jobs.html").read_text()
     )
     assert run(["trace", "inspect", "jobs.csv", "--html", "jobs.csv"]) != 0
