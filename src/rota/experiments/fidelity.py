@@ -28,7 +28,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from rota.core.words import spell
+from rota.core.words import duration
 from rota.metrics.history import Floats
 
 Verdict = Literal["close", "rough", "far"]
@@ -144,9 +144,9 @@ class Fidelity(msgspec.Struct, frozen=True):
             FAR: "is not a model of today: do not act on its numbers",
         }[self.verdict]
         told = (
-            f"{self.policy} {name}. Its mean wait is {spell(whole.mean_wait_s)}, "
-            f"{spell(whole.observed_mean_wait_s or 0.0)} were observed ({whole.bias:+.0%}); the "
-            f"wait of a job is off by {spell(whole.mae_s)} on average"
+            f"{self.policy} {name}. Its mean wait is {duration(whole.mean_wait_s)}, "
+            f"{duration(whole.observed_mean_wait_s or 0.0)} were observed ({whole.bias:+.0%}); the "
+            f"wait of a job is off by {duration(whole.mae_s)} on average"
         )
         if whole.refused:
             told += f"; {whole.refused:,} jobs that ran do not fit the machines"
@@ -154,8 +154,8 @@ class Fidelity(msgspec.Struct, frozen=True):
             told += f". It is not close because {' and '.join(self.misses)}"
         if worst is not None:
             told += (
-                f". Least true: {worst.told} ({spell(worst.mean_wait_s or 0.0)} simulated, "
-                f"{spell(worst.observed_mean_wait_s or 0.0)} observed)"
+                f". Least true: {worst.told} ({duration(worst.mean_wait_s or 0.0)} simulated, "
+                f"{duration(worst.observed_mean_wait_s or 0.0)} observed)"
             )
         return told
 

@@ -28,7 +28,7 @@ import polars as pl
 from rota.core.errors import OptionError
 from rota.core.hostlist import expand, split_list
 from rota.core.topology import NodeSpec
-from rota.core.words import spell
+from rota.core.words import duration
 from rota.traces.change import with_jobs
 from rota.traces.cluster import parse_counts
 from rota.traces.imported import Imported
@@ -207,7 +207,7 @@ def _doubts(name: str, log: Imported, jobs: pl.DataFrame) -> list[str]:
     """What makes a workload that is added an odd neighbour."""
     found = []
     log_s, span_s = (_last_submission(frame) for frame in (log.jobs, jobs))
-    both = f"{name}: its jobs come within {spell(span_s)}, those of the log within {spell(log_s)}"
+    both = f"{name}: its jobs come within {duration(span_s)}, those of the log within {duration(log_s)}"
     if span_s < _SHORT * log_s:
         found.append(f"{both}: make it as long as the log to see what lasts")
     elif _SHORT * span_s > log_s:

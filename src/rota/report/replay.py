@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from rota.core.words import NONE, duration
 from rota.experiments.fidelity import CLOSE, LEAST_JOBS, LIMITS, ROUGH, GroupFidelity
 from rota.experiments.replay import REPORT, Answer
 from rota.experiments.replay_recorded import NAME
@@ -27,10 +28,9 @@ from rota.experiments.replay_tables import (
     lookup,
     main_groups,
 )
+from rota.metrics.vocabulary import alike, count, written
 from rota.report.frame import framed
 from rota.report.style import COLOURS, log_ticks
-from rota.core.words import NONE, duration
-from rota.metrics.vocabulary import alike, count, written
 
 MOST_GROUPS = 12
 SHOWN = (
@@ -263,8 +263,8 @@ def _fidelity_line(label: str, found: GroupFidelity, verdict: str) -> str:
     times = alike([found.observed_mean_wait_s, found.mean_wait_s], "s")
     bias = NONE if found.bias is None else f"{found.bias:+.0%}"
     cells = [
-        count(found.jobs), *times, bias, duration(found.mae_s), plain(found.rank_correlation),
-        plain(found.ks), duration(found.wasserstein_s), verdict,
+        count(found.jobs), *times, bias, duration(found.mae_s), written(found.rank_correlation, "index"),
+        written(found.ks, "index"), duration(found.wasserstein_s), verdict,
     ]  # fmt: skip
     tds = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
     return f"<tr><th scope='row'>{escape(label)}</th>{tds}</tr>"
