@@ -21,6 +21,8 @@ TEXTS = {
 NONE = "-"
 _UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
 
+_TOO_LONG_S = 1e13  # nobody reads that many days
+
 
 def duration(seconds: float | None) -> str:
     """`37.5 s`, `4m 05s`, `2h 04m`, `3d 04h`: rounded to the smaller unit; None: `-`."""
@@ -30,7 +32,7 @@ def duration(seconds: float | None) -> str:
         return f"-{duration(-seconds)}"
     if seconds == INF:
         return "for ever"
-    for size, name, small, small_name in _UNITS:
+    for size, name, small, small_name in _UNITS if seconds < _TOO_LONG_S else ():
         whole = round(seconds / small) * small
         if whole >= size:
             large, rest = divmod(whole, size)

@@ -173,8 +173,8 @@ def _refuse_conflicts(config: RunConfig, dialect: Dialect | None) -> None:
     """Failures need two numbers; a dialect refuses what it cannot honour."""
     if (config.mtbf is None) != (config.mttr is None):
         raise OptionError("mtbf and mttr belong together: give both, in hours")
-    if config.failures and config.mtbf is not None:
-        raise OptionError("failures as recorded and mtbf exclude each other: give one of them")
+    if config.outages and config.mtbf is not None:
+        raise OptionError("outages as recorded and mtbf exclude each other: give one of them")
     if dialect is None:
         return
     if config.admission is not None:
@@ -228,7 +228,7 @@ def _params(params: msgspec.Struct) -> dict[str, Any]:
 
 
 def _outages(config: RunConfig, topology: Topology, workload: Workload) -> Any:
-    if config.failures:
+    if config.outages:
         return recorded_outages(topology, workload)
     if config.mtbf is None or config.mttr is None:
         return ()
@@ -238,7 +238,7 @@ def _outages(config: RunConfig, topology: Topology, workload: Workload) -> Any:
 
 
 def _failures(config: RunConfig, outages: Sequence[Any]) -> dict[str, Any] | None:
-    if config.failures:
+    if config.outages:
         return {"recorded": sum(kind == NODE_DOWN for _, kind, _ in outages)}
     return {"mtbf_h": config.mtbf, "mttr_h": config.mttr} if config.mtbf else None
 

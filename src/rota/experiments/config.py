@@ -48,7 +48,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     speed_error: str | None = None
     mtbf: float | None = None
     mttr: float | None = None
-    failures: Literal["recorded"] | None = None  # nodes fail as they did where the jobs come from
+    outages: Literal["recorded"] | None = None  # nodes fail as they did where the jobs come from
     measure: str | None = None
     check: bool = False
 

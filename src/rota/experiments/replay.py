@@ -437,7 +437,7 @@ def _failing(asked: Asked, imported: Imported) -> dict[str, Any]:
     if not imported.failures:
         return {}
     kept = _options(asked.format).get("runtime") in ("sum", "span")
-    return {"failures": "recorded"} if kept else {"failures": "recorded", "costs": START_OVER}
+    return {"outages": "recorded"} if kept else {"outages": "recorded", "costs": START_OVER}
 
 
 def _told_of(

@@ -207,7 +207,10 @@ def _doubts(name: str, log: Imported, jobs: pl.DataFrame) -> list[str]:
     """What makes a workload that is added an odd neighbour."""
     found = []
     log_s, span_s = (_last_submission(frame) for frame in (log.jobs, jobs))
-    both = f"{name}: its jobs come within {duration(span_s)}, those of the log within {duration(log_s)}"
+    both = (
+        f"{name}: its jobs come within {duration(span_s)}, those of the log within "
+        f"{duration(log_s)}"
+    )
     if span_s < _SHORT * log_s:
         found.append(f"{both}: make it as long as the log to see what lasts")
     elif _SHORT * span_s > log_s:

@@ -263,7 +263,8 @@ def _fidelity_line(label: str, found: GroupFidelity, verdict: str) -> str:
     times = alike([found.observed_mean_wait_s, found.mean_wait_s], "s")
     bias = NONE if found.bias is None else f"{found.bias:+.0%}"
     cells = [
-        count(found.jobs), *times, bias, duration(found.mae_s), written(found.rank_correlation, "index"),
+        count(found.jobs), *times, bias, duration(found.mae_s),
+        written(found.rank_correlation, "index"),
         written(found.ks, "index"), duration(found.wasserstein_s), verdict,
     ]  # fmt: skip
     tds = "".join(f"<td>{escape(cell)}</td>" for cell in cells)

@@ -43,7 +43,7 @@ def test_everything_fits_a_narrow_terminal(rota, here, monkeypatch):
 def test_all_measures(rota, here):
     _, out, _ = rota("compare", DRAWN, *PAIR, "--repeat", 2, "--full", "-o", "report")
 
-    for label in ("p99 slowdown", "GPUs allocated", "mean rho", "jobs completed"):
+    for label in ("p99 slowdown", "GPU allocation", "mean rho", "jobs completed"):
         assert label in out
     assert "jobs unfinished" not in out  # there are none
 

@@ -102,7 +102,7 @@ def test_when_of_a_snapshot(rota, snapshot):
     code, out, err = rota("when", snapshot, "4", "--exact")
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "job 4 (waiting) is expected to start in 60 s",
+        "job 4 (waiting) is expected to start in 1m 00s",
         "now:       second 50",
         "starts:    second 110 (in 1m00s)",
         "earliest:  second 110 (in 1m00s)",

@@ -28,7 +28,7 @@ def test_a_table_and_a_picture(call, here):
     code, text = call("--policy", "srtf", "--policy", "fifo", "--estimate-error", "cv=0,1",
                       "--repeat", 2)  # fmt: skip
     assert code == 0
-    assert "mean JCT in hours, and its ratio to cv=0 (2 seeds)" in text
+    assert "mean JCT, and its ratio to cv=0 (2 seeds)" in text
     assert "x1.000" in text
     assert "[1.000, 1.000]" not in text  # fifo knows no estimates: seeds change nothing
     assert sorted(path.name for path in (here / "out").iterdir()) == [

@@ -59,6 +59,7 @@ def test_every_option_reaches_the_run(rota, here):
         "like": None, "seed": 2, "round": "50,refill=yes", "estimate_error": "cv=0.1",
         "speed_error": "cv=0.2",
         "mtbf": 1000.0, "mttr": 1.0, "measure": "ids=0:3", "check": True, "window": None,
+        "outages": None,
     }  # fmt: skip
     assert json.loads((here / "out" / "summary.json").read_text())["jobs"] == 3
 

@@ -27,7 +27,7 @@ def test_inspect_says_what_is_there_and_what_was_done(rota, philly):
     assert "repaired: 1 duration below 1 s raised to 1 s" in out
     assert "second 0: 2017-10-09 07:01:45" in out
     assert "3 jobs, 3 virtual clusters, 33 % of those with GPUs ask for one at most" in out
-    assert "median 66 s" in out
+    assert "median 1m 06s" in out
     assert "GPUs per job" in out
     assert "submissions by hour of the day" in out
 

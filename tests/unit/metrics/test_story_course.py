@@ -144,7 +144,7 @@ def evicted(script, state):
 def test_work_that_was_lost(script):
     told = evicted(script, "done")
     assert told.text.endswith(
-        "; evicted 2 times by failures of n0; 70 s of work were lost and done again"
+        "; evicted 2 times by failures of n0; 1m 10s of work were lost and done again"
     )
     assert [halt.text for halt in told.halts] == [
         "node n0 failed; 50 s of work were lost",

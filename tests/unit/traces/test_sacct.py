@@ -124,7 +124,7 @@ def test_node_fail_is_an_outage_until_a_job_is_seen_there_again(read):
     note = next(note for note in imported.notes if "NODE_FAIL" in note)
     assert note == (
         "2 outages of nodes from NODE_FAIL, 1.8 node-hours, each until the next job was seen to "
-        "start there; 1 not seen again: taken to be down for 1 h (outage=)"
+        "start there; 1 not seen again: taken to be down for 1h 00m (outage=)"
     )
     assert imported.workload.failures[0] == (1800.0, "n1", False)
     assert node_events(read(*rows, outage="60"))[-2] == (2760.0, "node_up", "n3")
