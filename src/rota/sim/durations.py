@@ -31,7 +31,7 @@ import numpy as np
 
 from rota.core.events import INF
 from rota.core.jobs import Job
-from rota.core.words import spell
+from rota.core.words import duration
 from rota.engine.loop import Engine
 
 MEMORY = 1_000  # jobs that are over, the latest, from which is learnt
@@ -320,7 +320,7 @@ class Durations:
         }
         if self.told.count >= ENOUGH:
             middle_s = exp(float(np.median(self.told.told)))
-            found["estimates"] = f"{spell(middle_s)} meant {spell(self.told.means(middle_s))}"
+            found["estimates"] = f"{duration(middle_s)} meant {duration(self.told.means(middle_s))}"
             if self.told.capped:
                 found["estimates"] += ", never longer than told"
         return found

@@ -16,7 +16,7 @@ import numpy as np
 
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, Job
-from rota.core.words import spell
+from rota.core.words import duration
 from rota.engine.loop import Engine
 from rota.sim.durations import Durations, progress
 
@@ -77,11 +77,11 @@ def sentence(spread: Spread, now_s: float, doubt: str, *, again: bool) -> str:
     """The answer in words, after the name of the job."""
     if spread.median_s == INF:
         return "is not expected to start with what is known now"
-    text = f"is expected to start {'again ' if again else ''}in {spell(spread.median_s - now_s)}"
+    text = f"is expected to start {'again ' if again else ''}in {duration(spread.median_s - now_s)}"
     if spread.earliest_s == spread.latest_s:
         return text
-    latest = "never" if spread.latest_s == INF else spell(spread.latest_s - now_s)
-    early = spell(spread.earliest_s - now_s)
+    latest = "never" if spread.latest_s == INF else duration(spread.latest_s - now_s)
+    early = duration(spread.earliest_s - now_s)
     return (
         f"{text} ({spread.share * 100:.0f} % between {early} and {latest}){doubt and f'; {doubt}'}"
     )

@@ -36,7 +36,7 @@ def test_a_table_and_a_picture(call, here):
     ]  # fmt: skip
     picture = (here / "out" / "curve.svg").read_text()
     assert "<svg" in picture
-    for words in ("srtf", "error of estimates (cv)", "mean JCT (h)"):
+    for words in ("srtf", "error of estimates (cv)", "mean JCT"):
         assert f"<!-- {words} -->" in picture
 
 
