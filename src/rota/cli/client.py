@@ -83,6 +83,7 @@ def connect(
     context = click.get_current_context(silent=True)
     ca = context.meta.get(_TRUSTED) if context else None
     with Client(server, token_file=token_file, ca=ca, patience_s=patience_s) as rota:
+        rota.on_start = lambda text: click.echo(text, err=True)
         yield rota
 
 

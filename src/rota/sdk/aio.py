@@ -13,7 +13,7 @@ from rota.core.errors import GoneError, UnavailableError
 from rota.daemon.info import Actor, Explanation, Forecast, JobInfo, NodeInfo, QueueInfo
 from rota.sdk import calls
 from rota.sdk.answers import unreachable
-from rota.sdk.base import STREAM_S, Base, wait_after_answer, wait_after_error
+from rota.sdk.base import STREAM_S, Base, wait_after_answer
 from rota.sdk.calls import ENDS, PAGE, Call, JobLike
 from rota.sdk.events import Event, Messages
 from rota.sdk.patience import Patience
@@ -277,17 +277,22 @@ class AsyncClient(Base):
 
     # --- sending --------------------------------------------------------------------------------
 
+    def _moved(self) -> None:
+        settings = self._settings()
+        self._http.base_url = settings["base_url"]
+        self._http.headers = settings["headers"]
+
     async def _ask(self, call: Call) -> Any:
         patience = Patience(self.patience_s)
         while True:
             try:
                 response = await self._http.request(**self._request(call))
             except httpx2.TransportError as error:
-                pause_s = wait_after_error(call, error, patience)
+                pause_s = self._pause_s(call, patience, error)
                 if pause_s is None:
                     raise unreachable(error, self.place) from error
             else:
-                pause_s = wait_after_answer(call, response, patience)
+                pause_s = self._pause_s(call, patience, response)
                 if pause_s is None:
                     return self._answer(call, response)
             await asyncio.sleep(pause_s)

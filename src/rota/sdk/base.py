@@ -1,5 +1,8 @@
 """What both clients share: settings, headers, and when a request may be repeated."""
 
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +12,19 @@ from rota.core.errors import RotaError
 from rota.sdk.answers import FIRST_OFFSET, TRY_AGAIN, decoded, refused
 from rota.sdk.calls import Call
 from rota.sdk.patience import Patience, asked_s
-from rota.sdk.place import Place, connection, find_place
+from rota.sdk.place import (
+    USUAL,
+    Place,
+    connection,
+    find_place,
+    is_starting,
+    state_folder,
+)
 
 STREAM_S = 60.0  # the daemon says that it is there every 15 s
 NOTHING_CHANGED = (429, 503)  # the daemon promises so
 NO_CONTENT = 204
+READY_S, READY_PAUSE_S = 60.0, 0.1  # a daemon that is starting: at most so long, between looks
 
 
 class Base:
@@ -36,8 +47,45 @@ class Base:
         ca: str | Path | None = None,
         patience_s: float = 10.0,
     ) -> None:
-        self.place: Place = find_place(server, token, token_file=token_file, ca=ca)
+        self._find = partial(find_place, server, token, token_file=token_file, ca=ca)
+        self.place: Place = self._find()
         self.patience_s = patience_s
+        self.on_start: Callable[[str], None] = lambda _: None  # told when a daemon is waited for
+        self._ready_by_s = 0.0
+
+    def _pause_s(
+        self, call: Call, patience: Patience, outcome: httpx2.Response | httpx2.TransportError
+    ) -> float | None:
+        """Seconds until a request is sent again; None: it is not, this is how it ends.
+
+        A daemon of this machine that is just starting says later where it is and with which token
+        to speak to it.
+        """
+        if isinstance(outcome, httpx2.Response):
+            early = outcome.status_code == httpx2.codes.UNAUTHORIZED
+            pause_s = wait_after_answer(call, outcome, patience)
+        else:
+            early = isinstance(outcome, httpx2.ConnectError)
+            pause_s = wait_after_error(call, outcome, patience)
+        if early and self.place.found == USUAL and not self.place.token:
+            place = self._find()
+            if place != self.place:
+                self.place = place
+                self._moved()
+                return 0.0
+            if is_starting(state_folder()) and self._still_waits():
+                return READY_PAUSE_S
+        return pause_s
+
+    def _still_waits(self) -> bool:
+        if not self._ready_by_s:
+            self._ready_by_s = time.monotonic() + READY_S
+            self.on_start(f"waiting until the daemon of {state_folder()} is ready")
+        return time.monotonic() < self._ready_by_s
+
+    def _moved(self) -> None:
+        """The daemon is somewhere else than it was looked for."""
+        raise NotImplementedError
 
     def _settings(self) -> dict[str, Any]:
         headers = {"Accept": "application/json", "User-Agent": "rota-sdk"}

@@ -1,5 +1,6 @@
 """Where the daemon is, and with which token to speak to it."""
 
+import fcntl
 import ipaddress
 import os
 import ssl
@@ -87,6 +88,25 @@ def _server(server: str | None, env: Mapping[str, str], folder: Path) -> tuple[s
     except (OSError, msgspec.DecodeError):
         return DEFAULT_SERVER, USUAL
     return checked_url(running.url, _announced(folder)), _announced(folder)
+
+
+def is_starting(folder: Path) -> bool:
+    """Is a daemon using this folder that has not said yet where it is?"""
+    if (folder / "server.json").exists():
+        return False
+    try:
+        lock = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return False
 
 
 def _announced(folder: Path) -> str:

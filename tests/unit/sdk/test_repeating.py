@@ -12,9 +12,11 @@ from rota.core.errors import (
     RequestError,
     UnavailableError,
 )
+from rota.daemon.folder import StateFolder
 from rota.sdk import Client
 from rota.sdk.events import Messages
 from rota.sdk.patience import Patience, asked_s
+from rota.sdk.place import is_starting
 
 JOB = {"id": "1", "name": "", "user": "u", "queue": "", "state": "PENDING", "gpus": 1.0,
        "submitted_at": 0.0}  # fmt: skip
@@ -193,3 +195,62 @@ def test_waits_grow_and_end():
 @pytest.mark.parametrize(("header", "seconds"), [(None, 0), ("3", 3), ("soon", 0), ("²", 0)])
 def test_retry_after(header, seconds):
     assert asked_s(header) == seconds
+
+
+# --- a daemon that is just starting ---------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return a state folder that a daemon holds, which has not said yet where it is."""
+    for name in ("ROTA_SERVER", "ROTA_TOKEN", "ROTA_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ROTA_STATE", str(tmp_path / "state"))
+    with StateFolder(tmp_path / "state") as made:
+        yield made
+
+
+class Starting(Script):
+    """Says where it is and makes its token when it is asked for the second time."""
+
+    def __init__(self, folder, *answers):
+        super().__init__(*answers)
+        self.folder = folder
+
+    def handle_request(self, request):
+        if len(self.requests) == 1:
+            self.folder.token.touch(0o600)
+            self.folder.token.write_text("secret")
+            self.folder.announce("http://127.0.0.1:9")
+        return super().handle_request(request)
+
+
+@pytest.mark.parametrize("first", [401, REFUSED])
+def test_a_daemon_that_is_starting_is_waited_for(first, folder, monkeypatch):
+    monkeypatch.setattr("rota.sdk.client.time.sleep", lambda _: None)
+    script = Starting(folder, first, first, ok(JOB))
+    told = []
+    with Client(transport=script, patience_s=0.0) as rota:
+        rota.on_start = told.append
+        assert rota.job("1").id == "1"
+    assert told == [f"waiting until the daemon of {folder.path} is ready"]
+    assert [request.headers.get("Authorization") for request in script.requests] == [
+        None, None, "Bearer secret",
+    ]  # fmt: skip
+    assert str(script.requests[-1].url).startswith("http://127.0.0.1:9/")
+
+
+def test_the_waiting_for_a_start_has_an_end(folder, monkeypatch):
+    monkeypatch.setattr("rota.sdk.client.time.sleep", lambda _: None)
+    monkeypatch.setattr("rota.sdk.base.READY_S", 0.0)
+    script = Script(REFUSED, REFUSED, REFUSED)
+    with Client(transport=script, patience_s=0.0) as rota, pytest.raises(UnavailableError):
+        rota.job("1")
+
+
+def test_a_daemon_of_others_at_the_usual_address_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("ROTA_STATE", str(tmp_path / "state"))
+    script = Script(401)
+    with Client(transport=script) as rota, pytest.raises(RequestError, match="wants a token"):
+        rota.job("1")
+    assert not is_starting(tmp_path / "state")
