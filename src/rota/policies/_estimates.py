@@ -10,11 +10,11 @@ def needed_s(job: Job, default_s: float) -> float:
     return max((default_s if estimate_s == INF else estimate_s) - job.run_s, 0.0)
 
 
-def expected_end_s(job: Job, now_s: float, default_s: float) -> float:
-    """When a running job ends by its estimate; one that has outlived it ends any moment: now.
+def estimated_end_s(job: Job, default_s: float) -> float:
+    """When a running job was to end by its estimate, be it in the past.
 
-    The same number at every decision while the job runs (`now_s` is not part of the sum), so that a
+    The same number at every decision while the job runs (now is not part of the sum), so that a
     promise can be compared with it exactly.
     """
     begun_s = job.since_s if job.phase == RUNNING else job.start_s
-    return max(begun_s + needed_s(job, default_s), now_s)
+    return begun_s + needed_s(job, default_s)

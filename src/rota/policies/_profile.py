@@ -1,7 +1,7 @@
-"""How many GPUs are free from now on, by estimate: a step function of time."""
+"""How many GPUs are free from now on, by estimate: step functions of time."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from rota.core.events import INF
@@ -69,6 +69,11 @@ class Profile:
             for i in range(self._step(start_s), self._step(end_s)):
                 self.free[i] -= gpus
 
+    def least(self, start_s: float, end_s: float) -> float:
+        """So many are free all the time between these."""
+        first = bisect_right(self.times, start_s) - 1
+        return min(self.free[first : max(bisect_left(self.times, end_s), first + 1)])
+
     def _step(self, time_s: float) -> int:
         """The number of the step that begins at this time, made if need be."""
         if time_s == INF:
@@ -78,3 +83,27 @@ class Profile:
             self.times.insert(i, time_s)
             self.free.insert(i, self.free[i - 1])
         return i
+
+
+class Profiles:
+    """Profiles of sets of nodes that have none in common; a job may use several of them."""
+
+    def __init__(self, parts: Mapping[int, Profile]) -> None:
+        self._parts = parts
+
+    def reserve(self, nodes: int, gpus: float, seconds: float) -> float:
+        """Take so many of these nodes for so long as soon as possible; the start, inf: never."""
+        parts = [profile for part, profile in self._parts.items() if part & nodes]
+        if len(parts) == 1:
+            start_s = parts[0].earliest(gpus, seconds)
+            parts[0].take(start_s, start_s + seconds, gpus)
+            return start_s
+        for start_s in sorted({time_s for part in parts for time_s in part.times}):
+            end_s = start_s + seconds
+            spare = [max(part.least(start_s, end_s), 0.0) for part in parts]
+            if sum(spare) >= gpus - EPSILON:
+                for part, most in zip(parts, spare, strict=True):
+                    part.take(start_s, end_s, min(most, gpus))
+                    gpus -= min(most, gpus)
+                return start_s
+        return INF

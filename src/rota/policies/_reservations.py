@@ -10,11 +10,15 @@ import msgspec
 
 from rota.core.jobs import Job
 from rota.core.view import Draft
-from rota.policies._estimates import expected_end_s, needed_s
+from rota.policies._estimates import estimated_end_s, needed_s
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What a head was promised: it fits on its nodes at this time (inf: nobody knows when)."""
+    """What a head was promised: it fits on its nodes at this time (inf: nobody knows when).
+
+    A time in the past waits for jobs that have outlived their estimates: these are expected to end
+    in the order of their estimates, whenever they are asked about.
+    """
 
     job: Job
     nodes: int
@@ -86,7 +90,7 @@ class Reservations:
         """Promise it the earliest time at which it fits if nobody else starts."""
         if not self.heads:
             now_s, default_s = self._now_s, self._default_s
-            self._releases = [(expected_end_s(j, now_s, default_s), j) for j in self._running]
+            self._releases = [(estimated_end_s(j, default_s), j) for j in self._running]
             self._releases += [(now_s + needed_s(j, default_s), j) for j in self._early]
         start_s = self._plan.earliest(job, self._releases)
         self.heads.append(Reservation(job, self._plan.eligible(job), start_s))

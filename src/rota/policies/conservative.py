@@ -7,32 +7,48 @@ planned anew in the order of their reservations; nobody's can become later by th
 is planned before it has only moved to an earlier time. As long as no job outlives its estimate and
 the placement is `count`, no job starts later than it was first told.
 
-The plan is made on the number of GPUs. Where more is needed for a start (GPUs on one node, of a
-type, CPUs, memory), a due job that finds no placement goes on waiting, still first in line; the
-promise then is only a forecast. A job without estimate never ends by estimate
-(`default_estimate_s` sets another value). A job that has outlived its estimate is expected to end
-at any moment.
+Partitions are queues of their own: a plan is made for every set of jobs that compete for nodes, on
+what these nodes have. What happens elsewhere changes nothing in it.
+
+The plan is made on the number of GPUs. Where more is needed for a start (GPUs on one node, CPUs,
+memory), or where jobs accept only some nodes in common, a due job that finds no placement goes on
+waiting, still first in line; the promise then is only a forecast. A job without estimate never ends
+by estimate (`default_estimate_s` sets another value). A job that has outlived its estimate is
+expected to end at any moment.
 
 Departs from the paper: a job that outlives its estimate is not killed.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from rota.core.events import INF
+from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import DecidePolicy, Params
 from rota.core.view import Draft, View
-from rota.policies._estimates import expected_end_s, needed_s
-from rota.policies._profile import Profile
+from rota.policies._areas import Area, areas
+from rota.policies._estimates import estimated_end_s, needed_s
+from rota.policies._profile import Profile, Profiles
 
 
 class ConservativeParams(Params, frozen=True):
     """What to assume of jobs whose users gave no estimate."""
 
     default_estimate_s: Annotated[float, msgspec.Meta(gt=0)] = INF
+
+
+WAITS = -1.0
+
+
+class Known(NamedTuple):
+    """What a reservation rests on: the nodes of a job, their GPUs, its estimated end if it runs."""
+
+    nodes: int
+    gpus: float
+    end_s: float
 
 
 class Conservative(DecidePolicy[ConservativeParams]):
@@ -50,60 +66,127 @@ class Conservative(DecidePolicy[ConservativeParams]):
         super().__init__(params)
         self.reserved_s: dict[int, float] = {}
         """When each waiting job is to start, by index; inf: not foreseeable."""
-        self._ends_s: dict[int, float] = {}  # of the jobs that ran after the last decision
-        self._gpus: float = 0
+        self._known: dict[int, Known] = {}  # of all jobs, after the last decision
 
     def decide(self, view: View) -> Draft:
-        """Plan whoever has no reservation (everybody, if things changed); start who is due."""
+        """Plan for each set of jobs that compete, if anything happened to it."""
         plan = view.plan()
-        now_s, default_s = view.now_s, self.params.default_estimate_s
-        running = view.running
-        ends_s = {job.index: expected_end_s(job, now_s, default_s) for job in running}
-        before = self.reserved_s
-        kept = before if self._as_expected(view, ends_s) else {}
-        waiting = sorted(view.waiting, key=lambda job: before.get(job.index, INF))
-        needs_s = {job.index: needed_s(job, default_s) for job in waiting}
-        uses = [(now_s, ends_s[job.index], job.held_gpus) for job in running]
-        uses += [
-            (kept[job.index], kept[job.index] + needs_s[job.index], job.gpus)
-            for job in waiting
-            if job.index in kept
-        ]
-        profile = Profile(now_s, view.up_gpus, uses)
+        running, waiting = view.running, view.waiting
         plan.fill(running)
-        self.reserved_s, self._ends_s, self._gpus = {}, ends_s, view.up_gpus
-        for job in waiting:
-            start_s = kept.get(job.index)
-            if start_s is None:
-                start_s = profile.earliest(job.gpus, needs_s[job.index])
-                profile.take(start_s, start_s + needs_s[job.index], job.gpus)
-            if start_s > now_s or not plan.place(job):
-                self.reserved_s[job.index] = start_s
-            else:
-                ends_s[job.index] = now_s + needs_s[job.index]
+        nodes = {job.index: plan.eligible(job) for job in (*running, *waiting)}
+        before, known = self.reserved_s, self._known
+        self.reserved_s, self._known = {}, {}
+        default_s = self.params.default_estimate_s
+        gpus = {one: plan.gpus_on(one) for one in set(nodes.values())}
+        everybody = [(job, estimated_end_s(job, default_s)) for job in running]
+        everybody += [(job, WAITS) for job in waiting]
+        for area in areas(nodes.values()):
+            there = {
+                job.index: Known(one, gpus[one], end_s)
+                for job, end_s in everybody
+                if (one := nodes[job.index]) in area.sets
+            }
+            was = {i: one for i, one in known.items() if one.nodes & area.nodes}
+            reserved_s = {i: start_s for i, start_s in before.items() if i in was}
+            if there == was:  # what happened elsewhere changes nothing here
+                self._known |= there
+                self.reserved_s |= reserved_s
+                continue
+            turn = Turn(
+                plan, view.now_s, default_s, area, there,
+                [job for job in running if job.index in there],
+                [job for job in waiting if job.index in there],
+            )  # fmt: skip
+            self.reserved_s |= turn.decide(reserved_s, was)
+            self._known |= turn.there
         return plan
-
-    def _as_expected(self, view: View, ends_s: Mapping[int, float]) -> bool:
-        """Nobody ended early, late or on request; who was due has started; no node went or came."""
-        now_s = view.now_s
-        due_s = min(self.reserved_s.values(), default=INF)
-        return (
-            self._gpus == view.up_gpus
-            and due_s >= now_s
-            and self.reserved_s.keys() <= view.active.keys()
-            and ends_s == {index: end_s for index, end_s in self._ends_s.items() if end_s > now_s}
-        )
 
     def snapshot(self) -> Mapping[str, Any]:
         """All reservations, and what they rest on."""
         return {
             "reserved_s": list(self.reserved_s.items()),
-            "ends_s": list(self._ends_s.items()),
-            "gpus": self._gpus,
+            "known": [(i, f"{one.nodes:x}", one.gpus, one.end_s) for i, one in self._known.items()],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take them up again."""
         self.reserved_s = dict(state["reserved_s"])
-        self._ends_s = dict(state["ends_s"])
-        self._gpus = state["gpus"]
+        self._known = {
+            i: Known(int(nodes, 16), gpus, end_s)
+            for i, nodes, gpus, end_s in state.get("known", ())
+        }
+
+
+class Turn:
+    """One decision about jobs that compete with each other, and with nobody else."""
+
+    def __init__(
+        self,
+        plan: Draft,
+        now_s: float,
+        default_s: float,
+        area: Area,
+        there: dict[int, Known],
+        running: Sequence[Job],
+        waiting: Sequence[Job],
+    ) -> None:
+        self.there = there
+        self._plan = plan
+        self._now_s = now_s
+        self._area = area
+        self._running = running
+        self._waiting = waiting
+        self._needs_s = {job.index: needed_s(job, default_s) for job in waiting}
+
+    def decide(self, before: Mapping[int, float], was: Mapping[int, Known]) -> dict[int, float]:
+        """Plan whoever has no reservation (everybody, if things changed); start who is due."""
+        now_s, needs_s = self._now_s, self._needs_s
+        kept = before if self._as_expected(before, was) else {}
+        waiting = sorted(self._waiting, key=lambda job: before.get(job.index, INF))
+        profiles = self._profiles(kept)
+        reserved_s = {}
+        for job in waiting:
+            start_s = kept.get(job.index)
+            if start_s is None:
+                nodes = self.there[job.index].nodes
+                start_s = profiles.reserve(nodes, job.gpus, needs_s[job.index])
+            if start_s > now_s or not self._plan.place(job):
+                reserved_s[job.index] = start_s
+            else:
+                self.there[job.index] = self.there[job.index]._replace(
+                    end_s=now_s + needs_s[job.index]
+                )
+        return reserved_s
+
+    def _profiles(self, kept: Mapping[int, float]) -> Profiles:
+        """What is free from now on, beside the running jobs and these reservations."""
+        now_s, needs_s = self._now_s, self._needs_s
+        parts = self._area.parts()
+        uses: dict[int, list[tuple[float, float, float]]] = {part: [] for part in parts}
+        for job in self._running:
+            end_s = max(self.there[job.index].end_s, now_s)
+            for part in parts:
+                uses[part].append((now_s, end_s, self._plan.gpus_on(part, job)))
+        for job in self._waiting:
+            if job.index in kept:  # then there is one part only
+                start_s = kept[job.index]
+                uses[parts[0]].append((start_s, start_s + needs_s[job.index], job.gpus))
+        return Profiles(
+            {part: Profile(now_s, self._plan.gpus_on(part), uses[part]) for part in parts}
+        )
+
+    def _as_expected(self, before: Mapping[int, float], was: Mapping[int, Known]) -> bool:
+        """Nobody ended early, late or on request; who was due has started; no node went or came.
+
+        Where jobs accept some of their nodes in common, it is not known which ones they get.
+        """
+        now_s, there = self._now_s, self.there
+        running = {job.index for job in self._running}
+        return (
+            len(self._area.sets) == 1
+            and min(before.values(), default=INF) >= now_s
+            and before.keys() <= there.keys()
+            and all(there[i][:2] == one[:2] for i, one in was.items() if i in there)
+            and {i: max(there[i].end_s, now_s) for i in running}
+            == {i: one.end_s for i, one in was.items() if one.end_s > now_s}
+        )

@@ -56,5 +56,7 @@ class Easy(DecidePolicy[EasyParams]):
         default_s = self.params.default_estimate_s
         reservations = Reservations(plan, running, view.now_s, default_s)
         reservations.serve(view.waiting)
-        self.reservations = {head.job.index: head.start_s for head in reservations.heads}
+        self.reservations = {
+            head.job.index: max(head.start_s, view.now_s) for head in reservations.heads
+        }
         return plan
