@@ -26,6 +26,8 @@ def facts(group: str, name: str) -> Facts:
     if group == registry.POLICIES:
         about |= {"knowledge": found.knowledge.describe(), "paper": found.paper or "-"}
         about |= {"door": _door(found)}
+        if found.coupled:
+            about["coupled"] = found.coupled
     if group == registry.DIALECTS:
         about |= {"summary": found.description, "source": found.source}
         about |= {"policies": dict(found.policies)}
@@ -115,7 +117,7 @@ def _default(field: Any) -> str:
 
 def _print_facts(about: Facts) -> None:
     lines = [f"{about['name']}: {about['summary']}", ""]
-    told = (key for key in ("paper", "knowledge", "door", "source") if key in about)
+    told = (key for key in ("paper", "knowledge", "door", "coupled", "source") if key in about)
     lines += [f"{key + ':':<12}{about[key]}" for key in told]
     if about.get("policies"):
         lines.append("policies:")

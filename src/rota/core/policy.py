@@ -26,6 +26,12 @@ class Policy(Generic[P]):
     paper: ClassVar[str] = ""
     knowledge: Knowledge = Knowledge.NOTHING
     Parameters: ClassVar[type[Params]] = Params
+    coupled: str = ""
+    """Why jobs that could never use the same node still depend on each other; empty: they do not.
+
+    Shared quotas or shares, what is learnt from others, random draws: whoever has none of these
+    serves each partition of a cluster as if it were alone.
+    """
 
     def __init__(self, params: P | None = None) -> None:
         self.params: P = params if params is not None else self.Parameters()  # type: ignore[assignment]  # the subclass pairs P with Parameters

@@ -49,6 +49,7 @@ P = TypeVar("P", bound=TenantParams)
 class TenantPolicy(DecidePolicy[P]):
     """Queues in a tree that lend to each other and take back what they lent."""
 
+    coupled = "shared quotas: what a queue may use counts wherever it uses it"
     divides: ClassVar[bool] = True
     """Where nobody has a quota, it is divided by weight."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"": COMMON}

@@ -92,13 +92,13 @@ class Conservative(DecidePolicy[ConservativeParams]):
                 self._known |= there
                 self.reserved_s |= reserved_s
                 continue
-            turn = Turn(
+            timetable = Timetable(
                 plan, view.now_s, default_s, area, there,
                 [job for job in running if job.index in there],
                 [job for job in waiting if job.index in there],
             )  # fmt: skip
-            self.reserved_s |= turn.decide(reserved_s, was)
-            self._known |= turn.there
+            self.reserved_s |= timetable.decide(reserved_s, was)
+            self._known |= timetable.there
         return plan
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -117,7 +117,7 @@ class Conservative(DecidePolicy[ConservativeParams]):
         }
 
 
-class Turn:
+class Timetable:
     """One decision about jobs that compete with each other, and with nobody else."""
 
     def __init__(

@@ -36,6 +36,7 @@ class Drf(DecidePolicy[DrfParams]):
         "NSDI 2011"
     )
     Parameters = DrfParams
+    coupled = "shares: who is served next depends on what its tenant has of the whole cluster"
 
     def decide(self, view: View) -> Draft:
         """One job at a time to the tenant with the smallest weighted dominant share."""

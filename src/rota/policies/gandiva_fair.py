@@ -53,6 +53,7 @@ class GandivaFair(RoundPolicy[GandivaFairParams]):
         "Deep Learning, EuroSys 2020"
     )
     Parameters = GandivaFairParams
+    coupled = "shares: users take turns by what they have used of the whole cluster"
 
     def __init__(self, params: GandivaFairParams | None = None) -> None:
         super().__init__(params)

@@ -43,6 +43,7 @@ class GandivaRandom(RoundPolicy[GandivaRandomParams]):
     """Pack jobs in pairs at random, and keep the pairs that are worth it."""
 
     name = "gandiva-random"
+    coupled = "random draws, and GPUs of each type are divided among all jobs in common rounds"
     paper = "Xiao et al., Gandiva: Introspective Cluster Scheduling for Deep Learning, OSDI 2018"
     Parameters = GandivaRandomParams
     packs = True

@@ -55,6 +55,7 @@ class Gittins(AttainedPolicy[GittinsParams]):
     paper = "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI 2019"
     knowledge = Knowledge.DISTRIBUTION | Knowledge.HISTORY
     Parameters = GittinsParams
+    coupled = "learns the distribution of service from all jobs that finish"
 
     def __init__(self, params: GittinsParams | None = None) -> None:
         super().__init__(params)
@@ -64,6 +65,7 @@ class Gittins(AttainedPolicy[GittinsParams]):
         self._fitted = 0  # how many of them the present ranks are made of ...
         self._fitted_s = -INF  # ... and since when
         if given:
+            self.coupled = ""
             self._fit(given)
 
     def finished(self, job: Job, now_s: float) -> None:

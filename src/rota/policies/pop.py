@@ -49,6 +49,7 @@ class Pop(RoundPolicy[PopParams]):
     """Solve the problem of another policy in k parts, each with a part of jobs and GPUs."""
 
     name = "pop"
+    coupled = "random draws: jobs are dealt out to parts of the cluster, whatever nodes they accept"
     paper = (
         "Narayanan et al., Solving Large-Scale Granular Resource Allocation Problems Efficiently "
         "with POP, SOSP 2021"

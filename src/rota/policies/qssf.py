@@ -52,12 +52,15 @@ class Qssf(PriorityPolicy[QssfParams]):
     )
     knowledge = Knowledge.REMAINING_WORK | Knowledge.USER_ESTIMATE | Knowledge.HISTORY
     Parameters = QssfParams
+    coupled = "with estimate=history, estimates are learnt from all jobs that finish"
     preemptive = False
 
     def __init__(self, params: QssfParams | None = None) -> None:
         super().__init__(params)
         self.strict = self.params.strict
         self.knowledge = KNOWLEDGE[self.params.estimate]
+        if self.params.estimate != "history":
+            self.coupled = ""
         self._seen: dict[Group, tuple[int, float]] = {}  # group -> (jobs, sum of durations)
         self._given: dict[int, float] = {}  # job index -> estimate from history
 

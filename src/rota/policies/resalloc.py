@@ -63,6 +63,7 @@ class Resalloc(RoundPolicy[ResallocParams]):
         "Fast, Scalable Price Discovery Method, Mathematical Programming Computation, 2022"
     )
     Parameters = ResallocParams
+    coupled = "shares: the GPUs of the whole cluster are divided among all jobs at once"
 
     def __init__(self, params: ResallocParams | None = None) -> None:
         super().__init__(params)

@@ -38,6 +38,7 @@ class Tetris(DecidePolicy[TetrisParams]):
     paper = "Grandl et al., Multi-resource Packing for Cluster Schedulers, SIGCOMM 2014"
     knowledge = Knowledge.REMAINING_WORK
     Parameters = TetrisParams
+    coupled = "scores compare a job with all that is free and with the mean work of all that wait"
 
     def __init__(self, params: TetrisParams | None = None) -> None:
         super().__init__(params)

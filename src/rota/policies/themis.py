@@ -62,6 +62,7 @@ class Themis(DecidePolicy[ThemisParams]):
     paper = "Mahajan et al., Themis: Fair and Efficient GPU Cluster Scheduling, NSDI 2020"
     knowledge = Knowledge.REMAINING_WORK | Knowledge.SPEEDS
     Parameters = ThemisParams
+    coupled = "shares: all apps bid for the GPUs of the whole cluster in common rounds"
 
     def __init__(self, params: ThemisParams | None = None) -> None:
         super().__init__(params)

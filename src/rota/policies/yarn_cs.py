@@ -57,6 +57,7 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         "Workloads, USENIX ATC 2019"
     )
     Parameters = YarnCsParams
+    coupled = "shared quotas: a tenant's share of the GPUs counts wherever it uses them"
 
     def __init__(self, params: YarnCsParams | None = None) -> None:
         super().__init__(params)

@@ -10,7 +10,7 @@ from rota.core.errors import RotaError
 from rota.core.events import INF
 from rota.core.jobs import DONE, FAILED, REJECTED
 from rota.core.knowledge import Knowledge
-from rota.core.policy import Params, PriorityPolicy
+from rota.core.policy import Params, Policy, PriorityPolicy
 from rota.core.workload import Workload
 from rota.engine.shadow import rows_from
 from rota.engine.snapshot import freeze, restore
@@ -23,6 +23,7 @@ from rota.testing.knowledge_checks import (
     true_durations_stay_hidden,
     undeclared_knowledge_is_refused,
 )
+from rota.testing.partitions import random_partitions
 from rota.testing.promises import Promises
 from rota.testing.report import Skip
 from rota.testing.scenario import Item, Scenario, to_the_end
@@ -312,6 +313,24 @@ def both_doors_decide_alike(subject: Subject) -> None:
         same(happened(run(subject, scenario)), happened(slow), scenario)
 
 
+def partitions_do_not_depend_on_each_other(subject: Subject) -> None:
+    """Jobs that could never use the same node fare as if each partition were a cluster.
+
+    Through both doors. Not for policies that say why they cannot (`coupled`).
+    """
+    policy = subject.make()
+    if policy.coupled:
+        raise Skip(f"coupled: {policy.coupled}")
+    makers: list[Callable[[], Policy[Any]]] = [subject.make]
+    if isinstance(policy, PriorityPolicy) and not (policy.strict and policy.preemptive):
+        makers.append(lambda: EveryEvent(subject.priority()()))
+    for seed in subject.seeds:
+        partitions = random_partitions(seed, unit_s=UNIT_S, lossy=False)
+        for make in makers:
+            found = partitions.mismatch(make)
+            must(not found, f"{type(make()).__name__}: {found}\n  in {partitions}")
+
+
 CHECKS: tuple[Callable[[Subject], None], ...] = (
     it_names_itself,
     its_parameters_survive_a_file,
@@ -335,6 +354,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     its_keys_keep_their_promises,
     the_naive_engine_agrees,
     both_doors_decide_alike,
+    partitions_do_not_depend_on_each_other,
     undeclared_knowledge_is_refused,
     true_durations_stay_hidden,
     estimates_stay_hidden,

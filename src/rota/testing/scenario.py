@@ -110,6 +110,7 @@ class Item(msgspec.Struct, frozen=True):
     fails_at: float = INF
     on: tuple[int, ...] = ()
     """Positions of the nodes that it accepts; none: all."""
+    estimate_s: float = INF
 
 
 class Outage(msgspec.Struct, frozen=True):
@@ -166,7 +167,10 @@ class Scenario(msgspec.Struct, frozen=True):
         return Workload(
             [
                 JobSpec(
-                    f"j{i}", j.submit_s, Request.of(j.gpus, labels=(_label(j.on),) if j.on else ())
+                    f"j{i}",
+                    j.submit_s,
+                    Request.of(j.gpus, labels=(_label(j.on),) if j.on else ()),
+                    estimate_s=j.estimate_s,
                 )
                 for i, j in enumerate(self.jobs)
             ],
@@ -223,7 +227,7 @@ class Scenario(msgspec.Struct, frozen=True):
             jobs=tuple(
                 change(
                     job, submit_s=job.submit_s * factor, work=job.work * factor,
-                    fails_at=job.fails_at * factor,
+                    fails_at=job.fails_at * factor, estimate_s=job.estimate_s * factor,
                 )
                 for job in self.jobs
             ),

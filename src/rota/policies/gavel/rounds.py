@@ -73,6 +73,7 @@ class RoundPolicy(DecidePolicy[R]):
     """Finds shares when the jobs have changed, and serves them in rounds."""
 
     knowledge = Knowledge.SPEEDS
+    coupled = "shares: the GPUs of each type are divided among all jobs at once, in common rounds"
     prompt: bool = False
     """X is whole: nobody takes turns, and it follows every event, not only rounds."""
     reads_work: bool = False

@@ -44,6 +44,7 @@ class HivedPolicy(DecidePolicy[HivedParams]):
     name = "hived"
     paper = "Zhao et al., HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees, OSDI 2020"
     Parameters = HivedParams
+    coupled = "shared quotas: virtual clusters are made of cells anywhere in the cluster"
     explicit = True
 
     def __init__(self, params: HivedParams | None = None) -> None:
