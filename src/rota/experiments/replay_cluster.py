@@ -145,10 +145,34 @@ def seen_cluster(imported: Imported) -> tuple[NodeSpec, ...]:
     marked = held.join(labels, on="job").explode("labels").drop_nulls("labels")
     for node, label in marked.select("node", "labels").unique(maintain_order=True).iter_rows():
         of_nodes.setdefault(node, []).append(label)
+    types = _seen_types(imported, held)
     return tuple(
-        NodeSpec(node, int(np.ceil(most)), labels=tuple(sorted(of_nodes.get(node, ()))))
+        NodeSpec(
+            node,
+            int(np.ceil(most)),
+            types.get(node, ""),
+            labels=tuple(sorted(of_nodes.get(node, ()))),
+        )
         for node, most in sorted(peaks(held).items())
     )
+
+
+def _seen_types(imported: Imported, held: pl.DataFrame) -> dict[str, str]:
+    """GPU types of nodes: what most of the jobs that got GPUs there and named one type asked for.
+
+    Who asks for a type could run nowhere if no node had one.
+    """
+    one = pl.col("gpu_type").list.len() == 1
+    asked = imported.jobs.select("gpu_type").with_row_index("job").cast({"job": pl.Int64})
+    named = asked.filter(one).select("job", pl.col("gpu_type").list.first())
+    counts = (
+        held.filter(pl.col("gpus") > 0)
+        .join(named, on="job")
+        .group_by("node", "gpu_type")
+        .len()
+        .sort("node", "len", "gpu_type", descending=[False, True, False])
+    )
+    return dict(counts.unique("node", keep="first").select("node", "gpu_type").iter_rows())
 
 
 def write_cluster(

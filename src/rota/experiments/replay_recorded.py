@@ -39,9 +39,15 @@ from rota.rates.models import make_rates
 from rota.sim.cluster import SimCluster
 from rota.traces.attempts import open_jobs
 from rota.traces.imported import Imported
-from rota.traces.observed import Observed
+from rota.traces.observed import FAILED, NODE_FAIL, PREEMPTED, TIMEOUT, UNKNOWN, Observed
 
 NAME = "observed"
+_STOPPED = {
+    NODE_FAIL: "its node failed",
+    FAILED: "it failed, and was tried again",
+    TIMEOUT: "it reached its time limit, and was tried again",
+    PREEMPTED: "preempted or requeued, the log does not tell for whom",
+}
 STOP, START = 0, 1
 UNLISTED = "a job on a node that is not listed"
 TOO_MANY = "a job on more GPUs than its node has"
@@ -61,6 +67,7 @@ class Attempt(msgspec.Struct):
     start_s: float
     end_s: float
     allocation: Allocation
+    state: str = UNKNOWN
 
 
 class Recorded:
@@ -133,6 +140,9 @@ class Recorded:
         else:
             if job.running:
                 plan.stop(job)
+                plan.remark(
+                    job, _STOPPED.get(runs[number].state, "stopped, the log does not tell why")
+                )
                 _wonder(plan, job)
             self._turn[job.index] = number + 1
             heappush(self._due, (runs[number + 1].start_s, START, job.index))
@@ -259,16 +269,16 @@ def _attempts(imported: Imported, topology: Topology, *, counted: bool) -> dict[
     pool = topology.pools[0].id
     latest_s = imported.until_s
     asked = imported.jobs.select("num_gpus", "cpus").rows()
-    frame = imported.observed.frame.select("job", "start_s", "end_s", "nodes", "gpus")
+    frame = imported.observed.frame.select("job", "start_s", "end_s", "nodes", "gpus", "state")
     found: dict[int, list[Attempt]] = {}
-    for job, start_s, end_s, nodes, held in frame.iter_rows():
+    for job, start_s, end_s, nodes, held, state in frame.iter_rows():
         gpus, cpus = asked[job]
         if counted:
             allocation = Allocation([(pool, gpus)] if gpus else [])
         else:
             allocation = _allocation(places, nodes, held, cpus)
         over_s = latest_s if end_s is None else max(end_s, start_s)
-        found.setdefault(job, []).append(Attempt(start_s, over_s, allocation))
+        found.setdefault(job, []).append(Attempt(start_s, over_s, allocation, state))
     return found
 
 

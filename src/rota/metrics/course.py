@@ -111,7 +111,7 @@ class Course:
         at_s = float(history.time_s[row])
         winners = self._winners(row)
         names = [self._names[slot] for slot in winners]
-        text = "stopped by the policy"
+        text = self._remark(row) or "stopped by the policy"
         if winners:
             asked = sum(float(history.value[history.entry_row[slot]]) for slot in winners)
             stops = np.flatnonzero((history.event == Record.STOP) & (history.time_s == at_s))
@@ -126,6 +126,10 @@ class Course:
         return Halt(
             at_s=at_s, what="preempted", by=names, lost_s=lost_s, text=text + _and_lost(lost_s)
         )
+
+    def _remark(self, row: int) -> str:
+        """Why a job was stopped, in the words of its scheduler."""
+        return str(self._history.log["text"][row] or "")
 
     def _movers(self, row: int, winners: Sequence[int]) -> list[int]:
         """Who took its place, where that is not who wanted room: it was moved out of the way."""
@@ -149,11 +153,16 @@ class Course:
                 yield start
 
     def _winners(self, row: int) -> list[int]:
-        """Who displaced it: as the log says, else who was started on its nodes at that instant."""
+        """Who displaced it: as the log says, else who was started on its nodes at that instant.
+
+        Nobody, where the log says why it was stopped, but for nobody.
+        """
         history = self._history
         if history.other[row] >= 0:
             winner = int(np.searchsorted(history.actors, history.other[row]))
             return [int(history.owner[winner])]
+        if self._remark(row):
+            return []
         return list(dict.fromkeys(int(self._starts.slot[i]) for i in self._starts_beside(row)))
 
     @cached_property

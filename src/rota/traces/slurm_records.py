@@ -10,7 +10,9 @@
   says what the choice changes.
 - *Numbers that come again.* A record that was submitted after another with its number had come to a
   final end is another job, called `123#2`.
-- *Heterogeneous jobs.* Components are one job, which asks for their sum.
+- *Records that are there twice*, as in exports that overlap, count once: the one that tells more.
+- *Heterogeneous jobs.* Components are one job, which asks for their sum, in the partition of the
+  component with most GPUs.
 - *Several nodes.* A job without GPUs has a task for each of its nodes, with its share of the CPUs
   and memory, on nodes of their own; others have a task per GPU, wherever there is room.
 - *Where.* Of a job on several nodes the sum of its GPUs is known; how many on each, often, too (see
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 
 STEP = "step of a job"
 ATTEMPT = "further attempt of a job (it is in the observed schedule)"
+TWICE = "record of what another record tells, too"
 COMPONENT = "component of a heterogeneous job, counted with the first"
 WAITING = "pending at the end of the log"
 UNSTARTED = "cancelled before it started"
@@ -229,7 +232,7 @@ def _schema() -> dict[str, Any]:
 def _jobs(records: Sequence[Record], quality: Quality) -> list[_Job]:
     """Records that belong together, in the order of the file."""
     by_number: dict[str, list[Record]] = {}
-    for record in records:
+    for record in _once(records, quality):
         by_number.setdefault(record.leader or record.raw, []).append(record)
     jobs: list[_Job] = []
     turns: dict[str, int] = {}
@@ -244,6 +247,26 @@ def _jobs(records: Sequence[Record], quality: Quality) -> list[_Job]:
             _count(quality, COMPONENT, components)
             _count(quality, ATTEMPT, len(life) - 1 - components)
     return jobs
+
+
+def _once(records: Sequence[Record], quality: Quality) -> list[Record]:
+    """Without records of what another record tells, too: later, or as far as it knew then."""
+    known: dict[tuple[str, str, float | None], list[Record]] = {}
+    for record in records:
+        mine = known.setdefault((record.raw, record.id, record.submit_s), [])
+        for number, other in enumerate(mine):
+            if not other.began or not record.began or other.start_s == record.start_s:
+                _count(quality, TWICE, 1)
+                mine[number] = max(other, record, key=lambda one: (one.began, _over(one)))
+                break
+        else:
+            mine.append(record)
+    return [record for mine in known.values() for record in mine]
+
+
+def _over(record: Record) -> tuple[bool, float, int]:
+    """How much a record tells of the end; of those that tell the same, the later counts."""
+    return record.over_s is not None, record.elapsed_s or 0.0, record.place
 
 
 def _lives(records: list[Record]) -> list[list[Record]]:
@@ -352,6 +375,7 @@ def _row(
     eligible_s = submit_s
     if params.since == "eligible" and first.eligible_s is not None:
         eligible_s = max(submit_s, min(first.eligible_s, attempts[0].start_s))
+    where = max(parts, key=lambda record: record.asked.gpus).partition
     types = {record.asked.gpu_type for record in parts if record.asked.gpus}
     roles = _roles(parts)
     named = dependencies(first.line) if params.since == "submit" else ()
@@ -365,7 +389,7 @@ def _row(
         last.user,
         last.name,
         sorted(types) if len(types) == 1 and "" not in types else [],
-        [last.partition] if last.partition in labelled else [],
+        [where] if where in labelled else [],
         sum(record.asked.cpus for record in parts),
         sum(record.asked.mem_gib for record in parts),
         last.limit_s,
@@ -373,7 +397,7 @@ def _row(
         roles,
         roles is not None,
         last.account,
-        last.partition,
+        where,
         last.qos,
         _priority(last, params),
         last.state,

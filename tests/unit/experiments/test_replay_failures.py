@@ -64,3 +64,13 @@ def test_the_failure_is_why_the_job_waited_and_the_assumption_is_told(log):
     story = explain_folder(log / "out" / "observed", "1")
     assert [(part.reason, part.seconds) for part in story.parts] == [("down", 200.0)]
     assert "n1" in story.text
+
+
+def test_without_a_list_nodes_have_the_gpus_that_jobs_asked_for_by_type(log):
+    typed = {"ReqTRES": "cpu=1,gres/gpu:a100=2,node=1", "AllocTRES": "cpu=1,gres/gpu=2,node=1"}
+    (log / "jobs.txt").write_text("\n".join([HEADER, line("1", **typed), line("2")]) + "\n")
+    out = log / "out"
+    out.mkdir()
+    answer = replay(Asked(log=str(log / "jobs.txt"), policies=("fifo",)), out, out)
+    assert [(node.name, node.gpu_type) for node in answer.nodes] == [("n1", "a100")]
+    assert answer.schedules[-1].jobs["state"].to_list() == ["done", "done"]

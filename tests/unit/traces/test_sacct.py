@@ -98,6 +98,28 @@ def test_the_run_time_of_attempts_is_chosen_and_the_choice_is_quantified(read, r
     ]
 
 
+def test_records_of_exports_that_overlap_count_once(read):
+    runs = line("1", State="RUNNING", End="Unknown", ElapsedRaw="30")
+    waits = line("2", State="PENDING", Start="Unknown", End="Unknown", ElapsedRaw="0",
+                 NodeList="None assigned", AllocTRES="")  # fmt: skip
+    imported = read(runs, waits, line("3"), line("1"), line("2"), line("3"))
+    assert jobs(imported, "duration_s") == [("1", 90.0), ("2", 90.0), ("3", 90.0)]
+    assert seen(imported, "nodes", "gpus", "state") == [
+        (0, ["n1"], [2.0], "done"), (1, ["n1"], [2.0], "done"), (2, ["n1"], [2.0], "done"),
+    ]  # fmt: skip
+    assert imported.quality.dropped == {"record of what another record tells, too": 3}
+    backwards = read(line("1"), runs)
+    assert seen(backwards, "end_s", "state") == [(0, 100.0, "done")]
+
+
+def test_a_heterogeneous_job_is_in_the_partition_of_its_gpus(read):
+    both = {"JobIDRaw": "8", "Partition": "cpu", "ReqTRES": "cpu=8,node=1",
+            "AllocTRES": "cpu=8,node=1"}  # fmt: skip
+    imported = read(line("7+0", JobIDRaw="7"), line("7+1", **both), line("9", Partition="cpu"),
+                    partitions="label")  # fmt: skip
+    assert jobs(imported, "partition", "labels") == [("7", "gpu", ["gpu"]), ("9", "cpu", ["cpu"])]
+
+
 def node_events(imported):
     return imported.events.select("time_s", "kind", "subject").rows()
 
