@@ -148,6 +148,8 @@ def print_explanation(found: "Explanation | Story", output: str) -> None:
         click.echo(f"ran in all: {span(data['run_s'])}{lost}")
     if found.ahead:
         _say(f"served first: {shortened(found.ahead, 10)}")
+    if data.get("waits_for"):
+        _say(f"waits for: {shortened(data['waits_for'], 10)}")
     if found.preempted_by:
         _say(f"preempted by: {shortened(found.preempted_by, 10)}")
     _print_course(data)

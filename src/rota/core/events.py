@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 Event: TypeAlias = tuple[float, int, int, Any, int]
 
 INF = float("inf")
+ON_REQUEST = -2  # in place of a job in STOP rows: people wanted it (held, its node cleared)
 
 
 class EventKind(IntEnum):
@@ -62,8 +63,8 @@ class Record(IntEnum):
     START = 1  # ref allocation, other 1 if it had run before, value time at which progress begins
     #            (inf: others have to leave first; -1: a RUN row will tell)
     RUN = 2  # progress begins (only after a start that took time), value rate
-    STOP = 3  # preempted; ref allocation, other job that displaced it, value work lost;
-    #           text why, if the policy says so
+    STOP = 3  # preempted; ref allocation, other job that displaced it (-2: nobody, it was stopped
+    #           on request), value work lost; text why, if the policy says so, or who wanted it
     STOPPED = 4  # resources free again (only after a stop that took time)
     DONE = 5
     FAILED = 6  # text says why

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from rota.core.jobs import STOPPING, WAITING, Job
+from rota.core.jobs import HELD, STOPPING, WAITING, Job
 from rota.core.reasons import Reason
 from rota.core.words import TEXTS, duration
 from rota.daemon.info import Explanation, WhyPart
 from rota.daemon.logtable import LogTable
-from rota.daemon.pictures import reason_of, state_of, tasks_of
+from rota.daemon.pictures import rank_of, reason_of, state_of, tasks_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,6 +29,7 @@ class _Seen(msgspec.Struct):
     state: str
     reason: str
     ahead: list[str]
+    blockers: list[str]
     causes: list[str]
     leaving: list[int]  # it, or tasks of it, are being stopped
     ending: str  # and how long that may take, and why
@@ -43,8 +44,9 @@ def explain(core: "Core", log: LogTable, ask: Ask, find: Callable[[], Job]) -> E
         return _Seen(
             job,
             state_of(job),
-            reason_of(job, core.projection),
+            reason_of(job, core.projection, core.engine.view),
             _ahead(core, job),
+            core.engine.arrivals.blockers(job) if job.phase == HELD else [],
             [str(i) for i in core.projection.preempted_by.get(job.index, [])],
             [task.index for task in tasks_of(job) if task.phase == STOPPING],
             _ending(core, job),
@@ -65,6 +67,7 @@ def explain(core: "Core", log: LogTable, ask: Ask, find: Callable[[], Job]) -> E
         parts=parts,
         ahead=seen.ahead,
         preempted_by=seen.causes,
+        waits_for=seen.blockers,
     )
 
 
@@ -103,11 +106,14 @@ def _ahead(core: "Core", job: Job) -> list[str]:
         return []
     waiting = [other for other in core.engine.view.active.values() if other.phase == WAITING]
     try:
-        before = [o for o in waiting if (o.key, o.index) < (job.key, job.index)]
-        before.sort(key=lambda o: (o.key, o.index))
+        before = sorted((o for o in waiting if rank_of(o) < rank_of(job)), key=rank_of)
     except TypeError:  # keys of a policy that does not rank
         before = [o for o in waiting if o.index < job.index]
     return [other.id for other in before[:FEW]]
+
+
+def _be(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _sentence(seen: _Seen, wait_s: float, parts: list[WhyPart], message: str) -> str:
@@ -115,5 +121,11 @@ def _sentence(seen: _Seen, wait_s: float, parts: list[WhyPart], message: str) ->
     if parts:
         waited += ": " + ", ".join(f"{duration(part.seconds)} {part.reason}" for part in parts)
     cause = seen.ending or (TEXTS[Reason[seen.reason.upper()]] if seen.reason else "")
+    if not seen.ending and seen.reason == Reason.ORDER.label and seen.ahead:
+        cause += f" ({', '.join(seen.ahead)})"
+    elif not seen.ending and seen.reason == Reason.DEPENDENCY.label and seen.blockers:
+        cause = f"it waits until {', '.join(seen.blockers)} {_be(seen.blockers)} done"
+    elif seen.reason == Reason.ADMISSION.label and message:
+        cause, message = message, ""  # who holds it
     text = f"{seen.state}: {cause}; {waited}" if cause else f"{seen.state}; {waited}"
     return text + (f" ({message})" if message else "")

@@ -97,6 +97,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     parts: list[WhyPart]
     ahead: list[str] = []  # jobs that are served first (the first few)
     preempted_by: list[str] = []
+    waits_for: list[str] = []  # jobs that it depends on and that are not done
 
 
 class Forecast(msgspec.Struct, kw_only=True):

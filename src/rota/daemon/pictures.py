@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from rota.backends.live.cluster import LiveCluster
 from rota.backends.live.machines import Machine
@@ -34,7 +35,7 @@ def state_of(job: Job) -> str:
     return NAMES[job.phase]
 
 
-def reason_of(job: Job, projection: Projection) -> str:
+def reason_of(job: Job, projection: Projection, view: View) -> str:
     """Why it waits; empty if it does not."""
     if job.phase == HELD:
         return projection.held_for(job.index).label
@@ -42,11 +43,34 @@ def reason_of(job: Job, projection: Projection) -> str:
         return ""
     if job.reason:
         return Reason(job.reason).label
-    return projection.waits_for(job.index, job.shape.number).label
+    shape = job.shape.number
+    head = view.active.get(projection.head_of(shape))
+    if head is None or head.phase != WAITING:
+        head = _firsts(projection, view)[shape]
+    return projection.waits_for(job.index, shape, head.index).label
+
+
+def _firsts(projection: Projection, view: View) -> dict[int, Job]:
+    """Who is first in the queue, by shape; found once for each batch of events."""
+    version, firsts = projection.firsts
+    if version != view.version:
+        firsts = {}
+        for job in view.active.values():
+            if job.phase == WAITING:
+                first = firsts.setdefault(job.shape.number, job)
+                if rank_of(job) < rank_of(first):
+                    firsts[job.shape.number] = job
+        projection.firsts = view.version, firsts
+    return firsts
+
+
+def rank_of(job: Job) -> tuple[Any, int]:
+    """The place of a waiting job in the queue; keys of policies that do not rank are no numbers."""
+    return job.key if isinstance(job.key, int | float | tuple) else 0.0, job.index
 
 
 def picture_job(
-    job: Job, cluster: LiveCluster, projection: Projection, epoch_unix: float
+    job: Job, cluster: LiveCluster, projection: Projection, epoch_unix: float, view: View
 ) -> JobInfo:
     """Everything about one job; the clock may be later than what the engine has seen."""
     spec = job.spec
@@ -57,7 +81,7 @@ def picture_job(
         user=spec.user,
         queue=spec.tenant,
         state=state_of(job),
-        reason=reason_of(job, projection),
+        reason=reason_of(job, projection, view),
         message=projection.messages.get(job.index, ""),
         gpus=job.gpus,
         gpu_type="|".join(spec.request.gpu_types),

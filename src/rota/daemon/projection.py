@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rota.core.events import Record
+from rota.core.events import ON_REQUEST, Record
+from rota.core.jobs import Job
 from rota.core.reasons import Reason
 
 MOST_CAUSES = 20  # who preempted a job: the last few are enough
@@ -18,6 +19,7 @@ class Projection:
         self.preempted_by: dict[int, list[int]] = {}
         self._held: dict[int, int] = {}
         self._shapes: dict[int, tuple[int, int]] = {}  # reason and head by shape
+        self.firsts: tuple[int, dict[int, Job]] = (-1, {})  # who is first of a shape: a cache
         self.preemptions = 0
         self.restarts = 0
         self.observe: Callable[[float], None] = lambda _: None  # told how long each start took
@@ -40,7 +42,7 @@ class Projection:
                 self.runs[job] = self.runs.get(job, 0) + 1
                 began_s = time_s if late_s is None else late_s
                 self.observe(began_s - self._started.pop(job, began_s))
-            elif event == Record.STOP:
+            elif event == Record.STOP and other != ON_REQUEST:
                 self._preempted(job, other)
             elif event == Record.HELD:
                 self._held[job] = int(value)
@@ -65,9 +67,17 @@ class Projection:
         """Why a held job is held."""
         return Reason(self._held.get(job, int(Reason.ADMISSION)))
 
-    def waits_for(self, job: int, shape: int) -> Reason:
-        """Why a job in the queue waits, as far as its shape tells."""
-        reason, head = self._shapes.get(shape, (0, -1))
-        if not reason or head not in (-1, job):
+    def waits_for(self, job: int, shape: int, first: int) -> Reason:
+        """Why a job in the queue waits, as far as its shape tells.
+
+        `first`: the first of those that wait with this shape. Whoever was that when the reason was
+        logged may have left: the reason goes on for the next one.
+        """
+        reason, _ = self._shapes.get(shape, (0, -1))
+        if not reason or job != first:
             return Reason.ORDER
         return Reason(reason)
+
+    def head_of(self, shape: int) -> int:
+        """Whoever was the first of a shape when its reason was logged; -1: it was not told."""
+        return self._shapes.get(shape, (0, -1))[1]

@@ -267,7 +267,8 @@ class Daemon:
 
     def _picture(self, job: Job) -> JobInfo:
         core = self.core
-        return picture_job(job, core.cluster, core.projection, core.store.epoch_unix)
+        epoch, view = core.store.epoch_unix, core.engine.view
+        return picture_job(job, core.cluster, core.projection, epoch, view)
 
     def explain(self, job: str, actor: Actor) -> Explanation:
         """Why it waits or waited."""

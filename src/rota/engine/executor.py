@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from rota.core import machine
 from rota.core.allocation import Allocation, host_of
-from rota.core.events import INF, Record
+from rota.core.events import INF, ON_REQUEST, Record
 from rota.core.jobs import CANCELLED, DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, Job
 from rota.core.ports import Cluster
 from rota.core.reconcile import Commands, Placed
@@ -55,7 +55,9 @@ class Executor:
             self._verify(self.planned, commands)
         for job in stops:
             job.version = version
-            self._stop(job, causes.get(job.index) if causes else None, now_s)
+            cause = causes.get(job.index) if causes else None
+            self._stop(job, cause.index if cause is not None else -1, now_s)
+            job.preemptions += 1
             if whys and job.index in whys:
                 self.log.text(whys[job.index])
         for job, allocation in starts:
@@ -148,13 +150,11 @@ class Executor:
             machine.run(job, now_s, self.cluster.rate(job))
         return since_s if since_s < INF else TOLD
 
-    def _stop(self, job: Job, cause: Job | None, now_s: float) -> None:
-        job.preemptions += 1
+    def _stop(self, job: Job, other: int, now_s: float) -> None:
         log = self.log
         number = log.quick.get(id(job.allocation))
         if number is None:
             number = log.allocation(now_s, job.allocation)
-        other = cause.index if cause is not None else -1
         launched = job not in self.deferred
         lost, gone = self._halt(job, None, now_s)
         self.log.rows += (now_s, R_STOP, job.index, number, other, lost)
@@ -244,7 +244,7 @@ class Executor:
         """It has to leave in good order, although its planner did not say so."""
         if self.planned is not None:
             self.planned.change(job.allocation, -1)
-        self._stop(job, None, now_s)
+        self._stop(job, ON_REQUEST, now_s)
 
     def evicted(self, job: Job, node: int, now_s: float, at_s: float) -> None:
         """Its node died under it at `at_s` (or the node that it was about to move to)."""

@@ -33,7 +33,7 @@ def answer(engine: "Engine", event: Event, passed: list[Event]) -> None:
         _close(engine, subject, passed)
         if kind == ev.NODE_CLEARED:
             for job in jobs_on(subject, engine.view, engine.executor.moving):
-                _expel(engine, job, passed)
+                _expel(engine, job, passed, engine.cluster.failure(subject))
     elif kind == ev.NODE_OPENED:
         _open(engine, subject, passed)
     else:
@@ -74,7 +74,7 @@ def _hold(engine: "Engine", job: Job, passed: list[Event]) -> None:
         return
     engine.detained.add(job.index)
     if job.running:
-        _expel(engine, job, passed)
+        _expel(engine, job, passed, engine.cluster.failure(job))
     if job.phase in (WAITING, HELD):
         detain(engine, job, passed)
 
@@ -105,10 +105,12 @@ def _release(engine: "Engine", job: Job, passed: list[Event]) -> None:
         passed.append(engine.event(ev.JOB_SUBMIT, job))
 
 
-def _expel(engine: "Engine", job: Job, passed: list[Event]) -> None:
-    """Stop it in good order, although no plan says so."""
+def _expel(engine: "Engine", job: Job, passed: list[Event], why: str) -> None:
+    """Stop it in good order, although no plan says so: somebody wants it."""
     job.version = engine.view.version
     engine.executor.expelled(job, engine.view.now_s)
+    if why:
+        engine.log.text(why)
     passed.append(engine.event(ev.JOB_EVICTED, job))
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from rota.core.events import Record
+from rota.core.events import ON_REQUEST, Record
 from rota.core.words import duration
 from rota.metrics.history import History
 from rota.metrics.phrases import few, gpus_of, place_of
@@ -17,7 +17,7 @@ from rota.metrics.waits import Placed, Waits
 
 
 class Halt(msgspec.Struct, kw_only=True):
-    """The job was stopped: for others (`preempted`), or because its node failed (`evicted`).
+    """It was stopped: for others (`preempted`), by a failure (`evicted`), on request (`stopped`).
 
     `by`: for which jobs, or which node it was.
     """
@@ -109,6 +109,10 @@ class Course:
     def _preemption(self, row: int) -> Halt:
         history = self._history
         at_s = float(history.time_s[row])
+        lost_s = float(history.value[row])
+        if history.other[row] == ON_REQUEST:
+            text = (history.log["text"][row] or "stopped on request") + _and_lost(lost_s)
+            return Halt(at_s=at_s, what="stopped", by=[], lost_s=lost_s, text=text)
         winners = self._winners(row)
         names = [self._names[slot] for slot in winners]
         text = self._remark(row) or "stopped by the policy"
@@ -122,7 +126,6 @@ class Course:
                 f"({gpus_of(asked)} asked for, {free:g} free"
                 + (f"; {few(movers)} moved to its node)" if movers else ")")
             )
-        lost_s = float(history.value[row])
         return Halt(
             at_s=at_s, what="preempted", by=names, lost_s=lost_s, text=text + _and_lost(lost_s)
         )

@@ -24,7 +24,7 @@ from typing import BinaryIO
 import numpy as np
 import polars as pl
 
-from rota.core.events import Record
+from rota.core.events import ON_REQUEST, Record
 from rota.metrics.history import OVER, RUNS, Floats, History, read_history
 
 COLUMNS = (
@@ -60,7 +60,7 @@ def fold_jobs(log: pl.DataFrame | History) -> pl.DataFrame:
             "wait_s": np.where(np.isnan(jct_s), np.nan, history.waited_s[jobs]),
             "jct_s": jct_s,
             "service_gpu_s": service[jobs],
-            "preemptions": count_of(history, Record.STOP)[jobs],
+            "preemptions": (count_of(history, Record.STOP) - _requested(history))[jobs],
             "migrations": (count_of(history, Record.MOVE) - _inherited(history))[jobs],
             "state": pl.Series(state, dtype=pl.String).gather(np.flatnonzero(jobs)),
         },
@@ -91,6 +91,12 @@ def count_of(history: History, record: Record) -> "np.ndarray[tuple[int], np.dty
     """Rows of this kind per actor, those of tasks with their job."""
     owners = history.owner[history.actor[history.kind == record]]
     return np.bincount(owners, minlength=len(history.actors))
+
+
+def _requested(history: History) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """How often an actor was stopped because people wanted it: no preemption."""
+    stops = (history.kind == Record.STOP) & (history.other[history.row] == ON_REQUEST)
+    return np.bincount(history.owner[history.actor[stops]], minlength=len(history.actors))
 
 
 def _inherited(history: History) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

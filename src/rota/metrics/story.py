@@ -327,6 +327,7 @@ def _sentence(
     if preempted:
         by = few(_union(halt.by for halt in preempted))
         said.append(f"preempted {times_of(len(preempted))}" + (f" by {by}" if by else ""))
+    said += [halt.text for halt in halts if halt.what == "stopped"]
     evicted = [halt for halt in halts if halt.what == "evicted"]
     if evicted:
         failures = "the failure of" if len(evicted) == 1 else "failures of"

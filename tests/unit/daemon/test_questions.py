@@ -8,6 +8,8 @@ from rota.core.events import Record
 from rota.daemon.info import Actor
 from rota.daemon.logtable import LogTable
 from rota.jobfile.model import JobFile
+from rota.metrics import fold_jobs
+from rota.metrics.story import Stories
 
 # --- why it waits ---------------------------------------------------------------------------------
 
@@ -29,6 +31,46 @@ def test_a_job_that_is_being_stopped_blames_nobody(running, alice, operator, fil
         daemon.cancel("1", alice)
         assert "CANCELLED: it is being stopped, because it was" in daemon.explain("1", alice).text
         driver.let_go()
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "las", "easy", "conservative"])
+def test_reasons_are_of_now(policy, running, alice, file):
+    """Who leaves the queue takes the reason of the next one with it, at once."""
+    with running(nodes=(1, 2), policy=policy) as daemon:
+        daemon.submit([file(2, estimate=60), *[file(2, estimate=60) for _ in range(3)]], alice)
+        state(daemon, alice, "1", "RUNNING")
+        assert [job.reason for job in daemon.jobs(alice)] == ["", "capacity", "order", "order"]
+        assert daemon.explain("3", alice).text.startswith("PENDING: others are served first (2);")
+        daemon.cancel("2", alice)
+        assert [daemon.job(n, alice).reason for n in "34"] == ["capacity", "order"]
+        assert daemon.explain("4", alice).ahead == ["3"]
+        daemon.hold("3", alice)
+        assert daemon.job("4", alice).reason == "capacity"
+
+
+def test_who_holds_a_job_and_what_it_depends_on_are_named(running, alice, file):
+    with running(nodes=(1, 1)) as daemon:
+        daemon.submit([file(1), file(1, depends_on=["1"]), file(1)], alice)
+        state(daemon, alice, "1", "RUNNING")
+        waits = daemon.explain("2", alice)
+        assert waits.text.startswith("HELD: it waits until 1 is done;")
+        assert waits.waits_for == ["1"]
+        daemon.hold("1", alice)
+        state(daemon, alice, "1", "HELD")
+        state(daemon, alice, "3", "RUNNING")  # it has the GPU now, but it did not preempt anybody
+        held = daemon.job("1", alice)
+        assert (held.message, held.preemptions) == ("held by alice", 0)
+        assert daemon.explain("1", alice).text.startswith("HELD: held by alice; it has waited")
+        daemon.release("1", alice)
+        released = daemon.explain("1", alice)
+        assert released.text.startswith("PENDING: fewer GPUs")
+        assert released.preempted_by == []
+        assert daemon.status()["preemptions"] == 0
+        log = daemon.export().log
+    story = Stories(log).tell(0)
+    assert "preempted" not in story.text
+    assert "held by alice" in story.text
+    assert fold_jobs(log)["preemptions"].to_list() == [0, 0, 0]
 
 
 def test_the_log_is_read_once(running, alice, file, monkeypatch):

@@ -132,7 +132,7 @@ def test_hold_a_job_that_runs(daemon, alice, file):
     daemon.submit([file(4), file(4)], alice)
     state(daemon, alice, "1", "RUNNING")
     daemon.hold("1", alice)
-    assert state(daemon, alice, "1", "HELD").preemptions == 1
+    assert state(daemon, alice, "1", "HELD").preemptions == 0
     state(daemon, alice, "2", "RUNNING")
     daemon.cancel("2", alice)
     daemon.release("1", alice)

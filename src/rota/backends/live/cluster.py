@@ -390,7 +390,6 @@ class LiveCluster:
         self._forget(run)
         if run.over:
             return []
-        self._why[job.index] = status.why
         if status.state == "lost":
             kind = ev.JOB_STOPPED if run.halting else ev.JOB_EVICTED
         elif run.halting and status.asked:
@@ -401,6 +400,8 @@ class LiveCluster:
             kind = ev.JOB_STOPPED if run.halting else ev.JOB_EVICTED
         else:
             kind = ev.JOB_FAILED
+        if kind != ev.JOB_STOPPED:  # else what counts is who wanted that
+            self._why[job.index] = status.why
         return [(kind, job)]
 
     def _forget(self, run: Run) -> None:
