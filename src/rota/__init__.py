@@ -21,3 +21,8 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module("rota.lab"), name)
+
+
+def __dir__() -> list[str]:
+    """What is there to be used, loaded or not."""
+    return sorted(__all__)

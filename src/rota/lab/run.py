@@ -13,11 +13,12 @@ from rota.experiments.folder import OutputFolder
 from rota.experiments.output import write_run
 from rota.experiments.run import simulate as run
 from rota.lab.comparison import Comparison
+from rota.lab.frames import Jobs, jobs_file
 from rota.lab.result import Result
 
 
 def simulate(
-    trace: str | Path,
+    trace: Jobs,
     *,
     cluster: str,
     policy: str,
@@ -28,24 +29,29 @@ def simulate(
     """Run the jobs of a trace on a simulated cluster.
 
     Args:
-        trace: A file.
+        trace: A file, or a table of polars or pandas with the columns of the csv format. Beside an
+            `output` DIR a table is kept as DIR.jobs.csv, so that the run can be done again.
         cluster: `32x8`, or a file.
         policy: `name` or `name:key=value,...`.
         output: A folder to write, as `rota simulate -o` does; by default nothing is written.
         force: Replace Rota's files in a folder that is not empty.
         options: The other fields of `RunConfig` (`placement`, `costs`, `seed`, `measure`, ...).
     """
-    config = _config(trace, cluster, policy, options)
+    _config("", cluster, policy, options)  # before anything is written
     if output is None:
-        return Result.of(run(config))
-    with OutputFolder(Path(output), force=force) as folder:
-        result = run(config)
+        with jobs_file(trace, None, options.get("format")) as file:
+            return Result.of(run(_config(file, cluster, policy, options)))
+    with (
+        OutputFolder(Path(output), force=force) as folder,
+        jobs_file(trace, Path(output), options.get("format")) as file,
+    ):
+        result = run(_config(file, cluster, policy, options))
         write_run(result, folder.path)
     return Result(result.summary, result.jobs, result.log, Path(output))
 
 
 def compare(
-    trace: str | Path,
+    trace: Jobs,
     *,
     cluster: str,
     policies: Sequence[str],
@@ -58,7 +64,8 @@ def compare(
     """Run several policies on the same jobs; the first is the baseline.
 
     Args:
-        trace: A file.
+        trace: A file, or a table of polars or pandas with the columns of the csv format. Beside an
+            `output` DIR a table is kept as DIR.jobs.csv, so that the run can be done again.
         cluster: `32x8`, or a file.
         policies: At least one.
         output: A new folder, as of `rota compare -o`; by default a temporary one.
@@ -71,9 +78,10 @@ def compare(
 
     if not policies:
         raise OptionError("no policy to compare: give at least one")
-    config = _config(trace, cluster, policies[0], options)
+    _config("", cluster, policies[0], options)  # before anything is written
     target = Path(output) if output is not None else Path(tempfile.mkdtemp(prefix="rota-")) / "run"
-    with OutputFolder(target) as folder:
+    with OutputFolder(target) as folder, jobs_file(trace, target, options.get("format")) as file:
+        config = _config(file, cluster, policies[0], options)
         compare_all(config, policies, folder.path, repeat=repeat, windows=windows, workers=jobs)
     return Comparison.load(target)
 
