@@ -16,12 +16,14 @@ Facts = dict[str, Any]
 
 def facts(group: str, name: str) -> Facts:
     """Everything that a registered object says about itself."""
-    if group == registry.POLICIES:
-        from rota.engine.parts import policy_class
+    from rota.engine import parts
 
-        found: Any = policy_class(name)
-    else:
-        found = registry.load(group, name)
+    classes = {
+        registry.POLICIES: parts.policy_class,
+        registry.PLACEMENTS: parts.placement_class,
+        registry.ADMISSIONS: parts.admission_class,
+    }
+    found: Any = classes[group](name) if group in classes else registry.load(group, name)
     about: Facts = {"name": name, "summary": _first_line(_own_doc(found))}
     if group == registry.POLICIES:
         about |= {"knowledge": found.knowledge.describe(), "paper": found.paper or "-"}

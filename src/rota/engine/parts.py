@@ -54,35 +54,14 @@ def make_policy(text: str) -> Policy[Any]:
 
 def _policy_in(path: Path) -> type[Policy[Any]]:
     """The single policy that a file defines."""
-    module = _run_file(path)
-    found = [
-        kind
-        for name, kind in vars(module).items()
-        if inspect.isclass(kind)
-        and issubclass(kind, (PriorityPolicy, DecidePolicy))
-        and kind.__module__ == module.__name__
-        and not name.startswith("_")
-    ]
-    leaves = [kind for kind in found if not any(kind in other.__mro__[1:] for other in found)]
-    if not leaves:
-        raise OptionError(
-            f"{path}: defines no policy: write a class derived from PriorityPolicy or DecidePolicy "
-            f"(rota.core.policy)"
-        )
-    if len(leaves) > 1:
-        names = ", ".join(kind.__name__ for kind in leaves)
-        raise OptionError(
-            f"{path}: defines several policies ({names}): keep one per file, "
-            f"or begin the names of the others with an underscore"
-        )
-    kind = leaves[0]
+    kind: type[Policy[Any]] = _single(
+        path, "policy", "policies", (PriorityPolicy, DecidePolicy), "rota.core.policy"
+    )
     if _says_nothing(kind):
         method = (
             "key(self, job, now_s)" if issubclass(kind, PriorityPolicy) else "decide(self, view)"
         )
         raise OptionError(f"{path}: {kind.__name__} does not say how it decides: define {method}")
-    if not kind.name:
-        kind.name = path.stem
     return kind
 
 
@@ -92,17 +71,49 @@ def _says_nothing(kind: type[Policy[Any]]) -> bool:
     return issubclass(kind, DecidePolicy) and kind.decide is DecidePolicy.decide
 
 
-def _run_file(path: Path) -> ModuleType:
+# --- in files of users ---------------------------------------------------------------------------
+
+
+def _single(path: Path, what: str, several: str, bases: tuple[type, ...], home: str) -> Any:
+    """The one class of a kind that a file defines; it is named after the file unless it says so."""
+    module = _run_file(path, what)
+    found = [
+        kind
+        for name, kind in vars(module).items()
+        if inspect.isclass(kind)
+        and issubclass(kind, bases)
+        and kind.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
+    leaves = [kind for kind in found if not any(kind in other.__mro__[1:] for other in found)]
+    if not leaves:
+        derived = " or ".join(base.__name__ for base in bases)
+        raise OptionError(
+            f"{path}: defines no {what}: write a class derived from {derived} ({home})"
+        )
+    if len(leaves) > 1:
+        names = ", ".join(kind.__name__ for kind in leaves)
+        raise OptionError(
+            f"{path}: defines several {several} ({names}): keep one per file, "
+            f"or begin the names of the others with an underscore"
+        )
+    kind: Any = leaves[0]
+    if not kind.name:
+        kind.name = path.stem
+    return kind
+
+
+def _run_file(path: Path, what: str) -> ModuleType:
     try:
         source = path.read_bytes()
     except OSError as error:
         raise OptionError(
-            f"policy file {str(path)!r} cannot be read ({error.strerror}): check the path"
+            f"{what} file {str(path)!r} cannot be read ({error.strerror}): check the path"
         ) from error
-    name = f"rota_policy_{path.stem}_{sha256(source).hexdigest()[:8]}"
+    name = f"rota_{what}_{path.stem}_{sha256(source).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:  # pragma: no cover - the name ends with .py
-        raise OptionError(f"policy file {str(path)!r} cannot be imported")
+        raise OptionError(f"{what} file {str(path)!r} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # annotations are looked up there
     try:
@@ -186,20 +197,50 @@ def _load(group: str, what: str, name: str) -> Any:
     return load(group, name)
 
 
+def placement_class(name: str) -> Any:
+    """A registered placement (a class, or a function that chooses one), or that in a file."""
+    if not name.endswith(PYTHON):
+        return _load(PLACEMENTS, "placement", name)
+    path = Path(name)
+    kind = _single(path, "placement", "placements", (Placement,), "rota.placement.base")
+    if inspect.isabstract(kind):
+        raise OptionError(
+            f"{path}: {kind.__name__} does not say where jobs go: define "
+            f"choose(self, shape, room, job)"
+        )
+    return kind
+
+
 def make_placement(text: str, topology: Topology, seed: int) -> Placement:
-    """The placement of `name:key=value,...`."""
+    """The placement of `name:key=value,...` or `file.py:key=value,...`."""
     name, options = split(text)
-    factory = _load(PLACEMENTS, "placement", name)
+    factory = placement_class(name)
     kind = getattr(factory, "Parameters", Params)
     params = make_params(f"placement {name!r}", kind, options)
     placement: Placement = factory(topology, params, seed=seed)
     return placement
 
 
+def admission_class(name: str) -> type[Admission]:
+    """A registered admission, or the one in a Python file."""
+    found: type[Admission]
+    if not name.endswith(PYTHON):
+        found = _load(ADMISSIONS, "admission", name)
+        return found
+    path = Path(name)
+    found = _single(path, "admission", "admissions", (Admission,), "rota.core.admission")
+    if found.consider is Admission.consider:
+        raise OptionError(
+            f"{path}: {found.__name__} does not say whom it lets in: define "
+            f"consider(self, job, view)"
+        )
+    return found
+
+
 def make_admission(text: str) -> Admission:
-    """The admission of `name:key=value,...`."""
+    """The admission of `name:key=value,...` or `file.py:key=value,...`."""
     name, options = split(text)
-    kind: type[Admission] = _load(ADMISSIONS, "admission", name)
+    kind = admission_class(name)
     return kind(make_params(f"admission {name!r}", kind.Parameters, options))
 
 

@@ -1,11 +1,13 @@
-"""The public kit: what policies and clusters must do, a reference engine, tiny workloads.
+"""The public kit: what parts of one's own must do, a reference engine, tiny workloads.
 
 Needs neither pytest nor hypothesis; `rota.testing.strategies` needs hypothesis.
 """
 
+from rota.testing.admission_checks import check_admission
 from rota.testing.check import check_policy
 from rota.testing.cluster_checks import check_cluster
 from rota.testing.naive import NaiveEngine
+from rota.testing.placement_checks import check_placement
 from rota.testing.report import CheckFailed, Report
 from rota.testing.scenario import Fixed, Item, Outage, Scenario, random_scenario
 
@@ -17,7 +19,9 @@ __all__ = [
     "Outage",
     "Report",
     "Scenario",
+    "check_admission",
     "check_cluster",
+    "check_placement",
     "check_policy",
     "random_scenario",
 ]

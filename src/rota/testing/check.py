@@ -3,7 +3,7 @@
 No test file is needed to get these checks for a policy of one's own:
 
     from rota.testing import check_policy
-    check_policy("my-policy")          # a registered name, a class, or a function that makes one
+    check_policy("my_policy.py")       # a file, a registered name, a class, or a function
 
 The first check that fails raises `CheckFailed` with the scenario that shows it; otherwise the
 report names what was checked and what did not apply.
@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rota.core.policy import Policy
-from rota.core.registry import POLICIES, load
+from rota.core.registry import POLICIES, names, split
+from rota.engine.parts import make_policy
 from rota.testing.policy_checks import CHECKS
 from rota.testing.report import CheckFailed, Report, run_checks
 from rota.testing.subject import Subject
@@ -34,7 +35,8 @@ def check_policy(
     """Run all checks on a policy.
 
     Args:
-        policy: A registered name, a class that needs no arguments, or a function that makes one.
+        policy: As of `--policy` (`name:key=value,...` or a Python file), a class that needs no
+            arguments, or a function that makes one.
         seeds: Random workloads to try; each takes some milliseconds per check.
         scale_free: It has no constants in seconds, so that twice the times give twice the JCTs.
             None: it is tried if the policy has no parameters.
@@ -45,10 +47,19 @@ def check_policy(
     Raises:
         CheckFailed: A check failed.
     """
-    make: Maker = load(POLICIES, policy) if isinstance(policy, str) else policy
+    make: Maker
+    if isinstance(policy, str):
+        text = policy
+
+        def make() -> Policy[Any]:
+            return make_policy(text)
+
+    else:
+        make = policy
+    registered = isinstance(policy, str) and split(policy)[0] in names(POLICIES)
     subject = Subject(
         make=make,
-        name=policy if isinstance(policy, str) else make().name,
+        name=split(str(policy))[0] if registered else make().name,
         seeds=tuple(seeds),
         scale_free=scale_free,
         work_conserving=work_conserving,

@@ -127,6 +127,7 @@ def wire(
     workload: Workload,
     *,
     placement: Placement | None = None,
+    admission: Admission | None = None,
     tenants: TenantTree | None = None,
     wake: Wake | None = None,
     check: bool = True,
@@ -135,7 +136,7 @@ def wire(
     scheduler = compose(
         policy,
         placement or consolidate(cluster.topology),
-        EverybodyEnters(),
+        admission or EverybodyEnters(),
         frictionless=cluster.frictionless,
     )
     source = WorkloadSource(workload)
@@ -193,7 +194,8 @@ class Scenario(msgspec.Struct, frozen=True):
         *,
         check: bool = True,
         workload: Workload | None = None,
-        placement: type[Placement] | None = None,
+        placement: Callable[[Topology], Placement] | None = None,
+        admission: Admission | None = None,
     ) -> Engine:
         """The real engine with everything wired, ready to run."""
         topology = self.topology()
@@ -204,8 +206,9 @@ class Scenario(msgspec.Struct, frozen=True):
         place = (placement or PLACEMENTS[self.placement])(topology)
         wake = Wake(on=frozenset(), every_s=self.round_s) if self.round_s else None
         return wire(
-            policy, cluster, workload or self.workload(), placement=place, check=check, wake=wake
-        )
+            policy, cluster, workload or self.workload(), placement=place, admission=admission,
+            check=check, wake=wake,
+        )  # fmt: skip
 
     def run(self, policy: Policy[Any], *, check: bool = True) -> Engine:
         """Run to the end."""
