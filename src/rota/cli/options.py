@@ -58,7 +58,7 @@ _RUN = (
     _text("--cluster", metavar="SPEC",
           help="Machines: 32x8 (nodes x GPUs), 4x8:v100+4x8:k80, a YAML file or a CSV node list."),
     _text("--placement", metavar="PL", group=registry.PLACEMENTS,
-          help="Where jobs run: a name, or a Python file; consolidate unless a dialect says otherwise."),
+          help="Where jobs run: a name or a Python file; consolidate unless a dialect differs."),
     _text("--admission", metavar="A", group=registry.ADMISSIONS,
           help="Who may enter the queue: a name, or a Python file; accept-all by default."),
     _text("--costs", metavar="C", group=registry.COSTS,
