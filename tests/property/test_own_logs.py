@@ -24,8 +24,14 @@ CELLS = st.one_of(
         "COMPLETED", "CANCELLED by 7", "RUNNING", "PENDING", "REQUEUED", "2026-10-25T02:30:00",
         "2026-13-01T00:00:00", "1772438400", "0", "-5", "9" * 30, "UNLIMITED", "gres/gpu=2,cpu=1",
         "gres/gpu:a=1,gres/gpu:b=2,mem=5X", "gpu:8", "-d afterok:1:1_2", "1-00:00:00", "\u0661",
+        "NODE_FAIL", "gres/shard=3,cpu=1", "gres/gpu:a100_1g.5gb=1,gres/gpu=1", "gres/mps=5", "a|b",
+        "2026-10-25T05:30:00", "2026-03-29T02:30:00", "high", "4294967295", "10800", "14400",
     ]),
     st.text(st.characters(blacklist_characters="\n\r|", blacklist_categories=["Cs"]), max_size=8),
+)  # fmt: skip
+OPTIONS = (
+    {}, {"since": "submit"}, {"tz": "Europe/Berlin"}, {"runtime": "span"},
+    {"runtime": "longest", "shards": "4"}, {"classes": "normal/high", "mig": "whole"},
 )  # fmt: skip
 JSON = st.recursive(
     st.one_of(
@@ -88,9 +94,7 @@ def test_any_lines_of_sacct(bad, data):
     titles = HEADER.split("|")
     changes = st.dictionaries(st.sampled_from(titles), CELLS, max_size=6)
     rows = data.draw(st.lists(changes, min_size=1, max_size=6))
-    options = data.draw(
-        st.sampled_from([{}, {"since": "submit"}, {"tz": "Europe/Berlin"}, {"runtime": "span"}])
-    )
+    options = data.draw(st.sampled_from(OPTIONS))
     text = "\n".join([HEADER, *(line(str(n % 3), **row) for n, row in enumerate(rows))])
     imported = load(SACCT, text.encode(), bad=bad, **options)
     assert imported is None or imported.quality.rows == len(rows)

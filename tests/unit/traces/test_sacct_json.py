@@ -117,6 +117,22 @@ def test_seconds_since_1970_have_no_hour_twice(read):
     assert imported.jobs["duration_s"].to_list() == [10_800.0]
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "gpus", "told"),
+    [
+        ("gpu:a100_3g.20gb", {}, 3 / 7, "instances of MIG: counted as sevenths of a GPU"),
+        ("shard", {"shards": "2"}, 0.5, "shards: counted as parts of a GPU"),
+    ],
+)
+def test_parts_of_gpus_are_counted(read, name, options, gpus, told):
+    tres = [{"type": "cpu", "name": "", "id": 1, "count": 4},
+            {"type": "gres", "name": name, "id": 1002, "count": 1}]  # fmt: skip
+    one = record(nodes="n1", tres={"allocated": tres, "requested": tres})
+    imported = read(one, **options)
+    assert imported.jobs["num_gpus"].to_list() == pytest.approx([gpus], abs=1e-6)
+    assert imported.quality.repaired == {told: 1}
+
+
 def test_attempts_are_one_job(read):
     again = {
         "submission": BEGIN + 20, "eligible": BEGIN + 20, "start": BEGIN + 30, "end": BEGIN + 40,
