@@ -44,6 +44,9 @@ PENDING = "never scheduled"
 MEMBER = "pod of a gang, counted with the first"
 ATTEMPT = "further attempt of a pod (it is in the observed schedule)"
 FINISHED = "ended at an unknown time"
+SLICED = "pods with slices of MIG: counted as sevenths of a GPU"
+WHOLE = "pods with slices of MIG: counted as GPUs (mig=whole)"
+SLICES = "pods with GPUs shared by time slicing: counted as whole GPUs"
 PODS = "kubectl get pods --all-namespaces -o json"
 _FEW = 3
 
@@ -167,6 +170,13 @@ def _pods(
             _count(quality, FINISHED)
         else:
             found.append(pod)
+    changed = quality.repaired
+    for why, many in (
+        (SLICED if params.mig == "share" else WHOLE, sum(pod.sliced for pod in found)),
+        (SLICES, sum(pod.shared for pod in found)),
+    ):
+        if many:
+            changed[why] = many
     return found
 
 

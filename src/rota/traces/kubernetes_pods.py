@@ -5,7 +5,16 @@ from typing import Any
 
 import msgspec
 
-from rota.traces.kubernetes_words import cpus_and_memory, gpus_of, part, parts, text, time_of
+from rota.traces.kubernetes_words import (
+    MIG,
+    SHARED,
+    cpus_and_memory,
+    gpus_of,
+    part,
+    parts,
+    text,
+    time_of,
+)
 from rota.traces.observed import DONE, FAILED, NODE_FAIL, PREEMPTED, RUNNING, TIMEOUT, UNKNOWN
 
 GROUPS = (
@@ -62,6 +71,8 @@ class Pod(msgspec.Struct):
     priority: int
     queue: str
     user: str
+    sliced: bool  # has a slice of MIG
+    shared: bool  # has a GPU by time slicing
 
     @property
     def latest_s(self) -> float:
@@ -100,6 +111,7 @@ def read_pod(
     if start_s is not None and end_s is not None:
         end_s = max(start_s, end_s)
     cpus, mem_gib, gpus = _amounts(spec, mig)
+    names = {name for one in parts(spec, "containers") for name in _resources(one)}
     full = f"{namespace}/{name}"
     indexed = any(marks.get(key) for key in INDICES)
     priority = spec.get("priority")
@@ -121,6 +133,8 @@ def read_pod(
         priority=_whole(priority),
         queue=_first(marks, QUEUES),
         user=_first(marks, USERS),
+        sliced=any(map(MIG.fullmatch, names)),
+        shared=SHARED in names,
     )
 
 
@@ -196,6 +210,10 @@ def _amounts(spec: Mapping[str, Any], mig: str) -> tuple[float, float, float]:
 
 
 def _of_container(container: Mapping[str, Any], mig: str) -> tuple[float, float, float]:
-    asked, most = (part(container, "resources", key) for key in ("requests", "limits"))
-    amounts = {**most, **asked}  # what is not requested is the limit
+    amounts = _resources(container)
     return *cpus_and_memory(amounts), gpus_of(amounts, mig)
+
+
+def _resources(container: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not requested is the limit."""
+    return {**part(container, "resources", "limits"), **part(container, "resources", "requests")}

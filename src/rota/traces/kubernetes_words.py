@@ -2,7 +2,8 @@
 
 GPUs are `nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/...` and `habana.ai/gaudi`. A slice of a
 GPU, as in `nvidia.com/mig-3g.20gb`, counts as that many of 7 parts (3/7) with `mig=share`, as a
-whole one with `mig=whole`.
+whole one with `mig=whole`. A GPU that is shared by time slicing (`nvidia.com/gpu.shared`) counts as
+a whole one. The report counts pods with either.
 """
 
 import re
@@ -19,7 +20,8 @@ from rota.core.topology import NodeSpec
 from rota.traces.cluster import parse_cluster
 from rota.traces.formats import decode, read_bytes
 
-GPUS = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "amd.com/gpu", "habana.ai/gaudi")
+SHARED = "nvidia.com/gpu.shared"
+GPUS = ("nvidia.com/gpu", SHARED, "amd.com/gpu", "habana.ai/gaudi")
 INTEL = "gpu.intel.com/"
 TYPES = (
     "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "amd.com/gpu.product-name",

@@ -160,6 +160,23 @@ def test_gpus_of_other_makers_and_slices_of_gpus(read):
         ("lab/none", 0.0),
     ]  # fmt: skip
     assert dict(jobs(read(*items, mig="whole"), "num_gpus"))["lab/mig"] == 1.0
+
+
+def test_parts_of_gpus_are_counted_in_the_report(read):
+    def asks(**limits):
+        return [{"resources": {"limits": limits}}]
+
+    items = (
+        pod("a", containers=asks(**{"nvidia.com/mig-1g.5gb": "1"})),
+        pod("b", containers=asks(**{"nvidia.com/gpu.shared": "1"})),
+        pod("c"),
+    )
+    assert read(*items).quality.repaired == {
+        "pods with slices of MIG: counted as sevenths of a GPU": 1,
+        "pods with GPUs shared by time slicing: counted as whole GPUs": 1,
+    }
+    whole = read(*items, mig="whole").quality.repaired
+    assert whole["pods with slices of MIG: counted as GPUs (mig=whole)"] == 1
     assert len(read(*items, gpu_only="yes")) == 3
 
 
