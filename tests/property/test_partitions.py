@@ -94,6 +94,26 @@ def test_partitions_together_and_alone_in_many_cases(policy, seed):
     assert differs(policy, seed) == ""
 
 
+ONE_TENANT = {
+    "drf": variant("drf"),
+    "drf strict": variant("drf", strict=True),
+    "yarn-cs": variant("yarn-cs", relax_s=0.0),  # until then, what is free anywhere counts
+    "capacity": variant("capacity"),
+    "capacity aging": variant("capacity", aging_s=5.0),
+    "hierarchical-fair": variant("hierarchical-fair"),
+    "hierarchical-fair skipping": variant("hierarchical-fair", inside="fifo-skip"),
+}
+"""Only shares couple these: where one tenant has everything, its queue is one per partition."""
+
+
+@pytest.mark.parametrize("policy", ONE_TENANT)
+@settings(max_examples=5)
+@given(seed=SEEDS)
+def test_the_queue_of_a_tenant_is_one_per_partition(policy, seed):
+    partitions = random_partitions(seed, lossy=False)
+    assert partitions.mismatch(ONE_TENANT[policy]) == ""
+
+
 # --- EASY's promise -------------------------------------------------------------------------------
 
 

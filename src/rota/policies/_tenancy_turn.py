@@ -8,8 +8,9 @@ that is found in this way tries its first job. A job starts
   use what others keep for themselves (`lend`);
 * else in the place of others (see `_tenancy_victims`).
 
-If it cannot start, the next kind of jobs of the leaf is tried, or none if the inner policy is
-strict. A job that was displaced is tried again at its place in the queue, with all its rights.
+If it cannot start, the next kind of jobs of the leaf is tried; if the inner policy is strict, the
+next that competes for no node with one that waits before it, or none if the quota was short. A job
+that was displaced is tried again at its place in the queue, with all its rights.
 
 Nobody borrows what another is owed: if a job that is owed its GPUs cannot start because of others
 that were let have them before it in this very decision, these starts are taken back (nobody has
@@ -19,8 +20,8 @@ A job that is not preemptible borrows only what nobody was promised: it could no
 back.
 
 Old jobs (see `Books`) come before everybody else, in the order of their submission, whatever their
-queue has, as long as no limit is exceeded. While the first of them does not fit, nobody else
-starts, unless it could not run even if nobody else did.
+queue has, as long as no limit is exceeded. While one of them does not fit, nobody else starts that
+competes for its nodes, unless it could not run even if nobody else did.
 
 While a job waits only because those who have to make room for it are still protected, nobody
 borrows the GPUs that it needs.
@@ -66,6 +67,8 @@ class Turn:
         self.changed = False  # somebody starts or stops
         self._no_room: set[int] = set()  # requests for which there is no free place
         self._tried: dict[int, dict[int, Reason]] = {}  # leaf -> kind -> why not
+        self._aged = 0  # nodes of old jobs that wait
+        self._held: dict[tuple[int, int], int] = {}  # the same -> nodes that those behind wait for
         self._reserved: dict[int, float] = {}  # for those who wait until others may be stopped
         self._lined: dict[int, tuple[Branch, Job]] = {}  # displaced, and waiting again
         self._claimed: set[int] = set()  # for whom starts of this decision were taken back
@@ -108,14 +111,20 @@ class Turn:
         return ""
 
     def _serve_old(self) -> bool:
-        """Old jobs in the order of their submission; False: the others have to wait."""
+        """Old jobs in the order of their submission; False: all others have to wait."""
         for job in sorted(self.books.old.values(), key=lambda job: (job.submit_s, job.index)):
+            nodes = self.plan.eligible(job)
+            if nodes & self._aged:
+                self._aged |= nodes
+                continue
             leaf = self.books.waiting[job.index][0]
             if self._start(leaf, job, old=True):
                 continue
             limited = any(b.used + job.gpus > b.ceiling + SLACK for b in leaf.path)
             if not limited and self.plan.fits(job):
-                return False
+                self._aged |= nodes
+                if self._aged == self.plan.nodes:
+                    return False
         return True
 
     # --- whose turn it is -------------------------------------------------------------------------
@@ -151,11 +160,27 @@ class Turn:
         rows = leaf.line.rows
         if tried:
             if self.books.inside.strict:
-                return None
+                return self._first_beside(leaf, tried)
             heads = [row[0] for kind, row in rows.items() if kind not in tried]
         else:
             heads = [row[0] for row in rows.values()]
         return min(heads)[1] if heads else None
+
+    def _first_beside(self, leaf: Branch, tried: Collection[int]) -> Job | None:
+        """Strict: the next job that competes with none that waits before it."""
+        held = 0
+        for kind in tried:
+            held |= self._held[id(leaf), kind]
+        if held == self.plan.nodes:
+            return None
+        rows = leaf.line.rows
+        heads = [(rows[kind][0], kind) for kind in rows if kind not in tried]
+        for (_, job), _ in sorted(heads, key=lambda head: head[0]):
+            nodes = self.plan.eligible(job)
+            if not nodes & held:
+                return job
+            held |= nodes
+        return None
 
     def _refresh(self, leaf: Branch) -> None:
         """Something about a leaf has changed: so may the turn at every branch above it."""
@@ -173,6 +198,10 @@ class Turn:
         """Start a job, if need be in the place of others; else note why not."""
         gpus, number = job.gpus, job.shape.number
         kind = leaf.line.kinds[job.index]
+        if self._aged and not old and self._aged & self.plan.eligible(job):
+            self._tried.setdefault(id(leaf), {})[kind] = NONE
+            self._held[id(leaf), kind] = self.plan.eligible(job)
+            return False
         owed = self._is_owed(leaf, job)
         needs = self._needs(leaf, job, old=old)
         free = not needs and (owed or old or self._may_borrow(leaf, job))
@@ -193,6 +222,7 @@ class Turn:
             if owed and not old:
                 self._reserved[job.index] = gpus
         self._tried.setdefault(id(leaf), {})[kind] = self._why_not(leaf, job, owed=owed, free=free)
+        self._held[id(leaf), kind] = self.plan.eligible(job) if free else self.plan.nodes
         return False
 
     def _is_owed(self, leaf: Branch, job: Job) -> bool:
@@ -375,6 +405,14 @@ class Turn:
         real = self.up_gpus - SLACK  # a share of everything is none
         return QUOTA if any(self.rules.owed(b) < real for b in leaf.path) else NONE
 
+    def _behind(self, leaf: Branch, job: Job) -> Reason:
+        """Strict: as whom it waits for; else the request tells (none)."""
+        tried = self._tried.get(id(leaf), {})
+        if not tried or not self.books.inside.strict:
+            return NONE
+        nodes = self.plan.eligible(job)
+        return next((tried[k] for k in tried if self._held[id(leaf), k] & nodes), NONE)
+
     def _explain(self) -> None:
         """Tell the jobs of a kind what the first of them was told, if that is new."""
         news: dict[int, tuple[Job, Reason]] = {}
@@ -383,9 +421,8 @@ class Turn:
             if not line:
                 continue
             tried = self._tried.get(id(leaf), {})
-            behind = next(iter(tried.values()), NONE) if self.books.inside.strict else NONE
             for kind, row in line.rows.items():
-                reason = tried.get(kind, behind)
+                reason = tried[kind] if kind in tried else self._behind(leaf, row[0][1])
                 if line.reasons.get(kind, NONE) != reason:
                     line.reasons[kind] = reason
                     news.update((job.index, (job, reason)) for _, job in row)

@@ -6,7 +6,8 @@ smallest dominant share, divided by the tenant's weight.
 
 Departs from the paper: jobs are gangs of different sizes, so the next job of the poorest tenant may
 not fit while another's does. Then that tenant waits and the others go on; with `strict=true` all
-wait, as in the paper, where a full cluster ends the round. Jobs are not stopped; with
+wait, as in the paper, where a full cluster ends the round. Nobody waits for jobs that could use
+none of its nodes. Jobs are not stopped; with
 `preemptive=true` the shares are dealt out anew at every event, running jobs of a tenant before its
 waiting ones, and whoever is left over is stopped.
 """
@@ -52,6 +53,7 @@ class Drf(DecidePolicy[DrfParams]):
                 accounts[job.tenant].add(job, total)
             else:
                 accounts[job.tenant].queue.append(job)
+        held: dict[int, int] = {}  # nodes of those who wait, by tenant or, if strict, of all
         poorest = [(account.share, account.number, account) for account in accounts.values()]
         heapify(poorest)
         while poorest:
@@ -59,11 +61,15 @@ class Drf(DecidePolicy[DrfParams]):
             if not account.queue:
                 continue
             job = account.queue.popleft()
-            if plan.place(job):
+            line = 0 if self.params.strict else account.number
+            passes = job.running or not held.get(line) or not held[line] & plan.eligible(job)
+            if passes and plan.place(job):
                 account.add(job, total)
             else:
-                for blocked in accounts.values() if self.params.strict else (account,):
-                    blocked.start_no_more()
+                held[line] = held.get(line, 0) | plan.eligible(job)
+                if held[line] == plan.nodes:
+                    for blocked in accounts.values() if self.params.strict else (account,):
+                        blocked.start_no_more()
             heappush(poorest, (account.share, account.number, account))
         return plan
 

@@ -103,18 +103,24 @@ class YarnCs(DecidePolicy[YarnCsParams]):
             cluster.number: (cluster, iter(list(cluster.queue.values())))
             for cluster in clusters.values()
         }
+        held = dict.fromkeys(turns, 0)  # nodes of those who wait
         while turns:
             cluster, queue = min(turns.values(), key=lambda turn: turn[0].rank())
             job = next(queue, None)
             if job is None:
                 del turns[cluster.number]
-            elif cluster.allows(job, borrowing=borrowing) and self._start(
+            elif not cluster.allows(job, borrowing=borrowing):
+                if not self.params.skip:  # who is behind it needs the same share
+                    del turns[cluster.number]
+            elif not held[cluster.number] & plan.eligible(job) and self._start(
                 plan, view, job, _free(view, clusters)
             ):
                 cluster.used += job.gpus
                 del cluster.queue[job.index]
             elif not self.params.skip:
-                del turns[cluster.number]
+                held[cluster.number] |= plan.eligible(job)
+                if held[cluster.number] == plan.nodes:
+                    del turns[cluster.number]
 
     def _start(self, plan: Draft, view: View, job: Job, free: float) -> bool:
         """Close together, or after `relax_s` anywhere."""
@@ -135,12 +141,13 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         """Say why each job waits."""
         free = _free(view, clusters)
         for cluster in clusters.values():
-            first = True
+            held = 0  # nodes of those who wait before
             for job in cluster.queue.values():
                 reason = cluster.reason(job, free)
-                if not first and not self.params.skip and reason != Reason.QUOTA:
+                if held & plan.eligible(job) and not self.params.skip and reason != Reason.QUOTA:
                     reason = Reason.ORDER
-                first = False
+                short = not cluster.allows(job, borrowing=True)
+                held |= plan.nodes if short else plan.eligible(job)
                 plan.explain(job, reason)
 
     def snapshot(self) -> Mapping[str, Any]:
