@@ -8,13 +8,20 @@ import pytest
 import decisions
 import mixed_runs
 from refold import CAPACITY, CONSTRAINT, FRAGMENTATION, GANG, Refold
+from rota.core.allocation import Allocation
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape, TaskGroup
+from rota.core.policy import DecidePolicy, Params
+from rota.core.reasons import Reason
 from rota.core.registry import POLICIES, load, names
 from rota.core.topology import NodeSpec, Topology
 from rota.engine.blame import Blamed, why_not
+from rota.engine.compose import compose
+from rota.engine.handover import hand_over
 from rota.engine.snapshot import freeze, restore
 from rota.placement.consolidate import consolidate
+from rota.policies.admission.accept_all import AcceptAll
+from rota.policies.fifo_skip import FifoSkip
 from rota.testing.scenario import random_scenario, to_the_end
 from rota.traces import plain
 from shared_data import shared
@@ -35,6 +42,55 @@ def test_every_policy(policy):
         made = to_the_end(scenario.engine(kind(), check=False))
         told |= set(refolded(made, instant_stops=scenario.costs.instant_stop).true_s)
     assert told & {CAPACITY, FRAGMENTATION}
+
+
+@pytest.mark.parametrize("policy", names(POLICIES))
+def test_between_rounds(policy):
+    # Nobody decides between rounds, but what is free changes, and so do the reasons.
+    kind = load(POLICIES, policy)
+    for seed in range(12):
+        scenario = random_scenario(seed, placement="consolidate", lossy=False)
+        scenario = msgspec.structs.replace(scenario, round_s=7.0)
+        made = to_the_end(scenario.engine(kind()))
+        refolded(made, instant_stops=scenario.costs.instant_stop)
+
+
+class InOrder(DecidePolicy[Params]):
+    """First come, first served, on the first nodes with room; says nothing about reasons."""
+
+    name = "in-order"
+    explicit = True
+
+    def decide(self, view):
+        plan = view.plan()
+        free = {node.id: node.gpus for node in view.topology.nodes if node.open}
+        for job in view.running:
+            plan.place(job)
+            for node, gpus in job.allocation.slices:
+                free[node] -= gpus
+        for job in view.waiting:
+            room = [node for node, gpus in free.items() if gpus >= job.gpus]
+            if room:
+                free[room[0]] -= job.gpus
+                plan.place_at(job, Allocation([(room[0], job.gpus)]))
+        return plan
+
+
+@pytest.mark.parametrize("round_s", [0.0, 7.0])
+def test_a_policy_without_a_placement(round_s):
+    told = set()
+    for seed in range(12):
+        scenario = random_scenario(seed, placement="consolidate", lossy=False)
+        scenario = msgspec.structs.replace(
+            scenario,
+            jobs=tuple(job for job in scenario.jobs if job.gpus <= 4),
+            nodes=(4, 4),
+            outages=tuple(outage for outage in scenario.outages if outage.node < 2),
+            round_s=round_s,
+        )
+        made = to_the_end(scenario.engine(InOrder(), check=False))
+        told |= set(refolded(made, instant_stops=scenario.costs.instant_stop).true_s)
+    assert CAPACITY in told
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "srtf", "easy"])
@@ -116,11 +172,12 @@ def test_blamed_follows_every_change():
     assert flips > 400
 
 
-@pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "srtf", "las"])
+@pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "srtf", "las", "easy", "yarn-cs"])
 def test_a_resumed_run_tells_the_same_reasons(policy):
+    kind = load(POLICIES, policy)
     for seed in range(12):
         scenario = random_scenario(seed, placement="consolidate", lossy=False)
-        kind = load(POLICIES, policy)
+        scenario = msgspec.structs.replace(scenario, round_s=7.0 * (seed % 2))
         whole = to_the_end(scenario.engine(kind(), check=False)).log.frame()
         for at_s in (5.0, 11.0, 19.0):
             first = scenario.engine(kind(), check=False)
@@ -129,3 +186,29 @@ def test_a_resumed_run_tells_the_same_reasons(policy):
             second = scenario.engine(kind(), check=False)
             restore(second, state)
             assert to_the_end(second).log.frame().equals(whole)
+
+
+@pytest.mark.parametrize("later", ["fifo", "srtf", "easy"])
+@pytest.mark.parametrize("first", ["fifo-skip", "las", "yarn-cs", "conservative"])
+def test_another_policy_takes_over(first, later):
+    # What the former scheduler told is taken back: the new one may have nothing to say about it.
+    for seed in range(12):
+        scenario = random_scenario(seed, placement="consolidate", lossy=False)
+        made = scenario.engine(load(POLICIES, first)())
+        made.run(9.0)
+        placement = consolidate(made.cluster.topology)
+        hand_over(made, compose(load(POLICIES, later)(), placement, AcceptAll()))
+        refolded(to_the_end(made), instant_stops=scenario.costs.instant_stop)
+
+
+def test_a_reason_of_ones_own_ends_with_the_policy_that_gave_it():
+    def decide(view, plan):
+        plan.fill(view.running)
+        for job in view.waiting:
+            plan.explain(job, Reason.QUOTA)
+
+    made = decisions.engine(decisions.Scripted(decide), [decisions.job("a", 2, 10)], (1, 3))
+    made.run(5.0)
+    hand_over(made, compose(FifoSkip(), consolidate(made.cluster.topology), AcceptAll()))
+    made.run()
+    assert decisions.told(made, "a") == [(0, Reason.QUOTA), (0, Reason.NONE)]

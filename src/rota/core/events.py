@@ -56,6 +56,10 @@ NODE_OPENED = int(EventKind.NODE_OPENED)
 NODE_CLEARED = int(EventKind.NODE_CLEARED)
 
 
+ENDS = (JOB_DONE, JOB_FAILED, JOB_CANCELLED, JOB_EVICTED, JOB_HELD)
+"""After these a job has no place any more."""
+
+
 class Record(IntEnum):
     """Kinds of rows in the event log. Part of the schema: append, never renumber."""
 

@@ -106,11 +106,16 @@ class Blamed:
         self._watched: dict[tuple[str, Eligible], Watched] = {}
         self._sums: dict[tuple[str, Eligible], float] = {}
         self._gangs: set[int] = set()
+        self._doubtful: set[int] = set()
 
     @property
     def stale(self) -> bool:
         """Must `changed` be asked?"""
-        return not (self.lowest <= self._placement.free < self.below) or bool(self._watched)
+        return (
+            not (self.lowest <= self._placement.free < self.below)
+            or bool(self._watched)
+            or bool(self._doubtful)
+        )
 
     def add(self, shape: Shape) -> int:
         """The head of this shape finds no place; returns why. The others must not be `stale`."""
@@ -134,8 +139,15 @@ class Blamed:
             self._gangs.add(number)
         return reason
 
+    def resume(self, shape: Shape, told: int) -> None:
+        """Take up what was told of a shape before: the cluster may have changed since."""
+        if self.add(shape) != told:
+            self.reasons[shape.number] = told
+            self._doubtful.add(shape.number)
+
     def remove(self, number: int) -> None:
         """Nobody of this shape waits any more, or its head is not next."""
+        self._doubtful.discard(number)
         del self.reasons[number]
         shape = self._shapes.pop(number)
         if shape.plain or self._placement.pooled:
@@ -162,6 +174,8 @@ class Blamed:
                 self._sums[key] = total
             candidates += sorted(found)
         changes = []
+        candidates += self._doubtful.difference(candidates)
+        self._doubtful.clear()
         for number in candidates:
             reason = why_not(self._placement, self._shapes[number])
             if reason != self.reasons[number]:

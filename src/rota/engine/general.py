@@ -14,7 +14,7 @@ from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
 from rota.core.view import View, arrival
-from rota.engine.blame import ROOM, why_not
+from rota.engine.blame import CAPACITY, ROOM, why_not
 from rota.engine.draft import PlacementDraft
 from rota.engine.explicit import ExplicitDraft
 from rota.engine.intake import Gate, mark_down, refinement
@@ -23,7 +23,6 @@ from rota.engine.shapes import Shapes
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
-ENDS = (ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_CANCELLED, ev.JOB_EVICTED, ev.JOB_HELD)
 
 
 class GeneralScheduler:
@@ -57,6 +56,7 @@ class GeneralScheduler:
         self._blame: dict[int, int] = {}
         self._made: PlacementDraft | ExplicitDraft | None = None
         self._guests: Guests = {}
+        self._returned: set[int] = set()  # whose places were given back before it was told
         self._refused = False  # the policy turned jobs away that admission had let in
 
     def step(  # noqa: C901 - one branch per kind
@@ -69,7 +69,7 @@ class GeneralScheduler:
             if kind == ev.JOB_SUBMIT:
                 if not subject.terminal and self.gate.enter(subject, view, gate_plan):
                     self._waits(subject, +1)
-            elif kind in ENDS:
+            elif kind in ev.ENDS:
                 released = True
                 self._ended(kind, subject)
             elif kind == ev.JOB_STOPPED:
@@ -115,10 +115,10 @@ class GeneralScheduler:
             return
         self._stopping.pop(job.index, None)
         if self.running.pop(job.index, None) is not None:
-            if self.trusted:
-                self.placement.give(job, job.allocation)
-                if self._guests:
-                    self._part(job)
+            if job.index in self._returned:
+                self._returned.discard(job.index)
+            elif self.trusted:
+                self._give(job)
         elif job.index in self._queue:
             self._waits(job, -1)
         if kind != ev.JOB_EVICTED:
@@ -128,6 +128,36 @@ class GeneralScheduler:
                 self._waits(job, +1)
         elif job.phase == STOPPING:  # it comes back with JOB_STOPPED
             self._stopping[job.index] = job
+
+    def overhear(self, view: View, events: Sequence[Event]) -> Plan | None:
+        """Events of which it is told later, in time for the reasons: places that are free now."""
+        changed = False
+        for _, kind, _, subject, _ in events:
+            if kind in (ev.NODE_DOWN, ev.NODE_UP):
+                self.placement.set_node(subject, up=kind == ev.NODE_UP)
+                changed = True
+            elif kind in ev.ENDS and subject.index in self.running:
+                if subject.index not in self._returned:
+                    self._returned.add(subject.index)
+                    if self.trusted:
+                        self._give(subject)
+                changed = True
+        if not changed:
+            return None
+        plan = Plan(view.version)
+        if self.trusted:
+            for job in self._queue.values():
+                if job.reason in ROOM:
+                    fits = self.placement.fits(self._shape_of[job.shape.number])
+                    lacks = Reason.ORDER if fits else self._told(job, Reason(job.reason))
+                    plan.explain(job, lacks)
+        self._tell(plan)
+        return plan
+
+    def _give(self, job: Job) -> None:
+        self.placement.give(job, job.allocation)
+        if self._guests:
+            self._part(job)
 
     def _part(self, job: Job) -> None:
         """One of a pair is over: its host, whose GPUs are the guest's now, or the guest."""
@@ -198,16 +228,35 @@ class GeneralScheduler:
             job.reason = 0
         if plan.reasons and self.trusted:
             plan.reasons = [(job, self._told(job, reason)) for job, reason in plan.reasons]
-        free = self.placement.free
+        self._tell(plan)
+
+    def _tell(self, plan: Plan) -> None:
+        """What the heads of all shapes lack, where that has changed."""
+        free = self.placement.free if self.trusted else self._left(plan)
         for number, count in self._waiting.items():
             reason = 0
             if count:
                 shape = self._shape_of[number]
-                fits = shape.gpus <= free and self.placement.fits(shape)
-                reason = ORDER if fits else why_not(self.placement, shape)
+                fits = shape.gpus <= free and (not self.trusted or self.placement.fits(shape))
+                reason = ORDER if fits else CAPACITY
+                if not fits and self.trusted:
+                    reason = why_not(self.placement, shape)
             if self._blame.get(number, 0) != reason:
                 self._blame[number] = reason
                 plan.shape_reasons.append((number, reason, None))
+
+    def _left(self, plan: Plan) -> float:
+        """GPUs that a policy without a placement has not given away in its plan."""
+        vertices = self.placement.topology.vertices
+        left: float = sum(node.gpus for node in self.placement.topology.nodes if node.open)
+        given = {job.index: allocation for job, allocation in plan.starts}
+        for index, job in self.running.items():
+            if index not in self._returned:
+                for vertex, amount in given.get(index, job.allocation).slices:
+                    node = vertices[vertex].node
+                    if node < 0 or vertices[node].open:
+                        left -= amount
+        return left
 
     def _told(self, job: Job, reason: Reason) -> Reason:
         """What a policy says of a job; which kind of room it lacks is for the placement to say."""
@@ -236,6 +285,10 @@ class GeneralScheduler:
                 self._waits(job, -1)
         return ()
 
+    def told(self) -> list[int]:
+        """Shapes whose heads have been told a reason."""
+        return [number for number, reason in self._blame.items() if reason]
+
     def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:  # noqa: ARG002
         """Take over from another scheduler."""
         for job in placed:
@@ -260,6 +313,7 @@ class GeneralScheduler:
             "blame": list(self._blame.items()),
             "shapes": list(self._waiting),  # their order decides the order of rows in the log
             "refused": self._refused,
+            "returned": sorted(self._returned),
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
@@ -272,9 +326,10 @@ class GeneralScheduler:
         # not from the jobs' phases: there may be events that it has not been told yet
         for index in state["queued"]:
             self._waits(view.everyone[index], +1)
+        self._returned = set(state.get("returned", ()))
         for index in state["running"]:
             job = self.running[index] = view.everyone[index]
-            if self.trusted:
+            if self.trusted and index not in self._returned:
                 self.placement.hold(job, job.allocation)
         self._guests = guests_of(self.running.values())
         self._stopping = {index: view.everyone[index] for index in state["stopping"]}

@@ -23,6 +23,8 @@ def hand_over(engine: Engine, scheduler: Successor, state: Mapping[str, Any] | N
     finds the jobs where they are, and those that wait are announced to it as if they came now.
     """
     view = engine.view
+    if state is None:
+        _take_reasons_back(engine)
     _install(engine, scheduler)
     engine.executor.renew(view.active.values(), trusted=scheduler.trusted)
     if state is not None:
@@ -40,8 +42,20 @@ def _install(engine: Engine, scheduler: Successor) -> None:
     for job in engine.view.active.values():
         job.known = int(scheduler.knowledge)
     engine.settles = getattr(scheduler, "settles", True)
+    engine.overhear = getattr(scheduler, "overhear", None)
     engine.wake = engine.fixed_wake or scheduler.wake
     engine.log.topology(engine.cluster.topology, engine.view.now_s)  # it may have grown
+
+
+def _take_reasons_back(engine: Engine) -> None:
+    """What the former scheduler said of those who wait is not true of the new one."""
+    now_s = engine.view.now_s
+    told = getattr(engine.scheduler, "told", None)
+    for number in told() if told is not None else ():
+        engine.log.row(now_s, Record.REASON, -1, number)
+    for job in engine.view.active.values():
+        if job.reason and job.phase == WAITING:
+            engine.log.row(now_s, Record.REASON, job.index)
 
 
 def _adopt(engine: Engine, scheduler: Successor) -> None:

@@ -1,7 +1,8 @@
 """The loop: wait for events, update the state, ask the scheduler, carry out its plan."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 from rota.core import events as ev
 from rota.core import machine
@@ -36,6 +37,9 @@ from rota.engine.rounds import next_boundary, on_boundary
 R_SUBMIT, R_DONE, R_REASON = int(Record.SUBMIT), int(Record.DONE), int(Record.REASON)
 LIVELOCK = 10_000  # batches at one instant
 
+Overhear: TypeAlias = Callable[[View, Sequence[Event]], Plan | None]
+"""Of a scheduler: events that it is not asked about yet; returns a plan with new reasons only."""
+
 
 class Engine:
     """One scheduler on one cluster. The clock is the cluster's."""
@@ -68,6 +72,7 @@ class Engine:
         self.executor = Executor(cluster, self.view, self.log, trusted=scheduler.trusted)
         self.checker = checker
         self.settles = getattr(scheduler, "settles", True)
+        self.overhear: Overhear | None = getattr(scheduler, "overhear", None)
         self.fixed_wake = wake  # rounds imposed from outside win over the scheduler's wishes
         self.wake = wake or scheduler.wake
         self.events = 0
@@ -129,6 +134,8 @@ class Engine:
             self.ask_now = False
         elif (wake.on is not None or wake.at_s <= now_s) and self._asleep(events, now_s):
             self.backlog += events
+            if self.overhear is not None and events:
+                self._overhear(self.overhear, events, now_s)
             if not self.cluster.frictionless:
                 self._rerate(now_s)
             if self.checker is not None:
@@ -391,6 +398,13 @@ class Engine:
         if self.executor.begun:
             self.backlog += self._begun()
             self.ask_again()
+
+    def _overhear(self, overhear: Overhear, events: list[Event], now_s: float) -> None:
+        """Nobody decides now, but reasons follow what is free."""
+        plan = overhear(self.view, events)
+        if plan is not None:
+            self._blame(plan, now_s)
+            self._explain(plan, now_s)
 
     def ask_again(self) -> None:
         """The scheduler must learn of something at this instant (unless rounds are imposed)."""

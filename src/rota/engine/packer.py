@@ -373,6 +373,19 @@ class Packer:
                 plan.stops.append(job)
             job.mark = UNTOUCHED
 
+    def overhear(self, plan: Plan) -> None:
+        """Something was freed, or nodes changed, and nobody decides now: only reasons follow."""
+        placement = self.placement
+        for number in list(self.blamed.reasons):
+            heap = self.index.waiting.get(number)
+            shape = heap[0][3].shape if heap else None
+            if shape is None or (
+                shape.gpus <= placement.free and (placement.pooled or placement.fits(shape))
+            ):
+                self.blamed.remove(number)  # it lacks nothing: it waits for its turn
+                plan.shape_reasons.append((number, 0, None))
+        self._blame(plan)
+
     def _blame(self, plan: Plan) -> None:
         """Tell changes of why heads wait, by what is free at the end of the scan."""
         waiting = self.index.waiting

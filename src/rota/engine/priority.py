@@ -55,6 +55,7 @@ class PriorityScheduler:
         self.settles = self._jumps or self._keyed_later
         self._revision = policy.revision
         self._view: View | None = None
+        self._returned: set[int] = set()  # whose places were given back before it was told
         self._again: list[Job] = []  # running jobs that changed level: keyed again after the scan
 
     def step(  # noqa: C901, PLR0912 - the hot loop
@@ -119,6 +120,25 @@ class PriorityScheduler:
                 self._confirm(plan, now_s)
         return plan
 
+    def overhear(self, view: View, events: Sequence[Event]) -> Plan | None:
+        """Events of which it is told later, in time for the reasons: places that are free now."""
+        changed = False
+        for event in events:
+            kind, subject = event[1], event[3]
+            if kind in (ev.NODE_DOWN, ev.NODE_UP):
+                self.placement.set_node(subject, up=kind == ev.NODE_UP)
+                changed = True
+            elif kind in ev.ENDS and subject.queue == ON_CLUSTER:
+                if subject.index not in self._returned:
+                    self._returned.add(subject.index)
+                    self.placement.give(subject, subject.allocation)
+                changed = True
+        if not changed or not self.packer.blamed.reasons:
+            return None
+        plan = Plan(view.version)
+        self.packer.overhear(plan)
+        return plan
+
     # --- events ---------------------------------------------------------------------------------
 
     def _bad_key(self, job: Job, now_s: float) -> PolicyError:
@@ -150,7 +170,10 @@ class PriorityScheduler:
                     dirty.update(allocation.vertices)
             else:
                 job.queue = NOWHERE
-            self.placement.give(job, allocation)
+            if self._returned and job.index in self._returned:
+                self._returned.discard(job.index)
+            else:
+                self.placement.give(job, allocation)
         if self._learns:
             self.policy.finished(job, now_s)
         if not self.gate.open:
@@ -201,7 +224,10 @@ class PriorityScheduler:
             self.packer.index.drop_running(job)
         else:
             job.queue = NOWHERE
-        self.placement.give(job, job.allocation)
+        if job.index in self._returned:
+            self._returned.discard(job.index)
+        else:
+            self.placement.give(job, job.allocation)
         self.packer.forget_failures()
 
     def _over(self, job: Job) -> None:
@@ -314,6 +340,10 @@ class PriorityScheduler:
 
     # --- state ----------------------------------------------------------------------------------
 
+    def told(self) -> list[int]:
+        """Shapes whose heads have been told a reason."""
+        return list(self.packer.blamed.reasons)
+
     def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:
         """Take over from another scheduler: its jobs get keys of this policy."""
         self._view = view
@@ -343,6 +373,7 @@ class PriorityScheduler:
             "blame": list(self.packer.blamed.reasons.items()),
             "stuck": _plain(self.packer.stuck),
             "again": [job.index for job in self._again],
+            "returned": sorted(self._returned),
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
@@ -357,17 +388,19 @@ class PriorityScheduler:
         # not from the jobs' phases: there may be events that it has not been told yet
         for number in state["queued"]:
             index.push_waiting(view.everyone[number])
+        self._returned = set(state.get("returned", ()))
         for number in state["placed"]:
             job = view.everyone[number]
-            self.placement.hold(job, job.allocation)
+            if number not in self._returned:
+                self.placement.hold(job, job.allocation)
             if self._preemptive:
                 index.insert_running(job)
             job.queue = ON_CLUSTER
         self._again = [view.everyone[number] for number in state["again"]]
         mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
         shapes = {job.shape.number: job.shape for job in view.everyone.values()}
-        for number, _ in state["blame"]:
-            self.packer.blamed.add(shapes[number])
+        for number, told in state["blame"]:
+            self.packer.blamed.resume(shapes[number], told)
 
 
 Stuck = dict[int, tuple[Any, int]] | None
