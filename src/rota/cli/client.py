@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem
 
 from rota.cli.options import DEBUG
 from rota.core.errors import NotFoundError, RotaError
+from rota.core.words import duration
 
 if TYPE_CHECKING:
     from rota.sdk import Client
@@ -180,20 +181,8 @@ def amount(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """`45s`, `12m05s`, `3h20m`, `2d04h`."""
-    if seconds is None:
-        return "-"
-    whole = max(0, round(seconds))
-    if whole < 60:  # noqa: PLR2004 - a minute
-        return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:  # noqa: PLR2004 - an hour
-        return f"{minutes}m{rest:02}s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:  # noqa: PLR2004 - a day
-        return f"{hours}h{minutes:02}m"
-    days, hours = divmod(hours, 24)
-    return f"{days}d{hours:02}h"
+    """A duration; what clocks that disagree make negative is 0."""
+    return duration(None if seconds is None else max(0.0, seconds))
 
 
 def moment(unix_s: float | None) -> str:

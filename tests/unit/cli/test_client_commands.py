@@ -274,7 +274,7 @@ def test_explain_tells_who_comes_first(rota, job, service, monkeypatch):
     out = rota("explain", job)[1]
     assert out.splitlines() == [
         "job 1: Others first.",
-        "waited in all: 1m30s",
+        "waited in all: 1m 30s",
         "served first: 3, 4",
         "preempted by: 5",
     ]
@@ -396,7 +396,7 @@ def test_completion(job, daemon, monkeypatch):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(None, "-"), (-3, "0s"), (59.4, "59s"), (61, "1m01s"), (3660, "1h01m"), (90000, "1d01h")],
+    [(None, "-"), (-3, "0 s"), (59.4, "59.4 s"), (61, "1m 01s"), (90000, "1d 01h")],
 )
 def test_spans(seconds, text):
     assert shared.span(seconds) == text

@@ -70,7 +70,7 @@ def test_starts_stops_and_waits_in_their_order(rota, out):
     assert "preempted" in [line[3] for line in words]
     assert command._clock(375_577.1) == "4d 08:19"
     assert "started again" in text
-    assert "ran in all: 1m40s" in text
+    assert "ran in all: 1m 40s" in text
 
 
 def test_a_narrow_terminal(rota, out, monkeypatch):
@@ -104,9 +104,9 @@ def test_when_of_a_snapshot(rota, snapshot):
     assert out.splitlines() == [
         "job 4 (waiting) is expected to start in 1m 00s",
         "now:       second 50",
-        "starts:    second 110 (in 1m00s)",
-        "earliest:  second 110 (in 1m00s)",
-        "latest:    second 110 (in 1m00s)",
+        "starts:    second 110 (in 1m 00s)",
+        "earliest:  second 110 (in 1m 00s)",
+        "latest:    second 110 (in 1m 00s)",
         "why:       waited 20 s: 20 s behind jobs that were served first (2)",
         "assumed:   durations: exact, of the trace, new_jobs: none, failures: those of the run",
     ]
