@@ -16,7 +16,7 @@ from rota.cli.options import (
     run_options,
 )
 from rota.cli.progress import Bar
-from rota.cli.show import table, tell, tell_assumptions, warn_about
+from rota.cli.show import table, tell, tell_assumptions
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
@@ -131,7 +131,10 @@ def compare(
         )
         bar.retitle("drawing figures")
         write_report(folder.path, formats=figures, told=lambda _, done, total: bar(done, total))
-    warn_about(f"{one.policy}: {text}" for one in found.runs for text in one.warnings)
+    for message in dict.fromkeys(
+        f"{one.policy}: {text}" for one in found.runs for text in one.warnings
+    ):
+        tell(f"warning: {message}")
     _show(found, full=full)
     click.echo(f"report: {output / 'report.html'}", err=True)
 
@@ -158,7 +161,7 @@ def _about_ratio(found: "Comparison") -> str:
 
 
 def _show(found: "Comparison", *, full: bool) -> None:
-    from rota.experiments.notes import NOTHING_RANDOM
+    from rota.experiments.notes import LOUD
     from rota.experiments.table import FULL_HEADINGS, HEADINGS, cells, full_cells
 
     gone = table(HEADINGS, [cells(row) for row in found.rows], numbers=True, spare=SPARE)
@@ -169,5 +172,5 @@ def _show(found: "Comparison", *, full: bool) -> None:
     if len(found.rows) > 1:
         tell(_about_ratio(found))
     for note in found.notes:
-        tell(f"{'warning' if note.startswith(NOTHING_RANDOM) else 'note'}: {note}")
+        tell(f"{'warning' if note.startswith(LOUD) else 'note'}: {note}")
     tell_assumptions(found.assumptions)

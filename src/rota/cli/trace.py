@@ -56,8 +56,8 @@ def generate(
       rota trace generate fit:philly.json --jobs 2000 --cluster 16x8 --load 1.1 -o jobs.csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.traces.cluster import parse_cluster
+    from rota.traces.generate import carried, offered_load
     from rota.traces.generate import generate as draw
-    from rota.traces.generate import offered_load
     from rota.traces.sampling import split_kind
     from rota.traces.write import write_workload
 
@@ -69,6 +69,9 @@ def generate(
     write_workload(workload, output, force=force)
     offered = offered_load(workload, gpus)
     click.echo(f"{output}: {len(workload):,} jobs, load {offered:.3f} on {gpus} GPUs", err=True)
+    few = carried(workload, gpus)
+    if few:
+        click.echo(f"warning: {few}", err=True)
 
 
 @trace.command()

@@ -6,6 +6,10 @@ from rota.experiments.comparison import Row, RunOf
 from rota.experiments.statistics import FEW
 
 NOTHING_RANDOM = "the seed made no difference: nothing in these runs is random"
+NOBODY_WAITED = "nobody waited under any policy, so there is nothing to compare"
+RAISE_LOAD = "raise the load (a smaller --cluster, or load=L of a generated workload)"
+LOUD = (NOTHING_RANDOM, NOBODY_WAITED)
+"""What makes a comparison useless: notes that begin so are warnings."""
 
 Units = Mapping[tuple[int, int | None], int]
 """The unit of each replication (seed, window)."""
@@ -64,9 +68,8 @@ def _about_policies(rows: Sequence[Row], schedules: Mapping[str, Sequence[str]])
     groups: dict[tuple[str, ...], list[str]] = {}
     for policy, found in schedules.items():
         groups.setdefault(tuple(found), []).append(policy)
-    if len(groups) == 1 and not any(row.avg_wait_s for row in rows):
-        remedy = "raise the load (a smaller --cluster, or load=L of a generated workload)"
-        return [f"all policies gave the same schedule, because nobody waited: {remedy}"]
+    if not any(row.avg_wait_s for row in rows):
+        return [f"{NOBODY_WAITED}: {RAISE_LOAD}"]
     if len(groups) == 1:
         return ["all policies gave the same schedule: these jobs do not tell them apart"]
     return [

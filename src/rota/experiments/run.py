@@ -17,10 +17,12 @@ from rota.core.workload import Quality, Workload
 from rota.experiments.build import Run, build
 from rota.experiments.config import RunConfig
 from rota.experiments.resume import Freeze, thaw
+from rota.experiments.workloads import is_generated
 from rota.metrics import fold_jobs, fold_summary, read_history
 from rota.metrics.basis import Basis, make_basis
 from rota.metrics.fragments import arrivals, fold_allocation, fold_fragments
 from rota.metrics.history import Floats
+from rota.traces.generate import carried
 
 BATCHES = 2_000  # between two reports of progress
 
@@ -152,7 +154,7 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     summary["assumptions"] = run.assumptions
     result = RunResult(run.config, log, jobs, summary, run.workload.quality, begun_s)
     result.basis = None if fragments is None else basis
-    result.notes += [*run.notes, *_unestimated(run), *_one_speed(run)]
+    result.notes += [*run.notes, *_unestimated(run), *_one_speed(run), *_carried(run)]
     if run.study and fragments is not None:
         result.allocation = fold_allocation(arrivals(history, fragments))
     return result
@@ -170,6 +172,14 @@ def _unestimated(run: Run) -> list[str]:
     what = f"{config.policy} behaves as if any job might run for ever"
     remedy = "add estimates, or let `rota simulate` take exact ones with --estimate-error cv=0"
     return [f"no job of {config.trace} has an estimate (estimate_s): {what}; {remedy}"]
+
+
+def _carried(run: Run) -> list[str]:
+    """The load that was asked for is held by a few jobs."""
+    if not is_generated(run.config.trace):
+        return []
+    found = carried(run.workload, run.topology.gpus)
+    return [f"{run.config.trace}: {found}"] if found else []
 
 
 def _one_speed(run: Run) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 import rota
 from rota.core.words import NONE, duration
 from rota.experiments.comparison import Comparison, Measured, Row
+from rota.experiments.notes import LOUD
 from rota.metrics.delay import REASONS
 from rota.metrics.vocabulary import Measure, alike, count
 from rota.report.data import TIMES, cdf
@@ -219,7 +220,12 @@ def _assumptions(comparison: Comparison) -> str:
 
 
 def _notes(notes: Iterable[str]) -> str:
-    items = "".join(f"<li>{escape(text)}</li>" for text in notes)
+    items = "".join(
+        f'<li class="warn">{escape(text)}</li>'
+        if text.startswith(LOUD)
+        else f"<li>{escape(text)}</li>"
+        for text in notes
+    )
     if not items:
         return ""
     return (

@@ -5,6 +5,7 @@ the durations nor the arrivals of a workload with the same seed.
 """
 
 from collections.abc import Mapping
+from heapq import heapify, heappop, heapreplace
 from typing import TypeAlias
 from zlib import crc32
 
@@ -71,6 +72,52 @@ def ranked(rng: np.random.Generator, count: int, choices: int) -> NDArray[np.int
     """Numbers below `choices`; k is drawn in proportion to 1 / (k + 1): some are busier."""
     weights = 1.0 / np.arange(1, choices + 1)
     return rng.choice(choices, count, p=weights / weights.sum())
+
+
+# --- who comes when ------------------------------------------------------------------------------
+
+_MOST_WINDOWS, _PER_WINDOW = 20, 25
+
+
+def evenly(
+    rng: np.random.Generator, work: Floats, submits_s: Floats, *, by_time: bool
+) -> NDArray[np.int64]:
+    """An order of jobs in which every window of the arrivals gets its share of the work.
+
+    The jobs with most work are dealt out first, each to the window that lacks most; within a window
+    the order is random.
+
+    Args:
+        rng: Where chance comes from.
+        work: Of each job.
+        submits_s: Sorted times, one per job.
+        by_time: The share of a window is its length; else its number of jobs.
+    """
+    count = work.size
+    windows = min(_MOST_WINDOWS, count // _PER_WINDOW)
+    if windows < 2:  # noqa: PLR2004 - nothing to balance
+        return np.arange(count)
+    if by_time:
+        which = np.minimum((submits_s / submits_s[-1] * windows).astype(int), windows - 1)
+        shares = np.full(windows, 1 / windows)
+    else:
+        which = np.arange(count) * windows // count
+        shares = np.bincount(which, minlength=windows) / count
+    slots = np.bincount(which, minlength=windows)
+    ranks = rng.permutation(windows).tolist()  # of windows that lack the same
+    lacking = [
+        (-float(share * work.sum()), ranks[k], k) for k, share in enumerate(shares) if slots[k]
+    ]
+    heapify(lacking)
+    chosen: list[list[int]] = [[] for _ in range(windows)]
+    for job in np.argsort(-work, kind="stable").tolist():
+        lack, rank, window = lacking[0]
+        chosen[window].append(job)
+        if len(chosen[window]) < slots[window]:
+            heapreplace(lacking, (lack + float(work[job]), rank, window))
+        else:
+            heappop(lacking)
+    return np.concatenate([rng.permutation(np.array(some, np.int64)) for some in chosen])
 
 
 # --- arrivals: times in [0, span_s], not sorted --------------------------------------------------

@@ -8,6 +8,11 @@ number of arrivals, is just independent uniform times, so nothing is distorted.)
 whole seconds moves the load by at most 0.5 / span: spans below 51 s are refused unless `exact=yes`,
 so the error stays below 1 %.
 
+The load also holds over time, not only in total: the arrivals are cut into windows, and which job
+comes when is chosen at random among the orders in which every window gets its share of the work (by
+its length, or where arrivals come and go by its number of jobs). A job that is longer than the span
+cannot be spread: `carried` tells when a few such jobs hold the load. `even=no` leaves it to chance.
+
 A kind is a set of defaults; any option may be combined with any kind:
 
 - `arrivals`: `steady` (Poisson), `bursts` (`on_s`, `off_s`: mean lengths of the phases; `ratio`: of
@@ -16,6 +21,7 @@ A kind is a set of defaults; any option may be combined with any kind:
 - `sizes`: `1`, `gavel`, `philly` or weights `1:70/2:10/4:20`; sizes above G are left out of a mix;
 - `vcs`, `users`: how many; number k gets 1 / (k + 1) of what the first gets;
 - `estimate_factor`: users overestimate by U(1, factor);
+- `even`: every window gets its share of the work;
 - `exact`: seconds are not rounded to whole ones.
 
 The kind `fit` draws from the model of a trace instead (see `fit` and `sampling`) and has options of
@@ -38,6 +44,7 @@ from rota.traces.draws import Floats, stream
 
 _LEAST_SPAN_S = 51.0  # then 0.5 / span is below 1 %
 _LEAST_DURATION_S = 1e-6
+_CARRIED = 0.75  # of the load must be usable while jobs arrive
 _NAMED_SIZES = {"gavel": draws.GAVEL_SIZES, "philly": draws.PHILLY_SIZES}
 
 
@@ -57,6 +64,7 @@ class GeneratorParams(msgspec.Struct, frozen=True):
     vcs: int = 0
     users: int = 0
     estimate_factor: float = 0.0
+    even: bool = True
     exact: bool = False
 
 
@@ -110,6 +118,14 @@ def generate(
             f"ask for more jobs, or for exact=yes since whole seconds are too coarse"
         )
     submits_s = _submits_s(stream(seed, "arrivals"), jobs, span_s, params)
+    if params.even:
+        order = draws.evenly(
+            stream(seed, "order"),
+            sizes * durations_s,
+            submits_s,
+            by_time=params.arrivals == "steady",
+        )
+        sizes, durations_s = sizes[order], durations_s[order]
     vcs = _names(stream(seed, "vcs"), jobs, "vc", params.vcs)
     users = _names(stream(seed, "users"), jobs, "user", params.users)
     estimates_s = _estimates_s(stream(seed, "estimates"), durations_s, params)
@@ -131,6 +147,30 @@ def offered_load(workload: Workload, gpus: float) -> float:
         for spec, behaviour in workload
     )
     return work_gpu_s / (gpus * span_s) if span_s else INF
+
+
+def carried(workload: Workload, gpus: float) -> str:
+    """What to say where a few long jobs hold the load, which then is not what it seems; else "".
+
+    Even if nobody waits, work that is done after the last submission loads nothing before it.
+    """
+    last_s = max((spec.submit_s for spec in workload.specs), default=0.0)
+    offered = offered_load(workload, gpus)
+    if not offered < INF:
+        return ""
+    within = Workload(
+        workload.specs,
+        [Behaviour(min(behaviour.work, last_s - spec.submit_s)) for spec, behaviour in workload],
+    )
+    usable = offered_load(within, gpus)
+    if usable >= _CARRIED * offered:
+        return ""
+    long = sum(behaviour.work > last_s for behaviour in workload.behaviours)
+    return (
+        f"a load of {offered:.2f} is asked for, but while jobs arrive at most {usable:.2f} can be "
+        f"in use: {long:,} of {len(workload):,} jobs are longer than all that time. Draw more "
+        f"jobs, or cut the tail (max_s=)"
+    )
 
 
 def _durations_s(rng: np.random.Generator, count: int, params: GeneratorParams) -> Floats:

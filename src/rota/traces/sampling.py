@@ -18,7 +18,7 @@ from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.registry import parse_params, split
 from rota.core.workload import Workload
-from rota.traces.draws import Floats, stream
+from rota.traces.draws import Floats, evenly, stream
 from rota.traces.fit import Arrivals, Fit, SizeClass, expected, load_fit, times, weekly
 
 KIND = "fit"
@@ -68,6 +68,8 @@ def sample(*, jobs: int, gpus: int, load: float, seed: int, options: Mapping[str
     submits_s = _submits_s(stream(seed, "arrivals"), jobs, span_s, model)
     if not params.exact:
         submits_s = np.rint(submits_s)
+    order = evenly(stream(seed, "order"), gpus_each * durations_s, submits_s, by_time=False)
+    gpus_each, durations_s = gpus_each[order], durations_s[order]
     owners = model.owners
     weights = np.array([owner.jobs for owner in owners], float)
     picked = stream(seed, "owners").choice(len(owners), jobs, p=weights / weights.sum())

@@ -12,7 +12,7 @@ import pytest
 from rota.core.errors import OptionError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.workload import Workload
-from rota.traces.generate import KINDS, generate, offered_load
+from rota.traces.generate import KINDS, carried, generate, offered_load
 from rota.traces.write import write_workload
 
 
@@ -233,3 +233,38 @@ def test_bad_arguments_are_refused(change, says):
     with pytest.raises(OptionError) as caught:
         make(**{"kind": "poisson", **change})
     assert says in str(caught.value)
+
+
+# --- the load over time --------------------------------------------------------------------------
+
+
+def window_loads(workload, gpus, windows=10):
+    """The work that is submitted in each window of the arrivals, per GPU and second."""
+    span_s = workload.specs[-1].submit_s
+    loads = [0.0] * windows
+    for spec, behaviour in workload:
+        which = min(int(spec.submit_s / span_s * windows), windows - 1)
+        loads[which] += behaviour.work * spec.request.groups[0].gpus * spec.request.groups[0].count
+    return [load * windows / (gpus * span_s) for load in loads]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_window_gets_its_share_of_the_load(seed):
+    options = {"max_s": "86400"}
+    made = generate("philly-like", jobs=5_000, gpus=64, load=0.9, seed=seed, options=options)
+    chance = generate(
+        "philly-like", jobs=5_000, gpus=64, load=0.9, seed=seed, options={**options, "even": "no"}
+    )
+
+    assert all(load == pytest.approx(0.9, rel=0.03) for load in window_loads(made, 64))
+    assert max(window_loads(chance, 64)) > 0.99  # what it is for
+    jobs = [sorted((s.request.groups[0].count, b.work) for s, b in one) for one in (made, chance)]
+    assert jobs[0] == jobs[1]  # the same jobs, in another order
+
+
+def test_a_load_that_a_few_jobs_hold_is_told():
+    long = generate("philly-like", jobs=100, gpus=64, load=0.9, seed=1, options={})
+    cut = generate("philly-like", jobs=2_000, gpus=64, load=0.9, seed=1, options={"max_s": "3600"})
+
+    assert "a load of 0.90 is asked for, but while jobs arrive at most" in carried(long, 64)
+    assert carried(cut, 64) == ""

@@ -26,7 +26,10 @@ ADMISSIONS = {
 SEEDS = {Scale.SMALL: (1, 2, 3), Scale.PAPER: (1, 2, 3, 4, 5, 6)}
 JOBS = {Scale.SMALL: 3_000, Scale.PAPER: 8_000}
 MEASURED = {Scale.SMALL: "ids=1000:2000", Scale.PAPER: "ids=3000:4000"}
-BURSTS = {"durations": "gavel", "sizes": "1", "on_s": "360000", "off_s": "180000", "ratio": "2"}
+BURSTS = {
+    "durations": "gavel", "sizes": "1", "on_s": "360000", "off_s": "180000", "ratio": "2",
+    "even": "no",
+}  # fmt: skip
 BUSY, QUIET = 1.0, 0.5  # mean loads; while it is on the busy one is above what the GPUs can do
 
 HOURS = range(4, 168, 4)  # Gavel's longest jobs last 166.7 h

@@ -123,7 +123,7 @@ class BloxFigure6(Recipe):
 def _trace(setting: Setting, per_hour: float, sizes: str) -> str:
     """The same jobs at every load; only the time between them changes."""
     count = JOBS[setting.scale]
-    options = {"sizes": sizes}
+    options = {"sizes": sizes, "even": "no"}
 
     def draw(load: float) -> Workload:
         return generate("gavel-like", jobs=count, gpus=GPUS, load=load, seed=SEED, options=options)

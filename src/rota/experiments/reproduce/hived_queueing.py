@@ -243,7 +243,7 @@ def _drawn(setting: Setting, seed: int) -> dict[str, Part]:
     span_s = DAYS[setting.scale] * DAY_S
     parts = {}
     for number, (tenant, (nodes, sizes)) in enumerate(TENANTS.items()):
-        options = {"max_s": str(LONGEST_S), "sizes": sizes}
+        options = {"max_s": str(LONGEST_S), "sizes": sizes, "even": "no"}
         draw = {"gpus": nodes * GPUS, "load": 1.0, "seed": 100 * seed + number, "options": options}
         probe = generate("philly-like", jobs=PROBE, **draw)  # type: ignore[arg-type]
         jobs = max(2, round(PROBE * LOAD * span_s / probe.specs[-1].submit_s))

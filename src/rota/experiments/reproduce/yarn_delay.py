@@ -22,7 +22,7 @@ POLICIES = {
 SEEDS = {Scale.SMALL: (1, 2, 3), Scale.PAPER: (1, 2, 3, 4, 5, 6)}
 JOBS = {Scale.SMALL: 3_000, Scale.PAPER: 8_000}
 SIZES = "1:60/2:12/4:12/8:12/16:4"
-PHILLY_LIKE = {"max_s": "86400", "vcs": "4", "sizes": SIZES}
+PHILLY_LIKE = {"max_s": "86400", "vcs": "4", "sizes": SIZES, "even": "no"}
 RECORDED = {
     Scale.SMALL: ("philly1000", "common/philly1000.csv", "48x8"),
     Scale.PAPER: ("philly5k", "common/philly5k.csv", "40x8"),

@@ -17,7 +17,7 @@ RELAX = {"anywhere": "0", "relaxed": "600", "late": "3600", "strict": "inf"}
 SEEDS = {Scale.SMALL: (1, 2, 3), Scale.PAPER: (1, 2, 3, 4, 5)}
 JOBS = {Scale.SMALL: 2_000, Scale.PAPER: 5_000}
 SIZES = "1:7663/2:182/4:187/8:164/16:20/32:7"  # Philly's mix without 64 GPUs and more
-PHILLY_LIKE = {"max_s": "86400", "vcs": "4", "sizes": SIZES}
+PHILLY_LIKE = {"max_s": "86400", "vcs": "4", "sizes": SIZES, "even": "no"}
 RECORDED = {
     Scale.SMALL: ("philly1000", "common/philly1000.csv", "48x8"),
     Scale.PAPER: ("philly5k", "common/philly5k.csv", "40x8"),

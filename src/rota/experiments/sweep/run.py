@@ -9,6 +9,7 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import InputError
+from rota.experiments.notes import NOBODY_WAITED, RAISE_LOAD
 from rota.experiments.sweep.keys import code_version
 from rota.experiments.sweep.local import Executor
 from rota.experiments.sweep.plan import Plan, make_plan
@@ -202,6 +203,22 @@ def _collect(folder: Path, record: Record, failures: dict[str, Failure]) -> Outc
     return Outcome(folder, record, rows, failed)
 
 
+def _idle(plan: Plan, runs: Runs) -> list[str]:
+    """Where nobody waits under any policy: points of the axes that tell nothing about policies."""
+    waits: dict[str, float] = {}
+    for cell, task in zip(plan.cells, plan.tasks, strict=True):
+        summary = runs.summary(task.key)
+        if summary is not None:
+            others = {axis: value for axis, value in cell.labels.items() if axis != "policy"}
+            where = ", ".join(f"{axis}={value}" for axis, value in others.items())
+            waits[where] = waits.get(where, 0.0) + (summary["avg_wait_s"] or 0.0)
+    idle = [where for where, wait_s in waits.items() if not wait_s]
+    if not idle:
+        return []
+    more = f" and {len(idle) - 1:,} more" if len(idle) > 1 else ""
+    return [f"{NOBODY_WAITED} at {idle[0] or 'the only point'}{more}: {RAISE_LOAD}"]
+
+
 def _warnings(plan: Plan, runs: Runs) -> list[str]:
     """Each once, with the first run that it is about and how many there are."""
     found: dict[str, list[str]] = {}
@@ -209,10 +226,14 @@ def _warnings(plan: Plan, runs: Runs) -> list[str]:
         record = runs.record(task.key)
         for text in record.warnings if record else ():
             found.setdefault(text, []).append(cell.describe())
-    return plan.warnings + [
-        f"{cells[0]}{f' and {len(cells) - 1:,} more runs' if len(cells) > 1 else ''}: {text}"
-        for text, cells in found.items()
-    ]
+    return (
+        plan.warnings
+        + _idle(plan, runs)
+        + [
+            f"{cells[0]}{f' and {len(cells) - 1:,} more runs' if len(cells) > 1 else ''}: {text}"
+            for text, cells in found.items()
+        ]
+    )
 
 
 def load_sweep(folder: Path) -> Outcome:
