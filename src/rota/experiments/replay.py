@@ -301,7 +301,7 @@ class _Runs:
         self._asked = asked
         self._gpus = {False: sum(n.gpus for n in nodes), True: sum(n.gpus for n in others)}
         self._workload = imported.workload
-        self._failing = _failing(asked, imported)
+        self._failing = _failing(imported)
         self._more = more
         self._folder = folder
         self._tell = tell
@@ -432,12 +432,12 @@ def _write_recorded(result: RunResult, folder: Path) -> None:
     (folder / "summary.json").write_text(dump(result.summary), encoding="utf-8")
 
 
-def _failing(asked: Asked, imported: Imported) -> dict[str, Any]:
+def _failing(imported: Imported) -> dict[str, Any]:
     """How nodes fail: as in the log. What a job loses must not be in its run time as well."""
     if not imported.failures:
         return {}
-    kept = _options(asked.format).get("runtime") in ("sum", "span")
-    return {"outages": "recorded"} if kept else {"outages": "recorded", "costs": START_OVER}
+    costs = {} if imported.lossless else {"costs": START_OVER}
+    return {"outages": "recorded", **costs}
 
 
 def _told_of(

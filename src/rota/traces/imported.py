@@ -121,6 +121,14 @@ class Imported:
             (at_s, n, kind == NODE_UP) for at_s, n, kind in rows if kind in (NODE_DOWN, NODE_UP)
         ]
 
+    @property
+    def lossless(self) -> bool:
+        """What jobs lost with a node that went down is in their run times."""
+        from rota.traces.schema import NODE_DOWN
+
+        rows = self.events.select("kind", "value").iter_rows()
+        return any(kind == NODE_DOWN and value > 0 for kind, value in rows)
+
     @cached_property
     def jobs(self) -> "pl.DataFrame":
         """The jobs as one frame with every column of `schema.JOBS`."""

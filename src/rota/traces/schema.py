@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.traces.imported import Imported
 
 VERSION = 3
-NODE_DOWN = "node_down"  # subject: the node
+NODE_DOWN = "node_down"  # subject: the node; value 1: what jobs lost is in their run times
 NODE_UP = "node_up"
 CAPACITY = "capacity"  # subject: the tenant, empty for the whole cluster; value: its GPUs from now
 

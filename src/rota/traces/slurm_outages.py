@@ -26,8 +26,14 @@ if TYPE_CHECKING:
 class Outages:
     """What attempts tell of nodes that failed: rows of `schema.EVENTS`, and notes for people."""
 
-    def __init__(self, attempts: "pl.DataFrame", assumed_s: float) -> None:
-        """Take attempts by `job_id` (see `attempts.attempts_frame`)."""
+    def __init__(self, attempts: "pl.DataFrame", assumed_s: float, *, lossless: bool) -> None:
+        """Take attempts by `job_id` (see `attempts.attempts_frame`).
+
+        Args:
+            attempts: Of all jobs.
+            assumed_s: How long a node is down on which no job is seen again.
+            lossless: What jobs lost is in their run times, so that they must not lose it again.
+        """
         if not 0 <= assumed_s < INF:
             raise OptionError(f"outage={assumed_s:g} is not a time: give seconds, 0 or more")
         self._assumed_s = assumed_s
@@ -40,7 +46,7 @@ class Outages:
             row
             for (node, at_s), (until_s, job) in self._down.items()
             for row in (
-                (at_s, NODE_DOWN, node, 0.0, f"job {job} ended with NODE_FAIL"),
+                (at_s, NODE_DOWN, node, float(lossless), f"job {job} ended with NODE_FAIL"),
                 (until_s, NODE_UP, node, 0.0, ""),
             )
         )

@@ -192,18 +192,22 @@ def import_records(
     held = int((frame["submit_s"] > frame["_submit_s"]).sum())
     if held:
         quality.repaired[HELD] = held
-    failed = Outages(seen_at, params.outage) if params.failures == "recorded" else None
+    failed = Outages(
+        seen_at if params.failures == "recorded" else seen_at.clear(),
+        params.outage,
+        lossless=params.runtime in ("sum", "span"),
+    )
     imported = import_rows(
         path,
         frame,
         params,
         quality,
         rest=Rest(dated=True, cluster=tuple(cluster)),
-        events=failed.events if failed else None,
+        events=failed.events,
     )
     imported = with_attempts(imported, frame, seen_at)
     imported.notes += told_of_attempts(imported, attempts, latest_s, params.runtime)
-    imported.notes += failed.notes if failed else []
+    imported.notes += failed.notes
     if not params.classes and (imported.jobs["priority"] != 0).any():
         imported.notes.append(RECORDED)
     unknown = open_jobs(imported)
@@ -250,10 +254,13 @@ def _jobs(records: Sequence[Record], quality: Quality) -> list[_Job]:
 
 
 def _once(records: Sequence[Record], quality: Quality) -> list[Record]:
-    """Without records of what another record tells, too: later, or as far as it knew then."""
-    known: dict[tuple[str, str, float | None], list[Record]] = {}
+    """Without records of what another record tells, too: later, or as far as it knew then.
+
+    Slurm's accounting has one record for a number and a time of submission.
+    """
+    known: dict[tuple[str, float | None], list[Record]] = {}
     for record in records:
-        mine = known.setdefault((record.raw, record.id, record.submit_s), [])
+        mine = known.setdefault((record.raw, record.submit_s), [])
         for number, other in enumerate(mine):
             if not other.began or not record.began or other.start_s == record.start_s:
                 _count(quality, TWICE, 1)

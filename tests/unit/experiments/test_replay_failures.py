@@ -7,6 +7,8 @@ from own_formats import DAY, HEADER, NODES, line
 from rota.experiments.explain import explain_folder
 from rota.experiments.replay import Asked, replay
 from rota.experiments.rerun import rerun
+from rota.traces.read import read_trace
+from rota.traces.store import save
 
 
 def times(submit, start, end):
@@ -29,13 +31,12 @@ def log(tmp_path):
     return tmp_path
 
 
-def run(log, form=None):
-    out = log / "out"
+def run(log, form=None, stored=None):
+    out = log / ("again" if stored else "out")
     out.mkdir()
-    asked = Asked(
-        log=str(log / "jobs.txt"), nodes=str(log / "nodes.txt"), policies=("fifo",), format=form
-    )
-    return replay(asked, out, out)
+    nodes = None if stored else str(log / "nodes.txt")
+    trace = stored or str(log / "jobs.txt")
+    return replay(Asked(log=trace, nodes=nodes, policies=("fifo",), format=form), out, out)
 
 
 @pytest.mark.parametrize(
@@ -55,6 +56,9 @@ def test_nodes_fail_as_in_the_log_and_nothing_is_counted_twice(log, form, end_s,
     assert answer.recorded.exact == 2
     assert observed.jobs["end_s"].to_list() == [500.0, 600.0]
     assert rerun(log / "out" / "fifo").same
+    stored = save(read_trace(log / "jobs.txt", f"{form or 'sacct'}"), log / "stored")
+    again = run(log, "rota", str(stored))
+    assert again.schedules[-1].jobs["end_s"].to_list() == [end_s, 600.0]
 
 
 def test_the_failure_is_why_the_job_waited_and_the_assumption_is_told(log):

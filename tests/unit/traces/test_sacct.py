@@ -108,6 +108,9 @@ def test_records_of_exports_that_overlap_count_once(read):
         (0, ["n1"], [2.0], "done"), (1, ["n1"], [2.0], "done"), (2, ["n1"], [2.0], "done"),
     ]  # fmt: skip
     assert imported.quality.dropped == {"record of what another record tells, too": 3}
+    array = line("5_[3-9]", JobIDRaw="5", State="PENDING", Start="Unknown", End="Unknown",
+                 ElapsedRaw="0", NodeList="None assigned", AllocTRES="")  # fmt: skip
+    assert [name for (name,) in jobs(read(array, line("5_9", JobIDRaw="5")))] == ["5_9"]
     backwards = read(line("1"), runs)
     assert seen(backwards, "end_s", "state") == [(0, 100.0, "done")]
 
