@@ -12,6 +12,7 @@ from rota.cli.show import FORMAT, emit, listing
 from rota.core import registry
 
 Facts = dict[str, Any]
+TABLE = "table"
 
 
 def facts(group: str, name: str) -> Facts:
@@ -42,6 +43,11 @@ def facts(group: str, name: str) -> Facts:
         if part.startswith("Depart")
     ]
     about["parameters"] = _parameters(found)
+    files = getattr(getattr(found, "Parameters", None), "files", {})
+    if files:
+        about["files"] = {
+            key: _first_line(inspect.getdoc(read) or "") for key, read in files.items()
+        }
     return about
 
 
@@ -83,19 +89,23 @@ def _parameters(found: Any) -> list[Facts]:
 
 def values(hint: Any, quote: str = "") -> str:
     """What users may write for a value of this type."""
+    import msgspec
+
     arguments = get_args(hint)
     if get_origin(hint) is Annotated:
         return values(arguments[0], quote) + _bounds(arguments[1])
     if get_origin(hint) is Literal:
         return ", ".join(f"{quote}{value}{quote}" for value in arguments)
     if get_origin(hint) is tuple:
-        return f"{values(arguments[0], quote)}s, {quote}a/b/c{quote}"
+        each = values(arguments[0], quote)
+        return f"{each}s" if each == TABLE else f"{each}s, {quote}a/b/c{quote}"
     if type(None) in arguments:
         known = [option for option in arguments if option is not type(None)]
         return " or ".join(values(option, quote) for option in known)
     yes_no = f"{quote}yes{quote}, {quote}no{quote}"
     words = {float: "number", int: "whole number", bool: yes_no, str: "text"}
-    return words.get(hint, str(hint))
+    table = inspect.isclass(hint) and issubclass(hint, msgspec.Struct)
+    return TABLE if table else words.get(hint, str(hint))
 
 
 def _bounds(meta: Any) -> str:
@@ -112,6 +122,8 @@ def _default(field: Any) -> str:
         if field.default_factory is msgspec.NODEFAULT:
             return "required"
         value = field.default_factory()
+    if isinstance(value, msgspec.Struct):
+        return ""
     if isinstance(value, tuple):
         return "/".join(f"{item:g}" if isinstance(item, float) else str(item) for item in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -130,6 +142,9 @@ def _print_facts(about: Facts) -> None:
             about["parameters"][0]["about"], 96, initial_indent="    ", subsequent_indent="    "
         )
     lines += [f"    {p['name']} = {p['default']}  ({p['type']})" for p in about["parameters"]]
+    if "files" in about:
+        lines.append("files:")
+        lines += [f"    {key} = FILE  ({told})" for key, told in about["files"].items()]
     lines += ["", about["description"]]
     click.echo("\n".join(lines).rstrip())
 

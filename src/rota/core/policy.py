@@ -1,6 +1,6 @@
 """What a policy is: parameters as data, declared knowledge, one of two doors into the engine."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -14,6 +14,12 @@ from rota.core.view import Draft, View
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of a policy's parameters: typed fields with defaults, checked on creation."""
+
+    files: ClassVar[Mapping[str, Callable[[str], Mapping[str, Any]]]] = {}
+    """Options that name a file: what its text says, as values of fields.
+
+    The file is read by whoever makes the policy. What is given beside it wins; lists are joined.
+    """
 
 
 P = TypeVar("P", bound=Params)

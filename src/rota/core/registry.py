@@ -95,7 +95,8 @@ def parse_params(owner: str, params_type: type[msgspec.Struct], options: Mapping
     try:
         params = msgspec.convert(values, params_type, strict=False)
     except msgspec.ValidationError as error:
-        given = ", ".join(f"{key}={value}" for key, value in options.items())
+        plain = {key: value for key, value in options.items() if not isinstance(value, list | dict)}
+        given = ", ".join(f"{key}={value}" for key, value in plain.items()) or "what it says"
         reason = _choice(hints, values) or f"cannot use {given}: {error}"
         raise OptionError(f"{owner}: {reason}") from error
     for key in options:

@@ -1,6 +1,7 @@
 """The picture of the cluster that a policy decides on."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rota.core.errors import KnowledgeError
@@ -58,6 +59,23 @@ class Draft(Protocol):
         even fit without all of them. Only running jobs that were not named yet can go; others keep
         their slices, named or not. The first `must` go even if there is room beside them.
         """
+        ...
+
+    def closed(self, nodes: int) -> AbstractContextManager[None]:
+        """As long as this context is open, nothing is placed on these nodes.
+
+        A set: bit i is the i-th node of the topology. Who is there stays. Where GPUs are one pool
+        (`pooled`), nodes cannot be closed and nothing changes.
+        """
+        ...
+
+    @property
+    def pooled(self) -> bool:
+        """GPUs are pools: only amounts matter, not nodes."""
+        ...
+
+    def holding(self, job: Job) -> "Allocation":
+        """What it holds in this draft; nothing if it is not placed."""
         ...
 
     def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:

@@ -7,6 +7,7 @@ again (elsewhere: it is moved). Running jobs that are never named stop.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
@@ -101,7 +102,7 @@ class PlacementDraft:
     def supply(self, job: Job, supply: Supply) -> bool:
         """Give a placed job other CPUs and memory where it is."""
         check_amounts(job, supply)
-        old = self._holding(job)
+        old = self.holding(job)
         if job.index in self._open or old is NOTHING:
             raise PolicyError(f"job {job.id} has no place in this plan: call `place` first")
         self._placement.give(job, old)
@@ -133,6 +134,37 @@ class PlacementDraft:
             chosen += more
         self._seat(job, job.shape, chosen, resizes=False)
         return chosen
+
+    @contextmanager
+    def closed(self, nodes: int) -> Iterator[None]:
+        """Nothing is placed on these nodes meanwhile: to the placement they are down."""
+        placement = self._placement
+        up = [] if self.pooled else placement.room.up
+        shut = [
+            node
+            for i, node in enumerate(self._view.topology.nodes[: len(up)])
+            if nodes >> i & 1 and up[i]
+        ]
+        failed = self._failed.copy()
+        for node in shut:
+            placement.set_node(node, up=False)
+        try:
+            yield
+        finally:
+            for node in shut:
+                placement.set_node(node, up=True)
+            self._failed = failed  # what failed meanwhile may fit there
+
+    @property
+    def pooled(self) -> bool:
+        """GPUs are pools."""
+        return self._placement.room.divisible
+
+    def holding(self, job: Job) -> Allocation:
+        """What it holds in this draft."""
+        if job.index in self._placed:
+            return self._placed[job.index][1]
+        return job.allocation if job.running and job.index not in self._displaced else NOTHING
 
     def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:
         """Say why a running job is stopped, and for whom."""
@@ -198,7 +230,7 @@ class PlacementDraft:
         gone: list[tuple[Job, Allocation]] = []
         found_s = INF
         for time_s, other in sorted(releases, key=lambda release: (release[0], release[1].index)):
-            held = self._holding(other)
+            held = self.holding(other)
             if not anywhere and not placement.touches(nodes, held):
                 continue
             gone.append((other, held))
@@ -309,7 +341,7 @@ class PlacementDraft:
         if gpus is None:
             return
         check_size(job, gpus)
-        held = self._holding(job).gpus
+        held = self.holding(job).gpus
         if job.index not in self._open and held not in (0, gpus):
             raise InvalidPlanError(
                 f"job {job.id} is placed twice, with {held:g} GPUs and then with {gpus:g}: place "
@@ -319,12 +351,6 @@ class PlacementDraft:
     def _goes_on(self, job: Job) -> bool:
         """A running job that was named before and keeps its slices."""
         return job.running and job.index not in self._open and job.index not in self._displaced
-
-    def _holding(self, job: Job) -> Allocation:
-        """What it holds in this draft."""
-        if job.index in self._placed:
-            return self._placed[job.index][1]
-        return job.allocation if job.running and job.index not in self._displaced else NOTHING
 
     def _nodes(self, allocation: Allocation) -> int:
         """Number of nodes that it touches; pools are no nodes."""
@@ -356,7 +382,7 @@ class PlacementDraft:
             )
         if job.shape.types and gpu_type not in job.shape.types:
             return False
-        return self._view.topology.types_at(self._holding(job).vertices) <= {gpu_type}
+        return self._view.topology.types_at(self.holding(job).vertices) <= {gpu_type}
 
     def _place_within(self, job: Job, shape: Shape, max_nodes: int | None) -> bool:
         """Place it anew, unless that takes more nodes than this."""

@@ -1,10 +1,11 @@
 """A desired state in the making, for policies that say where every job goes."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import msgspec
 
-from rota.core.allocation import Allocation
+from rota.core.allocation import NOTHING, Allocation
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF
 from rota.core.jobs import Job
@@ -53,6 +54,19 @@ class ExplicitDraft:
     def displace(self, job: Job, victims: Sequence[Job], *, must: int = 0) -> Sequence[Job] | None:  # noqa: ARG002
         """An explicit policy says where."""
         raise PolicyError(f"job {job.id}: an explicit policy says where: use `place_at`")
+
+    def closed(self, nodes: int) -> AbstractContextManager[None]:
+        """An explicit policy says where."""
+        raise PolicyError(f"an explicit policy says where: nodes {nodes:b} cannot be closed")
+
+    @property
+    def pooled(self) -> bool:
+        """It names nodes."""
+        return False
+
+    def holding(self, job: Job) -> Allocation:
+        """What it holds in this draft."""
+        return self._wanted[job.index][1] if job.index in self._wanted else NOTHING
 
     def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:
         """Say why a running job is stopped, and for whom."""

@@ -49,7 +49,7 @@ class PairingDraft(PlacementDraft):
 
     def pairs(self) -> Guests:
         """The pairs of the desired state."""
-        return {host: (guest, self._holding(guest)) for host, guest in self._seated.items()}
+        return {host: (guest, self.holding(guest)) for host, guest in self._seated.items()}
 
     # --- what a policy calls --------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class PairingDraft(PlacementDraft):
 
     def _check_pair(self, job: Job, host: Job) -> Allocation:
         """What the host holds in this draft; raises if the two cannot be a pair."""
-        held = NOTHING if host.index in self._open else self._holding(host)
+        held = NOTHING if host.index in self._open else self.holding(host)
         what = f"job {job.id} beside {host.id}"
         if not held.slices:
             raise PolicyError(f"{what}: place {host.id} first")

@@ -143,14 +143,44 @@ def _nothing_written() -> Iterator[None]:
 
 
 def make_params(owner: str, kind: type[Params], options: Mapping[str, str]) -> Params:
-    """Typed parameters; where numbers a/b/c are wanted, a CSV file with one column will do too."""
+    """Typed parameters; where numbers a/b/c are wanted, a CSV file with one column will do too.
+
+    Files that the parameters name (`Params.files`) are read here.
+    """
     hints = get_type_hints(kind)
-    values: dict[str, Any] = {
-        key: _numbers(owner, key, value) if _wants_numbers(hints.get(key)) else value
-        for key, value in options.items()
-    }
+    values: dict[str, Any] = {}
+    for key, value in options.items():
+        if key in kind.files:
+            _merge(values, _from_file(owner, key, kind, value))
+    for key, value in options.items():
+        if key not in kind.files:
+            wanted = _wants_numbers(hints.get(key))
+            values[key] = _numbers(owner, key, value) if wanted else value
     params: Params = parse_params(owner, kind, values)
     return params
+
+
+def _from_file(owner: str, key: str, kind: type[Params], name: str) -> Mapping[str, Any]:
+    where = f"{owner}: {key}={name}"
+    try:
+        text = Path(name).read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise OptionError(f"{where} cannot be read ({error.strerror}): check the path") from error
+    except UnicodeDecodeError as error:
+        raise OptionError(f"{where} is no text ({error}): give the file itself") from error
+    try:
+        values = kind.files[key](text)
+    except OptionError as error:
+        raise OptionError(f"{where}: {error}") from error
+    parse_params(where, kind, values)  # what is wrong is blamed on this file
+    return values
+
+
+def _merge(values: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """What several files say: lists are joined, of other values the last counts."""
+    for key, value in more.items():
+        old = values.get(key)
+        values[key] = [*old, *value] if isinstance(old, list) and isinstance(value, list) else value
 
 
 def _wants_numbers(hint: Any) -> bool:

@@ -224,7 +224,8 @@ def _preemptive(policy: Policy[Any]) -> bool | None:
 
 def _params(params: msgspec.Struct) -> dict[str, Any]:
     """All parameters, also those left at their defaults."""
-    return msgspec.structs.asdict(params)
+    found: dict[str, Any] = msgspec.to_builtins(params)
+    return found
 
 
 def _outages(config: RunConfig, topology: Topology, workload: Workload) -> Any:

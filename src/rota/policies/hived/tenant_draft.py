@@ -7,6 +7,7 @@ lower priority and opportunistic ones leave for any job.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from rota.core.allocation import Allocation
@@ -89,6 +90,19 @@ class TenantDraft:
     def supply(self, job: Job, supply: Supply) -> bool:  # noqa: ARG002
         """CPUs and memory go with the cells."""
         raise self._cannot("divides CPUs and memory, but they go with the cells")
+
+    def closed(self, nodes: int) -> AbstractContextManager[None]:
+        """HiveD places jobs."""
+        raise self._cannot(f"keeps nodes ({nodes:b}) from jobs, but that is HiveD's part")
+
+    @property
+    def pooled(self) -> bool:
+        """Cells are on nodes."""
+        return False
+
+    def holding(self, job: Job) -> Allocation:
+        """HiveD places jobs."""
+        raise self._cannot(f"asks where job {job.id} runs, but that is HiveD's part")
 
     def withdraw(self, job: Job) -> None:
         """Take the latest successful `place` back, its victims included."""

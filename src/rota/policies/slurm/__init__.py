@@ -1,0 +1,1 @@
+"""Slurm: multifactor priority, backfill, preemption and limits."""
