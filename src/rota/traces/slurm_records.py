@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 STEP = "step of a job"
-ATTEMPT = "further attempt of a job (it is in the observed schedule)"
+ATTEMPT = "further attempt of a job (if it ran, it is in the observed schedule)"
 TWICE = "record of what another record tells, too"
 COMPONENT = "component of a heterogeneous job, counted with the first"
 WAITING = "pending at the end of the log"
@@ -184,9 +184,7 @@ def import_records(
         more, also = slurm_plain.jobs_of(plain, latest_s, params, labelled, quality)
         frame = pl.concat([frame, more]).sort("_place", maintain_order=True)
         seen_at = pl.concat([seen_at, also])
-    if not frame.height:
-        dropped = ", ".join(f"{many:,} {why}" for why, many in quality.dropped.items())
-        raise TraceError(f"{path}: no job is left ({dropped}): ask sacct for a longer time")
+    _refuse_empty(path, frame, quality)
     _unranked(path, frame, params.classes)
     frame = _possible(frame, cluster, quality)
     held = int((frame["submit_s"] > frame["_submit_s"]).sum())
@@ -214,6 +212,16 @@ def import_records(
     if unknown:
         imported.notes.append(f"{unknown:,} {OPEN}")
     return imported
+
+
+def _refuse_empty(path: Path, frame: "pl.DataFrame", quality: Quality) -> None:
+    if frame.height:
+        return
+    dropped = ", ".join(f"{many:,} {why}" for why, many in quality.dropped.items())
+    remedy = "ask sacct for a longer time"
+    if set(quality.dropped) == {STEP}:
+        remedy = "give the lines of the jobs too, not only those of their steps"
+    raise TraceError(f"{path}: no job is left ({dropped}): {remedy}")
 
 
 def _schema() -> dict[str, Any]:

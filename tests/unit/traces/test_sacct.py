@@ -582,6 +582,11 @@ def test_nothing_left_is_said_with_reasons(read):
         read(line(State="PENDING", Start="Unknown", End="Unknown", NodeList="", ElapsedRaw=""))
 
 
+def test_steps_alone_are_no_jobs(read):
+    with pytest.raises(TraceError, match="give the lines of the jobs too"):
+        read(line("1.batch"), line("1.0"))
+
+
 def test_the_format_is_recognised(tmp_path):
     path = tmp_path / "x"
     path.write_text(f"{HEADER}\n{line()}\n")
