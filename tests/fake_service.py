@@ -80,8 +80,8 @@ class FakeService:
 
     def write(self, job, data, stream="out", node_rank=0):
         with self._lock:
-            key = (job, stream, node_rank)
-            self._logs[key] = self._logs.get(key, b"") + data
+            for key in ((job, stream, node_rank), (job, "all", node_rank)):
+                self._logs[key] = self._logs.get(key, b"") + data
 
     def row(self, event, text=None):
         with self._lock:
@@ -205,7 +205,9 @@ class FakeService:
     def logs(self, job, actor, *, stream, node_rank, offset, limit):
         with self._look():
             self._mine(job, actor)
-            return self._logs.get((job, stream, node_rank), b"")[offset : offset + limit]
+            data = self._logs.get((job, stream, node_rank), b"")
+            offset = max(0, len(data) + offset) if offset < 0 else offset
+            return data[offset : offset + limit]
 
     # --- cluster ---------------------------------------------------------------------------------
 

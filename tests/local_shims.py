@@ -33,6 +33,7 @@ class ShimFolder:
             "grace_s": 5.0,
             "out": str(path / "0.out"),
             "err": str(path / "0.err"),
+            "order": str(path / "0.order"),
             "log_limit": 1 << 20,
             "log_keep": 3,
             "wake": str(path / "nobody"),

@@ -20,7 +20,7 @@ from rota.api.jobs import ENDED, MAX_PAGE, JobId, known_id
 from rota.api.lanes import in_thread
 from rota.api.routes import Route
 from rota.api.sight import EventInfo, EventPage
-from rota.core.errors import RotaError
+from rota.core.errors import InputError, RotaError
 from rota.daemon.info import Actor
 
 NUMBER = 2**53 - 1
@@ -151,9 +151,13 @@ async def read_job_log(  # noqa: PLR0913 - the query parameters
     request: Request,
     job: JobId,
     *,
-    stream: Annotated[Literal["out", "err"], Query(description="Which output.")] = "out",
+    stream: Annotated[
+        Literal["out", "err", "all"], Query(description="Which output; `all`: both, in order.")
+    ] = "out",
     node_rank: Annotated[int, Query(ge=0, le=100_000, description="Of which of its nodes.")] = 0,
-    offset: Annotated[int, Query(ge=0, le=NUMBER, description="Bytes to skip.")] = 0,
+    offset: Annotated[
+        int, Query(ge=-MAX_PIECE, le=NUMBER, description="Bytes to skip; negative: from the end.")
+    ] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PIECE, description="At most so many bytes.")] = PIECE,
     follow: Annotated[bool, Query(description="Go on until the job has ended.")] = False,
 ) -> Response:
@@ -166,9 +170,11 @@ async def read_job_log(  # noqa: PLR0913 - the query parameters
     the rest begins.
     """
     read = _Reader(here, asker, known_id(job), stream, node_rank)
+    if follow and offset < 0:
+        raise InputError(f"offset={offset}: to follow an output, count from its beginning")
     if not follow:
         data = await in_thread(read.piece, offset, limit)
-        headers = {NEXT_OFFSET: str(offset + len(data))}
+        headers = {NEXT_OFFSET: str(offset + len(data))} if offset >= 0 else {}
         return Response(data, 200, headers, media_type="text/plain")
     await in_thread(here.service.job, read.job, asker)
     content = _follow(here, read, _Watch(here, request), offset, limit)

@@ -23,6 +23,7 @@ from rota.cli.client import (
     span,
     stopping,
 )
+from rota.cli.logs import last_lines
 from rota.cli.show import FORMAT, emit, listing
 from rota.core.errors import RotaError
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rota.sdk import Client
 
 MOST_COUNTED = 1000  # of those that are over
+LAST_LINES, MOST_RANKS = 10, 8  # of the error output of a failed job; nodes that are asked for it
 SPARE = ("starts", "ran", "queue", "user", "age", "nodes", "gpus")
 
 
@@ -143,6 +145,23 @@ def show(rota: "Client", *, job: str, output: str) -> None:
         return
     for key, value in (facts(found) | _submitted(found.file)).items():
         click.echo(f"{key + ':':<13}{value}")
+    if found.state == "FAILED":
+        _print_last_words(rota, found.id)
+
+
+def _print_last_words(rota: "Client", job: str) -> None:
+    """The end of what a failed job wrote to stderr, on the first of its nodes that has any."""
+    for rank in range(MOST_RANKS):
+        try:
+            last = rota.last_output(job, stream="err", node_rank=rank)
+        except RotaError:  # not everybody may read it, or its machine is away
+            return
+        if last:
+            more = f" --rank {rank}" if rank else ""
+            click.echo(f"the end of its error output (rota logs {job} --stderr{more}):")
+            for line in last_lines(last, LAST_LINES).decode(errors="replace").splitlines():
+                click.echo(f"  {clean(line)}")
+            return
 
 
 def facts(job: "JobInfo") -> dict[str, str]:

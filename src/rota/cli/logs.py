@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 @click.command()
 @JOB
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
-@click.option("--err", is_flag=True, help="The error output instead.")
+@click.option("--stdout", "which", flag_value="out", help="Only the standard output.")
+@click.option("--stderr", "which", flag_value="err", help="Only the error output.")
+@click.option("--err", "which", flag_value="err", hidden=True)
 @click.option("--rank", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
               help="Of which of its nodes.")  # fmt: skip
 @click.option("--tail", metavar="N", type=click.IntRange(min=0), help="Only the last N lines.")
@@ -25,7 +27,7 @@ def logs(
     job: str,
     *,
     follow: bool,
-    err: bool,
+    which: str | None,
     rank: int,
     tail: int | None,
     server: str | None,
@@ -33,18 +35,20 @@ def logs(
 ) -> int:
     """Print what a JOB (its id or name) wrote, in all its runs.
 
+    Standard output and error output come together, in the order in which they were written.
+
     \b
     Examples:
       rota logs 17
       rota logs -f 17
-      rota logs 17 --err --rank 1 --tail 100
+      rota logs 17 --stderr --rank 1 --tail 100
     """  # noqa: D301 - \b keeps click from wrapping the lines
     out = sys.stdout.buffer
     patience_s = LONG_PATIENCE_S if follow else 1.0
     try:
         with connect(server, token_file, patience_s=patience_s) as rota:
             number = job_id(rota, job)
-            stream = "err" if err else "out"
+            stream = which or "all"
             offset, seen = 0, False
             if tail is not None:
                 last = b""
@@ -61,8 +65,8 @@ def logs(
                     seen = True
                     out.write(piece)
                     out.flush()
-            if not seen:
-                _hint(rota, number, rank, other="out" if err else "err")
+            if not seen and which is not None:
+                _hint(rota, number, rank, other="out" if which == "err" else "err")
     except KeyboardInterrupt:  # the usual end of following
         return INTERRUPTED
     return 0
@@ -75,8 +79,8 @@ def _hint(rota: "Client", job: str, rank: int, *, other: str) -> None:
         found = next(iter(rota.logs(job, stream=other, node_rank=rank)), b"")
     if found:
         more = f" --rank {rank}" if rank else ""
-        how = f"rota logs {job} --err{more}" if other == "err" else f"rota logs {job}{more}"
         which = "out" if other == "err" else "err"
+        how = f"rota logs {job} --std{other}{more}"
         click.echo(f"nothing on std{which}, but on std{other}: see `{how}`", err=True)
 
 

@@ -134,7 +134,7 @@ class AsyncClient(Base):
         offset: int = 0,
         follow: bool = False,
     ) -> AsyncIterator[bytes]:
-        """What it wrote to `out` or `err` on one of its nodes, in pieces.
+        """What it wrote to `out`, `err` or `all` (both, in order) on one of its nodes, in pieces.
 
         `follow`: until it is over; a daemon that goes away and comes back is not noticed.
         """

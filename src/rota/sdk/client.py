@@ -134,7 +134,7 @@ class Client(Base):
         offset: int = 0,
         follow: bool = False,
     ) -> Iterator[bytes]:
-        """What it wrote to `out` or `err` on one of its nodes, in pieces.
+        """What it wrote to `out`, `err` or `all` (both, in order) on one of its nodes, in pieces.
 
         `follow`: until it is over; a daemon that goes away and comes back is not noticed.
         """
@@ -151,6 +151,14 @@ class Client(Base):
             for piece in self._follow(calls.logs(job, offset=offset, follow=True, **which)):
                 offset += len(piece)
                 yield piece
+
+    def last_output(
+        self, job: str, *, stream: str = "all", node_rank: int = 0, most: int = 4096
+    ) -> bytes:
+        """The end of what it wrote, at most so many bytes."""
+        call = calls.logs(job, stream=stream, node_rank=node_rank, offset=-most, limit=most)
+        piece: bytes = self._ask(call)
+        return piece
 
     def _piece(self, job: str, offset: int, which: dict[str, Any]) -> tuple[int, bytes]:
         """A piece and where the next one begins; what was rotated away is passed over."""

@@ -220,7 +220,18 @@ def test_logs(rota, job, service):
     assert rota("logs", job) == (0, "one\ntwo\nthree\n", "")
     assert rota("logs", "first", "--tail", 2)[1] == "two\nthree\n"
     assert rota("logs", job, "--tail", 0)[1] == ""
-    assert rota("logs", job, "--err", "--rank", 1)[1] == "bad\n"
+    assert rota("logs", job, "--stderr", "--rank", 1)[1] == "bad\n"
+
+
+def test_show_ends_with_the_last_words_of_a_failed_job(rota, job, service):
+    lines = "".join(f"line {number}\n" for number in range(2_000))
+    service.write(job, lines.encode() + b"ValueError: \x1b[31mno\n", "err", 1)
+    assert "ValueError" not in rota("show", job)[1]
+    service.finish(job, "FAILED")
+    shown = rota("show", job)[1].splitlines()
+    assert shown[-11] == "the end of its error output (rota logs 1 --stderr --rank 1):"
+    assert shown[-10:-1] == [f"  line {number}" for number in range(1_991, 2_000)]
+    assert shown[-1] == "  ValueError: \N{REPLACEMENT CHARACTER}[31mno"
 
 
 def test_logs_are_followed(rota, job, service, monkeypatch):

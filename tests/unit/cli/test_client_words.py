@@ -110,14 +110,16 @@ def test_nothing_to_list(rota, daemon, service):
 def test_the_other_output_is_hinted_at(rota, job, service):
     assert rota("logs", job) == (0, "", "")
     service.write(job, b"Traceback\n", "err")
-    hint = "nothing on stdout, but on stderr: see `rota logs 1 --err`\n"
-    assert rota("logs", job) == (0, "", hint)
-    assert rota("logs", job, "--tail", 3) == (0, "", hint)
+    hint = "nothing on stdout, but on stderr: see `rota logs 1 --stderr`\n"
+    assert rota("logs", job, "--stdout") == (0, "", hint)
+    assert rota("logs", job, "--stdout", "--tail", 3) == (0, "", hint)
+    assert rota("logs", job) == (0, "Traceback\n", "")
     service.write(job, b"hello\n", "out", 1)
-    hint = "nothing on stderr, but on stdout: see `rota logs 1 --rank 1`\n"
-    assert rota("logs", job, "--err", "--rank", 1) == (0, "", hint)
+    hint = "nothing on stderr, but on stdout: see `rota logs 1 --stdout --rank 1`\n"
+    assert rota("logs", job, "--stderr", "--rank", 1) == (0, "", hint)
     service.write(job, b"one\n")
-    assert rota("logs", job) == (0, "one\n", "")
+    assert rota("logs", job) == (0, "Traceback\none\n", "")
+    assert rota("logs", job, "--stdout") == (0, "one\n", "")
 
 
 # --- no room --------------------------------------------------------------------------------------

@@ -148,11 +148,11 @@ class Driver(Protocol):
         ...
 
     def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:
-        """A piece of the output (`out` or `err`) of a job on one of its nodes.
+        """A piece of the output (`out`, `err` or `all`) of a job on one of its nodes.
 
         The output of all its runs is one stream; offsets count from its beginning even where the
-        oldest part was rotated away (`GoneError` says where the rest begins). Empty at the end.
-        May block; raises `ClusterError`.
+        oldest part was rotated away (`GoneError` says where the rest begins), or from its end if
+        they are negative. Empty at the end. May block; raises `ClusterError`.
         """
         ...
 

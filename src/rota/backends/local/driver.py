@@ -323,6 +323,9 @@ class AgentDriver:
 
     def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:
         """A piece of the output; where a job was on several machines, one after the other."""
+        if offset < 0:
+            first, last = self.log_range(job, stream, node_rank)
+            offset = max(first, last + offset)
         for base, agent, piece in self._streams(job, stream, node_rank):
             if offset < base + piece.end:
                 inside = max(0, offset - base)

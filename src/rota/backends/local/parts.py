@@ -169,6 +169,7 @@ class LocalPart:
             "grace_s": launch.launch.grace_s,
             "out": str(folders["logs"] / f"{self.key.node_rank}.out"),
             "err": str(folders["logs"] / f"{self.key.node_rank}.err"),
+            "order": str(folders["logs"] / f"{self.key.node_rank}.order"),
             "log_limit": LOG_LIMIT,
             "log_keep": LOG_KEEP,
             "wake": str(self._root.wake),

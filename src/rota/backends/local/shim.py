@@ -20,6 +20,9 @@ seconds since boot, by which alone a run is measured (`boot` says since which on
 that says until when (seconds since boot) the job may run; when it is not renewed, the job is
 killed. *Output* is appended to the files by the job itself. A file that is too long is copied to
 `<file>.<offset of its first byte in the whole stream>` and truncated; the oldest copies go.
+*Order*: the shim is told of every write and notes how far both outputs have come (`note_order`),
+so that they can be read as one. What is written to both within microseconds may change places, as
+with two pipes.
 """
 
 from __future__ import annotations  # nothing is evaluated, so `typing` need not be imported
@@ -45,7 +48,11 @@ IDLE_S, WATCH_S, ENDING_S, KILLING_S, RETRY_S = 5.0, 1.0, 0.25, 0.02, 0.5  # bet
 NOT_STARTED = 127  # the exit code that shells use
 SETUP = -1  # stands for the number of a process
 NEWS, TERMINATED = signal.SIGCONT, signal.SIGTERM  # SIGCONT: harmless to a shim that is not ready
-SIGNALS = {signal.SIGCHLD, NEWS, TERMINATED, signal.SIGINT, signal.SIGHUP}
+WRITTEN = signal.SIGIO  # there is new output
+SIGNALS = {signal.SIGCHLD, NEWS, TERMINATED, signal.SIGINT, signal.SIGHUP, WRITTEN}
+MODIFIED = 2  # IN_MODIFY
+SHORTEST_S, LONGEST_S = 0.0005, 0.02  # between looks at the output
+RECORD, MOST_ORDER = 34, 1 << 20  # bytes of an entry of the order of output, and of all of them
 RUNNING, ENDING, LAST = range(3)
 FOREVER = float("inf")
 
@@ -113,6 +120,60 @@ def rotate(path: str, keep: int) -> None:
     for name in surplus:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+
+
+def end_of(path: str) -> tuple[int, int]:
+    """Return the offset at which an output ends so far, and when it was last written to."""
+    copies = rotated(path)
+    base = copies[-1][0] + copies[-1][1] if copies else 0
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return base, 0
+    return base + status.st_size, status.st_mtime_ns
+
+
+@contextlib.contextmanager
+def ordering(path: str) -> Iterator[int]:
+    """Open the file with the order of output; only one at a time may change it, or rotate."""
+    with opened(path, os.O_RDWR | os.O_CREAT) as fd:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield fd
+
+
+def order_at(fd: int, number: int) -> tuple[int, int]:
+    """Return an entry of the order: how far both outputs had come."""
+    text = os.pread(fd, RECORD, number * RECORD)
+    return int(text[:16], 16), int(text[17:33], 16)
+
+
+def note_order(fd: int, out: str, err: str) -> bool:
+    """Note how far both outputs have come; did the other one than before grow?
+
+    Between two entries one of them has grown; where both have, the one that was written to first
+    comes first. An entry of the one that grew before is replaced.
+    """
+    count = os.fstat(fd).st_size // RECORD
+    if not count:
+        os.pwrite(fd, b"%016x %016x\n" % (0, 0), 0)
+        count = 1
+    last = order_at(fd, count - 1)
+    (out_end, out_s), (err_end, err_s) = end_of(out), end_of(err)
+    now = max(last[0], out_end), max(last[1], err_end)
+    if now == last:
+        return False
+    new = [now]
+    if now[0] > last[0] and now[1] > last[1]:
+        new.insert(0, (now[0], last[1]) if out_s <= err_s else (last[0], now[1]))
+    grew = 0 if new[0][0] > last[0] else 1
+    same = count > 1 and order_at(fd, count - 2)[1 - grew] == last[1 - grew]
+    data = b"".join(b"%016x %016x\n" % each for each in new)
+    os.pwrite(fd, data, (count - same) * RECORD)
+    if count * RECORD > MOST_ORDER:
+        kept = os.pread(fd, MOST_ORDER, (count // 2) * RECORD)
+        os.pwrite(fd, kept, 0)
+        os.ftruncate(fd, len(kept))
+    return not same or len(new) > 1
 
 
 def copy(fd: int, out: int, offset: int) -> int:
@@ -202,6 +263,8 @@ class Shim:
         self.cgroup = ""
         self.marked = True  # False: it runs, and that is not on disk yet
         self.sizes: dict[str, int] = {}
+        self.written = -1  # tells of new output
+        self.pace_s = SHORTEST_S
 
     def work(self) -> None:
         """Run it all; returns when nothing of the job is left and its end is on disk."""
@@ -209,6 +272,7 @@ class Shim:
         self.cgroup = make_cgroup(self.order["key"])
         self.insist(self.write_identity)
         self.tell()
+        self.watch()
         self.look()
         if self.order["setup"] and self.phase == RUNNING:
             self.start(SETUP, self.order["setup"], {})
@@ -223,6 +287,7 @@ class Shim:
             self.mark()
             self.wait()
         ended = self.moment()
+        self.note()
         self.insist(lambda: self.write_exit(ended))
         with contextlib.suppress(OSError):
             os.rmdir(self.cgroup)
@@ -379,6 +444,28 @@ class Shim:
         clock = time.clock_gettime(time.CLOCK_BOOTTIME)
         return {"time": time.time(), "clock": clock, "boot": self.boot}
 
+    def watch(self) -> None:
+        """Be told of every write to the output; without, its order is less exact."""
+        with contextlib.suppress(OSError):
+            for name in ("out", "err"):
+                os.close(self.output(self.order[name]))
+            libc = ctypes.CDLL(None)
+            self.written = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+            for name in ("out", "err"):
+                libc.inotify_add_watch(self.written, os.fsencode(self.order[name]), MODIFIED)
+            fcntl.fcntl(self.written, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(self.written, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+
+    def note(self) -> None:
+        """Note how far both outputs have come, and how soon to look again."""
+        with contextlib.suppress(OSError):
+            if self.written >= 0:
+                os.read(self.written, 1 << 16)
+        other = False
+        with contextlib.suppress(OSError), ordering(self.order["order"]) as fd:
+            other = note_order(fd, self.order["out"], self.order["err"])
+        self.pace_s = SHORTEST_S if other else min(2 * self.pace_s, LONGEST_S)
+
     def mark(self) -> None:
         """Say that it runs (tried again when there was no space), and that it still does."""
         now = time.monotonic()
@@ -430,7 +517,13 @@ class Shim:
             usual_s = WATCH_S if self.trim() else IDLE_S
             usual_s = ENDING_S if self.phase != RUNNING or not self.marked else usual_s
             longest_s = max(0.0, min(usual_s, self.lease_s, self.kill_at - now))
-        got = signal.sigtimedwait(SIGNALS, longest_s)
+        until = now + longest_s
+        while True:
+            got = signal.sigtimedwait(SIGNALS, max(0.0, until - time.monotonic()))
+            if got is None or got.si_signo != WRITTEN:
+                break
+            self.note()
+            time.sleep(self.pace_s)
         if got is not None and got.si_signo not in (signal.SIGCHLD, NEWS):
             self.outside = self.outside or f"its shim got signal {got.si_signo} from outside"
             self.end(self.order["grace_s"])
@@ -445,7 +538,9 @@ class Shim:
                 grew |= size != self.sizes.get(name)
                 self.sizes[name] = size
                 if size >= self.order["log_limit"]:
-                    rotate(path, self.order["log_keep"])
+                    with ordering(self.order["order"]) as fd:
+                        note_order(fd, self.order["out"], self.order["err"])
+                        rotate(path, self.order["log_keep"])
         return grew
 
 

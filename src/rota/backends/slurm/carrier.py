@@ -326,6 +326,7 @@ class Carrier:
             self.tell(RunStatus(order.run, "running", began_s=began_s))
         if run.running:
             self._pass_on_reports(run)
+            self._folders.note_order(order)
         if self._folders.finished(order):
             self._nudge(run)
         elif run.want == KILL:

@@ -15,13 +15,14 @@ from pathlib import Path
 import msgspec
 
 from rota.backends.live.orders import RunOrder
+from rota.backends.local.logs import BOTH, read_both
 from rota.backends.slurm import script
 from rota.backends.slurm.names import plain
 from rota.backends.slurm.request import Request
 from rota.core.errors import ClusterError
 
 PRIVATE = 0o700
-STREAMS = ("out", "err")
+STREAMS = ("out", "err", BOTH)
 LONGEST = 1 << 20  # bytes of output in one piece
 END = re.compile(r"(\d+) ([01]) ([\d.]+) (setup|run)\n")
 
@@ -153,6 +154,13 @@ class Folders:
                     found.append(End(float(time_s), int(code), asked == "1", phase))
         return sorted(found)
 
+    def note_order(self, order: RunOrder) -> None:
+        """Note how far its outputs have come, so that they can be read together in their order."""
+        logs = self.job(order.job) / "logs"
+        for part in order.parts:
+            with contextlib.suppress(OSError):
+                read_both(logs / str(part.node_rank), 0, 0)
+
     def reports(self, run: str, offset: int) -> tuple[dict[str, float], int]:
         """The last numbers of each name after an offset, and the new offset."""
         try:
@@ -179,13 +187,18 @@ class Folders:
 
     def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:
         """A piece of the output of a job."""
-        if stream not in STREAMS or node_rank < 0 or offset < 0:
-            raise ClusterError("there is no such output: ask for out or err")
+        if stream not in STREAMS or node_rank < 0:
+            raise ClusterError("there is no such output: ask for out, err or all")
         path = self.job(job) / "logs" / f"{node_rank}.{stream}"
+        limit = max(0, min(limit, LONGEST))
         try:
+            if stream == BOTH:
+                if offset < 0:
+                    offset = max(0, read_both(path.with_suffix(""), 0, 0)[2] + offset)
+                return read_both(path.with_suffix(""), offset, limit)[0]
             with path.open("rb") as file:
-                file.seek(offset)
-                return file.read(max(0, min(limit, LONGEST)))
+                file.seek(offset if offset >= 0 else max(0, path.stat().st_size + offset))
+                return file.read(limit)
         except FileNotFoundError:
             return b""
         except OSError as error:

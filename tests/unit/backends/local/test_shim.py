@@ -9,6 +9,7 @@ import pytest
 from agents_net import alive, eventually, marked
 from local_shims import ShimFolder, fill
 from rota.backends.local import shim
+from rota.backends.local.logs import read_both
 
 
 def test_it_records_the_exit_code(make_shim):
@@ -286,3 +287,80 @@ def test_it_starts_quickly(make_shim):
         folder.start().end()
         took_s.append(float(folder.out()) - before_s)
     assert min(took_s) < 0.5, "seconds until the job's first command"
+
+
+# --- both outputs together ------------------------------------------------------------------------
+
+
+def both(stem, offset=0, limit=1 << 20):
+    return read_both(stem, offset, limit)
+
+
+def test_both_outputs_come_in_the_order_in_which_they_were_written(make_shim):
+    """The job goes on when the shim has noted what it wrote: so it must be told of every write."""
+    seen = "until [ $(wc -l <0.order) -ge {} ]; do sleep 0.01; done; "
+    script = (
+        "echo one; " + seen.format(2) + "echo two >&2; " + seen.format(3) + "echo three; "
+        + seen.format(4) + "echo four >&2"
+    )  # fmt: skip
+    folder = make_shim(script).start()
+    folder.end()
+    data, start, end = both(folder.path / "0")
+    assert (data, start, end) == (b"one\ntwo\nthree\nfour\n", 0, len(data))
+    assert (folder.out(), folder.out("0.err")) == ("one\nthree\n", "two\nfour\n")
+    pieces = [both(folder.path / "0", offset, 3)[0] for offset in range(0, end, 3)]
+    assert b"".join(pieces) == data
+
+
+@pytest.fixture
+def stem(tmp_path):
+    for name in ("out", "err"):
+        (tmp_path / f"0.{name}").touch()
+    return tmp_path / "0"
+
+
+def write(stem, name, data):
+    with stem.with_name(f"0.{name}").open("ab") as file:
+        file.write(data)
+
+
+def test_what_was_told_once_stays_where_it_is(stem):
+    """Whoever follows both counts bytes: what comes later must not change what came before."""
+    write(stem, "out", b"a")
+    write(stem, "err", b"B")
+    os.utime(stem.with_name("0.out"), ns=(1, 1))  # it was written to first
+    first = both(stem)[0]
+    assert first == b"aB"
+    whole = first
+    for name, data in (("out", b"cc"), ("out", b"d"), ("err", b"E"), ("out", b"f")):
+        write(stem, name, data)
+        new, _, end = both(stem, len(whole))
+        assert new == data
+        whole += new
+        assert end == len(whole)
+    assert both(stem)[0] == whole == b"aBccdEf"
+    assert stem.with_name("0.order").stat().st_size == 6 * shim.RECORD  # equal neighbours are one
+
+
+def test_both_outputs_after_a_rotation(stem):
+    for number in range(6):
+        write(stem, "out", b"o%d\n" % number)
+        both(stem, 0, 0)
+        write(stem, "err", b"e%d\n" % number)
+        both(stem, 0, 0)
+        with shim.ordering(str(stem.with_name("0.order"))):
+            shim.rotate(str(stem.with_name("0.out")), 2)
+    data, start, end = both(stem)
+    assert (data, end) == (b"", 36)  # the beginning is gone
+    assert both(stem, start)[0] == b"e3\no4\ne4\no5\ne5\n"
+
+
+def test_the_order_of_output_does_not_grow_for_ever(stem, monkeypatch):
+    monkeypatch.setattr(shim, "MOST_ORDER", 20 * shim.RECORD)
+    for number in range(100):
+        write(stem, "out" if number % 2 else "err", b"%02d" % number)
+        both(stem, 0, 0)
+    assert stem.with_name("0.order").stat().st_size <= 22 * shim.RECORD
+    _, start, end = both(stem)
+    assert end == 200
+    assert both(stem, start)[0] == b"".join(b"%02d" % n for n in range(start // 2, 100))
