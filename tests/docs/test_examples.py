@@ -13,16 +13,18 @@ from rota.core.topology import NodeSpec, Topology
 from rota.daemon.settings import LocalSettings, Settings, SlurmSettings, read_settings
 from rota.engine.parts import policy_class
 from rota.placement.room import WHOLE
-from rota.testing import check_policy
+from rota.testing import check_admission, check_placement, check_policy
 from shared_data import CHECKOUT
 
 EXAMPLES = CHECKOUT / "examples"
 POLICIES = ["aged_size.py", "aged_size_general.py"]
 PLACEMENTS = ["last_fit.py"]
+ADMISSIONS = ["small_first.py"]
 
 
 def test_every_example_is_tested():
-    assert sorted(path.name for path in EXAMPLES.glob("*.py")) == sorted(POLICIES + PLACEMENTS)
+    found = sorted(path.name for path in EXAMPLES.glob("*.py"))
+    assert found == sorted(POLICIES + PLACEMENTS + ADMISSIONS)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -32,7 +34,17 @@ def test_an_example_of_a_policy_passes_all_checks(name):
     assert len(check_policy(kind).passed) > 15
 
 
-@pytest.mark.parametrize("name", POLICIES + PLACEMENTS)
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_an_example_of_a_placement_passes_all_checks(name):
+    assert len(check_placement(str(EXAMPLES / name), seeds=range(2)).passed) == 8
+
+
+@pytest.mark.parametrize("name", ADMISSIONS)
+def test_an_example_of_an_admission_passes_all_checks(name):
+    assert len(check_admission(str(EXAMPLES / name), seeds=range(4)).passed) == 5
+
+
+@pytest.mark.parametrize("name", POLICIES + PLACEMENTS + ADMISSIONS)
 def test_an_example_is_shown_on_a_page(name):
     pages = [page.read_text() for page in (CHECKOUT / "docs").rglob("*.md")]
     assert any(f"literalinclude}} ../../examples/{name}" in page for page in pages)

@@ -15,7 +15,7 @@ import click
 
 from rota import __version__
 from rota.cli.lazy import LazyGroup
-from rota.core.errors import InputError, RotaError
+from rota.core.errors import InputError, RotaError, is_full, why_unwritten
 
 OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -125,6 +125,9 @@ def _explain(error: Exception, *, debug: bool) -> int:
     if isinstance(error, RotaError):
         click.echo(f"error: {error}", err=True)
         return USAGE if isinstance(error, InputError) else FAILED
+    if isinstance(error, OSError) and is_full(error):
+        click.echo(f"error: {error.filename or 'a file'}: {why_unwritten(error, '')}", err=True)
+        return FAILED
     place = traceback.extract_tb(error.__traceback__)[-1]
     click.echo(
         f"error: {type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"

@@ -25,6 +25,10 @@ RotaError
     └── UnavailableError  the daemon cannot accept anything now: try again
 """
 
+import errno
+import os
+import re
+
 
 class RotaError(Exception):
     """Base of all errors that Rota raises on purpose."""
@@ -48,6 +52,31 @@ class OptionError(InputError):
 
 class OutputError(RotaError):
     """Results cannot be written where the user asked."""
+
+
+def why_unwritten(error: OSError, otherwise: str) -> str:
+    """What is wrong with a place that cannot be written, and the remedy.
+
+    Args:
+        error: What the system (or polars, which tells its number in the text only) said.
+        otherwise: The remedy unless the disk is full.
+    """
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    number = error.errno or (int(found[1]) if found else 0)
+    if number in _FULL:
+        return (
+            f"cannot be written ({os.strerror(number)}): free some space or choose a place on "
+            f"another disk; nothing was written"
+        )
+    return f"cannot be written ({error.strerror or error}): {otherwise}"
+
+
+def is_full(error: OSError) -> bool:
+    """There is no more room, wherever it was."""
+    return "another disk" in why_unwritten(error, "")
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class PolicyError(RotaError):

@@ -31,6 +31,9 @@ SINGULAR = {
 }
 
 
+_LONG = 200  # values that are longer are cut in messages
+
+
 @cache
 def _entries(group: str) -> Mapping[str, EntryPoint]:
     return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda e: e.name)}
@@ -96,7 +99,8 @@ def parse_params(owner: str, params_type: type[msgspec.Struct], options: Mapping
         params = msgspec.convert(values, params_type, strict=False)
     except msgspec.ValidationError as error:
         plain = {key: value for key, value in options.items() if not isinstance(value, list | dict)}
-        given = ", ".join(f"{key}={value}" for key, value in plain.items()) or "what it says"
+        given = ", ".join(f"{key}={_short(value)}" for key, value in plain.items())
+        given = given or "what it says"
         reason = _choice(hints, values) or f"cannot use {given}: {error}"
         raise OptionError(f"{owner}: {reason}") from error
     for key in options:
@@ -104,6 +108,11 @@ def parse_params(owner: str, params_type: type[msgspec.Struct], options: Mapping
         if isinstance(value, float) and isnan(value):
             raise OptionError(f"{owner}: {key} is nan: give a number")
     return params
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _LONG else f"{text[:20]}... ({len(text)} characters)"
 
 
 def _choice(hints: Mapping[str, Any], values: Mapping[str, Any]) -> str:

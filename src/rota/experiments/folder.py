@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from rota.core.errors import OutputError
+from rota.core.errors import OutputError, is_full, why_unwritten
 
 RUN_FILES = ("jobs.csv", "summary.json", "events.parquet", "manifest.json", "allocation.csv")
 """Everything that Rota may write for one run."""
@@ -52,10 +52,11 @@ class OutputFolder:
             raise self._problem(error) from error
 
     def _problem(self, error: OSError) -> OutputError:
-        return OutputError(
-            f"{self._target}: cannot be written ({error.strerror}): "
-            f"choose a folder that you may write to with -o"
-        )
+        place = self._target
+        if self._is_ours(error):  # the name of the file, without the hidden folder
+            place /= Path(error.filename).relative_to(self.path)
+        remedy = "choose a folder that you may write to with -o"
+        return OutputError(f"{place}: {why_unwritten(error, remedy)}")
 
     def __enter__(self) -> Self:
         target = self._target
@@ -86,7 +87,7 @@ class OutputFolder:
     ) -> None:
         if kind is not None:
             self._clean()
-            if isinstance(error, OSError) and self._is_ours(error):
+            if isinstance(error, OSError) and (self._is_ours(error) or is_full(error)):
                 raise self._problem(error) from error
             return
         try:
@@ -97,7 +98,7 @@ class OutputFolder:
 
     def _is_ours(self, error: OSError) -> bool:
         """It is about a file that was to be written here (a full disk, say)."""
-        return str(error.filename or "").startswith(str(self.path))
+        return Path(str(error.filename or "")).is_relative_to(self.path)
 
     def _clean(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

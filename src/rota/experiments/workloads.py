@@ -18,7 +18,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from rota.core.errors import OptionError
+from rota.core.errors import OptionError, TraceError
 from rota.core.events import INF
 from rota.core.jobs import JobSpec
 from rota.core.registry import parse_params
@@ -33,6 +33,8 @@ from rota.traces.sampling import split_kind
 GENERATE = "generate:"
 GENERATORS = (*KINDS, FITTED)
 """What may follow: kinds of `rota trace generate`."""
+MOST_S = 1e12  # some 30,000 years
+MOST_GPUS = 1_000_000
 _WINDOW = re.compile(r"(\d+)/(\d+)")
 _OTHER_PART = "dependency on a job of another window removed"
 
@@ -67,7 +69,31 @@ def load_workload(config: RunConfig) -> Workload:
         whole = _first(whole, config.limit)
     else:
         whole = read_workload(config.trace, config.format, limit=config.limit)
+        _refuse_huge(config.trace, whole)
     return whole if config.window is None else cut(whole, config.window)
+
+
+def _refuse_huge(trace: str, workload: Workload) -> None:
+    """Beyond these numbers sums of seconds and of GPUs are not exact any more."""
+    specs = workload.specs
+    works = (behaviour.work for behaviour in workload.behaviours)
+    columns = (
+        ("submit_s", (spec.submit_s for spec in specs), MOST_S, "are these milliseconds?"),
+        ("duration_s", works, MOST_S, "are these milliseconds?"),
+        ("num_gpus", map(_gpus_of, specs), MOST_GPUS, "correct it"),
+    )
+    for name, values, most, remedy in columns:
+        found = list(values)
+        if found and max(found) > most:
+            number = next(i for i, value in enumerate(found) if value > most)
+            raise TraceError(
+                f"{trace}: job {specs[number].id!r}: {name} is {found[number]:g}, more than "
+                f"{most:,.0f}: {remedy}"
+            )
+
+
+def _gpus_of(spec: JobSpec) -> float:
+    return sum(group.count * group.gpus for group in spec.request.groups)
 
 
 @lru_cache(maxsize=1)

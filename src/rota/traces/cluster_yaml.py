@@ -32,11 +32,13 @@ from rota.core.registry import unknown
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.traces.cluster import parse_counts
-from rota.traces.formats import decode, read_bytes
+from rota.traces.formats import decode, read_bytes, shortened
 from rota.traces.hived_yaml import hived_cluster, is_hived, read_hived
 
 _KEYS = ("nodes", "levels", "tenants", "priority_classes")
 _MOST_NODES = 1_000_000
+_MOST_GPUS = 1_000_000
+_MOST = 1e12
 
 
 class _Node(msgspec.Struct, frozen=True):
@@ -197,6 +199,11 @@ def _priority_class(where: str, entry: Any) -> PriorityClass:
 
 
 def _check_amount(where: str, key: str, value: float) -> None:
+    most = _MOST_GPUS if key == "gpus" else _MOST
+    if value > most:  # first: an integer may be too long for a float
+        raise ClusterSpecError(
+            f"{where}: {key} is {shortened(str(value))}: give {most:,.0f} at most"
+        )
     if not isfinite(value) or value < 0:
         raise ClusterSpecError(f"{where}: {key} is {value:g}: give 0 or more")
 
@@ -220,4 +227,5 @@ def _convert(where: str, value: Any, to: Any) -> Any:
         return msgspec.convert(value, to)
     except msgspec.ValidationError as error:
         problem = str(error).replace("`", "").lower()
-        raise ClusterSpecError(f"{where} is {value!r}: {problem}: correct it") from error
+        shown = shortened(repr(value))
+        raise ClusterSpecError(f"{where} is {shown}: {problem}: correct it") from error

@@ -69,6 +69,25 @@ def share_of(wanted: tuple[str, ...], head: Head) -> float:
     return sum(column in head.columns for column in wanted) / len(wanted)
 
 
+_LONG = 60
+
+
+def shortened(text: str) -> str:
+    """A value for a message; of a long one only its beginning."""
+    return text if len(text) <= _LONG else f"{text[:20]}... ({len(text)} characters)"
+
+
+def separated(header: str) -> str:
+    """What is wrong with a header that should be divided by commas, and is not; empty: nothing."""
+    for mark, called in ((";", "';'"), ("\t", "tabs")):
+        if mark in header:
+            return (
+                f"columns seem to be separated by {called} ({shortened(header)!r}): separate them "
+                "by commas, and write numbers with a decimal point"
+            )
+    return ""
+
+
 def first_look(path: Path) -> Head:
     """Read the beginning of a file, or list a folder."""
     if is_folder(path):

@@ -11,7 +11,7 @@ from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import JobSpec
 from rota.core.registry import FORMATS, load, names, split
 from rota.core.workload import Quality, Workload
-from rota.traces.formats import Format, Head, first_look
+from rota.traces.formats import Format, Head, first_look, separated
 from rota.traces.imported import Imported
 from rota.traces.sources import exists, is_folder
 
@@ -95,6 +95,8 @@ def recognise(path: Path) -> Format:
     winners = [name for name, claim in claims.items() if claim == best]
     if best < _SURE and is_folder(path):
         raise TraceError(f"{path}: is a folder: name a file in it")
+    if best < _SURE and len(head.columns) == 1 and separated(head.columns[0]):
+        raise TraceError(f"{path}: line 1: {separated(head.columns[0])}, or name its --format")
     if best < _SURE:
         raise TraceError(
             f"{path}: its format is not recognised (it starts with {_start(head)}): "

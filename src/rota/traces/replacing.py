@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rota.core.errors import OutputError
+from rota.core.errors import OutputError, why_unwritten
 
 
 @contextmanager
@@ -16,8 +16,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield part
         part.replace(path)
     except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be written ({error.strerror}): its folder must exist and be writable"
-        ) from error
+        why = why_unwritten(error, "its folder must exist and be writable")
+        raise OutputError(f"{path}: {why}") from error
     finally:
         part.unlink(missing_ok=True)

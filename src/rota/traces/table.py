@@ -16,7 +16,7 @@ import msgspec
 
 from rota.core.errors import InputError, TraceError
 from rota.core.registry import unknown
-from rota.traces.formats import decode, read_bytes
+from rota.traces.formats import decode, read_bytes, separated, shortened
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -134,7 +134,7 @@ class Table:
     def fail(self, row: int, name: str, problem: str) -> NoReturn:
         """Refuse a cell."""
         title = self._titles.get(name, name)
-        value = self.columns[name][row]
+        value = shortened(self.columns[name][row])
         raise self.error(
             f"{self.path}: line {self.line(row)}, column {title!r}: {value!r} {problem}"
         )
@@ -218,10 +218,8 @@ def _names(
 def _refuse_title(
     path: Path, title: str, titles: list[str], schema: Schema, error: type[InputError]
 ) -> NoReturn:
-    if ";" in title or "\t" in title:
-        raise error(
-            f"{path}: line 1: the header {title!r} has no commas: separate columns by commas"
-        )
+    if separated(title):
+        raise error(f"{path}: line 1: {separated(title)}")
     said = {schema.synonyms.get(each, each) for each in titles}
     missing = [name for name in schema.required if name not in said]
     remedy = f"; or {schema.remedy}" if schema.remedy else ""

@@ -215,7 +215,8 @@ def test_a_file_that_ends_inside_a_character_is_refused(trace):
 
 def test_semicolons_are_refused_with_a_hint(trace):
     message = problem(trace("job_id;submit_s;num_gpus;duration_s\n1;0;1;9\n"))
-    assert message.endswith("has no commas: separate columns by commas")
+    assert "line 1: columns seem to be separated by ';'" in message
+    assert message.endswith("separate them by commas, and write numbers with a decimal point")
 
 
 def test_only_a_header_is_refused(trace):
