@@ -176,10 +176,12 @@ def job_file(gpus=1, *, estimate=None, queue="", name="", **rest):
 
 
 def make_core(store_path, world, *, policy="fifo-skip", nodes=(4, 4), **options):
+    """`nodes` is (nodes, GPUs each) or a list of `NodeSpec`."""
     store = Store(store_path, durable=False)
     store.epoch_unix = 0.0
     return Core(
-        store, ScriptedDriver(world), Scheduling(policy=policy), Topology.uniform(*nodes),
+        store, ScriptedDriver(world), Scheduling(policy=policy),
+        Topology(nodes) if isinstance(nodes, list) else Topology.uniform(*nodes),
         clock=lambda epoch, reached: ScriptedClock(world), **options,
     )  # fmt: skip
 

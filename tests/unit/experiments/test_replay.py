@@ -72,6 +72,25 @@ def test_the_observed_schedule_stands_beside_policies(log):
     assert used[0] == pytest.approx((400 + 400 + 20) / (8 * 220))
 
 
+def test_partitions_of_a_log_are_queues_of_their_own(log):
+    """Job 3 of the debug partition started at once, and so it does under `fifo` and `easy`."""
+    lines = [
+        line("1", **span(0, 0, 100), **asks(4)),
+        line("2", **span(10, 100, 200), **asks(4)),
+        line("3", **span(20, 20, 40), **asks(1), Partition="debug", NodeList="n2"),
+        line("4", **span(30, 200, 220), **asks(1)),
+    ]
+    (log / "jobs.txt").write_text("\n".join([HEADER, *lines]) + "\n")
+    first, second = NODES.replace("=gpu,debug", "=gpu").split("\n\n")
+    second = second.replace("Partitions=gpu", "Partitions=debug")
+    (log / "nodes.txt").write_text(f"{first}\n\n{second}")
+    answer = run(log, policies=("fifo", "easy"))
+    assert waits(answer, "partition", "debug") == {"observed": 0.0, "fifo": 0.0, "easy": 0.0}
+    expected = pytest.approx((0 + 90 + 170) / 3)
+    assert waits(answer, "partition", "gpu")["fifo"] == expected
+    assert waits(answer, "partition", "gpu")["observed"] == expected
+
+
 def test_more_nodes_fewer_nodes_and_quotas(log):
     changes = Changes(add=("1x4",), remove=("n2",), quotas=(("speech", 4.0),))
     answer = run(log, changes=changes)
