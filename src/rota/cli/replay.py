@@ -65,6 +65,19 @@ SPARE_CLOSENESS = ("mean distance", "K-S distance", "rank correlation")
     "conservative, slurm and those of --policy that comes closest to what happened]",
 )  # fmt: skip
 @click.option(
+    "--slurm-conf", metavar="FILE", shell_complete=FILES,
+    help="The rules of the Slurm behind LOG, for the policy slurm: its slurm.conf, or what "
+    "`scontrol show config` and `scontrol show partition` print.",
+)  # fmt: skip
+@click.option(
+    "--slurm-qos", metavar="FILE", shell_complete=FILES,
+    help="The same: what `sacctmgr show qos --parsable2` prints.",
+)  # fmt: skip
+@click.option(
+    "--slurm-assoc", metavar="FILE", shell_complete=FILES,
+    help="The same: what `sacctmgr show assoc --parsable2` prints.",
+)  # fmt: skip
+@click.option(
     "--placement", metavar="PL", shell_complete=names_of(PLACEMENTS),
     help="Where jobs run; consolidate by default.",
 )  # fmt: skip
@@ -138,6 +151,7 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
         log=log,
         changes=changes,
         policies=values["policy"],
+        slurm=_slurm(values),
         **{
             key: values[key]
             for key in ("model", "format", "nodes", "cluster", "placement", "limit", "seed")
@@ -158,6 +172,13 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
     _show_fidelity(answer)
     _show(answer)
     click.echo(f"report: {output / 'report.html'}", err=True)
+
+
+def _slurm(values: "Mapping[str, Any]") -> str:
+    """The policy `slurm` with the files of the site."""
+    files = {key: values[f"slurm_{key}"] for key in ("conf", "qos", "assoc")}
+    given = ",".join(f"{key}={file}" for key, file in files.items() if file)
+    return f"slurm:{given}" if given else "slurm"
 
 
 def _show(answer: "Answer") -> None:

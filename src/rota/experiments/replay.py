@@ -50,6 +50,8 @@ from rota.traces.store import save
 
 START_OVER = "custom:checkpoint_s=inf"
 """A job loses all work since it was started when its node fails; nothing else costs anything."""
+REQUEUED = f"{START_OVER},lost_work_s=inf"
+"""A job also starts over when it is preempted."""
 MOST_GPUS = 100_000
 """Of a job: a larger one can only be an error, and machines of that size take for ever."""
 JSON, TABLE, FIDELITY, REPORT = "replay.json", "replay.csv", "fidelity.csv", "report.html"
@@ -302,6 +304,7 @@ class _Runs:
         self._gpus = {False: sum(n.gpus for n in nodes), True: sum(n.gpus for n in others)}
         self._workload = imported.workload
         self._failing = _failing(imported)
+        self._loses = _options(asked.format).get("runtime") not in ("sum", "span")
         self._more = more
         self._folder = folder
         self._tell = tell
@@ -344,8 +347,12 @@ class _Runs:
             placement=asked.placement,
             limit=asked.limit,
             seed=asked.seed,
-            **self._failing,
+            **(self._failing | self._requeuing(policy)),
         )
+
+    def _requeuing(self, policy: str) -> dict[str, Any]:
+        """What Slurm preempts it requeues, so that it starts over; others are taken to save."""
+        return {"costs": REQUEUED} if split(policy)[0] == SLURM and self._loses else {}
 
     def _run(self, policy: str, config: RunConfig, workload: Workload | None = None) -> RunResult:
         self._steps += 1

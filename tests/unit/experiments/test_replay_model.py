@@ -175,3 +175,24 @@ def test_a_far_model_calls_nothing_better(strict):
     assert row["mean_wait_change_s"] < 0
     assert row["effect"] == "model is far"
     assert 'class="better"' not in html(answer)
+
+
+def test_slurm_is_tried_with_the_files_of_the_site(strict):
+    conf = strict / "slurm.conf"
+    conf.write_text("SchedulerType=sched/builtin\nPriorityType=priority/basic\n")
+    args = [str(strict / "jobs.txt"), "--nodes", str(strict / "nodes.txt"), "-o",
+            str(strict / "out"), "--policy", "slurm", "--model", "fifo", "--slurm-conf",
+            str(conf)]  # fmt: skip
+    done = CliRunner().invoke(command, args)
+    assert done.exit_code == 0, done.output
+    manifest = json.loads((strict / "out" / "slurm" / "manifest.json").read_text())
+    assert manifest["config"]["policy"] == f"slurm:conf={conf}"
+    assert manifest["config"]["costs"] == "custom:checkpoint_s=inf,lost_work_s=inf"
+    assert any(file["given"] == str(conf) for file in manifest["inputs"])
+    facts = json.loads((strict / "out" / "replay.json").read_text())
+    assert {one["policy"] for one in facts["fidelity"]} == {"fifo", "slurm"}
+
+
+def test_the_rules_of_a_slurm_are_asked_for(held):
+    asked = ask(held, model="fifo")
+    assert any("the rules of this Slurm: its slurm.conf (--slurm-conf)" in t for t in asked.lacks)
