@@ -50,7 +50,10 @@ def history(count: int, nodes: int, load: float, seed: int) -> list[str]:
     dice = random.Random(seed)  # noqa: S311 - no secrets here
     drawn = generate(
         "philly-like", jobs=count, gpus=nodes * GPUS, load=load, seed=seed,
-        options={"sizes": "1:55/2:15/4:12/8:14/16:4", "max_s": "86400", "arrivals": "diurnal"},
+        options={
+            "sizes": "1:55/2:15/4:12/8:14/16:4", "max_s": "86400", "arrivals": "diurnal",
+            "even": "no",
+        },
     )  # fmt: skip
     specs = [
         msgspec.structs.replace(

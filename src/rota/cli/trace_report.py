@@ -65,8 +65,9 @@ def _observed(found: Report) -> None:
         return
     click.echo(
         f"observed: {seen['attempts']:,} attempts of {seen['jobs']:,} jobs, "
-        f"{seen['censored']:,} still running at the end, median wait "
-        f"{duration(seen['median_wait_s'])}, p95 {duration(seen['p95_wait_s'])}"
+        f"{seen['censored']:,} still running at the end; of the others: mean JCT "
+        f"{duration(seen['mean_jct_s'])}, mean wait {duration(seen['mean_wait_s'])}, median wait "
+        f"{duration(seen['median_wait_s'])}, p95 wait {duration(seen['p95_wait_s'])}"
     )
 
 

@@ -34,6 +34,7 @@ class Workload:
         usual: Usual | None = None,
         rank_nodes: RankNodes | None = None,
         failures: Failures = (),
+        open_ended: frozenset[str] = frozenset(),
     ) -> None:
         """Put the parts together.
 
@@ -45,6 +46,8 @@ class Workload:
             usual: What jobs ask for and how many do, if these jobs are not to be counted.
             rank_nodes: The order in which the draw that made the workload ranks these nodes.
             failures: Of nodes, as recorded where the jobs come from.
+            open_ended: Jobs that still ran when their log was taken: they are simulated up to what
+                is known of them, and count as unfinished.
         """
         if len(specs) != len(behaviours):
             raise ValueError("every job needs a behaviour")
@@ -54,6 +57,7 @@ class Workload:
         self.quality = quality or Quality(rows=len(specs), kept=len(specs))
         self.rank_nodes = rank_nodes
         self.failures = failures
+        self.open_ended = open_ended
         self._usual = usual
 
     def __len__(self) -> int:
@@ -94,4 +98,5 @@ class Workload:
             quality=quality,
             usual=self._usual,
             rank_nodes=self.rank_nodes,
+            open_ended=self.open_ended,
         )

@@ -35,6 +35,7 @@ from rota.experiments.replay_cluster import held_frame, peak, peaks, with_shares
 from rota.experiments.rough import recorded_outages
 from rota.experiments.run import RunResult
 from rota.metrics import fold_jobs, fold_summary, read_history
+from rota.metrics.jobs import leave_open
 from rota.rates.models import make_rates
 from rota.sim.cluster import SimCluster
 from rota.traces.attempts import open_jobs
@@ -209,10 +210,11 @@ def replay_recorded(imported: Imported, nodes: Sequence[NodeSpec]) -> Replayed:
     engine.finish()
     log = engine.log.frame()
     history = read_history(log)
-    table = fold_jobs(history)
+    everyone = fold_jobs(history)
+    exact, worst_s = _compared(imported, everyone, jobs)
+    table = leave_open(everyone, imported.open_ended)
     summary = fold_summary(history, jobs=table) | {"assumptions": _assumptions(counted=counted)}
     result = RunResult(config, log, table, summary, workload.quality, begun_s)
-    exact, worst_s = _compared(imported, result.jobs, jobs)
     return Replayed(result, topology.specs, jobs, counted, contradictions, exact, worst_s, guessed)
 
 

@@ -1,7 +1,8 @@
 """What schedules of the same jobs did to whom: waiting, completion and use by group.
 
-- `wait`: all time since the submission in which a job made no progress;
-- `JCT`: from its submission to its end, without jobs that still ran at the end of the log;
+- `wait`: all time since the submission in which a job made no progress, without jobs that still ran
+  at the end of the log;
+- `JCT`: from its submission to its end, without those jobs either;
 - `use`: GPU-seconds of progress between the first submission and the end of the log, as a share of
   all GPU-seconds of the cluster in that time. A schedule on more machines has a larger whole.
 
@@ -214,14 +215,15 @@ def _inside(log: pl.DataFrame, until_s: float) -> Floats:
 
 def _folded(table: pl.DataFrame, key: pl.Expr, whole: float) -> pl.DataFrame:
     wait = pl.col("wait_s")
+    ended = wait.filter(pl.col("jct_s").is_not_null())  # as in `summary.json`
     return (
         table.group_by(key.alias("group"), maintain_order=True)
         .agg(
             pl.len().cast(pl.Int64).alias("jobs"),
             wait.null_count().cast(pl.Int64).alias("refused"),
-            wait.mean().alias("mean_wait_s"),
-            wait.quantile(0.5, "linear").alias("p50_wait_s"),
-            wait.quantile(0.95, "linear").alias("p95_wait_s"),
+            ended.mean().alias("mean_wait_s"),
+            ended.quantile(0.5, "linear").alias("p50_wait_s"),
+            ended.quantile(0.95, "linear").alias("p95_wait_s"),
             pl.col("jct_s").mean().alias("mean_jct_s"),
             (pl.col("gpu_s").sum() / _HOUR_S).alias("gpu_h"),
             (pl.col("inside_s").sum() / whole if whole else pl.lit(None, pl.Float64)).alias("use"),

@@ -22,6 +22,7 @@ from rota.metrics import fold_jobs, fold_summary, read_history
 from rota.metrics.basis import Basis, make_basis
 from rota.metrics.fragments import arrivals, fold_allocation, fold_fragments
 from rota.metrics.history import Floats
+from rota.metrics.jobs import leave_open
 from rota.traces.generate import carried
 
 BATCHES = 2_000  # between two reports of progress
@@ -140,7 +141,7 @@ def _drive(run: Run, progress: Progress | None, until_s: float = INF) -> None:
 def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     log = run.engine.log.frame()
     history = read_history(log)
-    jobs = fold_jobs(history)
+    jobs = leave_open(fold_jobs(history), run.workload.open_ended)
     deadlines_s = _deadlines_s(run.workload, jobs)
     basis = make_basis(run.topology.nodes, run.workload.usual)
     fragments = fold_fragments(history, basis)

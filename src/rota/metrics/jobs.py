@@ -18,6 +18,7 @@ Tasks of a non-gang job are folded into its row: it makes progress while any of 
 GPU-seconds and counts are sums over them, and it ends when the last of them has.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import BinaryIO
 
@@ -126,3 +127,18 @@ def _tidy(column: pl.Series) -> pl.Series:
     whole = column.cast(pl.Int64, strict=False)
     is_whole = (column.is_null() | (column == whole).fill_null(value=False)).all()
     return whole if is_whole else column.cast(pl.String)
+
+
+def leave_open(table: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
+    """The table with these jobs as unfinished: they ran as far as is known, nobody knows their end.
+
+    Their wait is kept: they have started.
+    """
+    if not names:
+        return table
+    still = pl.col("job_id").is_in(list(names)) & (pl.col("state") == "done")
+    return table.with_columns(
+        end_s=pl.when(~still).then("end_s"),
+        jct_s=pl.when(~still).then("jct_s"),
+        state=pl.when(still).then(pl.lit(UNFINISHED)).otherwise("state"),
+    )

@@ -101,15 +101,25 @@ class Imported:
 
         made = to_workload(self._source, name=self.name, quality=self.quality)
         failures = self.failures
-        if self.original is None and self.rank_nodes is None and not failures:
+        open_ended = self.open_ended
+        if self.original is None and self.rank_nodes is None and not failures and not open_ended:
             return made
         usual = None
         if self.original is not None:
             usual = to_workload(self.original, name=self.name, quality=self.quality).usual
         return Workload(
             made.specs, made.behaviours, name=self.name, quality=self.quality, usual=usual,
-            rank_nodes=self.rank_nodes, failures=failures,
+            rank_nodes=self.rank_nodes, failures=failures, open_ended=open_ended,
         )  # fmt: skip
+
+    @property
+    def open_ended(self) -> frozenset[str]:
+        """Ids of the jobs that still ran when the log was taken."""
+        import polars as pl
+
+        seen = self.observed.per_job()
+        running = seen.filter(pl.col("end_s").is_null())["job"].cast(pl.UInt32)
+        return frozenset(self.jobs["job_id"].gather(running).to_list())
 
     @property
     def failures(self) -> Failures:

@@ -94,6 +94,10 @@ def _quantile(values: "pl.Series", share: float) -> float | None:
     return None if value is None else float(value)
 
 
+def _mean(values: "pl.Series") -> float | None:
+    return float(values.mean()) if len(values) else None  # type: ignore[arg-type]  # floats
+
+
 def _cluster(imported: Imported) -> dict[str, Any]:
     nodes = imported.cluster
     types: dict[str, int] = {}
@@ -118,13 +122,22 @@ def _observed(imported: Imported) -> dict[str, Any]:
     starts = seen.join(
         imported.jobs.select("submit_s").with_row_index("job").cast({"job": pl.Int64}), on="job"
     )
-    waits = (starts["start_s"] - starts["submit_s"]).rename("wait")
+    ran = (
+        observed.frame.group_by("job")
+        .agg((pl.col("end_s") - pl.col("start_s")).clip(0.0, None).sum().alias("run_s"))
+        .cast({"job": pl.Int64})
+    )
+    ended = starts.filter(pl.col("end_s").is_not_null()).join(ran, on="job")
+    jct_s = ended["end_s"] - ended["submit_s"]
+    waits = jct_s - ended["run_s"]
     states = observed.frame.group_by("state").len().sort("len", descending=True)
     return {
         "attempts": len(observed),
         "jobs": seen.height,
         "censored": int(seen["end_s"].null_count()),
         "with_nodes": int((observed.frame["nodes"].list.len() > 0).sum()),
+        "mean_jct_s": _mean(jct_s),
+        "mean_wait_s": _mean(waits),
         "median_wait_s": _quantile(waits, 0.5),
         "p95_wait_s": _quantile(waits, 0.95),
         "states": {state or "unknown": count for state, count in states.rows()},
