@@ -1,7 +1,6 @@
 """A real daemon, its embedded agent and real processes, from submission to end."""
 
 import random
-import time
 
 import pytest
 
@@ -207,18 +206,19 @@ def test_hold_and_release_of_waiting_and_running_jobs(daemons, tmp_path):
 
 def test_draining_a_node_moves_its_jobs_away(daemons, tmp_path):
     daemon = daemons("--nodes", "2x2", "--check")
-    jobs = [daemon.submit(script(2.5, tmp_path), gpus=2) for _ in range(2)]
+    go = tmp_path / "go"
+    jobs = [daemon.submit(WAIT_FOR_FILE.format(go), gpus=2) for _ in range(2)]
     for job in jobs:
         daemon.until(job, "RUNNING")
     assert daemon.client.drain("n0").state == "draining"
     assert daemon.client.drain("n0", stop=True).state in ("draining", "drained")
     eventually(lambda: daemon.client.nodes()[0].state == "drained")
+    go.touch()
     found = daemon.all_over()
     assert {job.state for job in found} == {"SUCCEEDED"}
     assert sorted(job.starts for job in found) == [1, 2]
     later = daemon.submit("true", gpus=2, nodes=2)
-    time.sleep(0.3)
-    assert daemon.state_of(later) == "PENDING"
+    assert daemon.state_of(later) == "PENDING"  # decided before its submission was answered
     daemon.restart()  # it is remembered
     assert daemon.client.nodes()[0].state == "drained"
     assert daemon.client.undrain("n0").state == "up"

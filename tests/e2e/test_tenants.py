@@ -28,11 +28,14 @@ def test_borrow_and_reclaim(daemons, tmp_path):
         daemon.until(job, "RUNNING")
     found = json.loads(daemon.rota("queues", "-o", "json").stdout)
     assert {queue["name"]: queue["gpus"] for queue in found} == {"research": 2, "production": 0}
-    owner = daemon.submit("sleep 1", queue="production", priority_class="urgent")
+    go = tmp_path / "go"
+    waits = f"until [ -e {go} ]; do sleep 0.05; done"
+    owner = daemon.submit(waits, queue="production", priority_class="urgent")
     daemon.until(owner, "RUNNING")
     assert daemon.state_of(jobs[0]) == "RUNNING"
     assert daemon.client.job(jobs[1]).reason in ("quota", "capacity", "")
     assert daemon.client.explain(jobs[1]).preempted_by == [owner]
+    go.touch()
     daemon.until(owner, "SUCCEEDED")
     eventually(lambda: daemon.client.job(jobs[1]).starts == 2)  # what is idle is lent again
     daemon.rota("export", "-o", tmp_path / "out")
