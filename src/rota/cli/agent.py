@@ -11,7 +11,7 @@ import click
 
 from rota.cli.options import DEBUG
 from rota.cli.signals import work_until_done
-from rota.core.errors import OptionError, RotaError
+from rota.core.errors import OptionError, RotaError, install
 
 if TYPE_CHECKING:
     from rota.backends.local.link import Link
@@ -197,7 +197,7 @@ def _log_to_stderr() -> None:
     try:
         import structlog
     except ImportError as error:
-        raise RotaError("the agent needs more packages: install rota[server]") from error
+        raise RotaError(f"the agent needs more packages: {install('server')}") from error
 
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[

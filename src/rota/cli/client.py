@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rota.cli.options import DEBUG
-from rota.core.errors import NotFoundError, RotaError
+from rota.core.errors import NotFoundError, RotaError, install
 from rota.core.words import duration
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ def connect(
         from rota.sdk import Client
     except ImportError as error:
         raise RotaError(
-            f"{error.name} is missing: commands that speak to a daemon need "
-            f"`pip install 'rota[server]'`"
+            f"{error.name} is missing: commands that speak to a daemon need {install('server')}"
         ) from error
     context = click.get_current_context(silent=True)
     ca = context.meta.get(_TRUSTED) if context else None

@@ -7,9 +7,10 @@ import click
 
 from rota.cli.options import DEBUG, figure_formats
 from rota.cli.progress import Bar
+from rota.core.errors import install
 
 
-@click.command(epilog="Figures as files need matplotlib (`pip install 'rota[plot]'`).")
+@click.command(epilog=f"Figures as files need matplotlib: {install('plot')}.")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--figures", metavar="F,...", default="svg,png,pdf", show_default=True, callback=figure_formats,

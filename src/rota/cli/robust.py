@@ -9,6 +9,7 @@ import click
 from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
 from rota.cli.progress import Bar
 from rota.cli.show import table, tell, tell_assumptions, warn, warn_about
+from rota.core.errors import install
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _draw(curves: "Curves", folder: Path) -> str:
         from rota.report.curves import curve_figure
         from rota.report.figures import save
     except ImportError as error:
-        warn(f"no picture: {error.name} is missing, install it with `pip install 'rota[plot]'`")
+        warn(f"no picture: {error.name} is missing, {install('plot')}")
         return ""
     label, unit = _measure(curves.by)
     axis = LEVELS[curves.axis.kind.replace("-", "_")]

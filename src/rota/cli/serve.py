@@ -6,7 +6,7 @@ import click
 
 from rota.cli.options import DEBUG, names_of
 from rota.core import registry
-from rota.core.errors import RotaError
+from rota.core.errors import RotaError, install
 
 
 @click.command()
@@ -94,7 +94,7 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
         from rota.cli.assembly import Assembly
     except ImportError as error:
         raise RotaError(
-            f"{error.name} is missing: the daemon needs `pip install 'rota[server]'`"
+            f"{error.name} is missing, which the daemon needs: {install('server')}"
         ) from error
     from rota.daemon.settings import read_settings
     from rota.sdk.place import state_folder

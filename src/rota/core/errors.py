@@ -71,6 +71,11 @@ def why_unwritten(error: OSError, otherwise: str) -> str:
     return f"cannot be written ({error.strerror or error}): {otherwise}"
 
 
+def install(extra: str) -> str:
+    """How to get the packages of an extra; there is no release on an index yet."""
+    return f"in a checkout of Rota run `python -m pip install -e '.[{extra}]'`"
+
+
 def is_full(error: OSError) -> bool:
     """There is no more room, wherever it was."""
     return "another disk" in why_unwritten(error, "")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
-from rota.core.errors import OptionError, RotaError
+from rota.core.errors import OptionError, RotaError, install
 from rota.experiments import comparison as found
 from rota.lab.frames import as_pandas
 from rota.lab.plots import draw
@@ -186,4 +186,4 @@ def _ratio(row: found.Row) -> str:
 
 def _need_matplotlib() -> None:
     if not has_matplotlib():
-        raise RotaError("a figure needs matplotlib: install it with `pip install 'rota[plot]'`")
+        raise RotaError(f"a figure needs matplotlib: {install('plot')}")

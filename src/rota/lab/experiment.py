@@ -13,7 +13,7 @@ from weakref import finalize
 
 import polars as pl
 
-from rota.core.errors import OptionError, RotaError
+from rota.core.errors import OptionError, RotaError, install
 from rota.core.registry import unknown
 from rota.experiments.statistics import LEVEL, student
 from rota.experiments.sweep.local import Executor, Local
@@ -251,9 +251,7 @@ class Results:
         try:
             from rota.lab.curves import draw
         except ImportError as error:
-            raise RotaError(
-                f"a figure needs matplotlib ({error}): install it with `pip install rota[plot]`"
-            ) from error
+            raise RotaError(f"a figure needs matplotlib ({error}): {install('plot')}") from error
         return draw(self.curves(x, y, by), x, y, by)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rota.core.errors import InputError, RotaError
+from rota.core.errors import InputError, RotaError, install
 from rota.report.data import cdf, delay_parts, queue, tenant_shares, utilisation
 from rota.report.lanes import gantt, node_heat, node_outages
 from rota.report.source import Look
@@ -25,7 +25,7 @@ def draw(what: str, looks: Looks, **options: Any) -> "Picture":
         options: Of the figure: `width_in`; of `cdf` also `column`.
     """
     if not has_matplotlib():
-        raise RotaError("a figure needs matplotlib: install it with `pip install 'rota[plot]'`")
+        raise RotaError(f"a figure needs matplotlib: {install('plot')}")
     return _DRAW[what](looks, **options)
 
 

@@ -7,7 +7,9 @@ of a run keeps them, as `fragments`:
 - `nodes`: the kinds in the order of the nodes, `NUMBERxCOUNT` separated by commas: `0x3,1x2` are
   three nodes of the first kind and two of the second;
 - `jobs`: the target workload: `gpus` of a job, `gpu_milli` (thousandths that it wants of each of
-  them), `cpu_milli`, `gpu_types` (none: any) and `share`, how popular it is.
+  them), `cpu_milli`, `gpu_types` (none: any) and `share`, how popular it is. Jobs that fit no node
+  even when it is empty (they run on several, or never) are left out: by them all that is free would
+  be fragments, most of all on an empty cluster.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ import msgspec
 
 from rota.core.topology import NodeSpec, Vertex
 from rota.core.workload import Usual
-from rota.placement.fragments import JobClass, Target
+from rota.placement.fragments import MILLI, JobClass, Target
 
 
 class NodeKind(msgspec.Struct, frozen=True):
@@ -66,12 +68,25 @@ def make_basis(nodes: Sequence[Vertex | NodeSpec], usual: Usual) -> Basis | None
         return None
     each = [NodeKind(node.gpus, node.gpu_type, node.cpus) for node in nodes]
     kinds = tuple(dict.fromkeys(each))
-    target = Target.popular([(JobClass.of(request), count) for request, count in usual])
+    asked = [(JobClass.of(request), count) for request, count in usual]
+    asked = [(job, count) for job, count in asked if any(_holds(kind, job) for kind in kinds)]
+    if not asked:
+        return None
+    target = Target.popular(asked)
     jobs = [
         UsualJob(kind.gpus, kind.part, kind.cpu, kind.types, share)
         for kind, share in zip(target.classes, target.weights.tolist(), strict=True)
     ]
     return Basis(kinds, _runs([kinds.index(kind) for kind in each]), tuple(jobs))
+
+
+def _holds(node: NodeKind, job: JobClass) -> bool:
+    """An empty node has room for it: else it would make fragments of all that is ever free."""
+    return (
+        job.gpus <= node.gpus
+        and (not job.gpus or not job.types or node.gpu_type in job.types)
+        and (not node.cpus or job.cpu <= node.cpus * MILLI)
+    )
 
 
 def _runs(numbers: Sequence[int]) -> str:

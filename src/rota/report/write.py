@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rota.core.errors import OptionError, OutputError
+from rota.core.errors import OptionError, OutputError, install
 from rota.report.page import html
 from rota.report.source import Source, read_source
 
 REPORT, FIGURES = "report.html", "figures"
 FORMATS = ("svg", "png", "pdf")
-NEEDS_PLOT = "no figures as files: they need matplotlib, install it with `pip install 'rota[plot]'`"
+NEEDS_PLOT = f"no figures as files: they need matplotlib, {install('plot')}"
 
 _OWN = re.compile(
     r"(cdf-jct|cdf-wait|utilisation|queue|tenants|heat|fragments|gantt(-[^/]+)?|delay|ratios)\.(svg|png|pdf)"

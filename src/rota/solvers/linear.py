@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rota.core.errors import InfeasibleError, SolverError, SolverLimitError, UnboundedError
+from rota.core.errors import InfeasibleError, SolverError, SolverLimitError, UnboundedError, install
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int32]
@@ -148,7 +148,7 @@ def _highs() -> Any:
         import highspy
     except ImportError as error:
         raise SolverError(
-            f"linear programmes need highspy ({error}): install it with `pip install 'rota[solve]'`"
+            f"linear programmes need highspy ({error}): {install('solve')}"
         ) from error
     return highspy
 

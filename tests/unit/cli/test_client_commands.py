@@ -392,7 +392,7 @@ def test_without_the_http_library(rota, monkeypatch):
         monkeypatch.delitem(__import__("sys").modules, name)
     monkeypatch.setitem(__import__("sys").modules, "httpx2", None)
     code, _, err = rota("ls")
-    assert (code, "pip install 'rota[server]'" in err) == (1, True)
+    assert (code, "pip install -e '.[server]'" in err) == (1, True)
 
 
 def test_completion(job, daemon, monkeypatch):

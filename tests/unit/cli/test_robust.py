@@ -50,7 +50,7 @@ def test_without_matplotlib(call, here, monkeypatch):
     monkeypatch.setitem(sys.modules, "rota.report.curves", None)
     code, text = call("--policy", "fifo", "--costs", "zero,pollux30")
     assert code == 0
-    assert "pip install 'rota[plot]'" in text
+    assert "pip install -e '.[plot]'" in text
     assert not (here / "out" / "curve.svg").exists()
 
 

@@ -13,7 +13,7 @@ from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.metrics import read_history
-from rota.metrics.basis import Basis, make_basis
+from rota.metrics.basis import Basis, UsualJob, make_basis
 from rota.metrics.fragments import arrivals, averages, fold_allocation, fold_fragments, node_spans
 from rota.placement.best_fit import BestFit
 from rota.placement.count import count
@@ -225,10 +225,29 @@ def test_a_node_that_comes_later_was_not_free_before():
     made.run()
     made.finish()
     history = read_history(made.log.frame())
-    basis = make_basis(topology.nodes, [(Request.of(4), 1)])
+    basis = make_basis(topology.nodes, [(Request.of(1), 1)])
+    too_large = UsualJob(4, 1000, 0, (), 1.0)  # all that is free is fragments by it
+    basis = msgspec.structs.replace(basis, jobs=(too_large,))
     folded, spans = fold_fragments(history, basis), node_spans(history, basis)
     before = history.time_s < 4.0
     assert set(folded.idle[before][1:]) <= {0.0, 1.0}  # the row in which the job comes, and then
     during = (history.time_s > 4.0) & (history.time_s < 10.0)
     assert set(folded.idle[during]) == set(folded.useless[during]) == {2.0}
     assert spans.from_s[spans.useless > 0].min() == 4.0
+
+
+def test_jobs_that_fit_no_node_make_no_fragments():
+    """An empty cluster has none, whoever may ask for more than a node."""
+    nodes = [NodeSpec("n0", 8, "a"), NodeSpec("n1", 8, "a")]
+    fits = make_basis(nodes, [(Request.of(1), 3), (Request.of(8), 1)])
+    never = [(Request.of(16), 9), (Request.of(1, gpu_types=("b",)), 5)]
+    assert make_basis(nodes, [(Request.of(1), 3), *never, (Request.of(8), 1)]) == fits
+    assert make_basis(nodes, never) is None
+    jobs = [(JobSpec(name, at, Request.of(1)), Behaviour(10.0)) for name, at in JOB_TIMES]
+    made = engine(FifoSkip(), jobs, (2, 8), placement=Fgd)
+    made.run()
+    made.finish()
+    history = read_history(made.log.frame())
+    folded = fold_fragments(history, make_basis(nodes, [(Request.of(1), 3), *never]))
+    assert folded.idle.max() == 16.0
+    assert folded.useless.max() == 0.0

@@ -211,7 +211,7 @@ def test_without_matplotlib_there_is_a_page_that_says_so(folder, monkeypatch):
     monkeypatch.setattr(write, "has_matplotlib", lambda: False)
     page = write_report(folder)
 
-    assert "pip install &#x27;rota[plot]&#x27;" in page.read_text()
+    assert "pip install -e &#x27;.[plot]&#x27;" in page.read_text()
     assert not (folder / "figures").exists()
 
 

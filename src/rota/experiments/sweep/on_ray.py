@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rota.core.errors import OptionError
+from rota.core.errors import OptionError, install
 from rota.experiments.inputs import InputFile, content
 from rota.experiments.sweep.local import Answers
 from rota.experiments.sweep.store import Runs
@@ -38,8 +38,7 @@ class OnRay:
             import ray
         except ImportError as error:
             raise OptionError(
-                f"--on ray needs Ray ({error}): install it with `pip install rota[ray]`, "
-                f"or use --on local"
+                f"--on ray needs Ray ({error}): {install('ray')}, or use --on local"
             ) from error
         self._ray = ray
         self._address = address
