@@ -51,7 +51,7 @@ def test_the_table_and_the_summary_agree_and_name_who_is_unfinished(replayed, sc
 
 def test_inspecting_the_log_gives_the_same_means(replayed, rota):
     summary = json.loads((replayed / "observed" / "summary.json").read_text())
-    seen = json.loads(rota("trace", "inspect", "jobs.txt", "--json")[1])["observed"]
+    seen = json.loads(rota("trace", "inspect", "jobs.txt", "-o", "json")[1])["observed"]
 
     assert summary["avg_jct_s"] == 4600
     assert (seen["mean_jct_s"], seen["mean_wait_s"], seen["median_wait_s"]) == (
