@@ -133,7 +133,7 @@ class Invariants:
             self._check_given(engine, self._capacity, now_s, everybody=changed)
             self._check_bodies(engine, self._capacity, now_s, adopt=resumed)
         self._check_gpu_s(engine, now_s, compare=everybody, adopt=resumed)
-        if everybody:
+        if everybody and not engine.ask_now:  # else it is asked again at this very instant
             check_reasons(engine, self._ledger, now_s)
         if everybody and not engine.backlog:  # else the scheduler does not know yet
             check_books(engine, now_s)

@@ -438,6 +438,8 @@ class Engine:
         self.view.now_s = now_s
         requests.cancel(self, job, cause, self.backlog)
         self.ask_again()
+        if not self.ask_now and self.overhear is not None:
+            self._overhear(self.overhear, self.backlog, now_s)
         self.executor.launch_deferred(now_s)  # it may have been what others waited for
 
     def _blame(self, plan: Plan, now_s: float) -> None:

@@ -37,6 +37,7 @@ class Packer:
         self.strict = strict
         self.index = Index()
         self.blamed = Blamed(placement)  # shapes whose head waits because it does not fit
+        self.heads: dict[int, int] = {}  # these shapes -> index of the job that was told
         self._fails: list[int] = []  # shapes whose head was found not to fit in this scan
         self._failed: dict[int, int] = {}  # shape -> index of the head known not to fit
         # strict: the best rank of those who wait for each set of nodes; None: look again
@@ -109,7 +110,7 @@ class Packer:
     def _nominate(self, now_s: float, numbers: Iterable[int], heads: Heads) -> None:
         """Add the heads of these shapes, without those that fail whatever happens in this scan."""
         waiting = self.index.waiting
-        blamed = self.blamed.reasons
+        told = self.heads
         free = self.placement.free
         skipping = not self.strict
         worst: tuple[Any, int] | None = None
@@ -125,7 +126,7 @@ class Packer:
                     # no room, and nobody below it who could make room
                     if free < self._passed_at:  # noqa: PLR1730 - hot
                         self._passed_at = free
-                    if number not in blamed:
+                    if told.get(number) != index:
                         self._fails.append(number)
                     continue
             heappush(heads, (key, index, number))
@@ -158,7 +159,7 @@ class Packer:
         placement = self.placement
         pooled = placement.pooled
         starts = plan.starts
-        blamed = self.blamed.reasons
+        told = self.heads
         while heads:
             number = heappop(heads)[2]
             heap = waiting[number]
@@ -172,7 +173,7 @@ class Packer:
                     heappush(heads, (heap[0][0], heap[0][1], number))
                 else:
                     self._emptied = True
-            elif number not in blamed:
+            elif told.get(number) != job.index:
                 self._fails.append(number)
 
     def _scan_strictly(self, plan: Plan, heads: Heads) -> None:
@@ -209,7 +210,7 @@ class Packer:
         waiting = self.index.waiting
         placement = self.placement
         failed = self._failed
-        blamed = self.blamed.reasons
+        told = self.heads
         filters = placement.filters
         pooled = placement.pooled
         runs = self.index.running
@@ -249,7 +250,7 @@ class Packer:
                 self._nominate(now_s, sorted(again), heads)
             else:
                 dead.add(number)
-                if strict or number not in blamed:
+                if strict or told.get(number) != first:
                     self._fails.append(number)
                 if not strict:
                     failed[number] = first
@@ -382,8 +383,7 @@ class Packer:
             if shape is None or (
                 shape.gpus <= placement.free and (placement.pooled or placement.fits(shape))
             ):
-                self.blamed.remove(number)  # it lacks nothing: it waits for its turn
-                plan.shape_reasons.append((number, 0, None))
+                self._absolve(plan, number)  # it lacks nothing: it waits for its turn
         self._blame(plan)
 
     def _blame(self, plan: Plan) -> None:
@@ -398,14 +398,26 @@ class Packer:
             gone = [number for number in reasons if not waiting.get(number)]
         self._emptied = False
         for number in gone:
-            blamed.remove(number)
-            plan.shape_reasons.append((number, 0, None))
+            self._absolve(plan, number)
         if blamed.stale:  # others have taken or left something meanwhile
             for number, reason in blamed.changed():
-                heap = waiting.get(number)
-                plan.shape_reasons.append((number, reason, heap[0][3] if heap else None))
+                if waiting.get(number):
+                    self._accuse(plan, number, reason)
+                else:
+                    self._absolve(plan, number)
         for number in fails:
-            if number not in reasons and waiting[number]:
-                job = waiting[number][0][3]
-                plan.shape_reasons.append((number, blamed.add(job.shape), job))
+            heap = waiting[number]
+            if heap and self.heads.get(number) != heap[0][1]:  # or another one is the head now
+                known = reasons.get(number)
+                self._accuse(plan, number, blamed.add(heap[0][3].shape) if known is None else known)
         fails.clear()
+
+    def _accuse(self, plan: Plan, number: int, reason: int) -> None:
+        head = self.index.waiting[number][0][3]
+        self.heads[number] = head.index
+        plan.shape_reasons.append((number, reason, head))
+
+    def _absolve(self, plan: Plan, number: int) -> None:
+        self.blamed.remove(number)
+        del self.heads[number]
+        plan.shape_reasons.append((number, 0, None))

@@ -371,6 +371,7 @@ class PriorityScheduler:
             # the order of these two decides the order of rows in the log
             "shapes": list(self.packer.index.waiting),
             "blame": list(self.packer.blamed.reasons.items()),
+            "heads": list(self.packer.heads.items()),
             "stuck": _plain(self.packer.stuck),
             "again": [job.index for job in self._again],
             "returned": sorted(self._returned),
@@ -399,6 +400,7 @@ class PriorityScheduler:
         self._again = [view.everyone[number] for number in state["again"]]
         mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
         shapes = {job.shape.number: job.shape for job in view.everyone.values()}
+        self.packer.heads = dict(state.get("heads") or [(n, -1) for n, _ in state["blame"]])
         for number, told in state["blame"]:
             self.packer.blamed.resume(shapes[number], told)
 

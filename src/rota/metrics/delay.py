@@ -15,8 +15,8 @@ failure: a log tells when a job started, not what kept it.
 
 A shape has one head at a time: the job that the shape's last REASON row names as long as it waits,
 then the waiting job that comes first in the trace. Jobs that wait by a reason of their own are not
-heads. (Policies that reorder a shape's queue without a change of its reason do not tell who became
-its head; sums over a shape are exact, their attribution to single jobs is then by this rule.)
+heads. (Priority policies tell whenever a shape has another head. Policies that decide everything
+anew do not; sums over a shape are exact, their attribution to single jobs is then by this rule.)
 
 The wait of a non-gang job (no task makes progress) is divided in proportion to its tasks' waits.
 """

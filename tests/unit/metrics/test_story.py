@@ -7,7 +7,7 @@ import pytest
 import decisions
 from policy_runs import engine, finish, job
 from rota.core.events import NODE_DOWN, NODE_UP
-from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.policy import DecidePolicy, Params
 from rota.core.reasons import Reason
 from rota.core.registry import POLICIES, names
@@ -24,6 +24,7 @@ from rota.policies.admission.load import Load, LoadParams
 from rota.policies.admission.quota import Quota
 from rota.policies.fifo import Fifo
 from rota.policies.fifo_skip import FifoSkip
+from rota.policies.sjf import Sjf
 from rota.policies.srtf import Srtf
 from rota.testing.scenario import Fixed
 from rota.traces.generate import generate
@@ -140,6 +141,40 @@ def test_others_take_what_did_not_fit():
     ]
 
 
+def test_a_newcomer_that_comes_before_the_head_is_the_head():
+    # b waits for GPUs until c, which is shorter, comes first, and again when c has started.
+    jobs = [job("a", 0, 4, 100), job("b", 10, 4, 90), job("c", 20, 4, 50)]
+    made = finish(engine(Sjf(), jobs, gpus=4))
+    assert parts(story(made, "b")) == {"capacity": 10 + 50, "order": 80}
+    assert parts(story(made, "c")) == {"capacity": 80}
+    told = story(made, "b")
+    assert [interval.reason for interval in told.intervals] == ["capacity", "order", "capacity"]
+    assert told.intervals[1].ahead == ["c"]
+
+
+def test_one_that_was_let_go_late_comes_before_those_who_came_after_it():
+    # c came first and waited for a; b had been waiting for GPUs since then.
+    jobs = [job("x", 0, 3, 500), job("a", 0, 1, 50), job("c", 1, 2, 9, depends_on=("a",)),
+            job("b", 5, 2, 9)]  # fmt: skip
+    made = finish(engine(Fifo(), jobs, gpus=4))
+    assert parts(story(made, "c")) == {"dependency": 49, "capacity": 450}
+    assert parts(story(made, "b")) == {"capacity": 45, "order": 450}
+
+
+def test_gang():
+    # b wants 4 GPUs on each of 2 nodes; 4 are free on one, and 2 on each of the two others.
+    def on_nodes(name, at, each):
+        request = Request((TaskGroup("worker", 2, each),), apart=True)
+        return JobSpec(name, at, request), Behaviour(100.0)
+
+    jobs = [on_nodes("a", 0.0, 2), on_nodes("b", 10.0, 4)]
+    made = decisions.run(Fifo(), jobs, nodes(4, 4, 4), placement="consolidate")
+    told = story(made.log.frame(), "b")
+    assert parts(told) == {"gang": 90}
+    text = "because only a part of it could start, although 8 GPUs were free, spread over 3 nodes"
+    assert told.parts[0].text == text
+
+
 def test_quota():
     tenants = [Tenant("vision", quota=2)]
     jobs = [job("a", 0, 2, 10, tenant="vision"), job("b", 1, 1, 5, tenant="vision")]
@@ -210,20 +245,8 @@ class Says(DecidePolicy[Params]):
         return plan
 
 
-@pytest.mark.parametrize(
-    ("reason", "text"),
-    [
-        (
-            Reason.GANG,
-            "because only a part of it could start, although 4 GPUs were free, on 1 node",
-        ),
-        (
-            Reason.CONSTRAINT,
-            "for want of 2 GPUs of type v100, although 4 GPUs were free, on 1 node",
-        ),
-    ],
-)
-def test_reasons_that_a_policy_gives(reason, text):
+@pytest.mark.parametrize("reason", [Reason.GANG, Reason.CONSTRAINT, Reason.CAPACITY])
+def test_a_policy_says_that_there_is_no_room_and_the_placement_why(reason):
     # 4 GPUs of the other type are free all the time.
     def typed(name, at, work):
         return JobSpec(name, at, Request.of(2, gpu_types=("v100",))), Behaviour(work)
@@ -232,7 +255,8 @@ def test_reasons_that_a_policy_gives(reason, text):
     cluster = [NodeSpec("n0", 4, "k80"), NodeSpec("n1", 2, "v100")]
     made = decisions.run(Says(reason), jobs, cluster, placement="consolidate")
     told = story(made.log.frame(), "b")
-    assert parts(told) == {reason.label: 90}
+    assert parts(told) == {"constraint": 90}
+    text = "for want of 2 GPUs of type v100, although 4 GPUs were free, on 1 node"
     assert told.parts[0].text == text
 
     cluster[1] = NodeSpec("n1", 4, "v100")
