@@ -121,7 +121,7 @@ def calibrate(
     ]
     real, model = columns(live), np.mean(tables, axis=0)
     over = ~np.isnan(real[:, 0] + model[:, 0])
-    errors = compare(real[over], [table[over] for table in tables], np.random.default_rng(seed))
+    errors = compare(real[over], [table[over] for table in tables])
     table = _side_by_side(live, model, work_s, jobs.declared_s)
     notes = [*setting.notes, *jobs.notes, *observed.notes]
     if not over.all():
@@ -198,8 +198,7 @@ def check(calibration: Calibration, folder: Path, *, runs: int = RUNS) -> Foresi
     numbers = [columns(table) for table in tables[1:]]
     live = columns(observed.jobs[jobs.rows])
     over = ~np.isnan(live[:, 0] + np.mean(numbers, axis=0)[:, 0])
-    rng = np.random.default_rng(calibration.seed)
-    errors = compare(live[over], [table[over] for table in numbers], rng)
+    errors = compare(live[over], [table[over] for table in numbers])
     return Foresight(str(folder), setting.policy, tables[0], predict(numbers), errors)
 
 

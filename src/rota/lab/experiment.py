@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from math import exp, log
+from math import exp, log, sqrt
 from os import PathLike, fspath
 from pathlib import Path
 from shutil import rmtree
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import finalize
@@ -270,14 +270,19 @@ def _curve(table: pl.DataFrame, x: str, y: str) -> pl.DataFrame:
 
 
 def _interval(values: list[float], mean: float) -> tuple[float | None, float | None]:
-    """Student's; of positive numbers that of their logarithms, which does not go below 0."""
-    if len(values) == 1:
+    """Student's; of positive numbers that of their logarithms, which does not go below 0.
+
+    A mean also varies with the spread of the logarithms (Cox's term).
+    """
+    count = len(values)
+    if count == 1:
         return None, None
-    wide = student(LEVEL, len(values) - 1) / len(values) ** 0.5
+    reach = student(LEVEL, count - 1)
     if min(values) > 0:
-        factor = exp(wide * stdev(map(log, values)))
+        square = variance(map(log, values))
+        factor = exp(reach * sqrt(square / count + square**2 / (2 * (count - 1))))
         return mean / factor, mean * factor
-    half = wide * stdev(values)
+    half = reach * stdev(values) / sqrt(count)
     return mean - half, mean + half
 
 

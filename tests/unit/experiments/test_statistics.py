@@ -133,7 +133,7 @@ def queue(rng, count, memory=0.9):
 
 
 def test_the_ratio_of_jobs_is_that_of_their_means():
-    base = np.arange(1.0, 101.0)
+    base = np.arange(1.0, 301.0)
     found = jobs_interval(base, 0.5 * base, mean)
 
     assert found.ratio == pytest.approx(0.5)

@@ -1,6 +1,7 @@
 """From measured seconds to costs: means, with intervals from resampled jobs.
 
-Times of one job resemble each other, so the bootstrap draws whole jobs, not single times. The mean
+Times of one job resemble each other, so the bootstrap (bootstrap-t) draws whole jobs, not single
+times. The mean
 is fitted, not the median: what a cost adds to completion times adds up.
 
 No start is like the other, and a schedule can depend on who was a little faster. So simulations for
@@ -16,6 +17,7 @@ import numpy as np
 from rota.core.jobs import STARTING, Job
 from rota.core.ports import TransitionCost
 from rota.experiments.calibration.samples import Observed, Timings
+from rota.experiments.statistics import mean_interval
 from rota.metrics.history import Floats
 from rota.rates.costs import Custom, FixedParams, starts_first
 
@@ -33,15 +35,14 @@ MISSING = {
     "lost": "cannot be seen: no job that was stopped reported its steps",
     "rate": "no job had a declared duration: taken as declared",
 }
-LEVEL = (2.5, 97.5)
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A fitted number; `low` and `high` are its 95 % interval."""
+    """A fitted number; `low` and `high` are its 95 % interval (None: one job has none)."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     samples: int
     jobs: int
     median: float
@@ -114,9 +115,11 @@ class Fit(msgspec.Struct, frozen=True):
         """Ratios of observed to declared durations for other jobs.
 
         Long jobs are drawn more often: what a short job needs beside its work is large compared
-        with it, and says nothing about long ones.
+        with it, and says nothing about long ones. The jobs that were seen are weighed at random
+        before: others might have been seen.
         """
-        return rng.choice(self.seen["rate"], count, p=self.rate_shares)
+        shares = self.rate_shares * rng.exponential(1.0, len(self.rate_shares))
+        return rng.choice(self.seen["rate"], count, p=shares / shares.sum())
 
     def costs(self) -> Custom:
         """The cost model with the fitted means."""
@@ -182,17 +185,22 @@ def _estimate(
 ) -> tuple[Estimate, Floats]:
     """The mean with its interval, and its draws."""
     if not len(timings):
-        nothing = Estimate(empty, empty, empty, 0, 0, empty, empty, missing)
+        nothing = Estimate(empty, None, None, 0, 0, empty, empty, missing)
         return nothing, np.full(DRAWS, empty)
     values = timings.seconds
     _, slot = np.unique(timings.job, return_inverse=True)
     draws = resampled_means(values, timings.weights, slot, rng)
-    low, high = np.percentile(draws, LEVEL)
+    sums, weights = (
+        np.bincount(slot, weights=each).astype(np.float64)
+        for each in (values * timings.weights, timings.weights)
+    )
+    found = mean_interval(sums, weights, seed=int(rng.integers(2**31)))
+    low, high = found if found is not None else (None, None)
     note = "" if len(values) >= FEW else f"only {len(values)} seen: do not rely on it"
     estimate = Estimate(
         value=float(np.average(values, weights=timings.weights)),
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         samples=len(values),
         jobs=int(slot.max()) + 1,
         median=float(np.median(values)),

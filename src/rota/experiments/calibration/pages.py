@@ -29,7 +29,7 @@ def costs_yaml(source: str, fit: Fit) -> str:
     ):
         if value is None:  # it says what it stands for by itself
             continue
-        told = f"{estimate.low:.4g} to {estimate.high:.4g} ({estimate.samples} seen)"
+        told = f"{_interval(estimate, '.4g')} ({estimate.samples} seen)"
         lines.append(f"{key}: {value:.6g} # {estimate.note or told}")
     return "\n".join(lines) + "\n"
 
@@ -50,11 +50,17 @@ def _fit_row(name: str, estimate: Estimate, unit: str) -> list[str]:
     return [
         name,
         f"{estimate.value:.3f}{unit}",
-        f"{estimate.low:.3f} to {estimate.high:.3f}{unit}",
+        _interval(estimate, ".3f", unit),
         f"{estimate.median:.3f}{unit}",
         f"{estimate.p95:.3f}{unit}",
         *seen,
     ]
+
+
+def _interval(found: Estimate | Prediction, form: str, unit: str = "", of: str = "job") -> str:
+    if found.low is None or found.high is None:
+        return f"no interval from one {of}"
+    return f"{found.low:{form}} to {found.high:{form}}{unit}"
 
 
 def error_rows(errors: Sequence[Error]) -> list[list[str]]:
@@ -65,7 +71,9 @@ def error_rows(errors: Sequence[Error]) -> list[list[str]]:
             f"{error.live:,.2f} s",
             f"{error.simulated:,.2f} s",
             _percent(error.error),
-            f"{_percent(error.low)} to {_percent(error.high)}",
+            "no interval from one simulation"
+            if error.low is None or error.high is None
+            else f"{_percent(error.low)} to {_percent(error.high)}",
         ]
         for error in errors
     ]
@@ -79,7 +87,8 @@ def _percent(share: float) -> str:
 def prediction_rows(predictions: Sequence[Prediction]) -> list[list[str]]:
     """What is foreseen."""
     return [
-        [p.metric, f"{p.value:,.2f} s", f"{p.low:,.2f} to {p.high:,.2f} s"] for p in predictions
+        [p.metric, f"{p.value:,.2f} s", _interval(p, ",.2f", " s", of="simulation")]
+        for p in predictions
     ]
 
 
@@ -125,8 +134,7 @@ def error_section(errors: Sequence[Error], jobs: pl.DataFrame) -> str:
         "## The same jobs, simulated\n\n"
         + _markdown(ERROR_HEADINGS, error_rows(errors))
         + "\n\nSimulated: the mean over simulations that draw every cost from those that were "
-        + "seen. Intervals cover that noise and which jobs happened to come (of the makespan only "
-        + "the noise).\n\n"
+        + "seen. Intervals cover that noise: without 0 in them, something else is at work.\n\n"
         + told
         + "The largest errors (all are in `calibration.json`):\n\n"
         + _markdown(JOB_HEADINGS, rows)

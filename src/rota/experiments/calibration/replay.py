@@ -1,5 +1,6 @@
 """Simulating observed jobs with fitted costs, and comparing with what really happened."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,9 +15,10 @@ from rota.engine.compose import compose
 from rota.engine.loop import Engine
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.source import WorkloadSource
-from rota.experiments.calibration.fit import LEVEL
 from rota.experiments.calibration.setting import Setting
 from rota.experiments.config import parse_rounds
+from rota.experiments.statistics import LEVEL as SHARE
+from rota.experiments.statistics import student
 from rota.metrics import fold_jobs
 from rota.metrics.history import Floats
 from rota.rates.costs import Custom
@@ -25,30 +27,35 @@ from rota.sim.cluster import SimCluster
 from rota.traces.cluster import parse_cluster
 
 METRICS = ("mean JCT", "p95 JCT", "mean wait", "makespan")
-DRAWS_PER_RUN = 100
 
 Outage = tuple[float, int, str]
 """(time, kind of event, name of the node)"""
 
 
 class Error(msgspec.Struct, frozen=True):
-    """A metric, live and simulated; `low` and `high`: 95 % interval of `error` (1 is 100 %)."""
+    """A metric, live and simulated; `low` and `high`: 95 % interval of `error` (1 is 100 %).
+
+    They are None after one simulation.
+    """
 
     metric: str
     live: float
     simulated: float
     error: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """A metric of a workload that was not run; the interval is over costs and durations."""
+    """A metric of a workload that was not run; the interval is over costs and durations.
+
+    `low` and `high` are None after one simulation.
+    """
 
     metric: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 def replay(
@@ -146,26 +153,23 @@ def metrics(table: Floats) -> Floats:
     )
 
 
-def compare(live: Floats, simulated: Sequence[Floats], rng: np.random.Generator) -> list[Error]:
+def compare(live: Floats, simulated: Sequence[Floats]) -> list[Error]:
     """The error of every metric, its mean over simulations that draw the costs anew.
 
-    The interval covers the noise of costs, what is not known of their means, and which jobs
-    happened to be submitted (jobs are drawn too, but for the makespan, which a drawn set of jobs
-    does not have).
+    The interval is of what chance alone makes of the error if the simulation is right: the noise
+    of costs, in the simulations and in the one run that was live, and what is not known of their
+    means (Student's, over the simulations).
     """
     real = metrics(live)
-    wholes = np.array([metrics(table) for table in simulated])
-    drawn: list[Floats] = []
-    for table, whole in zip(simulated, wholes, strict=True):
-        for _ in range(DRAWS_PER_RUN):
-            some = rng.integers(0, len(live), len(live))
-            errors = _relative(metrics(table[some]), metrics(live[some]))
-            errors[-1] = _relative(whole, real)[-1]
-            drawn.append(errors)
-    model = wholes.mean(axis=0)
-    low, high = np.percentile(np.array(drawn), LEVEL, axis=0)
-    parts = (real, model, _relative(model, real), low, high)
-    return [Error(name, *(float(part[i]) for part in parts)) for i, name in enumerate(METRICS)]
+    errors = np.array([_relative(metrics(table), real) for table in simulated])
+    model = np.array([metrics(table) for table in simulated]).mean(axis=0)
+    found = []
+    for i, name in enumerate(METRICS):
+        error = float(_relative(model, real)[i])
+        wide = _reach(errors[:, i])
+        low, high = (error - wide, error + wide) if wide is not None else (None, None)
+        found.append(Error(name, float(real[i]), float(model[i]), error, low, high))
+    return found
 
 
 def _relative(model: Floats, real: Floats) -> Any:
@@ -173,10 +177,32 @@ def _relative(model: Floats, real: Floats) -> Any:
 
 
 def predict(tables: Sequence[Floats]) -> list[Prediction]:
-    """Means over simulations that differ in costs and durations."""
+    """Means over simulations that differ in costs and durations.
+
+    The interval holds the number of one more run: Student's, since percentiles of few simulations
+    do not reach that far; of positive numbers that of their logarithms.
+    """
     numbers = np.array([metrics(table) for table in tables])
-    low, high = np.percentile(numbers, LEVEL, axis=0)
     return [
-        Prediction(name, float(numbers[:, i].mean()), float(low[i]), float(high[i]))
+        Prediction(name, float(numbers[:, i].mean()), *_further(numbers[:, i]))
         for i, name in enumerate(METRICS)
     ]
+
+
+def _further(values: Floats) -> tuple[float, float] | tuple[None, None]:
+    """Where one more value is expected; after one alone nobody knows."""
+    positive = bool(values.min() > 0)
+    scale = np.log(values) if positive else values
+    wide = _reach(scale)
+    if wide is None:
+        return None, None
+    low, high = float(scale.mean()) - wide, float(scale.mean()) + wide
+    return (math.exp(low), math.exp(high)) if positive else (max(0.0, low), high)
+
+
+def _reach(values: Floats) -> float | None:
+    """How far from their mean one more value may be; None: one alone has no spread."""
+    count = len(values)
+    if count < 2:  # noqa: PLR2004 - see above
+        return None
+    return student(SHARE, count - 1) * float(values.std(ddof=1)) * math.sqrt(1 + 1 / count)
