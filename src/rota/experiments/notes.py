@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from rota.experiments.comparison import Row, RunOf
-from rota.experiments.statistics import FEW
+from rota.experiments.statistics import FEW, LEAST_JOBS
 
 NOTHING_RANDOM = "the seed made no difference: nothing in these runs is random"
 NOBODY_WAITED = "nobody waited under any policy, so there is nothing to compare"
@@ -20,8 +20,9 @@ def describe_method(runs: Sequence[RunOf], units: Units) -> str:
     count = len(set(units.values()))
     if count == 1:
         return (
-            "95 % intervals over the jobs of one run (moving-block bootstrap): how much depends on "
-            "single jobs, not what other workloads would show, so no winner is marked"
+            "95 % intervals over the jobs of one run (moving-block bootstrap; none for fewer than "
+            f"{LEAST_JOBS} jobs, since it would be too narrow): how much depends on single jobs, "
+            "not what other workloads would show, so no winner is marked"
         )
     what = _what(runs, units)
     how = "Student's t on log ratios" if count < FEW else "studentised bootstrap of log ratios"
