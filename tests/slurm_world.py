@@ -33,6 +33,7 @@ class Node:
     partitions: tuple[str, ...]
     busy: dict = field(default_factory=dict)  # job -> GPUs here
     free: int = 0
+    lent: int = 0  # GPUs of jobs that others may preempt
     ready: dict = field(default_factory=dict)  # GPUs -> when so many are free, by time limits
 
 
@@ -76,9 +77,8 @@ class Work:
     places: tuple[int, ...] = ()
     attempts: list = field(default_factory=list)
 
-    @property
-    def each(self):
-        return self.gpus // self.nodes
+    def __post_init__(self):
+        self.each = self.gpus // self.nodes
 
     @property
     def runs_for(self):
@@ -97,6 +97,7 @@ QOS = {
     "debug": Quality("debug", 60, (), jobs_per_user=3),
     "scavenger": Quality("scavenger", 0),
 }
+PREEMPTIBLE = {name for quality in QOS.values() for name in quality.preempts}
 BILLING = {"cpu": 0.25, "gpu": 2.0}
 CPUS_PER_GPU = 8
 
@@ -135,7 +136,7 @@ def submissions(seed, count):
     for part, share, gpus in mix:
         mine = [draw(rng, part) for _ in range(round(count * share))]
         # the load of a partition is set by how long its jobs run: GPU-seconds over its capacity
-        wanted = {"a100": 0.88, "v100": 0.88, "debug": 0.75, "scavenge": 0.45}[part]
+        wanted = {"a100": 0.85, "v100": 0.85, "debug": 0.75, "scavenge": 0.25}[part]
         scale = wanted * gpus * horizon / sum(size * length for size, _, length, _ in mine)
         longest = 47 * 3_600 if part != "debug" else 3_500
         for size, nodes, relative, kind in mine:
@@ -201,6 +202,10 @@ def estimate(rng, length, part):
     return int(3_600 * min(next((h for h in LIMITS_H if h >= wish), most), most))
 
 
+def fair_level(share, usage, siblings):
+    return share / (usage / siblings) if usage else math.inf
+
+
 # --- slurmctld -----------------------------------------------------------------------------------
 
 
@@ -221,6 +226,7 @@ class Controller:
         self.sequence = 0
         self.changed = True
         self.masks = {}
+        self.sorted = {}  # (partition, type, GPUs) -> [(when free, node)]
         self.max_factor = max(part.factor for part in self.parts.values())
         self.preemptions = 0
         self.backfilled = 0
@@ -282,7 +288,9 @@ class Controller:
     def seat(self, place, job, sign):
         node = self.nodes[place]
         node.free -= sign * job.each
+        node.lent += sign * job.each if job.qos in PREEMPTIBLE else 0
         node.ready.clear()
+        self.sorted.clear()
         if sign > 0:
             node.busy[job.number] = job.each
         else:
@@ -309,30 +317,27 @@ class Controller:
         self.at(self.now + CALC, self.decay)
 
     def fair_tree(self):
+        """Rank users: accounts by shares over usage, users within; who ties has the same rank."""
         totals = {a: sum(self.usage[a, u] for u in users) for a, (_, users) in SHARES.items()}
-
-        def level(shares, all_shares, usage, all_usage):
-            if not usage:
-                return math.inf
-            return (shares / all_shares) / (usage / all_usage)
-
+        everything = sum(totals.values())
         every = sum(shares for shares, _ in SHARES.values())
-        accounts = sorted(
-            SHARES,
-            key=lambda a: level(SHARES[a][0], every, totals[a], sum(totals.values())),
-            reverse=True,
-        )
-        ranked = []
-        for account in accounts:
-            users = SHARES[account][1]
-            mine = [
-                (level(s, sum(users.values()), self.usage[account, u], totals[account]), u)
-                for u, s in users.items()
+        levels = defaultdict(list)
+        for account, (shares, users) in SHARES.items():
+            level = fair_level(shares / every, totals[account], everything)
+            own = sum(users.values())
+            levels[level] += [
+                (fair_level(share / own, self.usage[account, user], totals[account]), account, user)
+                for user, share in users.items()
             ]
-            ranked += [(account, user, fs) for fs, user in sorted(mine, key=lambda e: -e[0])]
-        count = len(ranked)
-        for place, (account, user, _) in enumerate(ranked):
-            self.factor[account, user] = (count - place) / count
+        count = left = sum(len(users) for _, users in SHARES.values())
+        for _, members in sorted(levels.items(), reverse=True):
+            ties = defaultdict(list)
+            for level, account, user in members:
+                ties[level].append((account, user))
+            for _, tied in sorted(ties.items(), reverse=True):
+                for key in tied:
+                    self.factor[key] = left / count
+                left -= len(tied)
 
     def priority_of(self, job):
         age = min((self.now - job.since) / MAX_AGE, 1.0)
@@ -384,22 +389,45 @@ class Controller:
         nodes = self.masks[job.part, job.kind][1]
         return [node for node in nodes if mask >> node.number & 1]
 
+    def soonest(self, job):
+        """Its nodes with the time when they have room by time limits (0: now), in this order."""
+        key = (job.part, job.kind, job.each)
+        if key not in self.sorted:
+            found = []
+            for node in self.there(job, self.eligible(job)):
+                if job.each not in node.ready:
+                    node.ready[job.each] = self.ready(node, job.each)
+                found.append((node.ready[job.each], node.number))
+            self.sorted[key] = sorted(found)
+        return self.sorted[key]
+
     def pick(self, job, mask, gone=()):
         """Nodes for it now, the fullest first, equal ones as listed; None: there are none."""
         found = []
-        for node in self.there(job, mask):
-            free = node.free
-            for number in gone:
-                free += node.busy.get(number, 0)
-            if free >= job.each:
-                found.append((free, node.number))
+        if not gone:
+            for when, number in self.soonest(job):
+                if when:
+                    break
+                if mask >> number & 1:
+                    found.append((self.nodes[number].free, number))
+        else:
+            for node in self.there(job, mask):
+                free = node.free + sum(node.busy[number] for number in gone if number in node.busy)
+                if free >= job.each:
+                    found.append((free, node.number))
         if len(found) < job.nodes:
             return None
         return [number for _, number in sorted(found)[: job.nodes]]
 
+    def could_preempt(self, job, mask):
+        there = self.there(job, mask)
+        return sum(node.free + node.lent >= job.each for node in there) >= job.nodes
+
     def preempt(self, job, mask):
         """Nodes that become free when jobs of lower QOS are requeued, and these jobs."""
         lower = QOS[job.qos].preempts
+        if not self.could_preempt(job, mask):
+            return None
         candidates = [j for j in self.running.values() if j.qos in lower and self.on(j, mask)]
         candidates.sort(key=lambda j: (QOS[j.qos].priority, j.nodes, -j.start, -j.number))
         gone = []
@@ -466,9 +494,10 @@ class Controller:
                 self.place_in(table, job)
 
     def could_start(self, job):
-        lower = QOS[job.qos].preempts
-        gone = [j.number for j in self.running.values() if j.qos in lower] if lower else ()
-        return self.pick(job, self.eligible(job), gone) is not None
+        mask = self.eligible(job)
+        if QOS[job.qos].preempts:
+            return self.could_preempt(job, mask)
+        return self.pick(job, mask) is not None
 
     def place_in(self, table, job):
         """Start it now, or keep nodes for it at the first time at which that is possible."""
@@ -508,18 +537,14 @@ class Controller:
 
         Then they are chosen as if the job started: the fullest first, equal ones as listed.
         """
-        ready = []
-        for node in self.there(job, mask):
-            when = node.ready.get(job.each)
-            if when is None:
-                when = node.ready[job.each] = self.ready(node, job.each)
-            ready.append((max(when, begin), node.number))
+        ready = [(when, number) for when, number in self.soonest(job) if mask >> number & 1]
         if len(ready) < job.nodes:
             return None
-        ready.sort()
-        at = ready[job.nodes - 1][0]
-        free = [(self.free_at(number, at), number) for when, number in ready if when <= at]
-        return at, [number for _, number in sorted(free)[: job.nodes]]
+        at = max(ready[job.nodes - 1][0], begin)
+        free = [number for when, number in ready if when <= at]
+        if len(free) > job.nodes:
+            free.sort(key=lambda number: (self.free_at(number, at), number))
+        return at, free[: job.nodes]
 
     def free_at(self, number, at):
         node = self.nodes[number]

@@ -15,7 +15,7 @@ starts. So nobody delays a job that is planned before it, as long as limits hold
 preempt (`preempt=qos`), or whose partition has a lower PriorityTier (`partition_prio`): those of
 the lowest QOS priority first, of these those on the fewest nodes, of these the youngest. They are
 requeued or cancelled, as the mode of their QOS or partition says. A requeued job counts its age
-from then on; what is left of its work is the cost model's business (`requeue`: it starts over).
+from then on; what is left of its work is the cost model's business (a replay lets it start over).
 
 Departs from Slurm: where GPUs go within the eligible nodes is the placement's business; backfill
 looks at all its jobs in one instant; a job that outlives its time limit is not killed, but expected
