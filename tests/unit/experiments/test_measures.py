@@ -68,7 +68,7 @@ def test_a_measure_that_nobody_has():
 
 
 def test_one_run_is_compared_over_the_jobs_that_both_completed():
-    jct_s = np.arange(1.0, 101.0)
+    jct_s = np.arange(1.0, 301.0)
     jobs = dict.fromkeys(NO_JOBS, jct_s)
     twice = dict.fromkeys(NO_JOBS, 2 * jct_s)
     base = Arm([{"avg_jct_s": 50.5}], [0], jobs)
