@@ -84,7 +84,7 @@ def whole(tmp_path_factory):
             "scavenge",
             marks=pytest.mark.xfail(
                 strict=True,
-                reason="+90 %: its mean is made by the few jobs that are requeued again and again",
+                reason="+90 %, most of it from one congested period; not explained yet",
             ),
         ),
     ],
