@@ -1,6 +1,6 @@
 """Worlds of which everything is known: how often does the interval of `rota when` hold the truth?
 
-`python tests/forecast_worlds.py 1000` prints the table of `docs/how-to/explain-and-when.md`.
+`python tests/forecast_worlds.py 1000` prints the whole table; the how-to page has a part of it.
 """
 
 import sys

@@ -111,7 +111,7 @@ def test_when_of_a_snapshot(rota, snapshot):
         "assumed:   durations: exact, of the trace, new_jobs: none, failures: those of the run",
     ]
     told = json.loads(rota("when", snapshot, "4", "--runs", 3, "-o", "json")[1])
-    assert (told["runs"], told["share"], told["assumptions"]["finished_jobs"]) == (3, 0.8, 1)
+    assert (told["runs"], told["share"], told["assumptions"]["finished_jobs"]) == (3, 0.5, 1)
     assert rota("when", snapshot, "0")[1] == ("job 0 (running) has started already, at second 0\n")
 
 
