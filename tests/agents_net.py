@@ -14,7 +14,7 @@ from rota.backends.local.link import Link
 from rota.core.launch import Launch
 from rota.core.topology import NodeSpec
 
-PATIENCE_S = 20.0
+PATIENCE_S = 300.0
 
 
 def eventually(check, within_s=PATIENCE_S, every_s=0.01):

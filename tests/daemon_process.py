@@ -13,7 +13,7 @@ from rota.core.errors import RotaError
 from rota.sdk import Client
 from rota.sdk.calls import ENDS
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 ROTA = (sys.executable, "-m", "rota.cli")
 
 

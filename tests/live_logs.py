@@ -25,7 +25,7 @@ def exported(daemon):
     request = Request(  # noqa: S310 - our own server
         f"{place.server}/api/v1/events.parquet", headers={"Authorization": f"Bearer {place.token}"}
     )
-    with urlopen(request, timeout=60) as answer:  # noqa: S310
+    with urlopen(request, timeout=300) as answer:  # noqa: S310
         return pl.read_parquet(io.BytesIO(answer.read()))
 
 

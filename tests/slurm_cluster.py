@@ -18,7 +18,7 @@ from needs import ROOT, SYSTEM, need
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "setpriv", "unshare")
 CPUS, MEMORY_MB = 16, 64_000
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL")
 AS_A_MACHINE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 

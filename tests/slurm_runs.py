@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from rota.backends.live.orders import Measured, Message, NodeStatus, Part, RunOrder, RunStatus
 from rota.core.launch import PER_GPU, Launch
 
-PATIENCE_S = 40.0
+PATIENCE_S = 300.0
 
 
 def order(name: str, places: Sequence[tuple[str, int]], **launch) -> RunOrder:

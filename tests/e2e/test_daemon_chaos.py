@@ -109,7 +109,7 @@ class Chaos:
 @pytest.mark.parametrize(
     ("seconds", "seed"),
     [
-        pytest.param(10, 1, marks=pytest.mark.timeout(300)),
+        (10, 1),
         pytest.param(180, 2, marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
     ],
 )

@@ -122,7 +122,7 @@ def recovered(path, folder):
 @pytest.mark.parametrize(
     ("kills", "seed"),
     [
-        pytest.param(10, 1, marks=pytest.mark.timeout(300)),
+        (10, 1),
         pytest.param(50, 2, marks=[pytest.mark.soak, pytest.mark.timeout(1200)]),
     ],
 )
@@ -188,7 +188,7 @@ for last in range(1, 1000):
 def test_kill_9_at_every_statement_while_the_store_is_made(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", DIE_WHILE_MAKING_A_STORE, str(tmp_path)],
-        check=False, capture_output=True, text=True, timeout=100,
+        check=False, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 10  # it had many chances to die

@@ -13,8 +13,6 @@ from rota.experiments.compare import compare
 from rota.experiments.config import RunConfig
 from rota.report import write_report
 
-pytestmark = pytest.mark.timeout(300)
-
 JOBS = 5_000
 OPENS_IN_MS = 3_000
 REDRAWS_IN_MS = 50

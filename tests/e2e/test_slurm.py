@@ -401,7 +401,7 @@ def test_shadow_mode_reads_only(slurm, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SHADOW, "--policy", "fifo", "--duration", "6",
          "--interval", "0.5", "-o", str(tmp_path / "out")],
-        env=env, capture_output=True, text=True, timeout=60, check=False,
+        env=env, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     slurm.call("scancel", waiting)
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ FIELDS = (
     "JobID,JobIDRaw,JobName,User,Account,Partition,QOS,Submit,Eligible,Start,End,State,ElapsedRaw,"
     "TimelimitRaw,ReqTRES,AllocTRES,NNodes,NodeList,SubmitLine"
 )
-PATIENCE_S = 40.0
+PATIENCE_S = 300.0
 
 
 @pytest.fixture(scope="module")

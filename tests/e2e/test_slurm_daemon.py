@@ -70,7 +70,6 @@ def rows(daemon):
     return found
 
 
-@pytest.mark.timeout(240)
 def test_twenty_jobs_with_preemption_a_dead_node_and_a_restart(slurm, daemon, tmp_path):
     traces = tmp_path / "traces"
     traces.mkdir()

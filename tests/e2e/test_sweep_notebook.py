@@ -32,7 +32,7 @@ def test_the_notebook_is_stored_without_outputs(notebook):
 def test_the_notebook_runs_and_shows_tables_and_pictures(notebook, tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
-    client = NotebookClient(notebook, timeout=100, resources={"metadata": {"path": str(tmp_path)}})
+    client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     made, listed, results, numbers, picture, single, cdf, again = codes(notebook)
     assert (

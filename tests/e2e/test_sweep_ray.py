@@ -15,7 +15,7 @@ from needs import ROOT, SYSTEM, need
 from sweeping import COMMAND, rota_sweep, tables
 
 NODES = 3
-PATIENCE_S = 240
+PATIENCE_S = 300.0
 SPEC = """\
 workloads: [jobs.csv, {name: drawn, generate: gavel-like, jobs: 40}]
 clusters: [machines.yaml]
@@ -82,7 +82,6 @@ def inside():
     ]  # fmt: skip
 
 
-@pytest.mark.timeout(PATIENCE_S + 60)
 def test_three_nodes_give_the_same_table_as_this_machine(inside, tmp_path):
     (tmp_path / "jobs.csv").write_text(
         "job_id,submit_s,num_gpus,duration_s\n"

@@ -22,7 +22,7 @@ def certificate(tmp_path_factory):
             ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
              "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext",
              "subjectAltName=IP:127.0.0.1", "-keyout", f"{name}.key", "-out", f"{name}.crt"],
-            cwd=folder, check=True, capture_output=True, timeout=60,
+            cwd=folder, check=True, capture_output=True, timeout=300,
         )  # fmt: skip
     return folder / "rota.crt", folder / "rota.key", folder / "other.crt"
 

@@ -23,7 +23,7 @@ EXAMPLES = CHECKOUT / "examples" / "training"
 PLANTED = CHECKOUT / "examples" / "calibration"
 STEPS = 40
 BATCH = 48
-LIMIT_S = 60  # of one run: PyTorch alone takes up to 10 s to import on a busy machine
+LIMIT_S = 400  # only a guard against hanging
 
 
 @pytest.fixture
@@ -152,7 +152,6 @@ def parameters(folder):
     return torch.cat([tensor.flatten() for tensor in model.values()])
 
 
-@pytest.mark.timeout(300)  # four runs, each of which imports PyTorch
 def test_a_job_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch, tmp_path):
     digest = finished(ddp(tmp_path / "whole"))
     broken = tmp_path / "broken"
@@ -166,7 +165,6 @@ def test_a_job_that_was_preempted_twice_ends_with_the_same_parameters(needs_torc
     assert {"step", "loss", "throughput"} <= set(reported[0])
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")  # of PyTorch, when it is imported
 def test_a_job_that_was_resized_ends_with_close_parameters(needs_torch, tmp_path):
     import torch

@@ -29,7 +29,7 @@ EXAMPLES = CHECKOUT / "examples" / "training"
 PYTHON_FIRST = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 STEPS = 100
 SLOWER = 3  # the rehearsal is to come out on a busy machine too
-LIMIT_S = 150  # PyTorch alone takes up to 10 s to import on a busy machine, for each of its runs
+LIMIT_S = 400  # only a guard against hanging
 
 
 @pytest.fixture
@@ -66,7 +66,6 @@ def digest(daemon, job):
     return found
 
 
-@pytest.mark.timeout(2 * LIMIT_S)
 def test_ddp_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch, daemons):
     daemon = daemons("--nodes", "2x2", "--policy", "srtf", "--check", env=PYTHON_FIRST)
     whole = ddp(daemon, gpus=2, name="whole")
@@ -88,7 +87,6 @@ def test_ddp_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch,
     assert digest(daemon, broken) == digest(daemon, whole)
 
 
-@pytest.mark.timeout(2 * LIMIT_S)
 @pytest.mark.filterwarnings("ignore")  # of PyTorch, when it is imported
 def test_elastic_ddp_is_resized_and_ends_with_close_parameters(needs_torch, daemons, tmp_path):
     import torch

@@ -72,7 +72,6 @@ def check_mean(workload, placement):
             assert ours == pytest.approx(float(row["alloc_100"]), abs=0.011)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("workload", "placement"), [("default", "best-fit"), ("gpuspec10", "fgd")])
 def test_two_cells_of_the_published_table(workload, placement):
     check_mean(workload, placement)
@@ -94,7 +93,6 @@ LISTS = (
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("workload", LISTS)
 def test_pod_lists_without_published_numbers(workload):
     """What the paper finds everywhere: FGD uses most GPUs."""
@@ -109,7 +107,6 @@ def test_pod_lists_without_published_numbers(workload):
     assert max(used, key=used.get) == "fgd"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("placement", [name for name in POLICIES if name != "random"])
 def test_recorded_placements_one_by_one(placement, tmp_path):
     theirs = recorded(placement)
@@ -144,7 +141,6 @@ def test_recorded_placements_one_by_one(placement, tmp_path):
 SCORED = {"fgd": 15, "random": 35, "kubernetes": 60}  # nodes per job, at most; others: 15
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "placement",
     ["fgd", *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)],
@@ -161,7 +157,6 @@ def test_what_is_computed_stays_little(placement):
         assert used.states < 15 * jobs
 
 
-@pytest.mark.timeout(300)
 def test_the_command_line(tmp_path, capsys):
     out = tmp_path / "out"
     with pytest.raises(SystemExit) as stop:

@@ -189,7 +189,6 @@ def test_sizes_are_classed_as_in_the_study(gpus, size):
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("recipe", [hived_queueing.RECIPE, yarn_delay.RECIPE], ids=lambda r: r.name)
 def test_the_studies_agree_at_their_small_scale(recipe):
     report = reproduce(recipe)

@@ -44,7 +44,6 @@ def test_recorded_results_come_out_job_by_job(name):
     assert sum("equal job by job" in check.expected for check in report.checks) >= RUNS[name] - 3
 
 
-@pytest.mark.timeout(400)  # seconds of work, and the machine may be busy
 @pytest.mark.parametrize("name", DRAWN)
 def test_shapes_of_figures_come_out_without_any_data(name):
     report = reproduce(DRAWN[name])
@@ -94,7 +93,6 @@ def test_runs_in_processes_give_the_same():
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [*DRAWN, "blox-artifact"])
 def test_the_scale_of_the_paper_agrees_too(name):
     report = reproduce({**DRAWN, **RECORDED}[name], Scale.PAPER, data=shared("reference"))

@@ -72,7 +72,7 @@ def make_server(service):
 
     def make(who="user-token", **settings):
         server = serve(create_app(service, settings=ApiSettings(**{**PLENTY, **settings})), port=0)
-        web = httpx2.Client(base_url=server.url, headers=bearer(who), timeout=10)
+        web = httpx2.Client(base_url=server.url, headers=bearer(who), timeout=300)
         opened.append((server, web))
         return server, web
 

@@ -91,7 +91,7 @@ def test_a_request_that_is_under_way_is_answered_before_the_stop(make_server, se
 
 def test_a_body_that_never_comes_is_given_up(make_server):
     server, _ = make_server(body_timeout_s=0.2)
-    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as line:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=300) as line:
         line.sendall(
             b"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n"
             b'Authorization: Bearer user-token\r\n\r\n{"run":'
@@ -102,7 +102,7 @@ def test_a_body_that_never_comes_is_given_up(make_server):
 def test_a_large_body_over_the_wire_is_refused(make_server, service):
     server, _ = make_server(max_body_bytes=10_000)
     for chunked in (False, True):
-        line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+        line = http.client.HTTPConnection("127.0.0.1", server.port, timeout=300)
         headers = {"Authorization": "Bearer user-token"}
         body = iter([b"x" * 1_000] * 20) if chunked else b"x" * 20_000
         with closing(line):

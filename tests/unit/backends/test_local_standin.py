@@ -13,7 +13,7 @@ def run(work_s, checkpoint):
 
 def finish(work_s, checkpoint):
     process = run(work_s, checkpoint)
-    process.communicate(timeout=20)
+    process.communicate(timeout=300)
     return process.returncode
 
 
@@ -28,7 +28,7 @@ def test_it_goes_on_where_it_stopped(tmp_path):
     process = run(60.0, tmp_path / "c")
     assert process.stdout.readline() == "0.00 of 60 s are done\n"  # now it can save
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=20)
+    said, _ = process.communicate(timeout=300)
     assert process.returncode == 0
     assert said.startswith("asked to stop after ")
     saved_s = float((tmp_path / "c").read_text())

@@ -36,7 +36,7 @@ def begin(folders, asked, node="n1"):
 
 
 def finish(process):
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=300)
     return process.returncode, errors.decode()
 
 
