@@ -24,6 +24,7 @@ def fast_enough(found):
     )
 
 
+@pytest.mark.soak
 def test_ten_thousand_jobs_on_a_thousand_nodes(load, tmp_path, monkeypatch, record_property):
     monkeypatch.setenv("ROTA_STATE", "")  # restored afterwards: the benchmark sets it
     tries = []

@@ -57,11 +57,13 @@ def test_the_five_jobs_wait_skip_and_preempt():
     )
 
 
+@pytest.mark.soak  # in real time: the machine must be idle
 def test_processes_take_the_decisions_of_the_simulator(tmp_path):
     live = rehearse_locally(five_jobs(), topology(), tmp_path)
     assert_same(live, simulate(five_jobs(), topology()), MARGIN_S)
 
 
+@pytest.mark.soak  # in real time: the machine must be idle
 def test_a_job_that_waited_for_its_victim_is_demoted_in_time(tmp_path):
     asked = [("first", 0.0, 1.1), ("second", 0.3, 1.1), ("third", 0.9, 0.5)]
     workload = Workload(

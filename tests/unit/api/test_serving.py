@@ -223,6 +223,7 @@ def test_the_examples_of_the_document_work(client):
 # --- speed ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_submissions_are_quick(make_server):
     """The API's own share of the time: the real figures are a third to a hundredth of these."""
     _, web = make_server()

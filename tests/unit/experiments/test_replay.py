@@ -203,6 +203,7 @@ def test_the_shipped_history_is_what_its_maker_makes():
     assert (MAKER.parent / "jobs.txt").read_text() == "\n".join(lines) + "\n"
 
 
+@pytest.mark.soak
 def test_five_thousand_jobs_under_three_policies_are_quick(tmp_path, record_property):
     maker = runpy.run_path(str(MAKER))
     lines = [maker["FIELDS"], *maker["history"](5_000, 32, 0.8, 1)]

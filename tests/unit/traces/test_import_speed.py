@@ -6,9 +6,12 @@ The limits are generous: `benchmarks/traces.py` measures three million rows on o
 import subprocess
 import sys
 
+import pytest
+
 from shared_data import CHECKOUT
 
 
+@pytest.mark.soak
 def test_a_table_of_200_000_jobs():
     """In a process of its own: the peak of memory is that of the import alone."""
     script = CHECKOUT / "benchmarks" / "traces.py"

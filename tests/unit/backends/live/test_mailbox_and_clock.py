@@ -17,9 +17,7 @@ NEWS = RunStatus("1.0", "running")
 def test_a_message_ends_a_wait():
     box = Mailbox()
     threading.Timer(0.05, box.post, [NEWS]).start()
-    began = time.monotonic()
-    box.wait(30.0)
-    assert time.monotonic() - began < 10
+    box.wait(1e6)  # only the message ends it
     assert box.take() == ([NEWS], [])
 
 

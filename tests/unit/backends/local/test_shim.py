@@ -279,6 +279,7 @@ def test_a_full_disk_is_waited_for(make_shim, small_disk):
     folder.close()
 
 
+@pytest.mark.soak
 def test_it_starts_quickly(make_shim):
     took_s = []
     for _ in range(5):

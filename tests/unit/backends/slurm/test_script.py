@@ -83,9 +83,7 @@ def test_one_process_that_fails_ends_the_others(folders):
         "1.0", [("n1", 3)], per="gpu", grace_s=0.5,
         run="[ $RANK = 1 ] && exit 6; trap '' TERM; while :; do sleep 0.05; done",
     )  # fmt: skip
-    begun_s = time.monotonic()
-    assert finish(begin(folders, asked))[0] == 6
-    assert time.monotonic() - begun_s < 8
+    assert finish(begin(folders, asked))[0] == 6  # the others would go on for ever
 
 
 def test_sigterm_is_passed_on_once_and_noted(folders):
