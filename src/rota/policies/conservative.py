@@ -8,7 +8,8 @@ is planned before it has only moved to an earlier time. As long as no job outliv
 the placement is `count`, no job starts later than it was first told.
 
 Partitions are queues of their own: a plan is made for every set of jobs that compete for nodes, on
-what these nodes have. What happens elsewhere changes nothing in it.
+what these nodes have. What happens elsewhere changes nothing in it, unless a due job that had no
+placement finds one by that.
 
 The plan is made on the number of GPUs. Where more is needed for a start (GPUs on one node, CPUs,
 memory), or where jobs accept only some nodes in common, a due job that finds no placement goes on
@@ -67,6 +68,8 @@ class Conservative(DecidePolicy[ConservativeParams]):
         self.reserved_s: dict[int, float] = {}
         """When each waiting job is to start, by index; inf: not foreseeable."""
         self._known: dict[int, Known] = {}  # of all jobs, after the last decision
+        self._unplaced: set[int] = set()
+        """Jobs that were due by then, but found no placement."""
 
     def decide(self, view: View) -> Draft:
         """Plan for each set of jobs that compete, if anything happened to it."""
@@ -74,8 +77,8 @@ class Conservative(DecidePolicy[ConservativeParams]):
         running, waiting = view.running, view.waiting
         plan.fill(running)
         nodes = {job.index: plan.eligible(job) for job in (*running, *waiting)}
-        before, known = self.reserved_s, self._known
-        self.reserved_s, self._known = {}, {}
+        before, known, unplaced = self.reserved_s, self._known, self._unplaced
+        self.reserved_s, self._known, self._unplaced = {}, {}, set()
         default_s = self.params.default_estimate_s
         gpus = {one: plan.gpus_on(one) for one in set(nodes.values())}
         everybody = [(job, estimated_end_s(job, default_s)) for job in running]
@@ -88,17 +91,22 @@ class Conservative(DecidePolicy[ConservativeParams]):
             }
             was = {i: one for i, one in known.items() if one.nodes & area.nodes}
             reserved_s = {i: start_s for i, start_s in before.items() if i in was}
-            if there == was:  # what happened elsewhere changes nothing here
+            waiting_there = [job for job in waiting if job.index in there]
+            due = [job for job in waiting_there if job.index in unplaced]
+            if there == was and not any(_fits(plan, job) for job in due):
+                # what happened elsewhere changes nothing here
                 self._known |= there
                 self.reserved_s |= reserved_s
+                self._unplaced |= {job.index for job in due}
                 continue
             timetable = Timetable(
                 plan, view.now_s, default_s, area, there,
                 [job for job in running if job.index in there],
-                [job for job in waiting if job.index in there],
+                waiting_there,
             )  # fmt: skip
             self.reserved_s |= timetable.decide(reserved_s, was)
             self._known |= timetable.there
+            self._unplaced |= timetable.unplaced
         return plan
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -106,6 +114,7 @@ class Conservative(DecidePolicy[ConservativeParams]):
         return {
             "reserved_s": list(self.reserved_s.items()),
             "known": [(i, f"{one.nodes:x}", one.gpus, one.end_s) for i, one in self._known.items()],
+            "unplaced": sorted(self._unplaced),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -115,6 +124,19 @@ class Conservative(DecidePolicy[ConservativeParams]):
             i: Known(int(nodes, 16), gpus, end_s)
             for i, nodes, gpus, end_s in state.get("known", ())
         }
+        self._unplaced = set(state.get("unplaced", ()))
+
+
+def _fits(plan: Draft, job: Job) -> bool:
+    """Whether the placement finds room for it; changes nothing.
+
+    That can change though nothing happened to its set of jobs: those of other priorities use the
+    same virtual cluster (`hived`), and its set does not know them.
+    """
+    found = plan.place(job)
+    if found:
+        plan.withdraw(job)
+    return found
 
 
 class Timetable:
@@ -131,6 +153,8 @@ class Timetable:
         waiting: Sequence[Job],
     ) -> None:
         self.there = there
+        self.unplaced: set[int] = set()
+        """Who is due but found no placement."""
         self._plan = plan
         self._now_s = now_s
         self._area = area
@@ -150,12 +174,14 @@ class Timetable:
             if start_s is None:
                 nodes = self.there[job.index].nodes
                 start_s = profiles.reserve(nodes, job.gpus, needs_s[job.index])
-            if start_s > now_s or not self._plan.place(job):
-                reserved_s[job.index] = start_s
-            else:
+            if start_s <= now_s and self._plan.place(job):
                 self.there[job.index] = self.there[job.index]._replace(
                     end_s=now_s + needs_s[job.index]
                 )
+                continue
+            reserved_s[job.index] = start_s
+            if start_s <= now_s:
+                self.unplaced.add(job.index)
         return reserved_s
 
     def _profiles(self, kept: Mapping[int, float]) -> Profiles:

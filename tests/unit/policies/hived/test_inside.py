@@ -1,5 +1,6 @@
 """Policies inside virtual clusters: a tenant sees the cluster that it was promised."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -81,6 +82,34 @@ def test_priorities_come_before_the_inner_policy():
     jobs = [job("important", 100, priority=5), job("short", 10, at=5)]
     made = run(HivedPolicy(HivedParams(inside="srtf")), jobs, (1, 4))
     assert ends(made) == {"important": 100.0, "short": 110.0}
+
+
+@pytest.mark.parametrize("name", ORDERS + PREEMPTIVE)
+def test_a_job_starts_when_the_higher_priority_that_it_waited_for_is_gone(name):
+    """The inner policy of the lower priority does not see the job that it waits for."""
+    jobs = [
+        job("important", 10, priority=5, estimate=10.0),
+        job("second", 10, at=1, estimate=10.0),
+        job("third", 10, at=2, estimate=10.0),
+    ]
+    made = run(HivedPolicy(HivedParams(inside=name)), jobs, (1, 4))
+    assert starts(made) == {"important": 0.0, "second": 10.0, "third": 20.0}
+
+
+class Forgetful(HivedPolicy):
+    """Knows nothing but its snapshot from one decision to the next."""
+
+    def decide(self, view):
+        state = msgspec.msgpack.decode(msgspec.msgpack.encode(self.snapshot()))
+        self._desks.clear()
+        self.restore(state)
+        return super().decide(view)
+
+
+def test_who_found_no_place_is_part_of_a_snapshot():
+    jobs = [job("important", 10, priority=5), job("second", 10, at=1)]
+    made = run(Forgetful(HivedParams(inside="conservative")), jobs, (1, 4))
+    assert starts(made) == {"important": 0.0, "second": 10.0}
 
 
 def test_only_as_many_are_displaced_as_it_takes():
