@@ -21,7 +21,7 @@ TORCH := $(VENV)/.installed-torch
 DEMO := build/demo
 DEMO_CLUSTER := 16x8
 # Busy enough for policies to differ: cut at a day, because a few longer jobs would carry the load.
-DEMO_WORKLOAD := philly-like:max_s=86400 --jobs 2000 --load 1.2
+DEMO_WORKLOAD := philly-like:max_s=86400 --jobs 4000 --load 1.2
 DEMO_POLICIES := fifo fifo-skip las tiresias srtf
 
 # Extra flags of pytest, e.g. `make test TEST_FLAGS='-k easy'`. CI sets --require-all.

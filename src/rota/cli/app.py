@@ -74,7 +74,7 @@ def rota() -> None:
 
     \b
     Start here:
-      rota trace generate philly-like:max_s=86400 --jobs 2000 --cluster 16x8 --load 1.2 -o jobs.csv
+      rota trace generate philly-like:max_s=86400 --jobs 4000 --cluster 16x8 --load 1.2 -o jobs.csv
       rota simulate jobs.csv --cluster 16x8 --policy srtf -o out
       rota compare jobs.csv --cluster 16x8 --policy fifo --policy tiresias -o report
       rota policy ls

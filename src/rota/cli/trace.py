@@ -51,7 +51,7 @@ def generate(
 
     \b
     Examples:
-      rota trace generate philly-like:max_s=86400 --jobs 2000 --cluster 16x8 --load 1.2 -o jobs.csv
+      rota trace generate philly-like:max_s=86400 --jobs 4000 --cluster 16x8 --load 1.2 -o jobs.csv
       rota trace generate poisson:mean_s=600,sizes=1:70/4:30 --jobs 500 --cluster 4x8 -o jobs.csv
       rota trace generate fit:philly.json --jobs 2000 --cluster 16x8 --load 1.1 -o jobs.csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
