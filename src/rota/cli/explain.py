@@ -337,3 +337,5 @@ def _print_doubts(found: "Forecast | Outlook") -> None:
     if found.assumptions:
         told = [f"{key}: {value}" for key, value in found.assumptions.items()]
         _say(f"assumed:   {shortened(told, 10)}", indent=11)
+    if found.backtest is not None:
+        _say(f"back-test: {found.backtest}", indent=11)

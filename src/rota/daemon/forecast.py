@@ -19,7 +19,7 @@ from rota.rates.costs import Zero
 from rota.rates.models import Uniform
 from rota.sim.cluster import SimCluster
 from rota.sim.durations import Durations
-from rota.sim.foresight import is_placed, members, nobody_new, sentence, spread_of, starts
+from rota.sim.foresight import backtest, is_placed, members, nobody_new, sentence, spread_of, starts
 
 if TYPE_CHECKING:
     from rota.daemon.core import Core
@@ -67,6 +67,7 @@ def forecast(core: "Core", ask: Ask, find: Callable[[], Job], runs: int) -> Fore
         never=found.count(INF),
         text=sentence(spread, living.now_s, durations.doubt, again=job.started),
         assumptions=assumed,
+        backtest=backtest(durations),
     )
 
 

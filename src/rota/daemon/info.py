@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from rota.core.backtest import Backtest
 from rota.jobfile.model import JobFile
 
 
@@ -113,6 +114,7 @@ class Forecast(msgspec.Struct, kw_only=True):
     text: str
     assumptions: dict[str, Any]
     share: float = 0.8  # the probability with which it starts between earliest and latest
+    backtest: Backtest | None = None  # None: nothing to foresee
 
 
 class Actor(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from rota.core.backtest import Backtest
 from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.jobs import Job, Phase
@@ -32,6 +33,7 @@ from rota.sim.durations import Durations, believed
 from rota.sim.foresight import (
     SHARE,
     Told,
+    backtest,
     is_placed,
     members,
     nobody_new,
@@ -61,6 +63,7 @@ class Outlook(msgspec.Struct, kw_only=True):
     text: str
     why: str = ""
     assumptions: dict[str, Any] = {}
+    backtest: Backtest | None = None  # None: nothing is drawn
 
 
 class Oracle:
@@ -198,6 +201,7 @@ def forecast(
         text=sentence(spread, now_s, doubt, again=known is not None and _has_run(known)),
         why=why,
         assumptions=oracle.assumptions(),
+        backtest=backtest(durations) if durations is not None else None,
     )
 
 

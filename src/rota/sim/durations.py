@@ -24,7 +24,7 @@ history they are all there is, and answers are wide.
 """
 
 from collections.abc import Callable, Sequence
-from math import erfc, exp, inf, lgamma, log, pi, sqrt
+from math import ceil, erfc, exp, inf, lgamma, log, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from rota.core.words import duration
 from rota.engine.loop import Engine
 
 MEMORY = 1_000  # jobs that are over, the latest, from which is learnt
+CROWD = 500  # jobs that run; if more do, every second (third, ...) of all jobs counts
 COMPARED = 400  # of them, the latest, by which the reach of donors is chosen
 ENOUGH = 3  # jobs that are over, from which something can be learnt
 ENOUGH_FOR_MORE = 10  # from which nearness or a cap can be learnt
@@ -255,7 +256,7 @@ class Durations:
     """What the jobs of a run teach about how long jobs run."""
 
     def __init__(self, jobs: Sequence[Job], now_s: float, said: Said = estimated, *,
-                 sure: bool = False) -> None:  # fmt: skip
+                 sure: bool = False, known_at_s: float = INF) -> None:  # fmt: skip
         """Learn.
 
         Args:
@@ -263,14 +264,20 @@ class Durations:
             now_s: The present.
             said: How long somebody said that they run.
             sure: What is said is true.
+            known_at_s: Only what was known at this moment counts.
         """
-        ended = sorted((job for job in jobs if job.terminal), key=_end_s)
-        seen = [
-            (job, length, job.terminal)
-            for job in [*ended[-MEMORY:], *(job for job in jobs if not job.terminal)]
-            if (length := progress(job, now_s)) > 0
-        ]
-        self._said = said
+        self.jobs, self.now_s, self._said, self._sure = jobs, now_s, said, sure
+        ended, running = [], []
+        for job in jobs:
+            if job.terminal and job.end_s <= known_at_s:
+                ended.append(job)
+            elif job.first_start_s <= known_at_s:
+                running.append(job)
+        ended.sort(key=_end_s)
+        every = ceil(len(running) / CROWD) or 1
+        rows = [(job, progress(job, now_s), True) for job in ended[-MEMORY * every :: every]]
+        rows += [(job, _passed(job, known_at_s, now_s), False) for job in running[::every]]
+        seen = [row for row in rows if row[1] > 0]
         told = [row for row in seen if 0 < said(row[0]) < INF]
         self.all = Past(
             [length for _, length, _ in seen], [0.0] * len(seen), [over for *_, over in seen],
@@ -286,6 +293,12 @@ class Durations:
         """From the jobs of a run; those that failed or were cancelled have freed their GPUs too."""
         jobs = [job for job in engine.jobs.values() if job.started]
         return cls(jobs, engine.cluster.now_s, said, sure=sure)
+
+    def as_of(self, moment_s: float) -> "Durations":
+        """What could have been learnt at an earlier moment."""
+        return Durations(
+            self.jobs, self.now_s, self._said, sure=self._sure, known_at_s=moment_s
+        )  # fmt: skip
 
     def draw(
         self, jobs: Sequence[Job], done: Sequence[float], rng: np.random.Generator
@@ -303,6 +316,12 @@ class Durations:
             max(total, executed * (1 + 1e-9))
             for total, executed in zip(np.exp(found).tolist(), done, strict=True)
         ]
+
+    @property
+    def toil(self) -> int:
+        """Numbers that a draw looks at, about."""
+        pasts = (self.all, self.told)
+        return sum(len(past.told) * (1 + _FILLINGS * int((~past.over).sum())) for past in pasts)
 
     @property
     def doubt(self) -> str:
@@ -324,6 +343,18 @@ class Durations:
             if self.told.capped:
                 found["estimates"] += ", never longer than told"
         return found
+
+
+def _passed(job: Job, at_s: float, now_s: float) -> float:
+    """How much of a job was done at a moment at which it was not over.
+
+    Of the past, only its first start and its end are known: as if progress had been even.
+    """
+    total = progress(job, now_s)
+    if at_s >= now_s:
+        return total
+    last_s = job.end_s if job.terminal else now_s
+    return total * (at_s - job.first_start_s) / (last_s - job.first_start_s)
 
 
 def _end_s(job: Job) -> float:

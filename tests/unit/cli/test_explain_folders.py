@@ -112,6 +112,9 @@ def test_when_of_a_snapshot(rota, snapshot):
     ]
     told = json.loads(rota("when", snapshot, "4", "--runs", 3, "-o", "json")[1])
     assert (told["runs"], told["share"], told["assumptions"]["finished_jobs"]) == (3, 0.5, 1)
+    assert told["backtest"] == {"jobs": 0, "share_inside": None, "nominal": 0.8}
+    last = rota("when", snapshot, "4", "--runs", 3)[1].splitlines()[-1]
+    assert last.startswith("back-test: not possible yet: 0 finished jobs")
     assert rota("when", snapshot, "0")[1] == ("job 0 (running) has started already, at second 0\n")
 
 

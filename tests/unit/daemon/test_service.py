@@ -302,6 +302,7 @@ def test_when_learns_from_the_past(running, alice, file):
         now = daemon.status()["now"]
     assert 400 < found.starts_at - now < 800  # jobs took about half of what was said
     assert found.assumptions["finished_jobs"] == 4
+    assert str(found.backtest).startswith("not possible yet: ")  # from four jobs
 
 
 # --- configuration --------------------------------------------------------------------------------

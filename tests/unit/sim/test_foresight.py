@@ -7,8 +7,10 @@ import pytest
 
 from rota.core.events import INF
 from rota.core.jobs import CANCELLED, DONE, FAILED, RUNNING, Behaviour, Job, JobSpec, Request, Shape
+from rota.sim import durations as model
+from rota.sim import foresight
 from rota.sim.durations import GUESS_S, Durations
-from rota.sim.foresight import spread_of
+from rota.sim.foresight import backtest, spread_of
 
 
 def dice(seed=0):
@@ -146,3 +148,108 @@ def test_the_spread_of_few_draws():
     assert spread_of(range(9)).share == spread_of(range(20)).share == 0.8
     widths = [spread_of(range(n)) for n in (1, 2, 5, 9, 19)]
     assert all(a.latest_s <= b.latest_s for a, b in pairwise(widths))
+
+
+# --- back-test ------------------------------------------------------------------------------------
+
+
+def history(lengths, told, servers=8, now_s=INF):
+    """Jobs one after the other on some servers, seen when the last one starts, or earlier."""
+    free_s, starts = [0.0] * servers, []
+    for length in lengths:
+        at_s = min(free_s)
+        free_s[free_s.index(at_s)] = at_s + float(length)
+        starts.append(at_s)
+    now_s = min(now_s, max(starts))
+    jobs = []
+    for start_s, length, said in zip(starts, lengths, told, strict=True):
+        end_s = start_s + float(length)
+        if start_s > now_s:
+            continue
+        job = a_job(float(length), said) if end_s <= now_s else running(now_s - start_s, said)
+        job.first_start_s = start_s
+        if job.terminal:
+            job.end_s = end_s
+        else:
+            job.since_s = now_s
+        jobs.append(job)
+    return Durations(jobs, now_s)
+
+
+@pytest.mark.parametrize("estimates", [False, True])
+def test_the_back_test_of_a_model_that_is_right_finds_the_share_that_is_meant(estimates):
+    held = tested = 0
+    for seed in range(5):
+        lengths, told = noisy(80, 0.5, seed=seed)
+        found = backtest(history(lengths, told if estimates else [INF] * 80))
+        assert found.jobs >= 50
+        held += found.share_inside * found.jobs
+        tested += found.jobs
+    assert held / tested == pytest.approx(0.8, abs=0.07)  # three standard errors of 275 jobs
+
+
+@pytest.mark.parametrize("estimates", [False, True])
+def test_the_back_test_shows_that_the_past_is_no_guide(estimates):
+    rng = dice(3)
+    lengths = 100 * np.exp(0.05 * np.arange(150) + 0.2 * rng.standard_normal(150))  # ever longer
+    found = backtest(history(lengths, [100.0 if estimates else INF] * 150))
+    assert (found.jobs, found.nominal) == (60, 0.8)
+    assert found.share_inside < 0.4
+    assert str(found).endswith("trust the answer less")
+
+
+def test_the_back_test_shows_estimates_that_have_become_worse():
+    lengths, told = noisy(300, 0.05)
+    told[220:] = lengths[220:] * dice(4).lognormal(0.0, 1.0, 80)
+    bad, good = backtest(history(lengths, told)), backtest(history(lengths[:220], told[:220]))
+    assert bad.share_inside < 0.65 < good.share_inside
+    assert "trust" in str(bad)
+    assert "trust" not in str(good)
+
+
+def test_a_back_test_needs_some_history():
+    few = backtest(history([10.0] * 9, [INF] * 9, servers=1))
+    assert (few.jobs, few.share_inside) == (3, None)
+    assert str(few).startswith("not possible yet: 3 finished jobs")
+    assert backtest(Durations([], 0.0)).jobs == 0
+
+
+def test_what_is_known_exactly_is_always_inside():
+    lengths, _ = noisy(60, 0.0)
+    found = backtest(history(lengths, (2 * lengths).tolist()))
+    assert found.share_inside == 1.0
+
+
+def test_a_back_test_uses_nothing_of_what_came_later():
+    lengths, told = noisy(120, 0.5)
+    whole = history(lengths, told)
+    for moment_s in (500.0, 4000.0, 9000.0):
+        then, past = history(lengths, told, now_s=moment_s), whole.as_of(moment_s)
+        assert 0 < past.told.count == then.told.count < whole.told.count
+        for done in (0.0, 700.0):
+            jobs = [a_job(0, 300), a_job(0, 3000), a_job(0)]
+            found = [one.draw(jobs, [done] * 3, dice(6)) for one in (then, past)]
+            assert found[0] == pytest.approx(found[1])
+
+
+def test_the_effort_of_a_back_test_is_bounded(monkeypatch):
+    lengths, told = noisy(150, 0.5)
+    past = history(lengths, told)
+    moments = []
+    as_of = Durations.as_of
+    monkeypatch.setattr(Durations, "as_of", lambda *args: moments.append(args[1]) or as_of(*args))
+    assert backtest(past).jobs == foresight.TESTED
+    assert len(moments) == foresight.TESTED // foresight.TOGETHER
+    moments.clear()
+    monkeypatch.setattr(foresight, "_COST", 1.0)
+    assert backtest(past).jobs == foresight.TESTED
+    assert len(moments) == 1
+
+
+def test_where_very_many_run_some_stand_for_all(monkeypatch):
+    monkeypatch.setattr(model, "CROWD", 50)
+    ended = [a_job(length) for length in (5, 10, 20, 40) * 25]
+    for number, job in enumerate(ended):
+        job.end_s = float(number)
+    found = Durations(ended + [running(30) for _ in range(200)], 0.0)
+    assert (found.all.count, len(found.all.told)) == (25, 75)  # every fourth
