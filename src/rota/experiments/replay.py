@@ -461,16 +461,37 @@ def _told_of(
     if asked.cluster is not None and contradictions.pop(UNLISTED, 0):
         found.append("the nodes of the log are not all among those of --cluster")
     found += [f"contradiction: {what}: {many:,} times" for what, many in contradictions.items()]
-    if asked.cluster is not None and _options(asked.format).get("partitions") != "label":
-        found.append(
-            "partitions are not kept: with this --cluster every job may run on every node; name "
-            "them as labels in a YAML file, or give --nodes"
-        )
+    found += _unbound(asked, imported)
     if recorded.counted:
         found.append("the recorded schedule was replayed by counting GPUs, not by nodes")
     elif recorded.guessed:
         found.append(f"{recorded.guessed:,} {OPEN}")
     return found
+
+
+def _unbound(asked: Asked, imported: Imported) -> list[str]:
+    """Partitions whose jobs may run on any node, although the log tells where they ran."""
+    jobs = imported.jobs.filter(pl.col("partition") != "")
+    if asked.cluster is not None and jobs.height and not _labelled(asked.cluster):
+        return [
+            (
+                "partitions are not kept: with this --cluster every job may run on every node; "
+                "name them as labels in a YAML file, or give --nodes"
+            )
+        ]
+    free = jobs.filter(~pl.col("labels").list.contains(pl.col("partition")))
+    names = sorted(free["partition"].unique().to_list())
+    if not names or jobs["partition"].n_unique() < 2:  # noqa: PLR2004 - one binds nobody
+        return []
+    why = "the log was read with partitions=ignore"
+    if _options(asked.format).get("partitions") != "ignore":
+        why = "no node is in them"
+    return [
+        (
+            f"partitions are not kept: {free.height:,} jobs of {', '.join(names)} may run on every "
+            f"node: {why}"
+        )
+    ]
 
 
 def _new_types(asked: Asked, machines: _Machines) -> list[str]:

@@ -78,6 +78,9 @@ RECORDED = (
 NO_TYPE = "GPU type that no node has: any type will do"
 
 
+Partitions = Literal["auto", "label", "ignore"]
+
+
 class SlurmParams(Common, frozen=True):
     """Options of the format; the common ones and these."""
 
@@ -90,7 +93,7 @@ class SlurmParams(Common, frozen=True):
     failures: Literal["recorded", "none"] = "recorded"
     outage: float = 3_600.0
     tenant: Literal["account", "partition", "qos", "user"] = "account"
-    partitions: Literal["auto", "label", "ignore"] = "auto"
+    partitions: Partitions = "auto"
     priority: Literal["recorded", "none"] = "recorded"
     classes: tuple[str, ...] = ()
     shards: float = 0.0
@@ -165,7 +168,7 @@ def import_records(
     if plain is not None:
         latest_s = max(latest_s, slurm_plain.latest_s(plain))
         used |= set(plain.filter(pl.col("nodes").list.len() > 0)["partition"].unique()) - {""}
-    labelled = _labelled(used, params, cluster)
+    kept = labelled(used, params.partitions, cluster)
     known = _ids(jobs)
     rows: list[tuple[Any, ...]] = []
     attempts: dict[str, list[Seen]] = {}
@@ -178,15 +181,15 @@ def import_records(
         attempts[job.id] = seen[0]
         for part in {record.asked.part for record in job.records} - {""}:
             quality.repaired[part] = quality.repaired.get(part, 0) + 1
-        rows.append((*_row(job, seen, latest_s, params, labelled, known), job.records[0].place))
+        rows.append((*_row(job, seen, latest_s, params, kept, known), job.records[0].place))
     frame, seen_at = pl.DataFrame(rows, schema=_schema(), orient="row"), attempts_frame(attempts)
     if plain is not None:
-        more, also = slurm_plain.jobs_of(plain, latest_s, params, labelled, quality)
+        more, also = slurm_plain.jobs_of(plain, latest_s, params, kept, quality)
         frame = pl.concat([frame, more]).sort("_place", maintain_order=True)
         seen_at = pl.concat([seen_at, also])
     _refuse_empty(path, frame, quality)
     _unranked(path, frame, params.classes)
-    frame = _possible(frame, cluster, quality)
+    frame = known_types(frame, cluster, quality)
     held = int((frame["submit_s"] > frame["_submit_s"]).sum())
     if held:
         quality.repaired[HELD] = held
@@ -380,7 +383,7 @@ def _row(
     seen: tuple[list[Seen], bool],
     latest_s: float,
     params: SlurmParams,
-    labelled: frozenset[str],
+    kept: frozenset[str],
     known: dict[str, list[str]],
 ) -> tuple[Any, ...]:
     attempts, goes_on = seen
@@ -404,7 +407,7 @@ def _row(
         last.user,
         last.name,
         sorted(types) if len(types) == 1 and "" not in types else [],
-        [where] if where in labelled else [],
+        [where] if where in kept else [],
         sum(record.asked.cpus for record in parts),
         sum(record.asked.mem_gib for record in parts),
         last.limit_s,
@@ -456,18 +459,20 @@ def _roles(parts: Sequence[Record]) -> list[dict[str, Any]] | None:
     return [task]
 
 
-def _labelled(
-    used: AbstractSet[str], params: SlurmParams, cluster: Sequence[NodeSpec]
+def labelled(
+    used: AbstractSet[str], how: Partitions, cluster: Sequence[NodeSpec]
 ) -> frozenset[str]:
     """Partitions that jobs keep to, of those in which one ran."""
-    if params.partitions == "ignore" or len(used) < 2:  # noqa: PLR2004 - with one nothing is bound
+    if how == "ignore" or len(used) < 2:  # noqa: PLR2004 - with one nothing is bound
         return frozenset()
     if cluster:
         return frozenset(used & {label for node in cluster for label in node.labels})
-    return frozenset(used) if params.partitions == "label" else frozenset()
+    return frozenset(used) if how == "label" else frozenset()
 
 
-def _possible(frame: Any, cluster: Sequence[NodeSpec], quality: Quality) -> Any:
+def known_types(
+    frame: "pl.DataFrame", cluster: Sequence[NodeSpec], quality: Quality
+) -> "pl.DataFrame":
     """Without GPU types that the nodes do not have under this name."""
     import polars as pl
 

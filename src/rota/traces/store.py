@@ -12,7 +12,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -50,8 +50,11 @@ class Description(msgspec.Struct):
     cluster: list[NodeSpec] = []
 
 
-class NoParams(msgspec.Struct, frozen=True):
-    """The format has no options."""
+class StoredParams(msgspec.Struct, frozen=True):
+    """Options of the format: machines and partitions, as for a log of Slurm (`slurm_records`)."""
+
+    nodes: str = ""
+    partitions: Literal["auto", "label", "ignore"] = "auto"
 
 
 def save(imported: Imported, folder: str | Path, *, source: str = "", force: bool = False) -> Path:
@@ -126,6 +129,7 @@ class Stored:
     name = "rota"
     description = "a trace that Rota imported: folder with trace.json and Parquet tables"
     verified = True
+    params = StoredParams
 
     def recognises(self, head: Head) -> float:
         """By its description."""
@@ -138,8 +142,9 @@ class Stored:
 
     def load(self, path: Path, options: Mapping[str, str]) -> Imported:
         """Everything in the folder; the path may also be that of its description."""
-        parse_params(f"format {self.name}", NoParams, options)
-        return restore(_folder(path))
+        params: StoredParams = parse_params(f"format {self.name}", StoredParams, options)
+        imported = restore(_folder(path))
+        return imported if params == StoredParams() else _bound(imported, params)
 
     def read(self, path: Path, options: Mapping[str, str]) -> Workload:
         """Only the jobs."""
@@ -147,6 +152,43 @@ class Stored:
 
 
 FORMAT = Stored()
+
+
+def _bound(imported: Imported, params: StoredParams) -> Imported:
+    """With these machines, and jobs that keep to the partitions that they ran in."""
+    import polars as pl
+
+    from rota.traces.slurm_nodes import read_nodes_file
+    from rota.traces.slurm_records import known_types, labelled
+
+    cluster = read_nodes_file(Path(params.nodes)) if params.nodes else imported.cluster
+    jobs = imported.jobs
+    seen = imported.observed.frame.filter(pl.col("nodes").list.len() > 0)["job"].unique()
+    used = set(jobs["partition"].gather(seen.cast(pl.UInt32)).unique()) - {""}
+    kept = sorted(labelled(used, params.partitions, cluster))
+    own = pl.col("partition")
+    others = pl.col("labels").list.set_difference(pl.concat_list(own))
+    anywhere = pl.lit(params.partitions == "ignore")
+    if cluster:  # what no node is called binds nobody
+        anywhere |= ~own.is_in(sorted({label for node in cluster for label in node.labels}))
+    jobs = jobs.with_columns(
+        labels=pl.when(own.is_in(kept))
+        .then(pl.concat_list(own).list.concat(others))
+        .when(anywhere)
+        .then(others)
+        .otherwise("labels")
+    )
+    quality = msgspec.structs.replace(imported.quality, repaired=dict(imported.quality.repaired))
+    return Imported(
+        known_types(jobs, cluster, quality),
+        observed=imported.observed,
+        events=imported.events,
+        cluster=cluster,
+        quality=quality,
+        name=imported.name,
+        origin=imported.origin,
+        notes=imported.notes,
+    )
 
 
 def _folder(path: Path) -> Path:
