@@ -7,7 +7,7 @@ cluster uses; everything a policy learns of it goes through accessors that check
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,6 +16,9 @@ from rota.core.errors import KnowledgeError
 from rota.core.events import INF
 from rota.core.knowledge import Knowledge
 from rota.core.sensitivity import Sensitivity
+
+OF_TYPE = " of type "
+LABELLED = ", on nodes labelled "
 
 
 class Phase(IntEnum):
@@ -131,14 +134,36 @@ class Shape:
         if self.apart:
             text += f" on {self.apart} nodes"
         if self.types:
-            text += f" of type {'|'.join(self.types)}"
+            text += f"{OF_TYPE}{'|'.join(self.types)}"
         if self.cpus:
             text += f", {self.cpus:g} CPUs"
         if self.mem_gib:
             text += f", {self.mem_gib:g} GiB"
         if self.labels:
-            text += f", on nodes labelled {', '.join(self.labels)}"
+            text += f"{LABELLED}{', '.join(self.labels)}"
         return text
+
+
+class Accepted(NamedTuple):
+    """Which nodes a request accepts: of these GPU types (none: of all), with all these labels."""
+
+    types: frozenset[str] = frozenset()
+    labels: frozenset[str] = frozenset()
+
+    @classmethod
+    def told(cls, text: str) -> "Accepted":
+        """As `Shape.describe` says it; a placement's notes to itself (`#`) exclude no node."""
+        asked, _, labels = text.partition(LABELLED)
+        types = asked.partition(OF_TYPE)[2].partition(", ")[0]
+        return cls(
+            frozenset(types.split("|")) if types else frozenset(),
+            frozenset(label for label in labels.split(", ") if label and label[0] != "#"),
+        )
+
+    def within(self, other: "Accepted") -> bool:
+        """Does the other one accept every node that this one accepts?"""
+        typed = not other.types or (bool(self.types) and self.types <= other.types)
+        return typed and other.labels <= self.labels
 
 
 class JobSpec(msgspec.Struct, frozen=True):

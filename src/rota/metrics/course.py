@@ -181,6 +181,22 @@ class Course:
             nodes[slot] = nodes.get(slot, 0.0) + amount
         return found
 
+    @cached_property
+    def _at(self) -> dict[int, set[int]]:
+        history = self._history
+        rows = np.flatnonzero(np.isin(history.event, (Record.ALLOCATION, Record.EXTRA)))
+        vertices = history.other[rows]
+        slots = self._spare.slots_of(vertices)
+        places = np.where(slots < len(self._spare.names), slots, -1 - vertices)
+        found: dict[int, set[int]] = {}
+        for number, place in zip(history.ref[rows].tolist(), places.tolist(), strict=True):
+            found.setdefault(number, set()).add(place)
+        return found
+
+    def places_of(self, allocation: int) -> set[int]:
+        """Slots of the nodes on which it has GPUs, CPUs or memory; pools as numbers below 0."""
+        return self._at.get(allocation, set())
+
     def _nodes_of(self, allocation: int) -> set[int]:
         return set(self._slices.get(allocation, ()))
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rota.core.events import Record
+from rota.core.jobs import LABELLED
 from rota.core.reasons import Reason
 from rota.core.words import duration
 
@@ -46,10 +47,11 @@ def phrase(
         return f"behind jobs that were served first ({few(ahead)})" if ahead else "behind others"
     if reason == Reason.DEPENDENCY:
         return f"until {few(ahead)} was done" if ahead else "for another job"
+    asked = asked.replace(LABELLED, LABELLED.lstrip(","))
     if reason == Reason.CAPACITY:
         return f"for want of {asked}" + _free(room)
     if reason == Reason.CONSTRAINT:
-        return f"for want of {asked}, although " + _spread(room, gpus)
+        return f"for want of {asked} ({_in_all(room, gpus)}, but not enough on nodes of that kind)"
     although = "although " + _spread(room, gpus)
     if reason == Reason.FRAGMENTATION:
         return although
@@ -108,6 +110,14 @@ def _range(room: Room) -> str:
 
 def _free(room: Room | None) -> str:
     return f" ({_range(room)})" if room else ""
+
+
+def _in_all(room: Room | None, gpus: float) -> str:
+    """On the whole cluster, also where a job may not run."""
+    if room is None:
+        return f"{gpus_of(gpus)} were free in all"
+    freed = " and others were being freed" if (room.free_most or 0.0) < gpus else ""
+    return f"{_range(room)} in all{freed}"
 
 
 def _spread(room: Room | None, gpus: float) -> str:

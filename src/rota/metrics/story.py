@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from rota.core.events import Record
+from rota.core.jobs import Accepted
 from rota.core.reasons import Reason
 from rota.core.words import duration
 from rota.metrics.course import Course, Halt, Stay, actors_of, starts_of
@@ -32,10 +33,11 @@ _ROOM = (Reason.CAPACITY, Reason.FRAGMENTATION, Reason.GANG, Reason.CONSTRAINT)
 class Interval(msgspec.Struct, kw_only=True):
     """Waiting for one reason.
 
-    `ahead`: who was started meanwhile (for `order`), or whose end it waited for (`dependency`); the
-    first few of `ahead_count`. `free_gpus`, `free_nodes`: what was free for most of the time, and
-    on how many nodes; `free_least` and `free_most`: the range. None: not told. Unless `capacity` is
-    the reason the time does not count in which others had not yet left what was to be free.
+    `ahead`: who was started meanwhile where it could have been (for `order`), or whose end it
+    waited for (`dependency`); the first few of `ahead_count`. `free_gpus`, `free_nodes`: what was
+    free for most of the time, and on how many nodes; `free_least` and `free_most`: the range. None:
+    not told. Unless `capacity` is the reason the time does not count in which others had not yet
+    left what was to be free.
     """
 
     from_s: float
@@ -106,6 +108,7 @@ class Stories:
         self._names = dict(zip(self._job_slots.tolist(), self.ids, strict=True))
         self._starts = starts_of(history)
         self._waits = Waits(history)
+        self._rivals: dict[int, Any] = {}  # by shape
 
     @cached_property
     def jobs(self) -> pl.DataFrame:
@@ -132,6 +135,45 @@ class Stories:
     def _shapes(self) -> dict[int, str]:
         shapes = self.history.log.filter(pl.col("event") == "shape")
         return dict(zip(shapes["ref"], shapes["text"], strict=True))
+
+    @cached_property
+    def _accepted(self) -> dict[int, Accepted]:
+        return {shape: Accepted.told(text) for shape, text in self._shapes.items()}
+
+    @cached_property
+    def _places(self) -> dict[int, set[int]]:
+        """Where requests of a shape were started: slots of nodes, or pools as numbers below 0."""
+        history = self.history
+        found: dict[int, set[int]] = {}
+        rows = self._starts.row
+        actors = np.searchsorted(history.actors, history.job[rows])
+        shapes = history.ref[history.entry_row[actors]]
+        pairs = np.unique(np.stack([shapes, history.ref[rows]]), axis=1)
+        for shape, allocation in pairs.T.tolist():
+            found.setdefault(shape, set()).update(self._course.places_of(allocation))
+        return found
+
+    def _competing(self, shape: int) -> Any:
+        """Of all starts those in places that a request is known to accept.
+
+        The log does not tell of which kind a node is, but who asked for the same kind, or for more,
+        was only started on nodes of it. A request that names no kind accepts all.
+        """
+        if shape not in self._rivals:
+            starts = self.history.event[self._starts.row] == Record.START
+            accepted = self._accepted.get(shape, Accepted())
+            if accepted != Accepted():
+                usable = set().union(
+                    *(
+                        places
+                        for other, places in self._places.items()
+                        if other in self._accepted and self._accepted[other].within(accepted)
+                    )
+                )
+                taken = self.history.ref[self._starts.row].tolist()
+                starts &= [not usable.isdisjoint(self._course.places_of(one)) for one in taken]
+            self._rivals[shape] = starts
+        return self._rivals[shape]
 
     # --- one job ----------------------------------------------------------------------------------
 
@@ -241,7 +283,10 @@ class Stories:
         return told
 
     def _served(self, slot: int, actor: int, wait: Wait) -> list[int]:
-        """Jobs that were started during an interval, in this order."""
+        """Jobs that were started during an interval in places that it could have used, in order.
+
+        Who runs only where it cannot is not in its way.
+        """
         history = self.history
         rows, time_s, slots = self._starts
         first = int(np.searchsorted(time_s, wait.from_s, side="left"))
@@ -250,7 +295,7 @@ class Stories:
         own = own[(history.time_s[own] == wait.until_s)]
         if len(own):  # who comes after it at the same instant was not served first
             last = min(last, int(np.searchsorted(rows, own[0])))
-        starts = history.event[rows[first:last]] == Record.START
+        starts = self._competing(int(history.ref[history.entry_row[actor]]))[first:last]
         served: list[int] = slots[first:last][starts].tolist()
         return [other for other in dict.fromkeys(served) if other != slot]
 

@@ -73,6 +73,43 @@ def test_order():
     assert told.text == "done; waited 1m 38s: 1m 38s behind jobs that were served first (b)"
 
     assert parts(explained(Fifo(), [jobs[0], jobs[2]], "c", gpus=5)) == {}
+
+
+def asks(name, at, gpus, work, **request):
+    return JobSpec(name, float(at), Request.of(gpus, **request)), Behaviour(float(work))
+
+
+@pytest.mark.parametrize("placement", ["consolidate", "count"])
+def test_who_runs_where_a_job_cannot_is_not_ahead_of_it(placement):
+    jobs = [
+        asks("a1", 0, 4, 100, gpu_types=("a100",)),
+        asks("a2", 1, 4, 50, gpu_types=("a100",)),
+        asks("a3", 2, 1, 10, gpu_types=("a100",)),
+        asks("v1", 3, 3, 20, gpu_types=("v100",)),
+        asks("v2", 4, 4, 20, gpu_types=("v100",)),
+        asks("x1", 6, 1, 10),
+    ]
+    cluster = [NodeSpec("a", 4, "a100"), NodeSpec("v", 4, "v100")]
+    log = decisions.run(Fifo(), jobs, cluster, placement=placement).log.frame()
+    assert story(log, "a3").ahead == ["a2"]
+    assert {"v2", "a2"} <= set(story(log, "x1").ahead)  # it could use both nodes
+
+
+def test_nodes_of_a_kind_are_known_from_who_asked_for_it_or_for_more():
+    jobs = [
+        asks("a", 0, 2, 100, gpu_types=("a100",), labels=("fast",)),
+        asks("b", 1, 2, 50, gpu_types=("a100",), labels=("fast", "near")),
+        asks("c", 2, 1, 10, gpu_types=("a100", "h100")),
+        asks("v", 3, 1, 10, gpu_types=("v100",)),
+    ]
+    cluster = [NodeSpec("n", 2, "a100", labels=("fast", "near")), NodeSpec("m", 2, "v100")]
+    log = decisions.run(Fifo(), jobs, cluster, placement="consolidate").log.frame()
+    assert story(log, "c").ahead == ["b"]
+    text = story(log, "b").parts[0].text
+    assert text == (
+        "for want of 2 GPUs of type a100 on nodes labelled fast, near "
+        "(2 GPUs were free in all, but not enough on nodes of that kind)"
+    )
     assert parts(explained(FifoSkip(), jobs, "c", gpus=5)) == {}
 
 
@@ -256,7 +293,10 @@ def test_a_policy_says_that_there_is_no_room_and_the_placement_why(reason):
     made = decisions.run(Says(reason), jobs, cluster, placement="consolidate")
     told = story(made.log.frame(), "b")
     assert parts(told) == {"constraint": 90}
-    text = "for want of 2 GPUs of type v100, although 4 GPUs were free, on 1 node"
+    text = (
+        "for want of 2 GPUs of type v100 "
+        "(4 GPUs were free in all, but not enough on nodes of that kind)"
+    )
     assert told.parts[0].text == text
 
     cluster[1] = NodeSpec("n1", 4, "v100")
