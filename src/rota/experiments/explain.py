@@ -8,10 +8,10 @@ import polars as pl
 
 from rota.core.errors import InputError
 from rota.experiments.calibration.setting import read_log
-from rota.experiments.output import EVENTS
+from rota.experiments.output import EVENTS, JOBS
 from rota.metrics.delay import REASONS, fold_delay
-from rota.metrics.history import read_history
-from rota.metrics.jobs import fold_jobs
+from rota.metrics.history import History, read_history
+from rota.metrics.jobs import UNFINISHED, fold_jobs, leave_open
 from rota.metrics.story import Stories, Story
 
 SHOWN = 5  # ids in a message
@@ -19,7 +19,8 @@ SHOWN = 5  # ids in a message
 
 def explain_folder(folder: Path, job: str) -> Story:
     """The story of one job, by its id."""
-    stories = Stories(open_log(folder))
+    history = read_history(open_log(folder))
+    stories = Stories(history, _open_ended(folder, history))
     try:
         number = stories.ids.index(job)
     except ValueError:
@@ -30,10 +31,26 @@ def explain_folder(folder: Path, job: str) -> Story:
 def explain_all(folder: Path) -> list[dict[str, Any]]:
     """A row per job: its wait and the seconds of it by reason, which add up to it."""
     history = read_history(open_log(folder))
-    jobs = fold_jobs(history).select("job_id", "state")
+    jobs = leave_open(fold_jobs(history), _open_ended(folder, history)).select("job_id", "state")
     parts = pl.DataFrame(fold_delay(history), schema=list(REASONS))
     waits = parts.select(wait_s=pl.sum_horizontal(pl.all()))
     return pl.concat([jobs, waits, parts], how="horizontal").to_dicts()
+
+
+def _open_ended(folder: Path, history: History) -> list[str]:
+    """Jobs that end in the log of the folder, but in its table still run."""
+    file = folder / JOBS
+    if not file.exists():
+        return []
+    try:
+        table = pl.read_csv(file, columns=["job_id", "state"], infer_schema=False)
+    except (pl.exceptions.PolarsError, OSError):
+        return []  # the log alone tells all but this
+    still = table.filter(pl.col("state") == UNFINISHED)["job_id"]
+    if not len(still):
+        return []
+    ended = fold_jobs(history).filter(pl.col("state") == "done")["job_id"]
+    return ended.filter(ended.is_in(still.implode())).to_list()
 
 
 def open_log(folder: Path) -> pl.DataFrame:

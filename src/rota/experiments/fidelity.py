@@ -73,6 +73,7 @@ class GroupFidelity(msgspec.Struct, frozen=True):
     rank_correlation: float | None  # None also where all waits are alike
     ks: float | None
     wasserstein_s: float | None
+    ran_mean_wait_s: float | None = None  # observed, of all jobs: those that are refused, too
 
     @property
     def told(self) -> str:
@@ -90,6 +91,8 @@ class Fidelity(msgspec.Struct, frozen=True):
     groups: tuple[GroupFidelity, ...]  # the first: all jobs
     distance_s: float | None
     verdict: Verdict
+    refusal: str = ""  # why it cannot run jobs that ran
+    open_ended: int = 0  # jobs that still ran when the log was taken
 
     @property
     def whole(self) -> GroupFidelity:
@@ -137,19 +140,35 @@ class Fidelity(msgspec.Struct, frozen=True):
         """The verdict for people."""
         whole, worst = self.whole, self.worst
         if whole.mean_wait_s is None or whole.mae_s is None or whole.bias is None:
-            return f"{self.policy} is no model of today: it runs none of the jobs that ran"
+            why = f" ({self.refusal})" if self.refusal else ""
+            return f"{self.policy} is no model of today: it runs none of the jobs that ran{why}"
         name = {
             CLOSE: "is a close model of today",
             ROUGH: "is only a rough model of today: trust the direction of a change, not its size",
             FAR: "is not a model of today: do not act on its numbers",
         }[self.verdict]
+        runs = whole.jobs - whole.refused
+        whose = (
+            f"Of the {runs:,} jobs that it can run, the mean wait"
+            if whole.refused
+            else ("Its mean wait")
+        )
         told = (
-            f"{self.policy} {name}. Its mean wait is {duration(whole.mean_wait_s)}, "
+            f"{self.policy} {name}. {whose} is {duration(whole.mean_wait_s)}, "
             f"{duration(whole.observed_mean_wait_s or 0.0)} were observed ({whole.bias:+.0%}); the "
             f"wait of a job is off by {duration(whole.mae_s)} on average"
         )
+        if self.open_ended:
+            told += (
+                f"; these are waits of all {runs:,} jobs, also of the {self.open_ended:,} that "
+                f"still ran when the log was taken and are not in the means of the tables below"
+            )
         if whole.refused:
-            told += f"; {whole.refused:,} jobs that ran do not fit the machines"
+            why = f" ({self.refusal})" if self.refusal else ""
+            told += (
+                f". It cannot run {whole.refused:,} of the {whole.jobs:,} jobs that ran{why}; all "
+                f"of them waited {duration(whole.ran_mean_wait_s)} on average"
+            )
         if self.misses:
             told += f". It is not close because {' and '.join(self.misses)}"
         if worst is not None:
@@ -170,13 +189,17 @@ class Fidelity(msgspec.Struct, frozen=True):
         }
 
 
-def compare_waits(policy: str, waits: pl.DataFrame) -> Fidelity:
+def compare_waits(
+    policy: str, waits: pl.DataFrame, *, refusal: str = "", open_ended: int = 0
+) -> Fidelity:
     """How close a schedule is.
 
     Args:
         policy: Its name.
         waits: A row per job that ran: `observed_s`, `simulated_s` (null: refused), `partition`,
             `size`.
+        refusal: Why it cannot run some of them.
+        open_ended: How many of those that it can run still ran when the log was taken.
     """
     groups = [_group(ALL, ALL, waits)]
     for by in (PARTITION, SIZE):
@@ -189,7 +212,8 @@ def compare_waits(policy: str, waits: pl.DataFrame) -> Fidelity:
     ]
     jobs = sum(many for _, many in distances)
     distance_s = sum(far * many for far, many in distances) / jobs if jobs else None
-    return Fidelity(policy, tuple(groups), distance_s, _judged(groups, distance_s))
+    verdict = _judged(groups, distance_s)
+    return Fidelity(policy, tuple(groups), distance_s, verdict, refusal, open_ended)
 
 
 def closest(found: Iterable[Fidelity]) -> Fidelity:
@@ -233,8 +257,11 @@ def overtaken(jobs: pl.DataFrame, starts: str, submits: str, kinds: Sequence[str
 def _group(by: str, group: str, waits: pl.DataFrame) -> GroupFidelity:
     both = waits.drop_nulls(["observed_s", "simulated_s"])
     refused = waits.height - both.height
+    everyone = waits["observed_s"].drop_nulls().to_numpy().astype(float)
+    ran_s = float(everyone.mean()) if len(everyone) else None
     if not both.height:
-        return GroupFidelity(by, group, waits.height, refused, *([None] * 8))
+        none = (None,) * 8
+        return GroupFidelity(by, group, waits.height, refused, *none, ran_mean_wait_s=ran_s)
     observed = both["observed_s"].to_numpy().astype(float)
     simulated = both["simulated_s"].to_numpy().astype(float)
     mean_s, model_s = float(observed.mean()), float(simulated.mean())
@@ -252,6 +279,7 @@ def _group(by: str, group: str, waits: pl.DataFrame) -> GroupFidelity:
         _spearman(*coarse),
         _kolmogorov(*coarse),
         float(np.abs(np.sort(simulated) - np.sort(observed)).mean()),
+        ran_s,
     )
 
 

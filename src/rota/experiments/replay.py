@@ -452,7 +452,7 @@ def _told_of(
 ) -> list[str]:
     contradictions = dict(recorded.contradictions)
     found = [note for note in imported.notes if not note.endswith(OPEN)]
-    if (model.whole.observed_mean_wait_s or 0.0) < LEAST_S:
+    if (model.whole.ran_mean_wait_s or 0.0) < LEAST_S:
         found.append(
             "hardly anybody waited in this log: it cannot tell policies apart, and there is "
             "nothing to gain"

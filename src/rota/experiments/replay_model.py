@@ -47,7 +47,11 @@ def judge(policy: str, result: RunResult, recorded: Replayed, imported: Imported
         pl.int_range(pl.len(), dtype=pl.Int64).alias("job"), pl.col("wait_s").alias("simulated_s")
     )
     groups = attributes(imported).select("job", PARTITION, SIZE)
-    return compare_waits(policy, observed.join(simulated, on="job").join(groups, on="job"))
+    waits = observed.join(simulated, on="job").join(groups, on="job")
+    seen = imported.observed.per_job().filter(pl.col("end_s").is_null())["job"]
+    compared = waits.drop_nulls(["observed_s", "simulated_s"])["job"]
+    still = int(compared.is_in(seen.implode()).sum())
+    return compare_waits(policy, waits, refusal=result.refusal, open_ended=still)
 
 
 def lacking(imported: Imported, *, seen: bool, slurm: bool, ruled: bool) -> list[str]:

@@ -22,7 +22,7 @@ from rota.metrics import fold_jobs, fold_summary, read_history
 from rota.metrics.basis import Basis, make_basis
 from rota.metrics.fragments import arrivals, fold_allocation, fold_fragments
 from rota.metrics.history import Floats
-from rota.metrics.jobs import leave_open
+from rota.metrics.jobs import UNFINISHED, leave_open
 from rota.traces.generate import carried
 
 BATCHES = 2_000  # between two reports of progress
@@ -46,6 +46,8 @@ class RunResult(msgspec.Struct):
     """What its fragments were measured by; None: they were not."""
     notes: list[str] = msgspec.field(default_factory=list)
     """What is odd about the configuration."""
+    cut: int = 0
+    """Jobs that ran as long as the log tells; their end nobody knows."""
 
     @property
     def assumptions(self) -> dict[str, Any]:
@@ -70,16 +72,25 @@ class RunResult(msgspec.Struct):
         ]
         return found + self.notes + self._unserved()
 
+    @property
+    def refusal(self) -> str:
+        """Why the first job was rejected, and how many more were; empty: none was."""
+        return self._rejected("")
+
+    def _rejected(self, was: str) -> str:
+        rejected = self.log.filter(pl.col("event") == "rejected")
+        if not rejected.height:
+            return ""
+        job = rejected["job"][0]
+        name = self.jobs["job_id"][job] if job < self.jobs.height else f"number {job}"
+        more = f" (and {rejected.height - 1:,} more)" if rejected.height > 1 else ""
+        return f"job {name}{was}{more}: {rejected['text'][0]}"
+
     def _unserved(self) -> list[str]:
         """Jobs that did not run to their end."""
-        found = []
-        rejected = self.log.filter(pl.col("event") == "rejected")
-        if rejected.height:
-            job = rejected["job"][0]
-            name = self.jobs["job_id"][job] if job < self.jobs.height else f"number {job}"
-            more = f" (and {rejected.height - 1:,} more)" if rejected.height > 1 else ""
-            found.append(f"job {name} was rejected{more}: {rejected['text'][0]}")
-        unfinished = self.summary["states"]["unfinished"]
+        found = [*filter(None, [self._rejected(" was rejected")])]
+        left = int((self.jobs["state"] == UNFINISHED).sum()) - self.cut
+        unfinished = min(self.summary["states"]["unfinished"], left)  # of those that are measured
         if unfinished and self.allocation is None:
             found.append(
                 f"{unfinished:,} jobs never finished: nothing could happen any more; look at the "
@@ -141,7 +152,8 @@ def _drive(run: Run, progress: Progress | None, until_s: float = INF) -> None:
 def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     log = run.engine.log.frame()
     history = read_history(log)
-    jobs = leave_open(fold_jobs(history), run.workload.open_ended)
+    everyone = fold_jobs(history)
+    jobs = leave_open(everyone, run.workload.open_ended)
     deadlines_s = _deadlines_s(run.workload, jobs)
     basis = make_basis(run.topology.nodes, run.workload.usual)
     fragments = fold_fragments(history, basis)
@@ -154,6 +166,7 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     summary |= late
     summary["assumptions"] = run.assumptions
     result = RunResult(run.config, log, jobs, summary, run.workload.quality, begun_s)
+    result.cut = int((everyone["state"] != jobs["state"]).sum())
     result.basis = None if fragments is None else basis
     result.notes += [*run.notes, *_unestimated(run), *_one_speed(run), *_carried(run)]
     if run.study and fragments is not None:

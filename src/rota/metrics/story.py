@@ -5,7 +5,7 @@ the rules of `delay`. A non-gang job waits while none of its tasks makes progres
 those of its tasks; its parts are the job's own wait, divided in proportion to them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from math import fsum
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from rota.metrics.spare import SpareGpus
 from rota.metrics.waits import Wait, Waits
 
 MOST = 20  # jobs in the list of one interval
+STILL = "still running when the log was taken"
 _ROOM = (Reason.CAPACITY, Reason.FRAGMENTATION, Reason.GANG, Reason.CONSTRAINT)
 
 
@@ -99,7 +100,9 @@ class _Told(NamedTuple):
 class Stories:
     """Tells the stories of one log."""
 
-    def __init__(self, log: pl.DataFrame | History) -> None:
+    def __init__(self, log: pl.DataFrame | History, open_ended: Collection[str] = ()) -> None:
+        """Read a log; `open_ended`: ids of jobs whose end there is only the end of a history."""
+        self._open_ended = frozenset(open_ended)
         self.history = history = read_history(log)
         self.ids: list[str] = (
             history.log["text"].gather(history.entry_row[history.is_job]).to_list()
@@ -190,11 +193,15 @@ class Stories:
         until_s = row["end_s"] if row["end_s"] is not None else self.history.end_s
         lived_s = until_s - row["submit_s"] if row["first_start_s"] is not None else 0.0
         run_s = max(0.0, lived_s - wait_s)
+        state, said, end_s = row["state"], row["state"], row["end_s"]
+        reason = self._present(state, intervals)
+        if row["job_id"] in self._open_ended:
+            state, said, end_s = UNFINISHED, STILL, None
         return Story(
             id=row["job_id"],
-            state=row["state"],
-            reason=self._present(row["state"], intervals),
-            text=_sentence(row["state"], wait_s, parts, halts, lost_s),
+            state=state,
+            reason=reason,
+            text=_sentence(said, wait_s, parts, halts, lost_s),
             wait_s=wait_s,
             parts=parts,
             ahead=_union(one.ahead for one in told if one.interval.reason == "order"),
@@ -203,7 +210,7 @@ class Stories:
             gpus=row["gpus"],
             submit_s=row["submit_s"],
             first_start_s=row["first_start_s"],
-            end_s=row["end_s"],
+            end_s=end_s,
             intervals=intervals,
             halts=halts,
             stays=self._course.stays(slot),

@@ -110,7 +110,8 @@ def test_jobs_that_cannot_run_are_told():
     observed, simulated = ladder(1.0)
     found = scored(observed, [None, None, None, *simulated[3:]])
     assert (found.whole.refused, found.verdict) == (3, FAR)
-    assert "3 jobs that ran do not fit the machines" in found.sentence
+    assert f"It cannot run 3 of the {len(observed):,} jobs that ran" in found.sentence
+    assert found.whole.ran_mean_wait_s == sum(observed) / len(observed)
     none = scored([100.0], [None])
     assert none.verdict == FAR
     assert "runs none of the jobs" in none.sentence
