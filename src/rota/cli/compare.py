@@ -94,8 +94,8 @@ def compare(
       rota compare jobs.csv --cluster 16x8 --policy fifo --policy las -o report
       rota compare jobs.csv --cluster 16x8 --policy fifo --policy las \\
           --windows 8 -o report
-      rota compare generate:philly-like:jobs=500,load=0.9 --cluster 16x8 \\
-          --policy fifo --policy las --repeat 10 --full -o report
+      rota compare generate:gavel-like:jobs=500,load=1 --cluster 4x8 \\
+          --policy fifo-skip --policy las --repeat 10 --full -o report
       rota compare jobs.csv --cluster 16x8 --policy srtf --policy las \\
           --repeat 5 --estimate-error cv=1 -o report
     """  # noqa: D301 - \b keeps click from wrapping the lines

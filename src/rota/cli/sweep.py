@@ -62,10 +62,10 @@ def sweep(spec: Path, output: Path | None, **values: Any) -> int:
 
     \b
       workloads: [jobs.csv, "philly-like:max_s=86400,jobs=500"]
-      clusters: [16x8]
+      clusters: [2x8]
       policies: [fifo, srtf, tiresias]
       parameters: {costs: [zero, pollux30]}
-      loads: [0.7, 0.9]
+      loads: [0.9, 1.2]
       seeds: 3
 
     \b
