@@ -36,6 +36,7 @@ from rota.experiments.replay_tables import (
     POLICY,
     WHAT_IF,
     Schedule,
+    gpus_by_label,
     log_end_s,
     tabulate,
 )
@@ -182,7 +183,7 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     model = next((f for f in fidelity if f.policy == asked.model), None) or closest(fidelity)
     fidelity.sort(key=lambda found: (rank(found), found is not model))
 
-    schedules = [_observed(recorded)]
+    schedules = [_observed(recorded, machines.nodes)]
     shown = list(asked.policies) if asked.policies or changes else [f.policy for f in fidelity]
     shown = list(dict.fromkeys([*([] if model.policy in shown else [model.policy]), *shown]))
     warnings = _told_of(asked, imported, recorded, model, machines)
@@ -301,7 +302,7 @@ class _Runs:
         tell: Told,
     ) -> None:
         self._asked = asked
-        self._gpus = {False: sum(n.gpus for n in nodes), True: sum(n.gpus for n in others)}
+        self._nodes = {False: nodes, True: others}
         self._workload = imported.workload
         self._failing = _failing(imported)
         self._loses = _options(asked.format).get("runtime") not in ("sum", "span")
@@ -324,18 +325,24 @@ class _Runs:
         config = msgspec.structs.replace(
             config, cluster=str(self._folder / CHANGED), admission=quota
         )
-        if self._more is None:
-            return self._run(policy, config)
-        trace = str(self._folder / WORKLOAD)
-        config = msgspec.structs.replace(config, trace=trace, format=None, limit=None)
-        return self._run(policy, config, self._more.imported.workload)
+        workload = None
+        if self._more is not None:
+            trace = str(self._folder / WORKLOAD)
+            config = msgspec.structs.replace(config, trace=trace, format=None, limit=None)
+            workload = self._more.imported.workload
+        result = self._run(policy, config, workload)
+        # whom the quotas do not name was not forgotten: nobody wrote that file
+        result.notes = [note for note in result.notes if config.cluster not in note]
+        return result
 
     def schedule(self, policy: str, run: RunResult, role: str) -> Schedule:
         """A run as it stands beside the others."""
         what = self._asked.changes.describe() if role == WHAT_IF else ""
         numbers = self._more.numbers if what and self._more is not None else None
         name = f"{policy} ({what})" if what else policy
-        return Schedule(name, run.jobs, run.log, self._gpus[bool(what)], numbers, role)
+        nodes = self._nodes[bool(what)]
+        gpus = sum(node.gpus for node in nodes)
+        return Schedule(name, run.jobs, run.log, gpus, numbers, role, gpus_by_label(nodes))
 
     def _config(self, policy: str) -> RunConfig:
         asked = self._asked
@@ -367,10 +374,11 @@ class _Runs:
         return simulate(config, progress, workload=workload)
 
 
-def _observed(recorded: Replayed) -> Schedule:
+def _observed(recorded: Replayed, nodes: Sequence[NodeSpec]) -> Schedule:
     gpus = sum(node.gpus for node in recorded.nodes)
     result = recorded.result
-    return Schedule(NAME, result.jobs, result.log, gpus, recorded.jobs, OBSERVED)
+    of_label = gpus_by_label(nodes)
+    return Schedule(NAME, result.jobs, result.log, gpus, recorded.jobs, OBSERVED, of_label)
 
 
 def _write_inputs(

@@ -78,16 +78,7 @@ def lacking(imported: Imported, *, seen: bool, slurm: bool, ruled: bool) -> list
     if jobs["estimate_s"].null_count() > _MOST * jobs.height:
         where = "ask sacct for TimelimitRaw" if slurm else "column estimate_s"
         found.append(f"time limits ({where}): without them policies that backfill hardly can")
-    if jobs["priority"].n_unique() < 2:  # noqa: PLR2004 - all have the same
-        classes = sorted(filter(None, jobs["qos"].unique().to_list()))
-        where = "ask sacct for QOS and Priority" if slurm else "column priority"
-        if len(classes) > 1:
-            ranks = "/".join(classes)
-            where = f"rank the QOS from low to high: --format sacct:classes={ranks}"
-        found.append(f"priorities ({where}): all jobs count as equally important")
-    if jobs["vc"].n_unique() < 2 and jobs["user"].n_unique() < 2:  # noqa: PLR2004
-        where = "ask sacct for User and Account" if slurm else "columns vc and user"
-        found.append(f"who submitted ({where}): fair shares need it")
+    found += [*_priorities(jobs, slurm=slurm), *_submitters(jobs, slurm=slurm)]
     if not imported.observed.frame["nodes"].list.len().sum():
         found.append("the nodes of jobs: only counts of GPUs are compared")
     where = " (`scontrol show reservation`, `sacctmgr show qos`)" if slurm else ""
@@ -96,6 +87,46 @@ def lacking(imported: Imported, *, seen: bool, slurm: bool, ruled: bool) -> list
         f"explain it, replay a time without them (`rota trace change --window`)"
     )
     return found
+
+
+def _priorities(jobs: pl.DataFrame, *, slurm: bool) -> list[str]:
+    if jobs["priority"].n_unique() > 1:
+        return []
+    classes = _values(jobs, "qos")
+    if jobs.height and jobs["priority"][0]:
+        where = "they are there, but all equal"
+    elif len(classes) > 1:  # in which order, the log does not tell
+        where = (
+            f"rank the QOS {', '.join(classes)} from low to high: "
+            f"--format sacct:classes=LOWEST/.../HIGHEST"
+        )
+    elif classes:
+        where = f"all jobs have the QOS {classes[0]}"
+        where += "; ask sacct for Priority" if slurm else ", and there is no column priority"
+    else:
+        where = "ask sacct for QOS and Priority" if slurm else "column priority"
+    return [f"priorities ({where}): all jobs count as equally important"]
+
+
+def _submitters(jobs: pl.DataFrame, *, slurm: bool) -> list[str]:
+    if jobs["vc"].n_unique() > 1 or jobs["user"].n_unique() > 1:
+        return []
+    names = {"User": _values(jobs, "user"), "Account": _values(jobs, "account")}
+    if not slurm:
+        names = {"vc": _values(jobs, "vc"), "user": names["User"]}
+    lost = [name for name, values in names.items() if not values]
+    if not lost:
+        where = f"{' and '.join(names)} are there, but all equal"
+    elif slurm:
+        where = f"ask sacct for {' and '.join(lost)}"
+    else:
+        where = f"column{'s' * (len(lost) > 1)} {' and '.join(lost)}"
+    return [f"who submitted ({where}): fair shares need it"]
+
+
+def _values(jobs: pl.DataFrame, column: str) -> list[str]:
+    """What is in a column, but for cells that say nothing."""
+    return sorted(filter(None, jobs[column].unique().to_list()))
 
 
 def passed(imported: Imported, recorded: Replayed, policy: str, model: RunResult) -> str:

@@ -4,7 +4,8 @@
   at the end of the log;
 - `JCT`: from its submission to its end, without those jobs either;
 - `use`: GPU-seconds of progress between the first submission and the end of the log, as a share of
-  all GPU-seconds of the cluster in that time. A schedule on more machines has a larger whole.
+  all GPU-seconds of the cluster in that time; of a partition whose jobs keep to it, as a share of
+  those of its own nodes. A schedule on more machines has a larger whole.
 
 Only jobs that ran in the log are counted, under every schedule the same ones. A job that a schedule
 could not run has no wait and no JCT there, but is counted in `refused`. Jobs that are added
@@ -17,13 +18,15 @@ Where a schedule cannot run jobs that the model runs, means are of other jobs: `
 that is far from what happened tells nothing: `model is far`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import polars as pl
 
+from rota.core.topology import NodeSpec
 from rota.metrics import read_history
 from rota.metrics.history import RUNS, Floats
 from rota.traces.imported import Imported
@@ -52,6 +55,16 @@ class Schedule(msgspec.Struct):
     gpus: int
     numbers: list[int] | None = None  # positions of its jobs in the trace; None: all, in order
     role: str = POLICY
+    of_label: dict[str, int] = {}  # GPUs of the nodes with a label
+
+
+def gpus_by_label(nodes: Iterable[NodeSpec]) -> dict[str, int]:
+    """How many GPUs the nodes with each label have."""
+    found: Counter[str] = Counter()
+    for node in nodes:
+        for label in set(node.labels):
+            found[label] += node.gpus
+    return dict(found)
 
 
 def attributes(imported: Imported) -> pl.DataFrame:
@@ -107,6 +120,7 @@ def tabulate(
     groups = attributes(imported)
     ran = imported.observed.per_job().select("job", "end_s")
     until_s = log_end_s(imported)
+    bound = _bound(imported)
     parts = []
     for schedule in schedules:
         measured = _measured(schedule, until_s)
@@ -118,7 +132,10 @@ def tabulate(
         for by in ("all", *BY):
             if by == "all" or groups[by].n_unique() > 1:
                 key = pl.lit("all") if by == "all" else pl.col(by)
-                parts.append(_folded(table, key, whole).select(
+                folded = _folded(table, key, whole)
+                if by == "partition":
+                    folded = _of_own(folded, schedule, bound)
+                parts.append(folded.select(
                     pl.lit(by).alias("by"), "group", pl.lit(schedule.name).alias("schedule"),
                     *MEASURES,
                 ))  # fmt: skip
@@ -230,6 +247,28 @@ def _folded(table: pl.DataFrame, key: pl.Expr, whole: float) -> pl.DataFrame:
         )
         .sort("group")
     )
+
+
+def _bound(imported: Imported) -> set[str]:
+    """Partitions whose jobs keep to their nodes."""
+    names = imported.jobs.select(
+        _partition().alias("partition"), pl.col("labels").list.contains(_partition()).alias("kept")
+    )
+    kept = names.group_by("partition").agg(pl.col("kept").all())
+    return set(kept.filter("kept")["partition"].to_list())
+
+
+def _of_own(folded: pl.DataFrame, schedule: Schedule, bound: Collection[str]) -> pl.DataFrame:
+    """The use of partitions as a share of what their own nodes have."""
+    times = {
+        name: schedule.gpus / gpus
+        for name, gpus in schedule.of_label.items()
+        if gpus and name in bound
+    }
+    if not times:
+        return folded
+    factor = pl.col("group").replace_strict(times, default=1.0, return_dtype=pl.Float64)
+    return folded.with_columns(use=pl.col("use") * factor)
 
 
 def main_groups(table: pl.DataFrame, by: str, most: int) -> list[str]:

@@ -1,6 +1,7 @@
 """One simulated run: from a configuration to its log, its table of jobs and its summary."""
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,9 @@ import polars as pl
 
 from rota.core.events import INF
 from rota.core.knowledge import Knowledge
+from rota.core.registry import nearest
 from rota.core.workload import Quality, Workload
+from rota.engine.parts import make_policy
 from rota.experiments.build import Run, build
 from rota.experiments.config import RunConfig
 from rota.experiments.resume import Freeze, thaw
@@ -169,6 +172,7 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     result.cut = int((everyone["state"] != jobs["state"]).sum())
     result.basis = None if fragments is None else basis
     result.notes += [*run.notes, *_unestimated(run), *_one_speed(run), *_carried(run)]
+    result.notes += _strange_partitions(run)
     if run.study and fragments is not None:
         result.allocation = fold_allocation(arrivals(history, fragments))
     return result
@@ -204,6 +208,24 @@ def _one_speed(run: Run) -> list[str]:
     if not told or run.assumptions["rates"]["name"] != "uniform":
         return []
     return ["jobs have speeds by GPU type, but rates 'uniform' ignore them: use --rates types"]
+
+
+def _strange_partitions(run: Run) -> list[str]:
+    """A policy knows partitions, and jobs are in others."""
+    if not run.assumptions["policy"].get("partitions"):
+        return []
+    params: Any = make_policy(run.config.policy).params
+    known = [one.name for one in params.partitions]
+    counts = Counter(spec.partition for spec in run.workload.specs if spec.partition)
+    found = []
+    for name in sorted(set(counts) - set(known)):
+        near = nearest(name, known)
+        hint = f" (did you mean {near!r}?)" if near else ""
+        found.append(
+            f"{counts[name]:,} jobs are in the partition {name!r}, which the rules of "
+            f"{run.config.policy} do not have{hint}: no rule holds for them"
+        )
+    return found
 
 
 def _deadlines_s(workload: Workload, jobs: pl.DataFrame) -> Floats:

@@ -125,7 +125,7 @@ def test_what_would_help_is_said_if_nothing_comes_close(held):
     told = " ".join(done.output.split())
     assert "no policy that was tried comes close to what happened" in told
     assert "the list of nodes (--nodes, what `scontrol show node` prints)" in told
-    assert "priorities (ask sacct for QOS and Priority)" in told
+    assert "priorities (all jobs have the QOS normal; ask sacct for Priority)" in told
     assert "reservations, holds and limits of users or groups" in told
 
 

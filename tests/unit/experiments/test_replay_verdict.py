@@ -4,6 +4,7 @@ import pytest
 
 from rota.experiments.explain import explain_all, explain_folder
 from rota.experiments.replay import Asked, replay
+from rota.experiments.replay_changes import Changes
 
 DAY = "2026-03-02T{}:00"
 TITLES = (
@@ -64,3 +65,45 @@ def test_a_job_that_still_ran_is_told_apart(log):
         assert [row["state"] for row in explain_all(log / "out0" / schedule)] == [
             "done", "unfinished", "done",
         ]  # fmt: skip
+
+
+def edited(log, old, new, times=-1):
+    path = log / "j.txt"
+    path.write_text(path.read_text().replace(old, new, times))
+
+
+def test_the_order_of_qos_is_not_made_up(log):
+    edited(log, "|normal|", "|high|", 1)
+    (advice,) = [text for text in answered(log, model="fifo").lacks if "priorities" in text]
+    assert "rank the QOS high, normal from low to high" in advice
+    assert "classes=LOWEST/.../HIGHEST" in advice
+
+
+def test_columns_that_are_there_are_not_asked_for(log):
+    told = " ".join(answered(log, model="fifo").lacks)
+    assert "all jobs have the QOS normal; ask sacct for Priority" in told
+    assert "User and Account are there, but all equal" in told
+    edited(log, "|u|acc|", "||acc|")
+    assert "who submitted (ask sacct for User)" in " ".join(answered(log, model="fifo").lacks)
+
+
+def test_a_partition_that_the_rules_do_not_have_is_told(log):
+    conf = log / "s.conf"
+    conf.write_text("PartitionName=gpus Nodes=a1\nPartitionName=debug Nodes=d1\n")
+    found = answered(log, model="slurm", slurm=f"slurm:conf={conf}")
+    (told,) = [text for text in found.warnings if "the partition 'gpu'" in text]
+    assert "2 jobs are in the partition" in told
+    assert "did you mean 'gpus'?" in told
+
+
+def test_a_quota_for_one_tenant_says_nothing_of_files(log):
+    edited(log, "3|u|acc|", "3|u|other|")
+    found = answered(log, model="fifo", changes=Changes(quotas=(("acc", 4.0),)))
+    assert not any("cluster-changed" in text for text in found.warnings)
+
+
+def test_use_of_a_partition_is_of_its_own_gpus(log):
+    table = answered(log, model="fifo").table.filter(schedule="observed")
+    use = dict(table.filter(by="partition").select("group", "use").rows())
+    assert use == pytest.approx({"gpu": 1.0, "debug": 600 / 18_000})
+    assert table.filter(by="all")["use"].item() == pytest.approx((18_000 + 600) / 36_000)
