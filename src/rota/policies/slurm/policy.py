@@ -92,6 +92,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
         self._yielding: dict[frozenset[str], Amounts] = {}  # to whom, now
         self._since_s: dict[int, float] = {}  # when jobs were requeued
         self._limited: set[int] = set()
+        self._requeued = False  # somebody, in this decision
         self._next_calc_s = -INF
         self._next_bf_s = INF  # nothing has happened since the last run
         self._saved: Mapping[str, Any] | None = None
@@ -103,6 +104,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
         sites = self._open(view)
         running, waiting = view.running, view.waiting
         self._yielding.clear()
+        self._requeued = False
         self._recalculate(now_s)
         self._leave(running, waiting, now_s)
         self._arrive(plan, running, waiting, now_s)
@@ -116,6 +118,8 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
                 self._next_bf_s = INF
                 if self._backfill(plan, view, sites):
                     plan.wake_at(self._next_calc_s)  # the order may change without any event
+        if self._requeued:  # they wait from the next decision on, which no event may bring
+            plan.wake_at(_after(now_s, self.params.bf_interval_s))
         plan.fill(job for job in running if job.index in self._running)
         return plan
 
@@ -313,6 +317,8 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
             plan.remark(victim, why, because_of=ask.job)
             if self._mode(other) == "cancel":
                 plan.cancel([victim], because_of=ask.job)
+            else:
+                self._requeued = True
             self._end(victim.index, now_s)
             self._since_s[victim.index] = now_s
         return True

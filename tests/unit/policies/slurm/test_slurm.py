@@ -313,6 +313,21 @@ def test_a_higher_tier_preempts_with_partition_prio():
     assert starts(made)["high"] == 1
 
 
+def test_a_requeued_job_needs_no_event_to_start_elsewhere():
+    """Backfill comes every 30 s: it does not wait until another job ends."""
+    nodes = [NodeSpec("both", 1, labels=("low", "high")), NodeSpec("own", 1, labels=("low",))]
+    jobs = [
+        job("low", 1, 500, part="low", qos="low"),
+        job("high", 1, 1000, at=1, part="high", qos="high"),
+    ]
+    made = played(
+        jobs, nodes, qos=LEVELS, preempt="qos", preempt_mode="requeue", bf_interval_s=30.0,
+        calc_period_s=5000.0,
+    )  # fmt: skip
+    begun = [(at_s, made.jobs[index].id) for at_s, index, *_ in rows(made, Record.START)]
+    assert begun == [(0, "low"), (1, "high"), (30, "low")]
+
+
 def test_a_requeued_job_counts_its_age_anew():
     jobs = [
         job("low", 1, 100, qos="low", user="u"),
