@@ -10,7 +10,7 @@ class Reason(IntEnum):
     ORDER = 1  # others first
     CAPACITY = 2  # fewer free than asked
     FRAGMENTATION = 3  # enough free, but no placement
-    QUOTA = 4  # its tenant has used what it may
+    QUOTA = 4  # a limit of its tenant, queue, QOS or user is reached
     GANG = 5  # part of it could start
     CONSTRAINT = 6  # what it requires is not there (GPU type, label)
     ADMISSION = 7  # held before the queue

@@ -7,7 +7,7 @@ TEXTS = {
     Reason.ORDER: "others are served first",
     Reason.CAPACITY: "fewer GPUs are free than it asks for",
     Reason.FRAGMENTATION: "enough GPUs are free, but not in places where it could run",
-    Reason.QUOTA: "its queue has used what it may",
+    Reason.QUOTA: "a limit of its tenant, queue, QOS or user is reached",
     Reason.GANG: "only a part of it could start",
     Reason.CONSTRAINT: "what it requires (GPU type, label) is not there",
     Reason.ADMISSION: "it is kept out of the queue",

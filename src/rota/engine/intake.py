@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rota.core.admission import Admission
+from rota.core.errors import PolicyError
 from rota.core.jobs import Job, JobSpec, Request, Shape
 from rota.core.plan import Plan
+from rota.core.reasons import Reason
 from rota.core.view import View
 from rota.placement.base import Placement
 
@@ -52,13 +54,22 @@ class Gate:
                 return False
         if self.open:
             return True
-        reason = self.admission.consider(job, view)
+        reason = self._consider(job, view)
         if reason is not None:
             plan.hold(job, reason)
             self.held.append(job)
             return False
         self._enter(job)
         return True
+
+    def _consider(self, job: Job, view: View) -> Reason | None:
+        reason = self.admission.consider(job, view)
+        if reason is not None and not isinstance(reason, Reason):
+            raise PolicyError(
+                f"admission {self.admission.name!r}, job {job.id}: consider() returned {reason!r}: "
+                f"return None to let it in, or e.g. rota.core.reasons.Reason.ADMISSION to hold it"
+            )
+        return reason
 
     def _enter(self, job: Job) -> None:
         self._inside.add(job.index)
@@ -84,7 +95,7 @@ class Gate:
         entering = []
         still = []
         for job in self.held:
-            if self.admission.consider(job, view) is None:
+            if self._consider(job, view) is None:
                 self._enter(job)
                 if not plan.withdraw_hold(job):  # held in this very step: nothing happened to it
                     plan.admit(job)

@@ -42,6 +42,7 @@ from rota.experiments.config import (
 from rota.experiments.rough import (
     draw_beliefs,
     draw_outages,
+    failure_horizon_s,
     recorded_outages,
     tell_estimates,
 )
@@ -53,6 +54,7 @@ from rota.rates.models import make_rates
 from rota.sim.cluster import SimCluster
 from rota.traces.cluster import parse_cluster
 
+MOST_ROUNDS = 1e10  # of one run
 LONG = 20  # parameters with more values are counted, not listed
 FEW = 5  # names of tenants that are listed
 ALIKE = 0.75  # names of tenants that are so much alike are taken for the same, mistyped
@@ -97,6 +99,8 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     if dialect is not None:
         workload = dialect.adapt(workload)
         dialect.meet(scheduler, workload, topology)
+    if rounds is not None:
+        _refuse_short_rounds(rounds, failure_horizon_s(topology, workload))
     notes = _compare_tenants(config, tenants, workload)
     _tell_usual(scheduler, workload)
     outages = _outages(config, topology, workload)
@@ -133,6 +137,16 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     study = dialect is not None and dialect.endless
     assumptions = _assumptions(config, engine, {**parts, "failures": _failures(config, outages)})
     return Run(config, workload, topology, engine, assumptions, window, study, notes)
+
+
+def _refuse_short_rounds(rounds: Rounds, horizon_s: float) -> None:
+    """So many rounds that floating point cannot tell one from the next."""
+    if horizon_s > rounds.every_s * MOST_ROUNDS:
+        raise OptionError(
+            f"round {rounds.every_s:g} s is too short for jobs that may take {horizon_s:.3g} s in "
+            f"all: give {horizon_s / MOST_ROUNDS:.1g} s or more, or leave --round out to decide at "
+            f"every event"
+        )
 
 
 def _speed_book(config: RunConfig, rates: RateModel, scheduler: Scheduler) -> SpeedBook | None:

@@ -15,11 +15,13 @@ import polars as pl
 from rota.core.events import INF
 from rota.core.knowledge import Knowledge
 from rota.core.registry import nearest
+from rota.core.words import duration
 from rota.core.workload import Quality, Workload
 from rota.engine.parts import make_policy
 from rota.experiments.build import Run, build
 from rota.experiments.config import RunConfig
 from rota.experiments.resume import Freeze, thaw
+from rota.experiments.rough import failure_horizon_s
 from rota.experiments.workloads import is_generated
 from rota.metrics import fold_jobs, fold_summary, read_history
 from rota.metrics.basis import Basis, make_basis
@@ -173,6 +175,7 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     result.basis = None if fragments is None else basis
     result.notes += [*run.notes, *_unestimated(run), *_one_speed(run), *_carried(run)]
     result.notes += _strange_partitions(run)
+    result.notes += _beyond_failures(run, jobs)
     if run.study and fragments is not None:
         result.allocation = fold_allocation(arrivals(history, fragments))
     return result
@@ -190,6 +193,19 @@ def _unestimated(run: Run) -> list[str]:
     what = f"{config.policy} behaves as if any job might run for ever"
     remedy = "add estimates, or let `rota simulate` take exact ones with --estimate-error cv=0"
     return [f"no job of {config.trace} has an estimate (estimate_s): {what}; {remedy}"]
+
+
+def _beyond_failures(run: Run, jobs: pl.DataFrame) -> list[str]:
+    """The run lasted longer than failures were drawn for it."""
+    if run.config.mtbf is None or run.config.outages:
+        return []
+    horizon_s = failure_horizon_s(run.topology, run.workload)
+    late = jobs.filter(pl.col("end_s") > horizon_s).height
+    if not late:
+        return []
+    drawn = f"no failures are drawn after {duration(horizon_s)} (mtbf {run.config.mtbf:g} h)"
+    jobs_late = f"{late:,} of {jobs.height:,} jobs ended later"
+    return [f"{drawn}, but {jobs_late}: their times are too good, and a longer mtbf is needed"]
 
 
 def _carried(run: Run) -> list[str]:

@@ -59,7 +59,7 @@ def phrase(
 
 
 _PLAIN = {
-    Reason.QUOTA: "because its tenant had used what it may",
+    Reason.QUOTA: "because of a limit of its tenant, queue, QOS or user",
     Reason.GANG: "because only a part of it could start",
     Reason.ADMISSION: "kept out of the queue",
     Reason.OVERHEAD: "being started, stopped or moved",

@@ -7,17 +7,18 @@ with faster equivalents.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rota.core.allocation import Allocation
+from rota.core.errors import InvalidPlanError
 from rota.core.jobs import Job, JobSpec, Request, Shape
 from rota.core.policy import Params
 from rota.core.topology import Topology, Vertex
 from rota.placement.choices import Choice, one_each
 from rota.placement.room import EPSILON, MARK, WHOLE, Room, tidy
 
-__all__ = ["EPSILON", "Choice", "Placement", "Room"]
+__all__ = ["EPSILON", "Choice", "Placement", "Room", "Verified"]
 
 
 class Placement(ABC):
@@ -394,6 +395,51 @@ class Placement(ABC):
             if self.room.up[self._where[vertex][0]]:
                 self.free = tidy(self.free + sign * amount)
         self._clock += 1
+
+
+class Verified(Placement):
+    """Put before a placement that is not Rota's own: what it takes is looked at every time."""
+
+    def take(self, job: Job, shape: Shape | None = None) -> Allocation:
+        """As the placement does, and an error if it broke a promise."""
+        allocation = super().take(job, shape)
+        wrong = self._wrong(shape or job.shape, allocation)
+        if wrong:
+            raise InvalidPlanError(f"placement {self.name!r}, job {job.id}: {wrong}")
+        return allocation
+
+    def _wrong(self, shape: Shape, allocation: Allocation) -> str | None:
+        """What is wrong with an allocation that was just taken."""
+        room, vertices = self.room, self.topology.vertices
+        asked = f"the job asks for {_described(shape)}"
+        for vertex, gpus in allocation.slices:
+            if not gpus > 0:
+                return f"chose {gpus:g} GPUs on {vertices[vertex].name}: choose more than 0"
+        if not abs(allocation.gpus - shape.gpus) <= EPSILON:
+            places = [f"{gpus:g} GPUs on {vertices[v].name}" for v, gpus in allocation.slices]
+            return f"chose {', '.join(places) or 'no GPUs'}, but {asked}"
+        for position in sorted(self._positions(allocation)):
+            node = room.nodes[position]
+            if not room.matching(shape)[position]:
+                kind = ", ".join([node.gpu_type or "no GPU type", *node.labels])
+                return f"chose {node.name} ({kind}), but {asked}"
+            if not room.up[position]:
+                return f"chose {node.name}, which is down or drained: see `room.up`"
+            for kind, left in self._left(position):
+                if left < -EPSILON:
+                    gpus = self.gpus_on(1 << position, allocation)
+                    over = f"{-left:g} {kind} more than were free"
+                    return f"chose {gpus:g} GPUs on {node.name}, {over}: see `room.offers(shape)`"
+        return None
+
+    def _left(self, position: int) -> Iterator[tuple[str, float]]:
+        """What is left of a node; below 0: too much was taken."""
+        room = self.room
+        yield "GPUs", min([room.gpus[position], *room.shares.get(position, {}).values()])
+        if room.has_cpus:
+            yield "CPUs", room.cpus[position]
+        if room.has_mem:
+            yield "GiB of memory", room.mem_gib[position]
 
 
 def _alike(

@@ -12,6 +12,7 @@ from rota.core.reasons import Reason
 from rota.core.registry import ADMISSIONS, names
 from rota.core.topology import Topology
 from rota.engine.parts import make_admission, make_placement
+from rota.placement.base import Verified
 from rota.placement.first_fit import FirstFit
 from rota.policies.admission.accept_all import AcceptAll
 from rota.testing import CheckFailed, check_admission, check_placement, check_policy
@@ -57,6 +58,69 @@ def test_what_is_wrong_with_a_file_is_said(make, text, message, tmp_path):
         make(str(path), *more)
     with pytest.raises(OptionError, match="cannot be read"):
         make(str(tmp_path / "none.py"), *more)
+
+
+TYPED = "job_id,submit_s,num_gpus,duration_s,gpu_type\na,0,4,10,a100\nb,1,4,10,a100\n"
+NODES = """nodes:
+  - {name: n1, gpus: 4, gpu_type: a100}
+  - {name: n2, gpus: 4, gpu_type: v100}
+"""
+
+
+def broken(tmp_path, capsys, option, text):
+    """Simulate with a part from a file; the error."""
+    (tmp_path / "jobs.csv").write_text(TYPED)
+    (tmp_path / "cluster.yaml").write_text(NODES)
+    (tmp_path / "mine.py").write_text(text)
+    args = ["simulate", str(tmp_path / "jobs.csv"), "--cluster", str(tmp_path / "cluster.yaml")]
+    args += ["--policy", "fifo", option, str(tmp_path / "mine.py"), "-o", str(tmp_path / "out")]
+    assert run(args) == 1
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ("[(0, 1)]", "job a: chose 1 GPUs on n1, but the job asks for 4 GPUs of type a100"),
+        ("[(0, 4)]", "job b: chose 4 GPUs on n1, 4 GPUs more than were free"),
+        ("[(1, 4)]", "job a: chose n2 (v100), but the job asks for 4 GPUs of type a100"),
+        ("[(1, -1), (0, 5)]", "job a: chose -1 GPUs on n2/3: choose more than 0"),
+    ],
+)
+def test_a_placement_in_a_file_that_breaks_its_promises_is_an_error(
+    choice, message, tmp_path, capsys
+):
+    text = f"""
+from rota.placement.base import Placement
+
+class Mine(Placement):
+    name = "mine"
+
+    def choose(self, shape, room, job):
+        return {choice}
+"""
+    error = " ".join(broken(tmp_path, capsys, "--placement", text).split())
+    assert f"error: placement 'mine', {message}" in error
+
+
+def test_an_admission_in_a_file_that_answers_with_anything_else_is_an_error(tmp_path, capsys):
+    text = """
+from rota.core.admission import Admission
+
+class Mine(Admission):
+    name = "mine"
+
+    def consider(self, job, view):
+        return "no"
+"""
+    error = " ".join(broken(tmp_path, capsys, "--admission", text).split())
+    assert "error: admission 'mine', job a: consider() returned 'no': return None" in error
+
+
+def test_only_placements_of_others_are_looked_at():
+    topology = Topology.uniform(1, 1)
+    assert isinstance(make_placement(LAST_FIT, topology, 0), Verified)
+    assert not isinstance(make_placement("first-fit", topology, 0), Verified)
 
 
 # --- the kit --------------------------------------------------------------------------------------

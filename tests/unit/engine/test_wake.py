@@ -7,6 +7,7 @@ from rota.core import events as ev
 from rota.core.errors import LivelockError
 from rota.core.plan import Wake
 from rota.engine import loop
+from rota.engine.rounds import next_boundary, on_boundary
 
 JOBS = [job("a", 1, 10), job("b", 1, 20, at=3), job("c", 1, 1, at=3)]
 DONE = frozenset({ev.JOB_DONE})
@@ -120,3 +121,13 @@ def test_a_level_that_is_watched_at_every_decision_is_reached(quantity, value):
     at_s = 268847.3580469019
     times = asked(Wake(), script, [job("a", 2, 3000.0, at=at_s)])
     assert times == [at_s, pytest.approx(at_s + 2860.822305113916), at_s + 3000.0]
+
+
+@pytest.mark.parametrize("every_s", [0.1, 1e-3, 7e-7, 300.0])
+def test_rounds_are_found_however_many_there_were(every_s):
+    counts = [1, 3, *range(50_000_000, 50_000_300), *range(3 * 10**9, 3 * 10**9 + 300)]
+    for count in counts:
+        now_s = count * every_s
+        assert on_boundary(now_s, every_s)
+        assert next_boundary(now_s, every_s) == (count + 1) * every_s
+        assert not on_boundary((count + 0.5) * every_s, every_s)

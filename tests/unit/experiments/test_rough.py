@@ -1,5 +1,6 @@
 """Failures of nodes and wrong estimates."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -8,8 +9,9 @@ from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import Topology
 from rota.core.workload import Workload
-from rota.experiments.config import EstimateError
+from rota.experiments.config import EstimateError, RunConfig
 from rota.experiments.rough import draw_beliefs, draw_outages, failure_horizon_s
+from rota.experiments.run import simulate
 
 HOUR_S = 3600.0
 
@@ -63,6 +65,27 @@ def test_failures_end_so_that_every_run_ends():
     downs = [time_s for time_s, kind, _ in outages() if kind == NODE_DOWN]
     assert max(downs) < horizon_s
     assert horizon_s == 9 * HOUR_S + 2 * 10 * 2 * 100 * HOUR_S / 400 + 10 * 100 * HOUR_S
+
+
+def test_rounds_too_short_for_the_time_that_jobs_take_are_refused(tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,submit_s,num_gpus,duration_s\na,0,1,100\n")
+    config = RunConfig(trace=str(trace), cluster="1x1", policy="fifo", round="1e-9")
+    with pytest.raises(OptionError, match=r"round 1e-09 s is too short .* give 1e-07 s or more"):
+        simulate(config)
+    config = msgspec.structs.replace(config, round="1e-3")
+    assert simulate(config).jobs["first_start_s"].to_list() == [0]
+
+
+@pytest.mark.parametrize(("mtbf_h", "told"), [(0.02, True), (1000.0, False)])
+def test_a_run_that_lasts_longer_than_failures_were_drawn_says_so(mtbf_h, told, tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("job_id,submit_s,num_gpus,duration_s\na,0,1,3600\n")
+    config = RunConfig(trace=str(trace), cluster="1x1", policy="fifo", mtbf=mtbf_h, mttr=1.0)
+    found = [text for text in simulate(config).warnings if "no failures are drawn" in text]
+    assert bool(found) == told
+    if told:
+        assert "after 12h 00m (mtbf 0.02 h), but 1 of 1 jobs ended later" in found[0]
 
 
 @pytest.mark.parametrize(("mtbf_h", "mttr_h"), [(0.0, 1.0), (1.0, 0.0), (float("inf"), 1.0)])

@@ -217,6 +217,7 @@ def test_quota():
     jobs = [job("a", 0, 2, 10, tenant="vision"), job("b", 1, 1, 5, tenant="vision")]
     told = explained(FifoSkip(), jobs, "b", gpus=8, admission=Quota(), tenants=tenants)
     assert parts(told) == {"quota": 9}
+    assert told.parts[0].text == "because of a limit of its tenant, queue, QOS or user"
     assert told.tenant == "vision"
 
     more = [Tenant("vision", quota=3)]
