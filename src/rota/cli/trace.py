@@ -99,6 +99,7 @@ def convert(
     from rota.traces.imported import NOT_IMPORTED
     from rota.traces.provenance import convert_known
     from rota.traces.read import read_trace
+    from rota.traces.report import contradictions_of
 
     imported = read_trace(source, values["format"], limit=limit)
     told = f"{source} {values['format'] or ''}".strip()
@@ -109,9 +110,13 @@ def convert(
             warn(f"{count:,} jobs {what}: {why}")
     for what in lost:
         warn(f"this form has no room for {what}: it is lost")
+    for what, count in contradictions_of(imported).items():
+        warn(f"contradiction: {count:,} {what}")
     for note in imported.notes:
         if note.startswith(NOT_IMPORTED):
             warn(f"{note}: it is lost")
+        else:
+            click.echo(f"note: {note}", err=True)
     click.echo(f"{output}: {count_written(imported, output):,} jobs", err=True)
 
 

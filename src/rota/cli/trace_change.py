@@ -207,9 +207,10 @@ def merge(
     """Put several traces together into one workload.
 
     Jobs keep their tenants and all else; they come in the order of their submission. If traces
-    have the same job ids, those of the later one get its name in front. OUT says what was done: a
-    folder in its trace.json, a file in OUT.json beside it. `rota replay --also` shows what a new
-    group would do to the jobs of a log.
+    have the same job ids, those of the later one get its name in front; with `--align clock` a job
+    that two of them have (the same id, submitted at the same time) is there once. OUT says what was
+    done: a folder in its trace.json, a file in OUT.json beside it. `rota replay --also` shows what
+    a new group would do to the jobs of a log.
 
     \b
     Examples:

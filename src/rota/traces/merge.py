@@ -1,9 +1,11 @@
 """Several workloads as one: the jobs of a cluster and those of a group that is to come.
 
 Second 0 of every trace is the same moment unless an offset says otherwise; with `by_clock` the
-moments are those of the traces' own dates. Jobs are in the order of their submission, those of
-earlier traces first. Tenants, users and everything else that a job says of itself stay. An id that
-an earlier trace has makes all ids of a trace (and its dependencies) begin with the trace's name.
+moments are those of the traces' own dates, and a job with the id and the submission of one in
+another trace is the same job, as in exports that overlap: it is there once. Jobs are in the order
+of their submission, those of earlier traces first. Tenants, users and everything else that a job
+says of itself stay. An id that an earlier trace has makes all ids of a trace (and its dependencies)
+begin with the trace's name.
 """
 
 from collections.abc import Sequence
@@ -22,6 +24,8 @@ from rota.traces.schema import CAPACITY
 
 if TYPE_CHECKING:
     import polars as pl
+
+TWICE = "job that another trace has, too (the same id, submitted at the same time)"
 
 
 class NamedTrace(msgspec.Struct):
@@ -52,9 +56,12 @@ def merge(sources: Sequence[NamedTrace], *, by_clock: bool = False) -> Merged:
     taken: set[str] = set()
     frames, seen, events = [], [], []
     count = 0
+    kept = _once(sources, offsets_s) if by_clock else [range(len(one.imported)) for one in sources]
     for number, (source, offset_s) in enumerate(zip(sources, offsets_s, strict=True)):
         imported = source.imported
-        jobs = imported.jobs.with_columns(pl.col("submit_s", "deadline_s") + offset_s)
+        mine = kept[number]
+        jobs = imported.jobs[list(mine)] if len(mine) < len(imported) else imported.jobs
+        jobs = jobs.with_columns(pl.col("submit_s", "deadline_s") + offset_s)
         prefix = _prefix(source.name, jobs["job_id"].to_list(), taken)
         if prefix:
             renamed = pl.lit(prefix) + pl.col("job_id")
@@ -64,7 +71,9 @@ def merge(sources: Sequence[NamedTrace], *, by_clock: bool = False) -> Merged:
         taken.update(jobs["job_id"].to_list())
         frames.append(jobs.with_columns(_source=pl.lit(number), _job=pl.int_range(pl.len())))
         shifted = pl.col("start_s", "end_s") + offset_s
-        seen.append(imported.observed.frame.with_columns(shifted, pl.col("job") + count))
+        happened = imported.observed
+        happened = happened.only(mine) if len(mine) < len(imported) else happened
+        seen.append(happened.frame.with_columns(shifted, pl.col("job") + count))
         events.append(imported.events.with_columns(pl.col("time_s") + offset_s))
         count += jobs.height
     whole = pl.concat(frames).with_row_index("_was").sort("submit_s", maintain_order=True)
@@ -73,13 +82,19 @@ def merge(sources: Sequence[NamedTrace], *, by_clock: bool = False) -> Merged:
         for number in range(len(sources))
     ]
     observed = Observed(pl.concat(seen)).only(whole["_was"].to_list())
+    happenings = _events(events, notes)
     first = sources[0].imported
+    quality = _quality([source.imported.quality for source in sources])
+    again = sum(len(source.imported) for source in sources) - count
+    if again:
+        quality.kept -= again
+        quality.dropped[TWICE] = quality.dropped.get(TWICE, 0) + again
     made = with_jobs(
         first,
         whole.drop("_was", "_source", "_job"),
         observed=observed,
-        events=_events(events, notes),
-        quality=_quality([source.imported.quality for source in sources]),
+        events=happenings.unique(maintain_order=True) if again else happenings,
+        quality=quality,
         origin=later(first.origin, -offsets_s[0]),
     )
     made.cluster = _nodes(sources)
@@ -88,6 +103,30 @@ def merge(sources: Sequence[NamedTrace], *, by_clock: bool = False) -> Merged:
     told = [note for source in sources[1:] for note in source.imported.notes]
     made.notes = [*first.notes, *told, f"merged: {', '.join(named)}", *notes]
     return Merged(made, [position.to_list() for position in positions])
+
+
+def _once(sources: Sequence[NamedTrace], offsets_s: Sequence[float]) -> list[list[int]]:
+    """Of each trace the jobs to take: of two that are the same the one whose end is known.
+
+    If both tell as much, the one of the later trace counts.
+    """
+    import polars as pl
+
+    found: dict[tuple[str, float], tuple[int, int]] = {}
+    ended: list[set[int]] = []
+    for number, (source, offset_s) in enumerate(zip(sources, offsets_s, strict=True)):
+        seen = source.imported.observed.per_job()
+        ended.append(set(seen.filter(pl.col("end_s").is_not_null())["job"].to_list()))
+        rows = source.imported.jobs.select("job_id", "submit_s").iter_rows()
+        for job, (name, submit_s) in enumerate(rows):
+            key = (name, round(submit_s + offset_s, 3))
+            other = found.get(key)
+            if other is None or job in ended[number] or other[1] not in ended[other[0]]:
+                found[key] = (number, job)
+    kept: list[list[int]] = [[] for _ in sources]
+    for number, job in found.values():
+        kept[number].append(job)
+    return [sorted(jobs) for jobs in kept]
 
 
 def _offsets(sources: Sequence[NamedTrace], *, by_clock: bool) -> list[float]:

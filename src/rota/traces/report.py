@@ -51,7 +51,7 @@ def report(imported: Imported) -> Report:
         kept=quality.kept,
         dropped=dict(quality.dropped),
         repaired=dict(quality.repaired),
-        contradictions=_contradictions(imported),
+        contradictions=contradictions_of(imported),
         notes=[*imported.notes, *_flags(jobs, imported.origin)],
         jobs=_summary(jobs),
         cluster=_cluster(imported),
@@ -127,9 +127,12 @@ def _observed(imported: Imported) -> dict[str, Any]:
         .agg((pl.col("end_s") - pl.col("start_s")).clip(0.0, None).sum().alias("run_s"))
         .cast({"job": pl.Int64})
     )
-    ended = starts.filter(pl.col("end_s").is_not_null()).join(ran, on="job")
-    jct_s = ended["end_s"] - ended["submit_s"]
-    waits = jct_s - ended["run_s"]
+    ended = starts.drop("run_s").filter(pl.col("end_s").is_not_null()).join(ran, on="job")
+    # Nobody starts before it comes, or ends before it starts: times that do are moved, as in replay
+    early_s = (ended["submit_s"] - ended["start_s"]).clip(0.0, None)
+    over_s = pl.select(pl.max_horizontal(ended["start_s"], ended["end_s"])).to_series()
+    jct_s = over_s + early_s - ended["submit_s"]
+    waits = (jct_s - ended["run_s"]).clip(0.0, None)
     states = observed.frame.group_by("state").len().sort("len", descending=True)
     return {
         "attempts": len(observed),
@@ -144,7 +147,7 @@ def _observed(imported: Imported) -> dict[str, Any]:
     }
 
 
-def _contradictions(imported: Imported) -> dict[str, int]:
+def contradictions_of(imported: Imported) -> dict[str, int]:
     """Things that cannot both be true."""
     import polars as pl
 

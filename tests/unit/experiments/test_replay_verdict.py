@@ -2,9 +2,12 @@
 
 import pytest
 
+from rota.cli.app import run
 from rota.experiments.explain import explain_all, explain_folder
 from rota.experiments.replay import Asked, replay
 from rota.experiments.replay_changes import Changes
+from rota.traces.read import read_trace
+from rota.traces.report import report
 
 DAY = "2026-03-02T{}:00"
 TITLES = (
@@ -107,3 +110,17 @@ def test_use_of_a_partition_is_of_its_own_gpus(log):
     use = dict(table.filter(by="partition").select("group", "use").rows())
     assert use == pytest.approx({"gpu": 1.0, "debug": 600 / 18_000})
     assert table.filter(by="all")["use"].item() == pytest.approx((18_000 + 600) / 36_000)
+
+
+def test_a_start_before_its_submission_is_the_same_for_all(log, capsys):
+    start = DAY.format("08:20")
+    edited(log, f"{start}|{start}", f"2026-03-02T08:26:40|{start}")
+    seen = report(read_trace(log / "j.txt")).observed
+    row = answered(log, model="fifo").table.filter(by="all", schedule="observed").row(0, named=True)
+    for measure in ("mean_wait_s", "mean_jct_s"):
+        assert seen[measure] == pytest.approx(row[measure])
+    assert seen["mean_wait_s"] == pytest.approx(13_800 / 3)
+    only = answered(log, model="fifo").table.filter(by="partition", group="debug")
+    assert only["mean_wait_s"].to_list() == [0, 0]
+    assert run(["trace", "convert", str(log / "j.txt"), "-o", str(log / "C")]) == 0
+    assert "contradiction: 1 started before it was submitted" in capsys.readouterr().err

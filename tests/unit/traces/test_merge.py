@@ -6,7 +6,7 @@ import pytest
 from rota.core.errors import OptionError
 from rota.core.topology import NodeSpec
 from rota.traces.imported import Imported
-from rota.traces.merge import NamedTrace, merge
+from rota.traces.merge import TWICE, NamedTrace, merge
 from rota.traces.observed import Observed, Seen
 from rota.traces.schema import CAPACITY, NODE_DOWN, events_frame
 
@@ -100,3 +100,19 @@ def test_two_capacities_of_the_whole_are_none():
     merged = merge([sized("1"), sized("2")]).imported
     assert merged.events["subject"].to_list() == ["1", "2"]
     assert any("capacities of whole clusters were left out" in note for note in merged.notes)
+
+
+def test_exports_that_overlap_have_a_job_once_if_their_clock_is_one():
+    def part(ids, submits, end_s, origin, name):
+        seen = [Seen(n, at, end_s if n == len(ids) - 1 else at + 5) for n, at in enumerate(submits)]
+        return NamedTrace(name, trace(ids, submits, observed=Observed.of(seen), origin=origin))
+
+    first = part(["1", "2"], [0.0, 50.0], None, "2026-03-02 00:00:00", "a")
+    second = part(["2", "3"], [0.0, 40.0], 60.0, "2026-03-02 00:00:50", "b")
+    both = merge([first, second], by_clock=True).imported
+    assert both.jobs.select("job_id", "submit_s").rows() == [("1", 0), ("2", 50), ("3", 90)]
+    assert both.observed.frame["end_s"].to_list() == [5, 55, 110]  # of job 2 the end is known now
+    assert both.quality.dropped == {TWICE: 1}
+    assert both.quality.kept == 3
+    apart = merge([first, second]).imported.jobs["job_id"].to_list()
+    assert sorted(apart) == ["1", "2", "b-2", "b-3"]
