@@ -240,6 +240,8 @@ class Supposed:
         moved = (self._lengths + self._jitter)[None, :] + (1 + slopes[:, None]) * (
             told[:, None] - past.told[None, :]
         )
+        if past.capped:  # whoever was ended by its own limit shows that limits are reached
+            moved[:, past.length >= past.told - _NO_SPREAD] = told[:, None]
         typical = told + height
         values = np.concatenate([moved, typical[:, None] + self._strange[None, :]], axis=1)
         strange = np.broadcast_to(self._strange_weights, (len(told), STRANGERS))

@@ -82,6 +82,16 @@ def test_what_estimates_mean_may_differ_from_one_to_the_other():
     assert durations.describe()["estimates"].endswith("never longer than told")
 
 
+def test_jobs_that_are_ended_by_their_limits_run_exactly_as_long():
+    limits = dice(1).choice([300.0, 1200.0, 3600.0], 200)
+    lengths = np.minimum(limits, limits * dice(2).exponential(1.0 / np.log(2), 200))  # every second
+    durations = Durations([a_job(*row) for row in zip(lengths, limits, strict=True)], 0.0)
+    found = drawn(durations, a_job(0, 1200), count=400)
+    reached = np.isclose(found, 1200).mean()
+    assert reached == pytest.approx(np.isclose(lengths, limits).mean(), abs=0.1)
+    assert found.max() <= 1200 * (1 + 1e-9)
+
+
 def test_few_teach_little():
     widths = []
     for count in (0, 4, 40, 400):
