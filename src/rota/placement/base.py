@@ -408,6 +408,22 @@ class Verified(Placement):
             raise InvalidPlanError(f"placement {self.name!r}, job {job.id}: {wrong}")
         return allocation
 
+    def _pick(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:
+        """As the placement does; a place for a job must be pairs of a position and an amount."""
+        choice = super()._pick(shape, room, job)
+        if job is None:
+            return choice
+        if choice is None:
+            wrong = "`choose` finds no place, although `feasible` says that there is one"
+            raise InvalidPlanError(f"placement {self.name!r}, job {job.id}: {wrong}")
+        for position, amount in choice:
+            if not 0 <= position < len(room.nodes) or not isinstance(amount, int | float):
+                raise InvalidPlanError(
+                    f"placement {self.name!r}, job {job.id}: chose ({position!r}, {amount!r}): "
+                    f"positions are 0 to {len(room.nodes) - 1}, amounts are numbers"
+                )
+        return choice
+
     def _wrong(self, shape: Shape, allocation: Allocation) -> str | None:
         """What is wrong with an allocation that was just taken."""
         room, vertices = self.room, self.topology.vertices

@@ -84,6 +84,9 @@ def broken(tmp_path, capsys, option, text):
         ("[(0, 1)]", "job a: chose 1 GPUs on n1, but the job asks for 4 GPUs of type a100"),
         ("[(0, 4)]", "job b: chose 4 GPUs on n1, 4 GPUs more than were free"),
         ("[(1, 4)]", "job a: chose n2 (v100), but the job asks for 4 GPUs of type a100"),
+        ("[(2, 4)]", "job a: chose (2, 4): positions are 0 to 1, amounts are numbers"),
+        ("[(0, 'x')]", "job a: chose (0, 'x'): positions are 0 to 1, amounts are numbers"),
+        ("None if job else []", "job a: `choose` finds no place, although `feasible` says"),
         ("[(1, -1), (0, 5)]", "job a: chose -1 GPUs on n2/3: choose more than 0"),
     ],
 )
