@@ -161,13 +161,13 @@ class Fidelity(msgspec.Struct, frozen=True):
         if self.open_ended:
             told += (
                 f"; these are waits of all {runs:,} jobs, also of the {self.open_ended:,} that "
-                f"still ran when the log was taken and are not in the means of the tables below"
+                f"still ran when the log was taken, whose waits are not in the means by schedule"
             )
         if whole.refused:
             why = f" ({self.refusal})" if self.refusal else ""
             told += (
-                f". It cannot run {whole.refused:,} of the {whole.jobs:,} jobs that ran{why}; all "
-                f"of them waited {duration(whole.ran_mean_wait_s)} on average"
+                f". It cannot run {whole.refused:,} of the {whole.jobs:,} jobs that ran{why}; in "
+                f"the log, all {whole.jobs:,} waited {duration(whole.ran_mean_wait_s)} on average"
             )
         if self.misses:
             told += f". It is not close because {' and '.join(self.misses)}"

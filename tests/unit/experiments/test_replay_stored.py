@@ -61,6 +61,14 @@ def test_a_converted_log_keeps_its_partitions(log, machines):
     assert measures[0].equals(measures[1])
 
 
+def test_a_merged_log_keeps_its_partitions(log):
+    head, *rows = (log / "j.txt").read_text().splitlines()
+    for name, mine in (("w1", rows[:2]), ("w2", rows[1:])):
+        (log / f"{name}.txt").write_text("\n".join([head, *mine]) + "\n")
+    rota("trace", "merge", log / "w1.txt", log / "w2.txt", "--align", "clock", "-o", log / "M")
+    assert starts(answered(log, "M", nodes=str(log / "n.txt"))) == [0, 14400, 1200]
+
+
 def test_partitions_that_no_node_is_in_are_told(log):
     (log / "n.txt").write_text(NODE.format("a1", "gpu") + NODE.format("d1", "other"))
     for name in ("j.txt", "C"):

@@ -50,7 +50,7 @@ def test_refused_jobs_are_judged_with_the_reason_of_their_refusal(log):
         "It cannot run 2 of the 3 jobs that ran (job 1 (and 1 more): its limit of 18000 s" in said
     )
     assert "above MaxTime=3600 s of partition gpu" in said
-    assert "all of them waited 1h 17m on average" in said
+    assert "in the log, all 3 waited 1h 17m on average" in said
     assert "fit the machines" not in said
 
 
