@@ -46,19 +46,23 @@ class Chaos(DecidePolicy[Params]):
             return plan
         rng = self.rng
         rng.shuffle(jobs)
+        left_out = []
         for job in jobs:
             luck = rng.random()
+            placed = False
             if luck < 0.3 and job.spec.request.groups[0].max_count:
-                plan.place(job, gpus=rng.choice((1, 2, 3, 4)))
+                placed = plan.place(job, gpus=rng.choice((1, 2, 3, 4)))
             elif luck > 0.15:
-                plan.place(job)
+                placed = plan.place(job)
+            if not placed:
+                left_out.append(job)
             if luck > 0.9:
                 plan.fits(job)
         if jobs:
             plan.wake_at(view.now_s + rng.choice((0.5, 1, 2)))
             plan.watch(rng.choice(jobs), rng.choice(("service", "executed", "waiting")), 3)
             if rng.random() < 0.05:
-                plan.cancel([rng.choice(jobs)])
+                plan.cancel(left_out[:1])
         return plan
 
 
@@ -87,10 +91,10 @@ class Pieces(DecidePolicy[Params]):
             else:
                 fresh.append(job)
         for job in fresh:
-            amount = self.rng.choice((0.25, 0.5, 1))
-            fitting = [v for v in free if free[v][1] >= amount and acceptable(job, free[v][0])]
-            if fitting:
-                slices = [(self.rng.choice(fitting), amount)]
+            parts = [1.0] * int(job.gpus) + ([job.gpus % 1] if job.gpus % 1 else [])
+            fitting = [v for v in free if free[v][1] >= parts[0] and acceptable(job, free[v][0])]
+            if len(fitting) >= len(parts):
+                slices = list(zip(self.rng.sample(fitting, len(parts)), parts, strict=True))
                 plan.place_at(job, Allocation(slices))
                 self.take(free, slices)
         if fresh:

@@ -180,8 +180,8 @@ def amount(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration; what clocks that disagree make negative is 0."""
-    return duration(None if seconds is None else max(0.0, seconds))
+    """A duration in whole seconds; what clocks that disagree make negative is 0."""
+    return duration(None if seconds is None else max(0, round(seconds)))
 
 
 def moment(unix_s: float | None) -> str:

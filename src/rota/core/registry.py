@@ -88,6 +88,7 @@ def split(text: str) -> tuple[str, dict[str, str]]:
 def parse_params(owner: str, params_type: type[msgspec.Struct], options: Mapping[str, Any]) -> Any:
     """Typed parameters from texts; a tuple of numbers is written a/b/c."""
     hints = get_type_hints(params_type)
+    hints = {name: hints[name] for name in params_type.__struct_fields__}
     values: dict[str, Any] = {}
     for key, value in options.items():
         if key not in hints:

@@ -253,6 +253,8 @@ class GeneralScheduler:
         for index, job in self.running.items():
             if index not in self._returned:
                 for vertex, amount in given.get(index, job.allocation).slices:
+                    if not 0 <= vertex < len(vertices):
+                        continue  # refused when the plan is carried out
                     node = vertices[vertex].node
                     if node < 0 or vertices[node].open:
                         left -= amount

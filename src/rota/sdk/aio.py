@@ -152,6 +152,14 @@ class AsyncClient(Base):
                 offset += len(piece)
                 yield piece
 
+    async def last_output(
+        self, job: str, *, stream: str = "all", node_rank: int = 0, most: int = 4096
+    ) -> bytes:
+        """The end of what it wrote, at most so many bytes."""
+        call = calls.logs(job, stream=stream, node_rank=node_rank, offset=-most, limit=most)
+        piece: bytes = await self._ask(call)
+        return piece
+
     async def _piece(self, job: str, offset: int, which: dict[str, Any]) -> tuple[int, bytes]:
         """A piece and where the next one begins; what was rotated away is passed over."""
         try:

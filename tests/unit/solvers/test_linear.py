@@ -76,5 +76,5 @@ def test_a_session_starts_from_the_last_answer():
 
 def test_without_the_solver_the_message_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
-    with pytest.raises(SolverError, match=r"rota\[solve\]"):
+    with pytest.raises(SolverError, match=r"\.\[solve\]"):
         solve_linear(programme([[1]], [0], [1], [1]))
