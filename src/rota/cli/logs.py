@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 @click.command()
 @JOB
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
-@click.option("--stdout", "which", flag_value="out", help="Only the standard output.")
-@click.option("--stderr", "which", flag_value="err", help="Only the error output.")
-@click.option("--err", "which", flag_value="err", hidden=True)
+@click.option("--stdout", is_flag=True, help="Only the standard output.")
+@click.option("--stderr", "--err", is_flag=True, help="Only the error output.")
 @click.option("--rank", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
               help="Of which of its nodes.")  # fmt: skip
 @click.option("--tail", metavar="N", type=click.IntRange(min=0), help="Only the last N lines.")
@@ -27,7 +26,8 @@ def logs(
     job: str,
     *,
     follow: bool,
-    which: str | None,
+    stdout: bool,
+    stderr: bool,
     rank: int,
     tail: int | None,
     server: str | None,
@@ -48,6 +48,7 @@ def logs(
     try:
         with connect(server, token_file, patience_s=patience_s) as rota:
             number = job_id(rota, job)
+            which = "out" if stdout and not stderr else "err" if stderr and not stdout else None
             stream = which or "all"
             offset, seen = 0, False
             if tail is not None:

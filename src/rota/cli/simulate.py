@@ -128,7 +128,7 @@ def _rows(summary: dict[str, Any]) -> list[list[str]]:
     for key in SHOWN:
         value, unit = summary[key], BY_KEY[key].unit
         text = written(value, unit)
-        if unit == "s" and value is not None and text != f"{value:g} s":
+        if unit == "s" and value is not None and not text.endswith(" s"):
             text += f" ({value:,.1f} s)"  # the exact number, for comparisons with others
         rows.append([label_of(key), text])
     rows += [

@@ -183,10 +183,10 @@ def annotate(
 
 @click.command()
 @click.argument("sources", metavar="TRACE TRACE...", nargs=-1, required=True, shell_complete=FILES)
-@click.option("--format", "formats", metavar="F", multiple=True, shell_complete=names_of(FORMATS),
+@click.option("--format", metavar="F", multiple=True, shell_complete=names_of(FORMATS),
               help="Of the traces: once for all, or once for each in their order ('' for one that "
               "is to be recognised); recognised by default.")  # fmt: skip
-@click.option("--offset", "offsets", metavar="TIME", multiple=True,
+@click.option("--offset", metavar="TIME", multiple=True,
               help="When a trace begins, once for each in their order: seconds, or 30m, 12h, 2d, "
               "1w. [default: all at once]")  # fmt: skip
 @click.option("--align", type=click.Choice(["start", "clock"]), default="start", show_default=True,
@@ -197,8 +197,8 @@ def annotate(
 @DEBUG
 def merge(
     sources: tuple[str, ...],
-    formats: tuple[str, ...],
-    offsets: tuple[str, ...],
+    format: tuple[str, ...],  # noqa: A002 - the name of the option
+    offset: tuple[str, ...],
     align: str,
     output: Path,
     *,
@@ -225,6 +225,7 @@ def merge(
 
     if len(sources) < 2:  # noqa: PLR2004 - with one there is nothing to merge
         raise OptionError("nothing to merge: name at least two traces")
+    formats, offsets = format, offset
     for option, given in (("--format", formats), ("--offset", offsets)):
         if len(given) not in (0, len(sources)) and (option, len(given)) != ("--format", 1):
             raise OptionError(

@@ -38,7 +38,7 @@ RAN = ("STARTING", "RUNNING")
 @click.command()
 @JOBS
 @click.option(
-    "--until", "wanted", metavar="STATE", default=OVER, show_default=True,
+    "--until", metavar="STATE", default=OVER, show_default=True,
     type=click.Choice([OVER, *(state.lower() for state in STATES)], case_sensitive=False),
     help=f"Wait for this state: {OVER} (however it ends), {', '.join(STATES).lower()}.",
 )  # fmt: skip
@@ -49,7 +49,7 @@ RAN = ("STARTING", "RUNNING")
 def wait(
     job: tuple[str, ...],
     *,
-    wanted: str,
+    until: str,
     timeout: float | None,
     output: str,
     server: str | None,
@@ -70,7 +70,7 @@ def wait(
     """  # noqa: D301 - \b keeps click from wrapping the lines
     with connect(server, token_file, patience_s=LONG_PATIENCE_S) as rota:
         names = [job_id(rota, name) for name in job]
-        return wait_for(rota, names, output, timeout, wanted=wanted.upper())
+        return wait_for(rota, names, output, timeout, wanted=until.upper())
 
 
 def wait_for(

@@ -168,8 +168,8 @@ def carried(workload: Workload, gpus: float) -> str:
     long = sum(behaviour.work > last_s for behaviour in workload.behaviours)
     return (
         f"a load of {offered:.2f} is asked for, but while jobs arrive at most {usable:.2f} can be "
-        f"in use: {long:,} of {len(workload):,} jobs are longer than all that time. Draw more "
-        f"jobs, or cut the tail (max_s=)"
+        f"in use, because long jobs do most of their work later ({long:,} of {len(workload):,} are "
+        f"longer than all that time). Draw more jobs, or cut the tail (max_s=)"
     )
 
 
