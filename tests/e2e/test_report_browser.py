@@ -21,7 +21,7 @@ CHARTS = (
     "fragments", "gantt",
 )  # fmt: skip
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
-MOMENT = r"\d+ d \d\d:\d\d(:\d\d)?"
+MOMENT = r"\d+d \d\d:\d\d(:\d\d)?"
 LEFTS = "Object.values(rotaReport.charts).filter(c => c.x === rotaReport.time).map(c => c.left)"
 COLOURS = """name => {
   const canvas = document.querySelector(`[data-chart="${name}"] canvas`);

@@ -53,7 +53,7 @@ def test_the_recipe_agrees(registered, monkeypatch):
     monkeypatch.setattr(recipe, "SEEDS", range(4))  # fewer than in the recipe: a narrower range
     checks = reproduce(recipe.RECIPE, data=shared("reference")).checks
     odd = [check for check in checks if check.verdict != Verdict.AGREES]
-    assert {check.verdict for check in odd} == {Verdict.DEVIATES}
+    assert {check.verdict for check in odd} == {Verdict.DEVIATES}, odd
     assert [check.quantity for check in odd] == [
         "A_min_total_duration_perf: mean JCT (s)",
         "A_min_total_duration: mean JCT (s)",

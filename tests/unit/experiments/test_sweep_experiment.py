@@ -138,5 +138,5 @@ def test_mistakes_are_told_as_for_the_yaml_file(experiment):
 
 def test_without_ray_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(RotaError, match=r"pip install rota\[ray\]"):
+    with pytest.raises(RotaError, match=r"pip install -e .\.\[ray\]"):
         OnRay()

@@ -106,7 +106,7 @@ def test_compare_runs_all_policies(trace, tmp_path):
 def test_without_matplotlib_a_figure_says_what_to_install(result, monkeypatch):
     monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
 
-    with pytest.raises(RotaError, match=r"install it with `pip install 'rota\[plot\]'`"):
+    with pytest.raises(RotaError, match=r"pip install -e '\.\[plot\]'"):
         result.plot_cdf()
 
 

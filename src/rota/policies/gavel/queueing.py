@@ -6,22 +6,17 @@ from rota.policies.gavel.problem import Array, Problem
 
 
 def fifo(problem: Problem, *, draw: np.random.Generator | None = None) -> Array:
-    """Whole GPUs in the order of arrival; who does not fit blocks those behind it on its types.
+    """Whole GPUs in the order of arrival; the first job that does not fit blocks those behind it.
 
     A job takes the type on which it is fastest, of those with enough free GPUs. With `draw`, which
     stands for not knowing the speeds, it takes any of them.
     """
     shares = np.zeros_like(problem.throughput)
     free = problem.capacity.copy()
-    held = np.zeros(len(free), bool)  # types that those who wait could use
     for job in range(problem.jobs):
         fits = free >= problem.size[job]
-        usable = problem.throughput[job] > 0
-        if (usable & held).any() or not (usable & fits).any():
-            held |= usable
-            if held.all():
-                break
-            continue
+        if not fits.any():
+            break
         kind = _kind(problem.throughput[job], fits, draw)
         if problem.throughput[job, kind] > 0:
             shares[job, kind] = 1.0

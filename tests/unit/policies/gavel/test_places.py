@@ -38,13 +38,6 @@ def test_fifo_passes_by_a_type_on_which_a_job_makes_no_progress():
     assert fifo(of, draw=np.random.default_rng(0))[:, 1].tolist() == [1] * 4
 
 
-def test_fifo_holds_back_only_those_who_could_use_the_same_types():
-    """The second job waits for the first type; the fourth could use it too, and so waits."""
-    speed = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0]])
-    of = problem(np.vstack([speed, [[0.0, 0.0, 1.0]]]), np.array([1.0, 1.0, 1.0]))
-    assert fifo(of).tolist() == [[1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 0]]
-
-
 def best_total(lasts, gpus):
     """The least sum of completion times, by trying all assignments; queues run shortest first."""
     jobs = len(lasts)
