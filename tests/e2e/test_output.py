@@ -1,7 +1,8 @@
 """What a job writes, as its owner sees it."""
 
 ORDERED = """
-seen() { until [ "$(wc -l < ../logs/0.order)" -ge "$1" ]; do sleep 0.01; done; }
+seen() { until [ -e ../logs/0.order ] && [ "$(wc -l < ../logs/0.order)" -ge "$1" ]; do sleep 0.01
+done; }
 echo one; seen 2; echo two >&2; seen 3; echo three; seen 4; echo "no such layer" >&2
 exit 3
 """

@@ -75,6 +75,10 @@ NOT_UNIQUE = (
     "many allocations have the same makespan, and the simulator stops its search up to 5 % before "
     "the best: the mean completion time follows from where its solver happens to stop"
 )
+EQUAL_SHARES = (
+    "several allocations are optimal, and which of them the solver finds depends on the machine's "
+    "arithmetic: seen within 1 % on one kind of processor and within 2 % on another"
+)
 DROPPED = (
     "the simulator drops a job of which fewer steps are left than it has GPUs, and does not count "
     "it; " + NOT_UNIQUE
@@ -127,7 +131,9 @@ class GavelArtifact(Recipe):
         found = [_equal(setting, name, runs[name]) for name in EXACT]
         found += [_equal(setting, name, runs[f"{name}-replay"], "replay") for name in REPLAYED]
         found.append(_near(setting, "C_isolated", runs["C_isolated"], absolute=DIGIT))
-        found += [_near(setting, name, runs[name], relative=NEAR) for name in SHARES]
+        found += [
+            _near(setting, name, runs[name], relative=NEAR, known=EQUAL_SHARES) for name in SHARES
+        ]
         for name in MAKESPANS:
             known = DROPPED if name.startswith("B") else NOT_UNIQUE
             found.append(_near(setting, name, runs[name], relative=NEAR, known=known))
