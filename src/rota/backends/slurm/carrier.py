@@ -412,7 +412,7 @@ class Carrier:
     def _end(self, run: Tracked, status: RunStatus, job: SeenJob | None = None) -> None:
         """It is over since its nodes wrote that down, else since Slurm says."""
         ends = self._folders.ends(run.order)
-        ended = ends[-1].time_s if len(ends) == len(run.order.parts) else None
+        ended = ends[-1].time_s if ends and len(ends) == len(run.order.parts) else None
         if ended is None and job is not None and job.end_s:
             ended = job.end_s
         began = self._folders.began_unix(run.order)

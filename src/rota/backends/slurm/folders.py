@@ -135,7 +135,7 @@ class Folders:
         for part in order.parts:
             with contextlib.suppress(OSError, ValueError):  # a run of an older version: empty
                 times.append(float((self.run(order.run) / f"ready.{part.node_rank}").read_text()))
-        return max(times) if len(times) == len(order.parts) else None
+        return max(times) if times and len(times) == len(order.parts) else None
 
     def finished(self, order: RunOrder) -> bool:
         """Have all nodes recorded an end?"""
