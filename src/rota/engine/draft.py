@@ -184,7 +184,7 @@ class PlacementDraft:
         self._room += allocation.gpus
         self._reinstate(latest.victims)
         if latest.displaced:
-            self._again.remove(job.index)
+            self._again.discard(job.index)  # pairs do not note it
             self._displaced[job.index] = job
         if latest.resized:
             self._placement.hold(job, job.allocation)
@@ -199,7 +199,7 @@ class PlacementDraft:
         if job.index not in self._placed or (job.running and not displaced):
             raise PolicyError(f"job {job.id} cannot be given up: this draft does not start it")
         if displaced:
-            self._again.remove(job.index)
+            self._again.discard(job.index)  # pairs do not note it
             self._displaced[job.index] = job
         _, allocation = self._placed.pop(job.index)
         self._placement.give(job, allocation)
