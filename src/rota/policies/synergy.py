@@ -54,7 +54,7 @@ class Synergy(DecidePolicy[SynergyParams]):
     knowledge = Knowledge.REMAINING_WORK
     Parameters = SynergyParams
     compressible = True
-    coupled = "what happens anywhere lets it order and supply everybody anew, between rounds too"
+    coupled = "shares: spare CPUs and memory are divided anew whenever anything happens anywhere"
 
     def __init__(self, params: SynergyParams | None = None) -> None:
         super().__init__(params)
