@@ -7,8 +7,8 @@ a first run that loads all modules. The demand is 5 times less for every policy.
 import json
 from pathlib import Path
 
-from rota.experiments.config import RunConfig
-from rota.experiments.run import simulate
+from rota.study.config import RunConfig
+from rota.study.run import simulate
 
 LEAST = 5.0
 CLUSTER = "12x1:v100+12x1:p100+12x1:k80"

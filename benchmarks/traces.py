@@ -54,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cluster_log.csv"
         write_table(path, rows, by_time="sorted" in sys.argv[1:])
-        from rota.traces.helios import FORMAT
+        from rota.traces.formats.helios import FORMAT
 
         begun_s = time.process_time()
         imported = FORMAT.load(path, {})

@@ -2,7 +2,7 @@
 
 import time
 
-from rota.backends.pretend import PretendDriver
+from rota.live.drivers.pretend import PretendDriver
 
 
 class Slow(PretendDriver):

@@ -15,11 +15,11 @@ from rota.engine.compose import compose
 from rota.engine.log import WIDTH
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
+from rota.models.costs import Zero
+from rota.models.rates import Uniform
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
 from rota.policies.admission.accept_all import AcceptAll
-from rota.rates.costs import Zero
-from rota.rates.models import Uniform
 from rota.sim.cluster import SimCluster
 
 PLACEMENTS = {"count": count, "consolidate": consolidate}

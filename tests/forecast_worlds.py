@@ -17,7 +17,7 @@ from rota.engine.loop import Engine
 from rota.engine.parts import make_admission, make_costs, make_placement, make_policy
 from rota.engine.snapshot import freeze, restore
 from rota.engine.source import WorkloadSource
-from rota.rates.models import make_rates
+from rota.models.rates import make_rates
 from rota.sim.cluster import SimCluster
 from rota.sim.durations import Durations
 from rota.sim.foresight import spread_of, starts

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from agents_net import alive, eventually, marked
-from rota.backends.local import shim
+from rota.live.drivers.local import shim
 
 
 class ShimFolder:

@@ -8,10 +8,10 @@ from rota.engine.compose import compose
 from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
+from rota.models.rates import Types
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
 from rota.policies.admission.accept_all import AcceptAll
-from rota.rates.models import Types
 from rota.sim.cluster import SimCluster
 from rota.testing.scenario import Fixed
 

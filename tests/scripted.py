@@ -5,15 +5,15 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
-from rota.backends.live.inputs import JobWish, NodeWish, Reconfigured, Submitted
-from rota.backends.live.mailbox import Ask
-from rota.backends.live.orders import Capabilities, NodeStatus, RunStatus
 from rota.core.jobs import INF
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.core import Core
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store, StoredJob
 from rota.jobfile.model import Checkpoint, JobFile, Resources
+from rota.live.inputs import JobWish, NodeWish, Reconfigured, Submitted
+from rota.live.mailbox import Ask
+from rota.live.orders import Capabilities, NodeStatus, RunStatus
 
 
 class ScriptedWorld:

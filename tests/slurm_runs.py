@@ -4,8 +4,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from rota.backends.live.orders import Measured, Message, NodeStatus, Part, RunOrder, RunStatus
 from rota.core.launch import PER_GPU, Launch
+from rota.live.orders import Measured, Message, NodeStatus, Part, RunOrder, RunStatus
 
 PATIENCE_S = 300.0
 

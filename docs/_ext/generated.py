@@ -20,7 +20,7 @@ from rota.cli.listing import facts, values
 from rota.core import registry
 from rota.core.policy import PriorityPolicy
 from rota.metrics.vocabulary import MEASURES
-from rota.traces.generate import KINDS
+from rota.traces.synth.generate import KINDS
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -17,9 +17,9 @@ import msgspec
 import polars as pl
 
 from rota.core.workload import Workload
-from rota.experiments.config import RunConfig
-from rota.experiments.run import simulate
-from rota.traces.generate import generate
+from rota.study.config import RunConfig
+from rota.study.run import simulate
+from rota.traces.synth.generate import generate
 
 BEGIN = datetime(2026, 3, 2, 8, tzinfo=UTC)
 FIELDS = (

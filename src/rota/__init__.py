@@ -1,13 +1,14 @@
 """Rota: deep-learning jobs, simulated exactly or run for real, with the same policy object.
 
 For notebooks and scripts: `rota.simulate`, `rota.compare`, `rota.Experiment`, `rota.load` (see
-`rota.lab`). They are loaded when they are first used, so that `import rota` stays quick.
+`rota.notebook`). They are loaded when they are first used, so that `import rota` stays quick.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.lab import Comparison, Experiment, Result, compare, load, simulate
+    from rota.notebook import Comparison
+from rota.notebook import Experiment, Result, compare, load, simulate
 
 __version__ = "0.1.0"
 
@@ -15,12 +16,12 @@ __all__ = ["Comparison", "Experiment", "Result", "__version__", "compare", "load
 
 
 def __getattr__(name: str) -> Any:
-    """The interface for notebooks, from `rota.lab`."""
+    """The interface for notebooks, from `rota.notebook`."""
     if name not in __all__:
         raise AttributeError(f"module 'rota' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module("rota.lab"), name)
+    return getattr(import_module("rota.notebook"), name)
 
 
 def __dir__() -> list[str]:

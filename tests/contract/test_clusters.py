@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.backends.local import LocalCluster, standin
+from rota.live.drivers.local import LocalCluster, standin
 from rota.sim.cluster import SimCluster
 from rota.testing import CheckFailed, check_cluster
 from rota.testing.cluster_checks import CHECKS

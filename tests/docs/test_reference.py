@@ -8,14 +8,14 @@ import pytest
 from rota.cli.listing import facts
 from rota.core import registry
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape
-from rota.experiments.config import RunConfig
-from rota.experiments.output import Manifest
-from rota.experiments.run import simulate
 from rota.metrics.jobs import COLUMNS
+from rota.study.config import RunConfig
+from rota.study.output import Manifest
+from rota.study.run import simulate
 from rota.traces.cluster_yaml import _Node
-from rota.traces.generate import GeneratorParams
-from rota.traces.plain import SCHEMA
+from rota.traces.formats.plain import SCHEMA
 from rota.traces.read import recognise
+from rota.traces.synth.generate import GeneratorParams
 from shared_data import CHECKOUT, shared
 
 DOCS = CHECKOUT / "docs"

@@ -14,10 +14,10 @@ import pytest
 
 from agents_net import Told, alive, eventually, order
 from netns import ip
-from rota.backends.live.orders import NodeStatus, Part
-from rota.backends.local.driver import AgentDriver
-from rota.backends.local.transport import PATH
 from rota.core.errors import UnavailableError
+from rota.live.drivers.local.driver import AgentDriver
+from rota.live.drivers.local.transport import PATH
+from rota.live.orders import NodeStatus, Part
 
 SILENT_S, LOST_S = 1.0, 4.0
 AGENT = [sys.executable, "-c", "from rota.cli.agent import agent; agent()"]

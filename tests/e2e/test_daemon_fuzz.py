@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, settings
 
 from e2e.test_api_fuzz import CHECKS, KNOWN, LIMITS, echo, schema_of
 from rota.api import create_app
-from rota.backends.pretend import PretendDriver
 from rota.core.topology import Topology
 from rota.daemon.core import Core
 from rota.daemon.info import Actor
@@ -17,6 +16,7 @@ from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.jobfile.model import JobFile
+from rota.live.drivers.pretend import PretendDriver
 
 QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 

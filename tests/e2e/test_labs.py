@@ -7,7 +7,7 @@ from live_logs import exported
 from shared_data import CHECKOUT
 
 JOBS = CHECKOUT / "examples" / "labs"
-CLUSTERS = CHECKOUT / "src" / "rota" / "experiments" / "labs"
+CLUSTERS = CHECKOUT / "src" / "rota" / "reproduce" / "labs"
 
 
 class Course:

@@ -2,14 +2,14 @@
 
 import pytest
 
-from rota.backends.local import LocalCluster
 from rota.core.events import Record
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.engine.log import WIDTH
-from rota.rates.costs import Zero
-from rota.rates.models import Uniform
+from rota.live.drivers.local import LocalCluster
+from rota.models.costs import Zero
+from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
 from rota.testing.rehearsal import (
     MARGIN_S,

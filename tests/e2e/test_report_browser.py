@@ -9,9 +9,9 @@ from statistics import median
 import pytest
 
 from needs import SYSTEM, need
-from rota.experiments.compare import compare
-from rota.experiments.config import RunConfig
 from rota.report import write_report
+from rota.study.compare import compare
+from rota.study.config import RunConfig
 
 JOBS = 5_000
 BARS = 10_000

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from agents_net import eventually
-from rota.backends.slurm import SlurmDriver, SlurmOptions
 from rota.core.errors import ClusterError
+from rota.live.drivers.slurm import SlurmDriver, SlurmOptions
 from slurm_cluster import SlurmCluster, require_slurm
 from slurm_runs import Ears, order
 

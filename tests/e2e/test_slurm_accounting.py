@@ -5,10 +5,10 @@ import time
 import polars as pl
 import pytest
 
-from rota.experiments.replay import Asked, replay
-from rota.experiments.replay_changes import Changes
-from rota.experiments.replay_recorded import replay_recorded
-from rota.traces.sacct import FORMAT
+from rota.study.replay import Asked, replay
+from rota.study.replay_changes import Changes
+from rota.study.replay_recorded import replay_recorded
+from rota.traces.formats.slurm.sacct import FORMAT
 from slurm_accounting import AccountingCluster, newest, require_accounting
 from trace_readers import counted
 

@@ -16,11 +16,11 @@ import yaml
 
 from agents_net import eventually
 from needs import TORCH, need
-from rota.backends.local import standin
 from rota.core.jobs import Behaviour
 from rota.core.workload import Workload
-from rota.rates.costs import Zero
-from rota.rates.models import Uniform
+from rota.live.drivers.local import standin
+from rota.models.costs import Zero
+from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
 from rota.testing.rehearsal import MARGIN_S, decisions, five_jobs, rehearse, topology
 from shared_data import CHECKOUT

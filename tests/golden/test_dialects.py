@@ -9,14 +9,14 @@ import pytest
 
 from rota.core.jobs import Phase
 from rota.core.topology import NodeSpec, Topology
-from rota.dialects.blox import Blox, BloxParams
-from rota.dialects.tiresias import Tiresias
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
-from rota.rates.costs import Zero
-from rota.rates.models import Uniform
+from rota.models.costs import Zero
+from rota.models.rates import Uniform
+from rota.reproduce.blox.dialect import Blox, BloxParams
+from rota.reproduce.tiresias.dialect import Tiresias
 from rota.sim.cluster import SimCluster
-from rota.traces import plain, tiresias
+from rota.traces.formats import plain, tiresias
 from shared_data import shared
 
 

@@ -10,16 +10,16 @@ import pytest
 
 from rota.core.jobs import Phase
 from rota.core.topology import Topology
-from rota.dialects.helios import Helios
-from rota.dialects.helios_costs import Planned
-from rota.dialects.lucid import Lucid
-from rota.dialects.pai import Pai
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
-from rota.rates.costs import Zero
-from rota.rates.models import Uniform
+from rota.models.costs import Zero
+from rota.models.rates import Uniform
+from rota.reproduce.helios.costs import Planned
+from rota.reproduce.helios.dialect import Helios
+from rota.reproduce.lucid.dialect import Lucid
+from rota.reproduce.pai.dialect import Pai
 from rota.sim.cluster import SimCluster
-from rota.traces import plain
+from rota.traces.formats import plain
 from shared_data import shared
 
 NODES = {"philly300": 32, "philly1000": 48}

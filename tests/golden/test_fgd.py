@@ -14,10 +14,10 @@ import polars as pl
 import pytest
 
 from rota.cli.app import main
-from rota.experiments.build import build
-from rota.experiments.config import RunConfig
-from rota.experiments.reproduce.fgd import POLICIES, WORKLOADS, placements
-from rota.experiments.run import simulate
+from rota.reproduce.fgd.recipe import POLICIES, WORKLOADS, placements
+from rota.study.build import build
+from rota.study.config import RunConfig
+from rota.study.run import simulate
 from shared_data import shared
 
 SEEDS = range(42, 52)

@@ -11,17 +11,17 @@ import pytest
 
 from rota.core import registry
 from rota.core.topology import NodeSpec, Topology
-from rota.dialects.gavel import Gavel, GavelDialectParams
-from rota.dialects.gavel_rates import LeaseRates
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
-from rota.experiments.reproduce import gavel as recipe
-from rota.experiments.reproduce.base import Verdict
-from rota.experiments.reproduce.carry import reproduce
-from rota.experiments.reproduce.gavel_draws import draw_trace
-from rota.rates.costs import Zero
+from rota.models.costs import Zero
+from rota.reproduce import gavel as recipe
+from rota.reproduce.base import Verdict
+from rota.reproduce.carry import reproduce
+from rota.reproduce.gavel.dialect import Gavel, GavelDialectParams
+from rota.reproduce.gavel.draws import draw_trace
+from rota.reproduce.gavel.rates import LeaseRates
 from rota.sim.cluster import SimCluster
-from rota.traces import gavel
+from rota.traces.formats import gavel
 from shared_data import shared
 
 FOLDER = shared("reference/gavel")
@@ -35,9 +35,9 @@ def registered(monkeypatch):
     """Let the registry know the names, whether or not this installation has them yet."""
     before = registry._entries
     added = {
-        registry.DIALECTS: ("gavel", "rota.dialects.gavel:Gavel"),
-        registry.FORMATS: ("gavel", "rota.traces.gavel:FORMAT"),
-        registry.RATES: ("leases", "rota.dialects.gavel_rates:LeaseRates"),
+        registry.DIALECTS: ("gavel", "rota.reproduce.gavel.dialect:Gavel"),
+        registry.FORMATS: ("gavel", "rota.traces.formats.gavel:FORMAT"),
+        registry.RATES: ("leases", "rota.reproduce.gavel.rates:LeaseRates"),
     }
 
     def entries(group):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rota.experiments.scenario import read_scenarios, run_scenario
-from rota.experiments.scenario_hived import Recorded
+from rota.study.scenario import read_scenarios, run_scenario
+from rota.study.scenario_hived import Recorded
 from shared_data import shared
 
 UNITS = [

@@ -8,14 +8,14 @@ import polars as pl
 import pytest
 
 from rota.core.registry import RECIPES, names
-from rota.experiments.config import RunConfig
-from rota.experiments.reproduce import hived_queueing, labs, yarn_delay
-from rota.experiments.reproduce.base import Scale, Verdict
-from rota.experiments.reproduce.carry import own_files, reproduce
-from rota.experiments.reproduce.labs_picture import draw
-from rota.experiments.reproduce.labs_story import Bar, Story, Wait, tell
-from rota.experiments.run import simulate
-from rota.experiments.scenario import run_scenario
+from rota.reproduce import hived_queueing, labs, yarn_delay
+from rota.reproduce.base import Scale, Verdict
+from rota.reproduce.carry import own_files, reproduce
+from rota.reproduce.labs.picture import draw
+from rota.reproduce.labs.story import Bar, Story, Wait, tell
+from rota.study.config import RunConfig
+from rota.study.run import simulate
+from rota.study.scenario import run_scenario
 from shared_data import CHECKOUT, shared
 
 LABS = {lab.name: lab for lab in labs.LABS}

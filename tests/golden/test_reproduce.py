@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.experiments.reproduce import (
+from rota.reproduce import (
     blox,
     blox_admission,
     blox_fig6,
@@ -12,8 +12,8 @@ from rota.experiments.reproduce import (
     tiresias,
     yarn_locality,
 )
-from rota.experiments.reproduce.base import Scale, Verdict
-from rota.experiments.reproduce.carry import reproduce
+from rota.reproduce.base import Scale, Verdict
+from rota.reproduce.carry import reproduce
 from shared_data import shared
 
 RECORDED = {module.RECIPE.name: module.RECIPE for module in (blox, helios, lucid, pai, tiresias)}

@@ -9,13 +9,13 @@ import csv
 import pytest
 
 from rota.core.topology import NodeSpec, Topology
-from rota.dialects.synergy import Synergy, SynergyDialectParams
-from rota.dialects.synergy_rates import PlannedRates
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
-from rota.rates.costs import Zero
+from rota.models.costs import Zero
+from rota.reproduce.synergy.dialect import Synergy, SynergyDialectParams
+from rota.reproduce.synergy.rates import PlannedRates
 from rota.sim.cluster import SimCluster
-from rota.traces.synergy import FORMAT
+from rota.traces.formats.synergy import FORMAT
 from shared_data import shared
 
 GREEDY, FAIR, TUNE = "greedy", "proportional", "tune"

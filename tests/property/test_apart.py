@@ -12,8 +12,8 @@ from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.source import WorkloadSource
-from rota.rates.costs import Zero
-from rota.rates.models import Uniform
+from rota.models.costs import Zero
+from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
 
 PLACEMENTS = ["first-fit", "best-fit", "consolidate", "spread", "yarn", "random", "topology"]

@@ -18,10 +18,10 @@ from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.snapshot import freeze, restore
 from rota.engine.source import WorkloadSource
+from rota.models.books import TrueSpeeds
+from rota.models.rates import Product, Types
+from rota.models.tables import Pairs, PairsParams
 from rota.policies.admission.accept_all import AcceptAll
-from rota.rates.books import TrueSpeeds
-from rota.rates.models import Product, Types
-from rota.rates.tables import Pairs, PairsParams
 from rota.sim.cluster import SimCluster
 from rota.testing.scenario import Fixed, to_the_end
 from throughput_tables import write_table

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from own_formats import HEADER, line
 from rota.core.errors import InputError
-from rota.traces.kubernetes import FORMAT as KUBERNETES
-from rota.traces.rota_log import FORMAT as ROTA_LOG
-from rota.traces.sacct import FORMAT as SACCT
-from rota.traces.slurm_nodes import read_nodes_file
+from rota.traces.formats.kubernetes.reader import FORMAT as KUBERNETES
+from rota.traces.formats.rota_log import FORMAT as ROTA_LOG
+from rota.traces.formats.slurm.nodes import read_nodes_file
+from rota.traces.formats.slurm.sacct import FORMAT as SACCT
 from trace_readers import counted
 
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])

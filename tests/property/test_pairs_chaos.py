@@ -19,10 +19,10 @@ from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.metrics.jobs import fold_jobs
+from rota.models.costs import Custom, FixedParams
+from rota.models.rates import Product, Types
+from rota.models.tables import Pairs, PairsParams
 from rota.policies.admission.accept_all import AcceptAll
-from rota.rates.costs import Custom, FixedParams
-from rota.rates.models import Product, Types
-from rota.rates.tables import Pairs, PairsParams
 from rota.sim.cluster import SimCluster
 from throughput_tables import write_table
 

@@ -23,7 +23,7 @@ from rota.placement.consolidate import consolidate
 from rota.policies.admission.accept_all import AcceptAll
 from rota.policies.fifo_skip import FifoSkip
 from rota.testing.scenario import random_scenario, to_the_end
-from rota.traces import plain
+from rota.traces.formats import plain
 from shared_data import shared
 
 

@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rota.core.errors import InputError
-from rota.traces.chronus import LAYOUT as CHRONUS
-from rota.traces.gavel import LAYOUT as GAVEL
-from rota.traces.helios import LAYOUT as HELIOS
-from rota.traces.openb import LAYOUT as OPENB
-from rota.traces.pai import JOB, TASK
-from rota.traces.pollux import LAYOUT as POLLUX
-from rota.traces.spot import LAYOUT as SPOT
+from rota.traces.formats.chronus import LAYOUT as CHRONUS
+from rota.traces.formats.gavel import LAYOUT as GAVEL
+from rota.traces.formats.helios import LAYOUT as HELIOS
+from rota.traces.formats.openb import LAYOUT as OPENB
+from rota.traces.formats.pai import JOB, TASK
+from rota.traces.formats.pollux import LAYOUT as POLLUX
+from rota.traces.formats.spot import LAYOUT as SPOT
 from trace_readers import MODULES, counted, reader
 
 THROUGHPUTS = {"v100": {"('a', 1)": {"null": 2.0}, "('a', 4)": {"null": 5.0}}}

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rota.core.errors import TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.workload import Workload
-from rota.traces.generate import KINDS, generate, offered_load
 from rota.traces.read import read_workload
+from rota.traces.synth.generate import KINDS, generate, offered_load
 from rota.traces.write import write_workload
 
 # Anything printable, with what CSV finds difficult made likely.

@@ -14,8 +14,8 @@ from rota.cli.signals import work_until_done
 from rota.core.errors import OptionError, RotaError, install
 
 if TYPE_CHECKING:
-    from rota.backends.local.link import Link
-    from rota.backends.local.messages import AgentNode
+    from rota.live.drivers.local.link import Link
+    from rota.live.drivers.local.messages import AgentNode
 
 LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
 
@@ -100,9 +100,9 @@ def agent(**options: Any) -> None:  # fmt: skip
     Example:
       rota agent --server http://10.0.0.1:7842 --token-file agent.token --gpus auto
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.backends.local.agent import Agent
-    from rota.backends.local.link import Link
-    from rota.backends.local.transport import HttpTransport
+    from rota.live.drivers.local.agent import Agent
+    from rota.live.drivers.local.link import Link
+    from rota.live.drivers.local.transport import HttpTransport
     from rota.sdk.place import checked_url, connection
 
     _log_to_stderr()
@@ -141,9 +141,9 @@ def _end(link: "Link", *, leave: bool) -> None:
 
 def _node(options: dict[str, Any]) -> "AgentNode":
     """What this machine offers."""
-    from rota.backends.local import machine
-    from rota.backends.local.messages import AgentNode
     from rota.core.topology import NodeSpec
+    from rota.live.drivers.local import machine
+    from rota.live.drivers.local.messages import AgentNode
 
     devices, gpu_type = _gpus(options["gpus"])
     spec = NodeSpec(
@@ -160,7 +160,7 @@ def _node(options: dict[str, Any]) -> "AgentNode":
 
 def _gpus(text: str) -> tuple[list[str], str]:
     """Names for CUDA_VISIBLE_DEVICES, and the type."""
-    from rota.backends.local import machine
+    from rota.live.drivers.local import machine
 
     if text == "auto":
         found = machine.find_gpus()

@@ -13,11 +13,6 @@ import structlog
 
 from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.settings import LOOPBACK
-from rota.backends.live.orders import Driver, NodeStatus
-from rota.backends.local.driver import AgentDriver
-from rota.backends.local.embedded import EmbeddedAgent
-from rota.backends.local.machine import find_gpus, gpu_type
-from rota.backends.pretend import PretendDriver
 from rota.cli.signals import work_until_done
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.core import Core
@@ -28,6 +23,11 @@ from rota.daemon.settings import Scheduling, Settings, queue_of
 from rota.daemon.store import Store
 from rota.daemon.tokens import ADMIN, AGENT, Tokens
 from rota.engine.invariants import Invariants
+from rota.live.drivers.local.driver import AgentDriver
+from rota.live.drivers.local.embedded import EmbeddedAgent
+from rota.live.drivers.local.machine import find_gpus, gpu_type
+from rota.live.drivers.pretend import PretendDriver
+from rota.live.orders import Driver, NodeStatus
 from rota.traces.cluster import parse_cluster
 
 OWNER = "local"
@@ -89,8 +89,8 @@ class Assembly:
     def _driver(self, topology: Topology) -> tuple[Driver, Topology]:
         settings = self.settings
         if settings.backend == "slurm":
-            from rota.backends.slurm.driver import SlurmDriver
-            from rota.backends.slurm.options import SlurmOptions
+            from rota.live.drivers.slurm.driver import SlurmDriver
+            from rota.live.drivers.slurm.options import SlurmOptions
 
             options = SlurmOptions(**msgspec.structs.asdict(settings.slurm))
             slurm = SlurmDriver(self.store.id, self.folder.path / "slurm", options)

@@ -11,7 +11,7 @@ from rota.core.errors import OptionError
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
-    from rota.experiments.calibrate import Calibration, Foresight
+    from rota.study.calibrate import Calibration, Foresight
 
 
 @click.command(
@@ -79,9 +79,9 @@ def calibrate(
     import msgspec
 
     from rota.cli.export import run_folder
-    from rota.experiments.calibrate import FILES, check, foresee, write
-    from rota.experiments.calibrate import calibrate as fit
-    from rota.experiments.folder import OutputFolder
+    from rota.study.calibrate import FILES, check, foresee, write
+    from rota.study.calibrate import calibrate as fit
+    from rota.study.folder import OutputFolder
 
     if predict is not None and against is not None:
         raise OptionError("--predict and --against are two predictions: ask for one of them")
@@ -118,7 +118,7 @@ def calibrate(
 def _show(found: "Calibration", seen: "Foresight | None", *, as_json: bool) -> None:
     import msgspec
 
-    from rota.experiments.calibration import pages
+    from rota.study.calibration import pages
 
     if as_json:
         fitted = {name: msgspec.to_builtins(e) for name, e in found.fit.named.items()}

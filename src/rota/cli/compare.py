@@ -20,9 +20,9 @@ from rota.cli.show import table, tell, tell_assumptions
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
-    from rota.experiments.comparison import Comparison
-    from rota.experiments.config import RunConfig
-    from rota.experiments.run import Progress
+    from rota.study.comparison import Comparison
+    from rota.study.config import RunConfig
+    from rota.study.run import Progress
 
 SPARE = (
     "completed", "knows", "p99 JCT", "makespan", "preemptions", "median JCT", "mean wait",
@@ -99,11 +99,11 @@ def compare(
       rota compare jobs.csv --cluster 16x8 --policy srtf --policy las \\
           --repeat 5 --estimate-error cv=1 -o report
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.experiments.compare import compare as run
-    from rota.experiments.compare import own_files
-    from rota.experiments.config import RunConfig
-    from rota.experiments.folder import OutputFolder
     from rota.report.write import figure_files, write_report
+    from rota.study.compare import compare as run
+    from rota.study.compare import own_files
+    from rota.study.config import RunConfig
+    from rota.study.folder import OutputFolder
 
     if values["cluster"] is None:
         raise click.UsageError("Missing option '--cluster'.", click.get_current_context())
@@ -141,8 +141,8 @@ def compare(
 
 def _workers(config: "RunConfig", runs: int) -> int:
     """All cores, or this process alone if the others would not be ready before it is done."""
-    from rota.experiments.pool import cores
-    from rota.experiments.workloads import amount_of, is_generated
+    from rota.study.pool import cores
+    from rota.study.workloads import amount_of, is_generated
 
     try:
         if is_generated(config.trace):
@@ -161,8 +161,8 @@ def _about_ratio(found: "Comparison") -> str:
 
 
 def _show(found: "Comparison", *, full: bool) -> None:
-    from rota.experiments.notes import LOUD
-    from rota.experiments.table import FULL_HEADINGS, HEADINGS, cells, full_cells
+    from rota.study.notes import LOUD
+    from rota.study.table import FULL_HEADINGS, HEADINGS, cells, full_cells
 
     gone = table(HEADINGS, [cells(row) for row in found.rows], numbers=True, spare=SPARE)
     if full:

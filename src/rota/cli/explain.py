@@ -27,8 +27,8 @@ from rota.core.errors import InputError
 
 if TYPE_CHECKING:
     from rota.daemon.info import Explanation, Forecast
-    from rota.experiments.forecast import Outlook
     from rota.metrics.story import Story
+    from rota.study.forecast import Outlook
 
 _URLS = ("http://", "https://")
 _EVENTS = "events.parquet"
@@ -85,7 +85,7 @@ def _from_folder(folder: Path) -> Any:
             f"{str(folder)!r} is neither a folder nor a URL: name what `rota simulate -o` wrote"
         )
     try:
-        return import_module("rota.experiments.explain")
+        return import_module("rota.study.explain")
     except ImportError as error:
         raise InputError(
             "folders of simulations cannot be explained by this version: ask a daemon with "
@@ -277,7 +277,7 @@ def _is_snapshot(path: Path) -> bool:
 def _when_frozen(path: Path, job: str, runs: int, output: str, known: Mapping[str, Any]) -> None:
     import msgspec
 
-    from rota.experiments.forecast import forecast
+    from rota.study.forecast import forecast
 
     if not path.is_file():
         raise InputError(

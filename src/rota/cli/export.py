@@ -45,7 +45,7 @@ def export(
       rota simulate live/workload.csv --cluster 4x4 --policy srtf -o what-if
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.daemon.export import FILES, export_stored, write_export
-    from rota.experiments.folder import OutputFolder
+    from rota.study.folder import OutputFolder
 
     with OutputFolder(output, force=force, own=FILES) as folder:
         found = export_stored(state) if state is not None else download(server, token_file)

@@ -13,7 +13,7 @@ from rota.core.registry import FORMATS, PLACEMENTS, POLICIES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rota.experiments.replay import Answer
+    from rota.study.replay import Answer
 
 MOST_GROUPS = 10
 HEADINGS = (
@@ -133,11 +133,11 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
       rota replay jobs.txt --nodes nodes.txt --also new-group.csv@gpu -o group
       rota replay pods.json --nodes nodes.json --model fifo-skip -o out
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.experiments.folder import OutputFolder
-    from rota.experiments.replay import Asked, own_files
-    from rota.experiments.replay import replay as run
-    from rota.experiments.replay_changes import Changes, parse_quota
     from rota.report.replay import write_page
+    from rota.study.folder import OutputFolder
+    from rota.study.replay import Asked, own_files
+    from rota.study.replay import replay as run
+    from rota.study.replay_changes import Changes, parse_quota
 
     if values["nodes"] and values["cluster"]:
         raise click.UsageError("--nodes and --cluster both tell the machines: give one of them.")
@@ -182,7 +182,7 @@ def _slurm(values: "Mapping[str, Any]") -> str:
 
 
 def _show(answer: "Answer") -> None:
-    from rota.experiments.replay_tables import BY, lookup, main_groups
+    from rota.study.replay_tables import BY, lookup, main_groups
 
     rows = lookup(answer.table)
     names = [schedule.name for schedule in answer.schedules]
@@ -238,7 +238,7 @@ def _tell_checked(answer: "Answer") -> None:
 
 def _tell_model(answer: "Answer") -> None:
     """What stands for today and how far to trust it, on stderr."""
-    from rota.experiments.fidelity import CLOSE
+    from rota.study.fidelity import CLOSE
 
     model, tried = answer.model, len(answer.fidelity)
     how = "as asked for" if answer.asked.model is not None else f"the closest of {tried} policies"
@@ -290,7 +290,7 @@ def _show_fidelity(answer: "Answer") -> None:
 
 def _show_added(answer: "Answer") -> None:
     """What the jobs get that were added."""
-    from rota.experiments.replay_tables import ALSO
+    from rota.study.replay_tables import ALSO
 
     cells = [
         (
@@ -309,7 +309,7 @@ def _show_added(answer: "Answer") -> None:
 
 def _against(row: "Mapping[str, Any]") -> str:
     """The change of the mean wait; what the model cannot tell is not called a gain."""
-    from rota.experiments.replay_tables import BETTER, MODEL, OBSERVED, WORSE
+    from rota.study.replay_tables import BETTER, MODEL, OBSERVED, WORSE
 
     change, role = row["mean_wait_change_s"], row["role"]
     if role in (OBSERVED, MODEL):

@@ -14,7 +14,7 @@ from rota.core import registry
 from rota.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from rota.experiments.reproduce.carry import Report
+    from rota.reproduce.carry import Report
 
 FAILED = 1
 ALL = "all"
@@ -78,7 +78,7 @@ def ls(output: str) -> None:
     Example:
       rota reproduce ls -o json
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.experiments.reproduce.carry import find_recipe
+    from rota.reproduce.carry import find_recipe
 
     rows = []
     for name in registry.names(registry.RECIPES):
@@ -141,7 +141,7 @@ def _carry_out(name: str) -> click.Command:
 
 def _possible(data: Path | None) -> list[str]:
     """The recipes whose data are there; the others are told."""
-    from rota.experiments.reproduce.carry import find_recipe, lacking
+    from rota.reproduce.carry import find_recipe, lacking
 
     possible = []
     for name in registry.names(registry.RECIPES):
@@ -154,10 +154,10 @@ def _possible(data: Path | None) -> list[str]:
 
 
 def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Report":
-    from rota.experiments.folder import OutputFolder
-    from rota.experiments.reproduce.base import Scale
-    from rota.experiments.reproduce.carry import find_recipe, own_files, settle
-    from rota.experiments.reproduce.carry import reproduce as carry_out
+    from rota.reproduce.base import Scale
+    from rota.reproduce.carry import find_recipe, own_files, settle
+    from rota.reproduce.carry import reproduce as carry_out
+    from rota.study.folder import OutputFolder
 
     recipe = find_recipe(name)
     output = values["output"]
@@ -213,7 +213,7 @@ def _overview(reports: "list[Report]") -> None:
 
 
 def _counts(report: "Report") -> str:
-    from rota.experiments.reproduce.base import Verdict
+    from rota.reproduce.base import Verdict
 
     words = {Verdict.AGREES: "agree", Verdict.DEVIATES: "deviate", Verdict.FAILS: "fail"}
     return ", ".join(f"{report.count(verdict)} {word}" for verdict, word in words.items())

@@ -22,7 +22,7 @@ def rerun(ctx: click.Context, folder: Path) -> None:
     Example:
       rota rerun out
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.experiments.rerun import rerun as run
+    from rota.study.rerun import rerun as run
 
     with Bar(f"again: {folder}") as bar:
         verdict = run(folder, bar)

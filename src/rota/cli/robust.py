@@ -13,7 +13,7 @@ from rota.core.errors import install
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
-    from rota.experiments.robustness import Curves, Spot
+    from rota.study.robustness import Curves, Spot
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -109,9 +109,9 @@ def robust(
       rota robust jobs.csv --cluster 16x8 --policy srtf --policy las \\
           --costs zero,suspend,pollux30 -o costs
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.experiments.config import RunConfig
-    from rota.experiments.folder import OutputFolder
-    from rota.experiments.robustness import FILES, trace_curves, vary
+    from rota.study.config import RunConfig
+    from rota.study.folder import OutputFolder
+    from rota.study.robustness import FILES, trace_curves, vary
 
     if values["cluster"] is None:
         raise click.UsageError("Missing option '--cluster'.", click.get_current_context())
@@ -139,7 +139,7 @@ def _workers(trace: str, runs: int) -> int | None:
 
 def _draw(curves: "Curves", folder: Path) -> str:
     """The name of the picture; empty: none can be drawn here."""
-    from rota.experiments.robustness import PICTURE
+    from rota.study.robustness import PICTURE
 
     try:
         from rota.report.curves import curve_figure

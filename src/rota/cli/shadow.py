@@ -12,7 +12,7 @@ from rota.cli.simulate import TIME
 from rota.core.registry import PLACEMENTS, POLICIES
 
 if TYPE_CHECKING:
-    from rota.backends.slurm.shadow import Look, Shadow, Totals
+    from rota.live.drivers.slurm.shadow import Look, Shadow, Totals
 
 LOG, SUMMARY = "shadow.jsonl", "summary.json"
 SHOWN = {
@@ -72,10 +72,10 @@ def shadow(
       rota shadow --policy tiresias --once
       rota shadow --policy easy --partition gpu --duration 86400 --interval 30 -o shadow
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.backends.slurm.commands import ReadOnly
-    from rota.backends.slurm.shadow import Shadow
     from rota.core.errors import OutputError
-    from rota.experiments.folder import OutputFolder
+    from rota.live.drivers.slurm.commands import ReadOnly
+    from rota.live.drivers.slurm.shadow import Shadow
+    from rota.study.folder import OutputFolder
 
     if once and duration is not None:
         raise click.UsageError(
@@ -103,8 +103,8 @@ def shadow(
 
 def _watch(watcher: "Shadow", file: IO[bytes] | None, end_s: float, interval: float) -> None:
     """Look again and again. A Slurm that does not answer is asked again, except at first."""
-    from rota.backends.slurm.shadow import as_json
     from rota.core.errors import ClusterError
+    from rota.live.drivers.slurm.shadow import as_json
 
     try:
         while True:

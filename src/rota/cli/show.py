@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rota.experiments.comparison import Assumption
+    from rota.study.comparison import Assumption
 
 FORMAT = click.option(
     "-o", "--output", default="table", show_default=True,
@@ -108,7 +108,7 @@ def tell(text: str, indent: int = 2) -> None:
 
 def tell_assumptions(assumptions: "Sequence[Assumption]") -> None:
     """What differs between policies, and what is the same for all."""
-    from rota.experiments.table import common, differing
+    from rota.study.table import common, differing
 
     differs = differing(assumptions)
     if differs:

@@ -32,8 +32,8 @@ class Time(click.FloatRange):
 TIME = Time(min=0)
 
 if TYPE_CHECKING:
-    from rota.experiments.config import RunConfig
-    from rota.experiments.run import RunResult
+    from rota.study.config import RunConfig
+    from rota.study.run import RunResult
 
 SNAPSHOT = "snapshot.rota"
 ALL_ASKED = 100  # percent of the GPUs
@@ -77,10 +77,10 @@ def simulate(output: Path, *, force: bool, **values: Any) -> None:
       rota simulate jobs.csv --cluster 32x8 --policy ./my_policy.py:alpha=2 -o out
       rota simulate jobs.csv --cluster 32x8 --policy fifo --costs pollux30 --round 60 -o out
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.experiments.folder import RUN_FILES, OutputFolder
-    from rota.experiments.output import write_run
-    from rota.experiments.resume import Freeze
-    from rota.experiments.run import simulate as run
+    from rota.study.folder import RUN_FILES, OutputFolder
+    from rota.study.output import write_run
+    from rota.study.resume import Freeze
+    from rota.study.run import simulate as run
 
     at_s, snapshot = values.pop("snapshot_at"), values.pop("snapshot")
     resume, as_json = values.pop("resume"), values.pop("json")
@@ -103,8 +103,8 @@ def simulate(output: Path, *, force: bool, **values: Any) -> None:
 
 def _config(resume: Path | None, values: dict[str, Any]) -> "RunConfig":
     """What the options say; what they leave out is taken from the snapshot, if there is one."""
-    from rota.experiments.config import RunConfig
-    from rota.experiments.resume import frozen_config
+    from rota.study.config import RunConfig
+    from rota.study.resume import frozen_config
 
     ctx = click.get_current_context()
     if resume is not None:

@@ -15,10 +15,10 @@ from rota.core.errors import OptionError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from rota.experiments.sweep.local import Executor
-    from rota.experiments.sweep.run import Failed, Outcome
-    from rota.experiments.sweep.spec import Spec
-    from rota.experiments.sweep.table import Mean
+    from rota.study.sweep.local import Executor
+    from rota.study.sweep.run import Failed, Outcome
+    from rota.study.sweep.spec import Spec
+    from rota.study.sweep.table import Mean
 
 FAILED, INTERRUPTED = 1, 130
 SHOWN_RUNS = 200  # of --dry-run
@@ -75,9 +75,9 @@ def sweep(spec: Path, output: Path | None, **values: Any) -> int:
       rota sweep loads.yaml --on ray --ray-address auto -o loads
       rota sweep loads --show
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.experiments.sweep.run import load_sweep
-    from rota.experiments.sweep.source import read_source
-    from rota.experiments.sweep.spec import parse_spec
+    from rota.study.sweep.run import load_sweep
+    from rota.study.sweep.source import read_source
+    from rota.study.sweep.spec import parse_spec
 
     if values["show"]:
         return _report(load_sweep(spec), as_json=values["json"])
@@ -92,9 +92,9 @@ def sweep(spec: Path, output: Path | None, **values: Any) -> int:
 
 
 def _run(spec: "Spec", output: Path, values: dict[str, Any]) -> int:
-    from rota.experiments.sweep.run import load_sweep
-    from rota.experiments.sweep.run import sweep as run
-    from rota.experiments.sweep.store import SWEEP
+    from rota.study.sweep.run import load_sweep
+    from rota.study.sweep.run import sweep as run
+    from rota.study.sweep.store import SWEEP
 
     executor = _executor(values)
     try:
@@ -127,8 +127,8 @@ def _run(spec: "Spec", output: Path, values: dict[str, Any]) -> int:
 
 
 def _executor(values: dict[str, Any]) -> "Executor":
-    from rota.experiments.sweep.local import Local
-    from rota.experiments.sweep.on_ray import OnRay
+    from rota.study.sweep.local import Local
+    from rota.study.sweep.on_ray import OnRay
 
     if values["on"] == "local":
         return Local(values["jobs"])
@@ -144,9 +144,9 @@ def _executor(values: dict[str, Any]) -> "Executor":
 def _rehearse(spec: "Spec", output: Path | None) -> int:
     from tempfile import TemporaryDirectory
 
-    from rota.experiments.sweep.plan import make_plan
-    from rota.experiments.sweep.run import missing_tasks
-    from rota.experiments.sweep.store import RUNS, Runs
+    from rota.study.sweep.plan import make_plan
+    from rota.study.sweep.run import missing_tasks
+    from rota.study.sweep.store import RUNS, Runs
 
     with TemporaryDirectory(prefix="rota-sweep-") as scratch:
         plan = make_plan(spec, Path(scratch))

@@ -24,7 +24,7 @@ def trace() -> None:
 
 
 def _kinds() -> Iterable[str]:
-    from rota.traces.generate import KINDS
+    from rota.traces.synth.generate import KINDS
 
     return [*KINDS, "fit:"]
 
@@ -56,9 +56,9 @@ def generate(
       rota trace generate fit:philly.json --jobs 2000 --cluster 16x8 --load 1.1 -o jobs.csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.traces.cluster import parse_cluster
-    from rota.traces.generate import carried, offered_load
-    from rota.traces.generate import generate as draw
-    from rota.traces.sampling import split_kind
+    from rota.traces.synth.generate import carried, offered_load
+    from rota.traces.synth.generate import generate as draw
+    from rota.traces.synth.sampling import split_kind
     from rota.traces.write import write_workload
 
     name, options = split_kind(kind)
@@ -95,11 +95,11 @@ def convert(
       rota trace convert cluster_job_log --format philly -o jobs.csv
       rota trace convert cluster_log.csv -o venus
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.traces.convert import count_written
     from rota.traces.imported import NOT_IMPORTED
-    from rota.traces.provenance import convert_known
     from rota.traces.read import read_trace
-    from rota.traces.report import contradictions_of
+    from rota.traces.tools.convert import count_written
+    from rota.traces.tools.provenance import convert_known
+    from rota.traces.tools.report import contradictions_of
 
     imported = read_trace(source, values["format"], limit=limit)
     told = f"{source} {values['format'] or ''}".strip()
@@ -148,7 +148,7 @@ def inspect(
     from rota.cli.show import emit
     from rota.cli.trace_report import show
     from rota.traces.read import read_trace
-    from rota.traces.report import report
+    from rota.traces.tools.report import report
 
     if html:
         from rota.report.trace_page import check_name
@@ -179,7 +179,7 @@ def formats(output: str) -> None:
     Example:
       rota trace formats -o json
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.traces.formats import checked
+    from rota.traces.format import checked
 
     listing(
         [

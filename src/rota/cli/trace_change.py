@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _rules() -> Iterable[str]:
-    from rota.traces.annotate import RULES
+    from rota.traces.tools.annotate import RULES
 
     return RULES
 
@@ -61,9 +61,9 @@ def fit(
       rota trace fit philly.csv -o philly.json
       rota trace generate fit:philly.json --jobs 2000 --cluster 16x8 --load 1.1 -o jobs.csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.traces.fit import as_text, save_fit
-    from rota.traces.fit import fit as make
     from rota.traces.read import read_trace
+    from rota.traces.synth.fit import as_text, save_fit
+    from rota.traces.synth.fit import fit as make
 
     imported = read_trace(source, values["format"], limit=limit)
     model = make(imported, source=Path(source).name, anonymous=anonymous)
@@ -117,8 +117,8 @@ def change(
       rota trace change philly.csv --window 7d:14d -o week
       rota trace change jobs.csv --sample-users 0.5 --scale-load 2 --seed 1 -o half.csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.traces import change as changes
-    from rota.traces.provenance import read_known
+    from rota.traces.tools import change as changes
+    from rota.traces.tools.provenance import read_known
 
     if window is None and sample_users is None and scale_load is None:
         raise OptionError("nothing to change: give --window, --sample-users or --scale-load")
@@ -172,8 +172,8 @@ def annotate(
       rota trace annotate jobs.csv --rule deadlines:factor=1.5-3 --seed 1 -o urgent.csv
       rota trace annotate philly.csv --rule speeds:v100=1,k80=0.3,spread=0.2 -o mixed
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.traces import annotate as annotations
-    from rota.traces.provenance import read_known
+    from rota.traces.tools import annotate as annotations
+    from rota.traces.tools.provenance import read_known
 
     for text in rule:
         annotations.split_rule(text)  # a typing error is told before a long import
@@ -218,10 +218,10 @@ def merge(
       rota trace merge week1.txt week2.txt --align clock -o weeks
       rota trace merge jobs.csv burst.csv --offset 0 --offset 2d -o later.csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.traces.change import parse_offset
-    from rota.traces.merge import NamedTrace
-    from rota.traces.merge import merge as put_together
-    from rota.traces.provenance import read_known
+    from rota.traces.tools.change import parse_offset
+    from rota.traces.tools.merge import NamedTrace
+    from rota.traces.tools.merge import merge as put_together
+    from rota.traces.tools.provenance import read_known
 
     if len(sources) < 2:  # noqa: PLR2004 - with one there is nothing to merge
         raise OptionError("nothing to merge: name at least two traces")
@@ -247,8 +247,8 @@ def merge(
 
 
 def _write(imported: "Imported", output: Path, source: str, *, force: bool) -> None:
-    from rota.traces.convert import count_written
-    from rota.traces.provenance import write_known
+    from rota.traces.tools.convert import count_written
+    from rota.traces.tools.provenance import write_known
 
     for what in write_known(imported, output, source=source, force=force):
         warn(f"this form has no room for {what}: it is lost")

@@ -6,7 +6,7 @@ from math import inf, isfinite
 import click
 
 from rota.core.words import duration
-from rota.traces.report import Report
+from rota.traces.tools.report import Report
 
 _WIDTH = 40
 _LARGE = 1e15

@@ -14,12 +14,6 @@ from typing import Any
 
 import msgspec
 
-from rota.backends.live.clock import Clock, WallClock
-from rota.backends.live.cluster import RETRY_S, LiveCluster
-from rota.backends.live.inputs import Batch, Reconfigured
-from rota.backends.live.journal import Journal
-from rota.backends.live.orders import Driver
-from rota.backends.live.source import Submission
 from rota.core import events as ev
 from rota.core.errors import (
     ClusterError,
@@ -46,6 +40,12 @@ from rota.engine.loop import Engine
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.snapshot import freeze, restore
 from rota.jobfile.convert import to_behaviour, to_launch, to_spec
+from rota.live.clock import Clock, WallClock
+from rota.live.cluster import RETRY_S, LiveCluster
+from rota.live.inputs import Batch, Reconfigured
+from rota.live.journal import Journal
+from rota.live.orders import Driver
+from rota.live.source import Submission
 
 log = logging.getLogger("rota.daemon")
 SNAPSHOT_EVERY = 2000  # batches

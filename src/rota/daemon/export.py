@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from rota import __version__
-from rota.backends.live.inputs import Reconfigured
 from rota.core.errors import InputError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.tenants import PriorityClass
@@ -29,6 +28,7 @@ from rota.daemon.settings import Scheduling
 from rota.engine.log import SCHEMA_VERSION
 from rota.jobfile.convert import to_spec
 from rota.jobfile.model import JobFile
+from rota.live.inputs import Reconfigured
 
 if TYPE_CHECKING:
     import polars as pl

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rota.backends.live.source import LiveSource
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Behaviour, Job
 from rota.core.topology import Topology
@@ -15,8 +14,9 @@ from rota.daemon.info import Forecast
 from rota.daemon.pictures import state_of
 from rota.engine.loop import Engine
 from rota.engine.snapshot import freeze, restore
-from rota.rates.costs import Zero
-from rota.rates.models import Uniform
+from rota.live.source import LiveSource
+from rota.models.costs import Zero
+from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
 from rota.sim.durations import Durations
 from rota.sim.foresight import backtest, is_placed, members, nobody_new, sentence, spread_of, starts

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
-from rota.backends.live.inputs import Input, NodeWish, Noted
-from rota.backends.live.machines import Machine
 from rota.core.errors import ConflictError, NotFoundError
 from rota.daemon.info import Actor, NodeInfo
 from rota.daemon.pictures import picture_nodes
+from rota.live.inputs import Input, NodeWish, Noted
+from rota.live.machines import Machine
 
 if TYPE_CHECKING:
     from rota.daemon.core import Core

@@ -4,9 +4,6 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from rota.backends.live.cluster import LiveCluster
-from rota.backends.live.machines import Machine
-from rota.backends.live.runs import Run
 from rota.core.events import INF
 from rota.core.jobs import HELD, WAITING, Job, Phase
 from rota.core.reasons import Reason
@@ -15,6 +12,9 @@ from rota.core.view import View
 from rota.daemon.info import JobInfo, NodeInfo, QueueInfo
 from rota.daemon.projection import Projection
 from rota.engine.executor import on_cluster
+from rota.live.cluster import LiveCluster
+from rota.live.machines import Machine
+from rota.live.runs import Run
 
 STATES = {
     Phase.HELD: "HELD",

@@ -7,14 +7,6 @@ from pathlib import Path
 from time import time
 from typing import Any, TypeVar
 
-from rota.backends.live.inputs import (
-    Input,
-    JobWish,
-    Noted,
-    Reconfigured,
-    Submitted,
-)
-from rota.backends.live.mailbox import Ask, LaterError
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
@@ -54,6 +46,14 @@ from rota.daemon.submissions import refuse_impossible, with_ids, with_priorities
 from rota.daemon.tokens import ADMIN, OPERATOR, RANKS, USER, Tokens, require
 from rota.jobfile.convert import to_request
 from rota.jobfile.model import JobFile
+from rota.live.inputs import (
+    Input,
+    JobWish,
+    Noted,
+    Reconfigured,
+    Submitted,
+)
+from rota.live.mailbox import Ask, LaterError
 
 T = TypeVar("T")
 LABELS = {int(record): record.name.lower() for record in Record}

@@ -14,10 +14,10 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from rota.backends.live.inputs import DECODER, ENCODER, Batch
 from rota.core.errors import InputError, UnavailableError
 from rota.daemon import tables
 from rota.jobfile.model import JobFile
+from rota.live.inputs import DECODER, ENCODER, Batch
 
 BUSY_MS = 5_000  # how long a write waits for somebody else's lock
 KEEP_SNAPSHOTS = 2

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from rota.backends.live.orders import Driver
 from rota.core.errors import ClusterSpecError, InputError
 from rota.core.jobs import Job
 from rota.core.tenants import TenantTree
 from rota.daemon.info import Actor
 from rota.daemon.tokens import OPERATOR, RANKS
 from rota.jobfile.model import JobFile
+from rota.live.orders import Driver
 
 
 def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:

@@ -27,8 +27,8 @@ from rota.core.registry import (
     unknown,
 )
 from rota.core.topology import Topology
+from rota.models import costs
 from rota.placement.base import Placement, Verified
-from rota.rates import costs
 
 PYTHON = ".py"
 YAML = (".yaml", ".yml")

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from rota.experiments.comparison import Comparison
 from rota.metrics.delay import REASONS
+from rota.study.comparison import Comparison
 
 
 def ratios(comparison: Comparison) -> pl.DataFrame:

@@ -8,8 +8,6 @@ from pathlib import PurePath
 
 import rota
 from rota.core.words import NONE, duration
-from rota.experiments.comparison import Comparison, Measured, Row
-from rota.experiments.notes import LOUD
 from rota.metrics.delay import REASONS
 from rota.metrics.vocabulary import Measure, alike, count
 from rota.report.data import TIMES, cdf
@@ -17,6 +15,8 @@ from rota.report.numbers import judged, without_ratio
 from rota.report.payload import payload
 from rota.report.source import Source
 from rota.report.style import coinciding
+from rota.study.comparison import Comparison, Measured, Row
+from rota.study.notes import LOUD
 
 _MARKS = {"better": "\u2713", "worse": "\u2717", "unclear": "\u2248"}
 _ONE = "One run: nothing is proven, so no winner is marked."

@@ -13,10 +13,13 @@ import numpy as np
 import polars as pl
 
 from rota.core.words import NONE, duration
-from rota.experiments.fidelity import CLOSE, LEAST_JOBS, LIMITS, ROUGH, GroupFidelity
-from rota.experiments.replay import REPORT, Answer
-from rota.experiments.replay_recorded import NAME
-from rota.experiments.replay_tables import (
+from rota.metrics.vocabulary import alike, count, written
+from rota.report.frame import framed
+from rota.report.style import COLOURS, log_ticks
+from rota.study.fidelity import CLOSE, LEAST_JOBS, LIMITS, ROUGH, GroupFidelity
+from rota.study.replay import REPORT, Answer
+from rota.study.replay_recorded import NAME
+from rota.study.replay_tables import (
     ALSO,
     BETTER,
     BY,
@@ -28,9 +31,6 @@ from rota.experiments.replay_tables import (
     lookup,
     main_groups,
 )
-from rota.metrics.vocabulary import alike, count, written
-from rota.report.frame import framed
-from rota.report.style import COLOURS, log_ticks
 
 MOST_GROUPS = 12
 SHOWN = (

@@ -9,7 +9,10 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import InputError, OptionError
-from rota.experiments.comparison import (
+from rota.metrics import History, Window, fold_jobs, read_history
+from rota.metrics.basis import Basis
+from rota.metrics.vocabulary import BY_KEY
+from rota.study.comparison import (
     COMPARE,
     Assumption,
     Comparison,
@@ -18,10 +21,7 @@ from rota.experiments.comparison import (
     RunOf,
     read_comparison,
 )
-from rota.experiments.output import EVENTS, MANIFEST, SUMMARY
-from rota.metrics import History, Window, fold_jobs, read_history
-from rota.metrics.basis import Basis
-from rota.metrics.vocabulary import BY_KEY
+from rota.study.output import EVENTS, MANIFEST, SUMMARY
 
 _OF_A_RUN = tuple(
     BY_KEY[key]

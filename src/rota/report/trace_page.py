@@ -12,7 +12,7 @@ from rota.core.errors import OptionError, OutputError
 from rota.core.words import NONE, duration
 from rota.metrics.vocabulary import count
 from rota.report.frame import framed
-from rota.traces.report import MOST_TENANTS, Report
+from rota.traces.tools.report import MOST_TENANTS, Report
 
 ENDINGS = (".html", ".htm")
 _ROW, _NAME, _BAR, _VALUE = 24, 110, 420, 110  # pixels of a picture with lying bars

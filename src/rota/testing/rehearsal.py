@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rota.backends.local import LocalCluster, standin
 from rota.core.admission import Admission
 from rota.core.events import INF, Record
 from rota.core.jobs import Behaviour, JobSpec, Request
@@ -20,6 +19,7 @@ from rota.engine.log import WIDTH, Log
 from rota.engine.loop import Engine
 from rota.engine.priority import PriorityScheduler
 from rota.engine.source import WorkloadSource
+from rota.live.drivers.local import LocalCluster, standin
 from rota.placement.consolidate import consolidate
 from rota.policies.tiresias import Tiresias, TiresiasParams
 

@@ -16,7 +16,7 @@ import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
-from rota.traces.formats import decode
+from rota.traces.format import decode
 from rota.traces.sources import blocks
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from rota.core.registry import unknown
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.traces.cluster import parse_counts
-from rota.traces.formats import decode, read_bytes, shortened
+from rota.traces.format import decode, read_bytes, shortened
 from rota.traces.hived_yaml import hived_cluster, is_hived, read_hived
 
 _KEYS = ("nodes", "levels", "tenants", "priority_classes")

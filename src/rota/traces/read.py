@@ -11,7 +11,7 @@ from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import JobSpec
 from rota.core.registry import FORMATS, load, names, split
 from rota.core.workload import Quality, Workload
-from rota.traces.formats import Format, Head, first_look, separated
+from rota.traces.format import Format, Head, first_look, separated
 from rota.traces.imported import Imported
 from rota.traces.sources import exists, is_folder
 

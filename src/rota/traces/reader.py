@@ -9,7 +9,7 @@ import msgspec
 
 from rota.core.registry import parse_params
 from rota.core.workload import Workload
-from rota.traces.formats import Head
+from rota.traces.format import Head
 from rota.traces.imported import Imported
 from rota.traces.tidy import Common
 

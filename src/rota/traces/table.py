@@ -16,7 +16,7 @@ import msgspec
 
 from rota.core.errors import InputError, TraceError
 from rota.core.registry import unknown
-from rota.traces.formats import decode, read_bytes, separated, shortened
+from rota.traces.format import decode, read_bytes, separated, shortened
 
 if TYPE_CHECKING:
     from _csv import Reader

@@ -9,7 +9,7 @@ from rota.core.errors import OutputError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.workload import Workload
-from rota.traces.plain import SCHEMA, split_texts
+from rota.traces.formats.plain import SCHEMA, split_texts
 from rota.traces.replacing import replacing
 
 Row: TypeAlias = dict[str, str]

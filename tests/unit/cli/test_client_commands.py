@@ -299,10 +299,10 @@ def test_explain_a_folder(rota, here, monkeypatch):
         parts=[WhyPart(reason="order", seconds=2.0, text="others first")],
     )  # fmt: skip
     module = type("module", (), {"explain_folder": staticmethod(lambda folder, job: found)})
-    monkeypatch.setitem(__import__("sys").modules, "rota.experiments.explain", module)
+    monkeypatch.setitem(__import__("sys").modules, "rota.study.explain", module)
     (here / "out").mkdir()
     assert json.loads(rota("explain", "out", "x", "-o", "json")[1]) == msgspec.to_builtins(found)
-    monkeypatch.setitem(__import__("sys").modules, "rota.experiments.explain", None)
+    monkeypatch.setitem(__import__("sys").modules, "rota.study.explain", None)
     code, _, err = rota("explain", "out", "x")
     assert (code, "cannot be explained by this version" in err) == (2, True)
 

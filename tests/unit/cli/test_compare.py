@@ -6,7 +6,7 @@ import re
 import pytest
 
 from rota.cli.compare import _workers
-from rota.experiments.config import RunConfig
+from rota.study.config import RunConfig
 
 PAIR = ("--cluster", "1x8", "--policy", "fifo", "--policy", "srtf")
 DRAWN = "generate:gavel-like:jobs=40,load=0.9"
@@ -101,7 +101,7 @@ def test_mistakes_leave_nothing(rota, here, args, named):
 
 
 def test_other_processes_only_where_they_pay(here, monkeypatch):
-    monkeypatch.setattr("rota.experiments.pool.cores", lambda: 4)
+    monkeypatch.setattr("rota.study.pool.cores", lambda: 4)
 
     def workers(trace, runs):
         return _workers(RunConfig(trace=trace, cluster="1x8", policy="fifo"), runs)

@@ -259,7 +259,7 @@ def test_an_interruption_leaves_nothing(rota, here, monkeypatch):
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rota.experiments.run.fold_summary", interrupt)
+    monkeypatch.setattr("rota.study.run.fold_summary", interrupt)
     code, out, err = rota(*RUN)
 
     assert (code, out) == (130, "")

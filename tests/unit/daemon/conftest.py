@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from rota.backends.pretend import PretendDriver
 from rota.core.topology import Topology
 from rota.daemon.core import Core
 from rota.daemon.info import Actor
@@ -15,6 +14,7 @@ from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
 from rota.jobfile.model import JobFile, Resources
+from rota.live.drivers.pretend import PretendDriver
 
 
 @contextmanager

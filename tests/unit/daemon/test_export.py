@@ -6,14 +6,14 @@ import msgspec
 import polars as pl
 import pytest
 
-from rota.backends.live.inputs import Reconfigured, Submitted
-from rota.backends.live.mailbox import Ask
 from rota.core.errors import InputError
 from rota.core.topology import NodeSpec
 from rota.daemon.export import Export, counts_of, export_live, export_stored, write_export
 from rota.daemon.settings import Queue, Scheduling
 from rota.daemon.store import StoredJob
 from rota.jobfile.model import GpuRange
+from rota.live.inputs import Reconfigured, Submitted
+from rota.live.mailbox import Ask
 from rota.traces.cluster import parse_cluster
 from rota.traces.read import read_workload
 from scripted import ScriptedWorld, job_file, make_core

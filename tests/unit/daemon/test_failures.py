@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-from rota.backends.pretend import PretendDriver
 from rota.core.errors import OptionError, PolicyError, UnavailableError
 from rota.core.topology import Topology
 from rota.daemon.core import Core
@@ -13,6 +12,7 @@ from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
+from rota.live.drivers.pretend import PretendDriver
 
 ALICE = Actor("alice", "user")
 

@@ -3,10 +3,10 @@
 import pytest
 
 from daemon_slow import Slow, state, until
-from rota.backends.live.orders import NodeStatus
 from rota.core.errors import ConflictError, ForbiddenError, NotFoundError
 from rota.core.topology import NodeSpec
 from rota.jobfile.model import Checkpoint
+from rota.live.orders import NodeStatus
 
 
 def tell(daemon, name, what, gpus=None, why=""):

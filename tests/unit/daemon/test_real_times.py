@@ -5,18 +5,18 @@ import random
 import numpy as np
 import pytest
 
-from rota.backends.live.inputs import JobWish
-from rota.backends.live.mailbox import Ask
-from rota.backends.live.orders import RunStatus
 from rota.core.events import Record
 from rota.core.jobs import DONE
 from rota.daemon.export import export_stored, observed_workload, write_export
 from rota.daemon.logtable import LogTable, as_it_was
 from rota.daemon.pictures import picture_job
 from rota.engine.invariants import Invariants
-from rota.experiments.calibration.samples import observe
+from rota.live.inputs import JobWish
+from rota.live.mailbox import Ask
+from rota.live.orders import RunStatus
 from rota.metrics import fold_jobs, read_history
 from rota.metrics.history import RUNS
+from rota.study.calibration.samples import observe
 from scripted import Power, Script, ScriptedWorld, a_day, drive, job_file, make_core
 
 SLEEP_S, AWAY_S = 10.0, 45.0

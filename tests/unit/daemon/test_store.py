@@ -5,14 +5,14 @@ import sqlite3
 import pytest
 import sqlalchemy as sa
 
-from rota.backends.live.inputs import Batch, JobWish, Reconfigured, Submitted
-from rota.backends.live.orders import Measured, NodeStatus, RunStatus
 from rota.core.errors import InputError, UnavailableError
 from rota.core.topology import NodeSpec
 from rota.daemon import store as store_module
 from rota.daemon import tables
 from rota.daemon.store import Store, StoredJob
 from rota.jobfile.model import GpuRange, JobFile, Resources
+from rota.live.inputs import Batch, JobWish, Reconfigured, Submitted
+from rota.live.orders import Measured, NodeStatus, RunStatus
 
 
 @pytest.fixture

@@ -4,10 +4,6 @@ import threading
 
 import pytest
 
-from rota.backends.live.inputs import JobWish, NodeWish, Submitted
-from rota.backends.live.mailbox import Ask
-from rota.backends.live.orders import RunStatus
-from rota.backends.pretend import PretendDriver
 from rota.core.jobs import CANCELLED
 from rota.core.topology import Topology
 from rota.daemon.core import Core
@@ -16,6 +12,10 @@ from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store, StoredJob
 from rota.daemon.tokens import Tokens
+from rota.live.drivers.pretend import PretendDriver
+from rota.live.inputs import JobWish, NodeWish, Submitted
+from rota.live.mailbox import Ask
+from rota.live.orders import RunStatus
 from scripted import ScriptedWorld, job_file, make_core
 
 ALICE = Actor("alice", "admin")

@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from rota.backends.live.orders import NodeStatus
-from rota.backends.pretend import PretendDriver
 from rota.core.errors import UnavailableError
 from rota.core.topology import NodeSpec
 from rota.daemon import core as core_module
 from rota.daemon.info import Actor
+from rota.live.drivers.pretend import PretendDriver
+from rota.live.orders import NodeStatus
 
 ALICE = Actor("alice", "user")
 PROBLEM = "the store cannot be used: disk is full"

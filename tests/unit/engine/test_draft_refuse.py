@@ -11,10 +11,10 @@ from rota.core.workload import Workload
 from rota.engine.compose import compose
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
+from rota.models.costs import Zero
+from rota.models.rates import Uniform
 from rota.placement.count import count
 from rota.policies.admission.load import Load, LoadParams
-from rota.rates.costs import Zero
-from rota.rates.models import Uniform
 from rota.sim.cluster import SimCluster
 
 

@@ -15,10 +15,10 @@ from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.metrics.jobs import fold_jobs
+from rota.models.costs import Custom, FixedParams, Zero
+from rota.models.rates import Product, Types, Uniform
+from rota.models.tables import Pairs, PairsParams
 from rota.policies.admission.accept_all import AcceptAll
-from rota.rates.costs import Custom, FixedParams, Zero
-from rota.rates.models import Product, Types, Uniform
-from rota.rates.tables import Pairs, PairsParams
 from rota.sim.cluster import SimCluster
 from throughput_tables import write_table
 

@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from rota.experiments.config import RunConfig
-from rota.experiments.run import simulate
 from rota.metrics import fold_summary
 from rota.metrics.deadlines import fold_deadlines
+from rota.study.config import RunConfig
+from rota.study.run import simulate
 
 INF = float("inf")
 

@@ -3,12 +3,12 @@
 import pytest
 
 from rota.core.reasons import Reason
-from rota.experiments.config import RunConfig
-from rota.experiments.run import simulate
 from rota.metrics import fold_ledger, fold_summary, read_history
 from rota.metrics.fragmentation import fragmented, free_on_used_nodes
 from rota.metrics.spare import SpareGpus
 from rota.metrics.vocabulary import MEASURES
+from rota.study.config import RunConfig
+from rota.study.run import simulate
 
 
 @pytest.fixture

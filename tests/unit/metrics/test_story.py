@@ -14,8 +14,6 @@ from rota.core.registry import POLICIES, names
 from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec
 from rota.core.words import duration
-from rota.experiments.config import RunConfig
-from rota.experiments.run import simulate
 from rota.metrics import fold_delay, read_history
 from rota.metrics.delay import REASONS
 from rota.metrics.story import Stories, waiting_parts
@@ -26,8 +24,10 @@ from rota.policies.fifo import Fifo
 from rota.policies.fifo_skip import FifoSkip
 from rota.policies.sjf import Sjf
 from rota.policies.srtf import Srtf
+from rota.study.config import RunConfig
+from rota.study.run import simulate
 from rota.testing.scenario import Fixed
-from rota.traces.generate import generate
+from rota.traces.synth.generate import generate
 
 
 def story(log, name):

@@ -52,6 +52,6 @@ def test_no_module_writes_durations_in_a_way_of_its_own():
     }
     # these restate published tables, or name an option in hours
     assert {name for name in found if "reproduce" not in name} <= {
-        "src/rota/experiments/rough.py",
-        "src/rota/experiments/run.py",
+        "src/rota/study/rough.py",
+        "src/rota/study/run.py",
     }

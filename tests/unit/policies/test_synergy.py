@@ -12,13 +12,13 @@ from rota.engine.compose import compose
 from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
+from rota.models.costs import Zero
+from rota.models.sensitivity import HostSensitivity
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
 from rota.placement.first_fit import FirstFit
 from rota.policies.admission.accept_all import AcceptAll
 from rota.policies.synergy import Shares, Synergy, SynergyParams
-from rota.rates.costs import Zero
-from rota.rates.sensitivity import HostSensitivity
 from rota.sim.cluster import SimCluster
 from rota.testing import check_policy
 

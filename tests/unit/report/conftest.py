@@ -5,7 +5,8 @@ import polars as pl
 import pytest
 
 from rota.core.events import Record
-from rota.experiments.comparison import (
+from rota.metrics.vocabulary import Measure
+from rota.study.comparison import (
     Assumption,
     Comparison,
     Measured,
@@ -13,10 +14,9 @@ from rota.experiments.comparison import (
     RunOf,
     write_comparison,
 )
-from rota.experiments.config import RunConfig
-from rota.experiments.output import write_run
-from rota.experiments.run import simulate
-from rota.metrics.vocabulary import Measure
+from rota.study.config import RunConfig
+from rota.study.output import write_run
+from rota.study.run import simulate
 
 KINDS = pl.Enum([record.name.lower() for record in Record])
 SCHEMA = {

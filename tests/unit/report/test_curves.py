@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from rota.lab import curves as lab_curves
-from rota.lab.experiment import _interval
+from rota.notebook import curves as lab_curves
+from rota.notebook.experiment import _interval
 from rota.report.curves import curve_figure
 from rota.report.page import _ratio
 

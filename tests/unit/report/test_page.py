@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from rota.core.errors import InputError, OptionError, OutputError
-from rota.experiments.output import write_run
 from rota.report import payload as payloads
 from rota.report import style, write, write_report
 from rota.report.page import embedded, html
 from rota.report.source import read_source
+from rota.study.output import write_run
 
 HOSTILE = '</script><script>alert("1")</script><img src=x onerror=alert(1)>&{{css}}'
 

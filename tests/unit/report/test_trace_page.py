@@ -15,7 +15,7 @@ from rota.report import trace_page
 from rota.report.trace_page import html, write_trace_page
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
-from rota.traces.report import MOST_TENANTS, report
+from rota.traces.tools.report import MOST_TENANTS, report
 
 HOSTILE = '</style><script>alert("1")</script><img src=x onerror=alert(1)>&'
 

@@ -7,7 +7,7 @@ import pytest
 from rota.core.errors import TraceError
 from rota.core.jobs import TaskGroup
 from rota.core.topology import NodeSpec
-from rota.traces import pai, spot
+from rota.traces.formats import pai, spot
 from rota.traces.observed import Seen
 from rota.traces.tidy import CUT, NO_DURATION, NO_TIME
 from trace_readers import counted

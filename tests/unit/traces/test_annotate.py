@@ -14,14 +14,14 @@ from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.sensitivity import Sensitivity
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
-from rota.traces.annotate import RULES, annotate, split_rule
-from rota.traces.change import chance, parse_window, sample_users, scale_load, window
-from rota.traces.generate import generate
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
-from rota.traces.provenance import read_known, write_known
 from rota.traces.read import read_trace
 from rota.traces.schema import events_frame
+from rota.traces.synth.generate import generate
+from rota.traces.tools.annotate import RULES, annotate, split_rule
+from rota.traces.tools.change import chance, parse_window, sample_users, scale_load, window
+from rota.traces.tools.provenance import read_known, write_known
 
 ALL = (
     "models:resnet-50=3,bert=1",

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 from rota.core.errors import OptionError, OutputError, TraceError
-from rota.traces.fit import Arrivals, expected, fit, load_fit, save_fit, times, weekly
-from rota.traces.generate import generate, offered_load
 from rota.traces.imported import Imported
-from rota.traces.sampling import split_kind
+from rota.traces.synth.fit import Arrivals, expected, fit, load_fit, save_fit, times, weekly
+from rota.traces.synth.generate import generate, offered_load
+from rota.traces.synth.sampling import split_kind
 
 GPUS = 128
 JOBS = 20_000

@@ -12,7 +12,7 @@ import pytest
 from rota.core.errors import OptionError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.workload import Workload
-from rota.traces.generate import KINDS, carried, generate, offered_load
+from rota.traces.synth.generate import KINDS, carried, generate, offered_load
 from rota.traces.write import write_workload
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Request
-from rota.traces.helios import FORMAT, NOT_SIMULATED
+from rota.traces.formats.helios import FORMAT, NOT_SIMULATED
 from rota.traces.observed import Seen
-from rota.traces.report import report
 from rota.traces.tidy import NO_DURATION, SHORT
+from rota.traces.tools.report import report
 from trace_readers import counted
 
 HEADER = (

@@ -8,12 +8,12 @@ from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.sensitivity import Sensitivity
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
-from rota.traces.generate import KINDS, generate
+from rota.traces.formats.store import restore, save
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
 from rota.traces.read import read_trace
 from rota.traces.schema import ADDED, JOBS, VERSION, events_frame, from_workload
-from rota.traces.store import restore, save
+from rota.traces.synth.generate import KINDS, generate
 
 ROLES = Request((TaskGroup("ps", 1, 0, 4.0), TaskGroup("worker", 2, 4, 8.0, 1.5)), ("a", "b"))
 SPECS = [

@@ -6,9 +6,9 @@ import pytest
 from rota.core.errors import OptionError
 from rota.core.topology import NodeSpec
 from rota.traces.imported import Imported
-from rota.traces.merge import TWICE, NamedTrace, merge
 from rota.traces.observed import Observed, Seen
 from rota.traces.schema import CAPACITY, NODE_DOWN, events_frame
+from rota.traces.tools.merge import TWICE, NamedTrace, merge
 
 
 def trace(ids, times, name="a", **options):

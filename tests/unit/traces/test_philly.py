@@ -6,7 +6,7 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
-from rota.traces.philly import FORMAT
+from rota.traces.formats.philly.philly import FORMAT
 from rota.traces.read import read_workload
 
 HEADER = "timestamp,duration,num_gpus,gpu_time,cluster\n"

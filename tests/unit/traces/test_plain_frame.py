@@ -3,9 +3,9 @@
 import pytest
 
 from rota.core.errors import TraceError
-from rota.traces.generate import KINDS, generate
-from rota.traces.plain import FORMAT
-from rota.traces.plain_frame import quick_frame
+from rota.traces.formats.plain import FORMAT
+from rota.traces.formats.plain_frame import quick_frame
+from rota.traces.synth.generate import KINDS, generate
 from rota.traces.write import write_workload
 
 FULL = (

@@ -6,7 +6,7 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.traces import read
-from rota.traces.formats import first_look
+from rota.traces.format import first_look
 from rota.traces.read import read_workload, recognise
 
 PLAIN = "job_id,submit_s,num_gpus,duration_s\n"

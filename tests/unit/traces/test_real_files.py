@@ -7,10 +7,10 @@ import re
 import pytest
 
 from rota.core.errors import InputError, TraceError
-from rota.traces import go_random, inflate, openb
 from rota.traces.chunks import Chunks, read_all
+from rota.traces.formats import go_random, inflate, openb
 from rota.traces.read import read_trace, recognise
-from rota.traces.report import report
+from rota.traces.tools.report import report
 from shared_data import shared
 from trace_readers import counted, reader
 

@@ -6,7 +6,7 @@ from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
-from rota.traces.report import report
+from rota.traces.tools.report import report
 
 
 def made(times, *, origin="", seen=(), cluster=()):

@@ -6,11 +6,11 @@ import polars as pl
 import pytest
 
 from rota.core.errors import TraceError
-from rota.experiments.config import RunConfig
-from rota.experiments.output import write_run
-from rota.experiments.run import simulate
-from rota.traces.formats import first_look
-from rota.traces.rota_log import FORMAT
+from rota.study.config import RunConfig
+from rota.study.output import write_run
+from rota.study.run import simulate
+from rota.traces.format import first_look
+from rota.traces.formats.rota_log import FORMAT
 from trace_readers import counted
 
 JOBS = """\

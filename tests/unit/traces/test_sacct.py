@@ -4,8 +4,8 @@ import pytest
 
 from own_formats import DAY, HEADER, NODES, line
 from rota.core.errors import OptionError, TraceError
-from rota.traces.formats import first_look
-from rota.traces.sacct import FORMAT
+from rota.traces.format import first_look
+from rota.traces.formats.slurm.sacct import FORMAT
 from trace_readers import counted
 
 

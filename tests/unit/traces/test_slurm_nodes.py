@@ -8,7 +8,7 @@ from own_formats import NODES
 from rota.core.errors import ClusterSpecError
 from rota.core.hostlist import expand
 from rota.core.topology import NodeSpec
-from rota.traces.slurm_nodes import read_nodes_file, shards_per_gpu
+from rota.traces.formats.slurm.nodes import read_nodes_file, shards_per_gpu
 
 
 @pytest.fixture

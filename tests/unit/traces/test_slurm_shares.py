@@ -5,9 +5,9 @@ import json
 import pytest
 
 from own_formats import HEADER, NODES, line
-from rota.experiments.replay_recorded import replay_recorded
-from rota.traces.sacct import FORMAT
-from rota.traces.slurm_shares import asked_each, shares
+from rota.study.replay_recorded import replay_recorded
+from rota.traces.formats.slurm.sacct import FORMAT
+from rota.traces.formats.slurm.shares import asked_each, shares
 
 
 @pytest.fixture

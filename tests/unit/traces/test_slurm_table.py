@@ -7,7 +7,7 @@ import pytest
 
 from own_formats import HEADER, line
 from rota.core.errors import InputError, TraceError
-from rota.traces import sacct
+from rota.traces.formats.slurm import sacct
 from trace_readers import counted
 
 TIMES = (

@@ -10,7 +10,7 @@ import pytest
 
 from rota.core.errors import TraceError
 from rota.traces import sources
-from rota.traces.formats import first_look, read_bytes
+from rota.traces.format import first_look, read_bytes
 from rota.traces.read import read_workload
 from rota.traces.sources import blocks, exists, siblings
 

@@ -10,11 +10,11 @@ from rota.core.errors import TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
-from rota.traces import rota_log
+from rota.traces.formats import rota_log
+from rota.traces.formats.store import restore, save
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
 from rota.traces.schema import CAPACITY, events_frame
-from rota.traces.store import restore, save
 
 
 @pytest.fixture

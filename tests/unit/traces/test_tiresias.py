@@ -4,8 +4,8 @@ import pytest
 
 from rota.core.errors import TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.traces.formats.tiresias import FORMAT
 from rota.traces.read import read_workload
-from rota.traces.tiresias import FORMAT
 
 HEADER = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval"
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rota.core.jobs import Job
-from rota.rates.books import NoisySpeeds
-from rota.rates.estimator import LearntSpeeds, kind_of
+from rota.models.books import NoisySpeeds
+from rota.models.estimator import LearntSpeeds, kind_of
 
 
 class Told:

@@ -13,11 +13,11 @@ from rota.engine.compose import compose
 from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
+from rota.models.books import TrueSpeeds
+from rota.models.rates import Product, Types
+from rota.models.tables import Pairs, PairsParams
 from rota.policies.admission.accept_all import AcceptAll
 from rota.policies.gavel.pairing import _best
-from rota.rates.books import TrueSpeeds
-from rota.rates.models import Product, Types
-from rota.rates.tables import Pairs, PairsParams
 from rota.sim.cluster import SimCluster
 from rota.testing.scenario import Fixed
 from throughput_tables import write_table

@@ -15,7 +15,7 @@ from rota.policies.gavel.durations import finish_time_fairness, ideal_times, mak
 from rota.policies.gavel.fairness import strategy_proof, water_filling
 from rota.policies.gavel.problem import alike, isolated, problem, throughputs
 from rota.policies.gavel_max_sum import MaxSumParams, Prices
-from rota.traces.generate import generate
+from rota.traces.synth.generate import generate
 
 ROUND = 360.0
 THREE = "3x1:a100+3x1:t4+3x1:l4"  # none of the types that the originals know

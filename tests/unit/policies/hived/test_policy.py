@@ -15,12 +15,12 @@ from rota.core.errors import ClusterSpecError, OptionError
 from rota.core.jobs import DONE, Behaviour, JobSpec, Request
 from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec
-from rota.experiments.config import RunConfig
-from rota.experiments.inputs import find_inputs
 from rota.policies.hived.algorithm import Hived
 from rota.policies.hived.config import load_config
 from rota.policies.hived.policy import HivedParams, HivedPolicy
 from rota.policies.hived.snapshot import load, save
+from rota.study.config import RunConfig
+from rota.study.inputs import find_inputs
 from rota.testing import check_policy
 
 LAB = {

@@ -105,8 +105,8 @@ def test_what_is_not_modelled_is_named(tmp_path):
 
 
 def test_what_is_not_modelled_is_among_the_assumptions_of_a_run(tmp_path):
-    from rota.experiments.config import RunConfig
-    from rota.experiments.run import simulate
+    from rota.study.config import RunConfig
+    from rota.study.run import simulate
 
     trace = tmp_path / "jobs.csv"
     trace.write_text("job_id,submit_s,num_gpus,duration_s\na,0,1,10\n")

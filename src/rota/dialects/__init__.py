@@ -1,1 +1,0 @@
-"""Published simulators' assumptions and quirks, so that their own numbers come out."""

@@ -1,0 +1,394 @@
+"""Executes runs through agents: what shall be, compared with what the agents report."""
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rota.core.errors import (
+    ClusterError,
+    GoneError,
+    InputError,
+    OptionError,
+    UnavailableError,
+)
+from rota.live.clock import boot_time_s
+from rota.live.drivers.local.fleet import Fleet, KnownAgent
+from rota.live.drivers.local.logs import read_piece
+from rota.live.drivers.local.messages import (
+    HALT,
+    KILL,
+    OVER,
+    AgentOrders,
+    AgentReport,
+    LogPiece,
+    LogRequest,
+    PartKey,
+)
+from rota.live.drivers.local.outputs import Outputs
+from rota.live.drivers.local.records import RunRecord
+from rota.live.orders import (
+    Capabilities,
+    Listener,
+    Measured,
+    Message,
+    NodeStatus,
+    RunOrder,
+)
+
+log = logging.getLogger("rota.driver")
+
+SILENT_S, LOST_S = 15.0, 60.0
+TICK_S = 1.0
+WAIT_S = 20.0  # the longest that an agent waits for an answer
+LOG_TIMEOUT_S = 10.0
+
+
+class AgentDriver:
+    """Implements `Driver` for any number of agents.
+
+    An agent calls `sync` again and again; everything else is the daemon's. State-based: each answer
+    is the difference between what shall be and the agent's last report.
+
+    *Fencing*: an agent that cannot be reached kills its jobs after 0.8 `lost_s`; after `lost_s`
+    they are given up here, and may begin elsewhere. Whatever comes back later is killed.
+    """
+
+    name = "local"
+    capabilities = Capabilities()
+
+    def __init__(
+        self,
+        *,
+        silent_s: float = SILENT_S,
+        lost_s: float = LOST_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not 0 < silent_s < lost_s:
+            raise OptionError(
+                f"silent_s={silent_s:g}, lost_s={lost_s:g}: 0 < silent_s < lost_s must hold"
+            )
+        self._fleet = Fleet(silent_s, lost_s)
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._runs: dict[str, RunRecord] = {}
+        self._by_node: dict[str, set[PartKey]] = {}
+        self._adopted = False
+        self._closed = threading.Event()
+        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._jobs_here: dict[str, Path] = {}  # of embedded agents
+        self._outputs = Outputs()
+        self._requests = time.time_ns()  # an answer to the server before this one fits no request
+        self._answers: dict[int, LogPiece | None] = {}
+
+    # --- the daemon's side ----------------------------------------------------------------------
+
+    def open(self, listener: Listener) -> None:
+        """Begin to tell the listener what happens."""
+        self._thread = threading.Thread(
+            target=self._tell, args=(listener,), name="rota-driver", daemon=True
+        )
+        self._thread.start()
+
+    def embed(self, agent: str, jobs: Path) -> None:
+        """This agent lives in our process: it is never lost, and its files can be read directly."""
+        with self._lock:
+            self._fleet.embedded.add(agent)
+            self._jobs_here[agent] = jobs
+
+    def expect(self, nodes: Iterable[str]) -> None:
+        """These nodes were there before a restart: lost if they do not come back in time."""
+        with self._lock:
+            for node in nodes:
+                self._fleet.expect(node, self._clock())
+
+    def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
+        """These runs shall exist; nothing else shall. To be called once, even with nothing."""
+        with self._changed:
+            for order in runs:
+                self._enter(order).halting |= order.run in halting
+            self._adopted = True
+            for agent in self._fleet.agents.values():
+                self._merge(agent)
+            self._changed.notify_all()
+
+    def launch(self, order: RunOrder) -> None:
+        """Execute it; a run that is known already is not changed."""
+        with self._changed:
+            if order.run == f"{order.job}.0":
+                self._outputs.begin(order.job)
+            self._enter(order)
+            self._changed.notify_all()
+
+    def halt(self, run: str) -> None:
+        """Let it end gracefully."""
+        with self._changed:
+            if run in self._runs:
+                self._runs[run].halting = True
+                self._changed.notify_all()
+
+    def kill(self, run: str) -> None:
+        """End it at once."""
+        with self._changed:
+            if run in self._runs:
+                self._runs[run].killing = True
+                self._changed.notify_all()
+
+    def forget(self, run: str) -> None:
+        """Drop it; whatever of it is out there is removed."""
+        with self._changed:
+            record = self._runs.pop(run, None)
+            if record is not None:
+                for key, part in record.parts.items():
+                    self._by_node[part.node].discard(key)
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stop listening; what runs goes on."""
+        with self._changed:
+            self._closed.set()
+            self._changed.notify_all()
+        self._outbox.put(None)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def check(self) -> None:
+        """Look at the clock: who is silent, who is lost? `open` has this done every second."""
+        with self._changed:
+            self._note_nodes(self._fleet.check(self._clock()))
+
+    def _tell(self, listener: Listener) -> None:
+        due_s = 0.0
+        while not self._closed.is_set():
+            message = None
+            with contextlib.suppress(queue.Empty):
+                message = self._outbox.get(timeout=TICK_S)
+            if message is not None:
+                try:
+                    listener(message)
+                except Exception:  # the others must still be told
+                    log.exception("listener.failed")
+            if time.monotonic() >= due_s:
+                due_s = time.monotonic() + TICK_S
+                self.check()
+
+    # --- what shall be ----------------------------------------------------------------------------
+
+    def _enter(self, order: RunOrder) -> RunRecord:
+        if order.run in self._runs:
+            return self._runs[order.run]
+        record = self._runs[order.run] = RunRecord(order)
+        for key, part in record.parts.items():
+            self._by_node.setdefault(part.node, set()).add(key)
+            self._fleet.expect(part.node, self._clock())
+            if self._fleet.is_lost(part.node):
+                self._post(record.lose(key, f"node {part.node} is lost"))
+        return record
+
+    def _post(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self._outbox.put(message)
+
+    def _note_nodes(self, news: Sequence[NodeStatus]) -> None:
+        """Tell about nodes; what ran on lost ones is lost first, so that it is not lost twice."""
+        for status in news:
+            if status.state == "lost":
+                seen_s = self._seen_s(status.node)
+                for key in sorted(self._by_node.get(status.node, ())):
+                    why = f"node {status.node} is lost: {status.why}"
+                    self._post(self._runs[key.run].lose(key, why, seen_s))
+            log.info("node.%s", status.state, extra={"node": status.node, "why": status.why})
+        self._post(news)
+        if news:
+            self._changed.notify_all()
+
+    def _seen_s(self, node: str) -> float | None:
+        """When its agent was heard of last (`boot_time_s`); None: not by this daemon."""
+        agent = self._fleet.agent_of(node)
+        return None if agent is None else boot_time_s() - (self._clock() - agent.heard_s)
+
+    # --- the agents' side -----------------------------------------------------------------------
+
+    def sync(self, report: AgentReport, wait_s: float = WAIT_S) -> AgentOrders:
+        """An agent says what there is and hears what to do, at once or when there is something."""
+        with self._changed:
+            refusal = self._fleet.conflict(report)
+            if refusal:
+                return AgentOrders(error=refusal)
+            known = self._fleet.agents.get(report.agent)
+            first = known is None or known.session != report.session
+            self._hear(report)
+            agent = self._fleet.agents[report.agent]
+            longest_s = 0.0 if first else min(wait_s, report.wait_s, self._fleet.silent_s / 3)
+            deadline_s = time.monotonic() + longest_s
+            while True:
+                orders = self._orders(agent)
+                left_s = deadline_s - time.monotonic()
+                if self._closed.is_set():
+                    raise UnavailableError("the daemon is stopping: try again")
+                if orders.urgent or left_s <= 0:
+                    return orders
+                self._changed.wait(left_s)
+
+    def sync_json(self, body: bytes) -> bytes:
+        """`sync` for messages as they come over the network."""
+        try:
+            report = msgspec.json.decode(body, type=AgentReport)
+        except msgspec.MsgspecError as error:
+            raise InputError(f"not the report of an agent of this version: {error}") from error
+        return msgspec.json.encode(self.sync(report))
+
+    def _hear(self, report: AgentReport) -> None:
+        for piece in report.logs:
+            if piece.id in self._answers:
+                self._answers[piece.id] = piece
+                self._changed.notify_all()
+        self._post(
+            Measured(measured.run, measured.values)
+            for measured in report.measured
+            if measured.run in self._runs
+        )
+        news = self._fleet.hear(report, self._clock(), boot_time_s())
+        if news is None:
+            return
+        agent = self._fleet.agents[report.agent]
+        self._merge(agent)
+        self._note_nodes(news)
+
+    def _merge(self, agent: KnownAgent) -> None:
+        """Take over what the agent says about its parts, and notice what it no longer has."""
+        if not self._adopted:
+            return
+        for key in self._keys_of(agent):
+            record = self._runs[key.run]
+            status = agent.parts.get(key)
+            if status == record.statuses.get(key):
+                continue
+            self._outputs.note(record.order.job, agent.id)
+            self._changed.notify_all()  # other parts of it may have to end now
+            if status is not None:
+                self._post(record.note(status, agent.behind_s))
+            elif record.was_started(key):
+                self._post(record.lose(key, "its agent has no trace of it any more"))
+
+    def _keys_of(self, agent: KnownAgent) -> list[PartKey]:
+        return [key for node in agent.nodes for key in sorted(self._by_node.get(node, ()))]
+
+    def _orders(self, agent: KnownAgent) -> AgentOrders:
+        lost_s = 0.0 if agent.id in self._fleet.embedded else self._fleet.lost_s
+        if not self._adopted:
+            return AgentOrders(lost_s=lost_s)
+        launch, told = [], {HALT: list[PartKey](), KILL: list[PartKey]()}
+        wanted = set()
+        for key in self._keys_of(agent):
+            record, status = self._runs[key.run], agent.parts.get(key)
+            if status is not None and record.over(key) and status.state not in OVER:
+                continue  # given up before it came back: nobody wants it
+            wanted.add(key)
+            how = record.wants(key)
+            if how and (status is None or status.told not in (how, KILL)):
+                told[how].append(key)
+            elif status is None and not how and not record.over(key):
+                master = self._fleet.address_of(record.order.parts[0].node)
+                if master:
+                    launch.append(record.launch_of(key, master))
+        forget = []
+        for key, status in agent.parts.items():
+            if key not in wanted and status.state in OVER:
+                forget.append(key)
+            elif key not in wanted and status.told != KILL:
+                told[KILL].append(key)
+        requests = tuple(agent.requests)
+        agent.requests.clear()
+        return AgentOrders(
+            launch=tuple(launch),
+            halt=tuple(told[HALT]),
+            kill=tuple(told[KILL]),
+            forget=tuple(forget),
+            logs=requests,
+            lost_s=lost_s,
+        )
+
+    # --- output of jobs ---------------------------------------------------------------------------
+
+    def retire(self, job: str) -> None:
+        """Its folder stays: its owner may want to read what it wrote."""
+
+    def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:
+        """A piece of the output; where a job was on several machines, one after the other."""
+        if offset < 0:
+            first, last = self.log_range(job, stream, node_rank)
+            offset = max(first, last + offset)
+        for base, agent, piece in self._streams(job, stream, node_rank):
+            if offset < base + piece.end:
+                inside = max(0, offset - base)
+                if inside < piece.start:
+                    first = base + piece.start
+                    raise GoneError(
+                        f"job {job}: the output before byte {first} was rotated away or is on a "
+                        f"machine that is lost",
+                        first,
+                    )
+                return self._ask(agent, job, stream, node_rank, inside, limit).data
+        return b""
+
+    def log_range(self, job: str, stream: str, node_rank: int) -> tuple[int, int]:
+        """Offsets of the first byte that is kept and of the end."""
+        found = list(self._streams(job, stream, node_rank))
+        if not found:
+            return 0, 0
+        first, last = found[0], found[-1]
+        return first[0] + first[2].start, last[0] + last[2].end
+
+    def _streams(
+        self, job: str, stream: str, node_rank: int
+    ) -> list[tuple[int, KnownAgent, LogPiece]]:
+        """The agents that have output of a job, oldest first, each with the offset of its part."""
+        which = stream, node_rank
+        with self._lock:
+            agents = self._outputs.whom_to_ask(job, which, self._fleet)
+        pieces = [(self._ask(agent, job, stream, node_rank, 0, 0), agent) for agent in agents]
+        with self._lock:
+            for piece, agent in pieces:
+                self._outputs.answered(job, which, agent.id, piece)
+            pieces += self._outputs.out_of_reach(job, which, self._fleet, agents)
+        base, found = 0, []
+        for piece, agent in sorted(pieces, key=lambda pair: pair[0].since):
+            if piece.end:
+                found.append((base, agent, piece))
+                base += piece.end
+        return found
+
+    def _ask(
+        self, agent: KnownAgent, job: str, stream: str, node_rank: int, offset: int, limit: int
+    ) -> LogPiece:
+        with self._changed:
+            self._requests += 1
+            request = LogRequest(self._requests, job, stream, node_rank, offset, limit)
+            jobs = self._jobs_here.get(agent.id)
+        piece = read_piece(jobs, request) if jobs is not None else self._ask_far(agent, request)
+        if piece.error:
+            raise ClusterError(f"job {job}: {piece.error}")
+        return piece
+
+    def _ask_far(self, agent: KnownAgent, request: LogRequest) -> LogPiece:
+        """Through the agent's next sync."""
+        with self._changed:
+            self._answers[request.id] = None
+            agent.requests.append(request)
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: self._answers[request.id] is not None or self._closed.is_set(),
+                LOG_TIMEOUT_S,
+            )
+            piece = self._answers.pop(request.id)
+        if piece is None:
+            raise ClusterError(f"agent {agent.name} does not answer: try again", retryable=True)
+        return piece

@@ -1,0 +1,62 @@
+"""An agent inside the daemon: `rota serve --nodes 4x4` needs no other process."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rota.core.errors import UnavailableError
+from rota.core.topology import NodeSpec
+from rota.live.drivers.local.agent import Agent
+from rota.live.drivers.local.driver import AgentDriver
+from rota.live.drivers.local.link import Link
+from rota.live.drivers.local.messages import AgentNode, AgentOrders, AgentReport
+
+
+def nodes_here(specs: Sequence[NodeSpec], devices: Sequence[str] | None = None) -> list[AgentNode]:
+    """Nodes that are parts of this machine: their GPUs are numbered through.
+
+    On two nodes with two GPUs each the second has 2 and 3. `devices` replaces the numbers.
+    """
+    nodes: list[AgentNode] = []
+    first = 0
+    for spec in specs:
+        numbers = range(first, first + spec.gpus)
+        names = tuple(str(n) if devices is None else devices[n] for n in numbers)
+        nodes.append(AgentNode(spec, "127.0.0.1", names))
+        first += spec.gpus
+    return nodes
+
+
+class EmbeddedAgent:
+    """Runs an agent in threads of this process, against the driver directly."""
+
+    def __init__(
+        self,
+        driver: AgentDriver,
+        root: Path,
+        specs: Sequence[NodeSpec],
+        *,
+        jobs: Path | None = None,
+        devices: Sequence[str] | None = None,
+    ) -> None:
+        self.agent = Agent(root, nodes_here(specs, devices), name="here", jobs=jobs)
+        self._driver = driver
+        self._link = Link(self.agent, self._carry)
+        driver.embed(self.agent.id, self.agent.root.jobs)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._link.start()
+
+    def close(self) -> None:
+        """Stop working, and close the driver: without it there is nothing to do. Jobs go on."""
+        self._link.end()
+        self._driver.close()  # it may wait with an answer for us
+        self._link.stop()
+        self.agent.close()
+
+    def _carry(self, report: AgentReport) -> AgentOrders:
+        try:
+            return self._driver.sync(report)
+        except UnavailableError:  # the daemon stops: nobody will answer any more
+            self._link.end()
+            return AgentOrders()

@@ -1,0 +1,222 @@
+"""The driver of Slurm: one thread that looks at Slurm, and carries out what is wanted."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+
+from rota.core.errors import ClusterError
+from rota.core.topology import NodeSpec
+from rota.live.drivers.slurm.carrier import HALT, KILL, Carrier, Tracked
+from rota.live.drivers.slurm.commands import Commands, Recorder
+from rota.live.drivers.slurm.folders import Folders
+from rota.live.drivers.slurm.layout import SeenNode
+from rota.live.drivers.slurm.names import plain
+from rota.live.drivers.slurm.options import SlurmOptions
+from rota.live.drivers.slurm.preflight import check, usable_nodes
+from rota.live.orders import (
+    Capabilities,
+    Listener,
+    NodeStatus,
+    RunOrder,
+    RunStatus,
+)
+
+log = logging.getLogger("rota.slurm")
+
+SOON = 0.25  # of the time between looks, when something was just ordered
+LONGEST_NAP_S = 30.0
+HEALTH = {"lost": "down", "silent": "not to be used now"}
+
+
+class SlurmDriver:
+    """Implements `Driver`: Rota decides, Slurm executes.
+
+    Args:
+        store: A name for the daemon's store: by it the driver knows its Slurm jobs again.
+        folder: For the files of jobs and runs; all nodes must see it under the same path.
+        options: How to use the Slurm.
+        recorder: Told of every command of Slurm that is called.
+
+    Jobs run as the user who runs the daemon. Which GPUs of a node a job gets is up to Slurm.
+    """
+
+    name = "slurm"
+    capabilities = Capabilities(fractions=False, devices=False, joins=False)
+
+    def __init__(
+        self,
+        store: str,
+        folder: Path,
+        options: SlurmOptions | None = None,
+        *,
+        recorder: Recorder | None = None,
+    ) -> None:
+        self.options = options or SlurmOptions()
+        self.commands = Commands(
+            self.options.conf, timeout_s=self.options.timeout_s, recorder=recorder
+        )
+        self._folders = Folders(folder)
+        self._carrier = Carrier(self.commands, self._folders, self.options, plain("store", store))
+        self._inbox: deque[Callable[[], None]] = deque()
+        self._news = threading.Condition()
+        self._closing = False
+        self._adopted = False
+        self._looked = False
+        self._health: dict[str, str] = {}
+        self._thread: threading.Thread | None = None
+        self._failures = 0
+
+    # --- before it starts ------------------------------------------------------------------------
+
+    def preflight(self) -> list[str]:
+        """Can this Slurm be used? Raises if not; otherwise what is worth knowing."""
+        return check(self.commands, self.options)
+
+    def nodes(self) -> list[NodeSpec]:
+        """The machines, for the daemon's topology; raises if there are none."""
+        return [node.spec for node in usable_nodes(self.commands, self.options)]
+
+    # --- the protocol ----------------------------------------------------------------------------
+
+    def open(self, listener: Listener) -> None:
+        """Begin to look at Slurm."""
+        self._carrier.tell = listener
+        self._thread = threading.Thread(target=self._work, name="rota-slurm", daemon=True)
+        self._thread.start()
+
+    def adopt(self, runs: Sequence[RunOrder], halting: frozenset[str]) -> None:
+        """These runs shall exist; each is looked for in Slurm before anything is submitted."""
+
+        def take() -> None:
+            for order in runs:
+                want = HALT if order.run in halting else "run"
+                self._carrier.runs[order.run] = Tracked(order, unsure=True, want=want)
+            self._adopted = True
+
+        self._order(take)
+
+    def launch(self, order: RunOrder) -> None:
+        """Execute it."""
+
+        def take() -> None:
+            if order.run not in self._carrier.runs:
+                self._carrier.runs[order.run] = Tracked(order, unsure=False)
+
+        self._order(take)
+
+    def halt(self, run: str) -> None:
+        """SIGTERM, its grace, SIGKILL; its Slurm job goes back into the queue, held."""
+        self._order(lambda: self._end(run, HALT))
+
+    def kill(self, run: str) -> None:
+        """SIGKILL; its Slurm job is cancelled."""
+        self._order(lambda: self._end(run, KILL))
+
+    def forget(self, run: str) -> None:
+        """No more news of it."""
+        self._order(lambda: self._carrier.forget(run))
+
+    def retire(self, job: str) -> None:
+        """A job is over for good: its Slurm job need not wait for another run."""
+        self._order(lambda: self._carrier.retire(job))
+
+    def read_log(self, job: str, stream: str, node_rank: int, offset: int, limit: int) -> bytes:
+        """A piece of the output of a job."""
+        return self._folders.read_log(job, stream, node_rank, offset, limit)
+
+    def close(self) -> None:
+        """Stop looking; what runs goes on."""
+        with self._news:
+            self._closing = True
+            self._news.notify()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    # --- orders ----------------------------------------------------------------------------------
+
+    def _order(self, action: Callable[[], None]) -> None:
+        with self._news:
+            self._inbox.append(action)
+            self._news.notify()
+
+    def _end(self, name: str, want: str) -> None:
+        run = self._carrier.runs.get(name)
+        if run is None:  # it was never launched
+            self._carrier.tell(RunStatus(name, "ended", asked=True))
+        elif run.over is not None:
+            self._carrier.tell(run.over)
+        elif run.want != KILL:
+            run.want = want
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        next_look_s = monotonic()
+        while True:
+            with self._news:
+                if not self._inbox and not self._closing:
+                    self._news.wait(max(0.0, next_look_s - monotonic()))
+                if self._closing:
+                    return
+                actions = list(self._inbox)
+                self._inbox.clear()
+            for action in actions:
+                action()
+            try:
+                if monotonic() >= next_look_s:
+                    self._look()
+                    next_look_s = monotonic() + self.options.poll_s
+                if self._looked:
+                    self._step_all()
+                self._failures = 0
+            except ClusterError as error:
+                next_look_s = monotonic() + self._nap_s(error)
+                continue
+            except Exception:
+                log.exception("the Slurm driver stumbled; it goes on")
+                next_look_s = monotonic() + self._nap_s(None)
+                continue
+            if actions:
+                next_look_s = min(next_look_s, monotonic() + SOON * self.options.poll_s)
+
+    def _nap_s(self, error: ClusterError | None) -> float:
+        """Slurm does not answer: try again, ever more rarely."""
+        self._failures += 1
+        nap_s: float = min(LONGEST_NAP_S, self.options.poll_s * 2.0 ** min(self._failures - 1, 10))
+        if error is not None:
+            log.warning("%s; next try in %g s", error, nap_s)
+        return nap_s
+
+    def _look(self) -> None:
+        asked_s = monotonic()
+        jobs = {job.id: job for job in self.commands.jobs()}
+        nodes = {node.name: node for node in self.commands.nodes()}
+        self._carrier.look(jobs, nodes, asked_s)
+        self._looked = True
+        self._tell_health(nodes)
+        if self._adopted:
+            self._adopted = False
+            self._carrier.claim_parked()
+        self._carrier.expire()
+
+    def _step_all(self) -> None:
+        for run in list(self._carrier.runs.values()):
+            self._carrier.step(run)
+
+    def _tell_health(self, nodes: dict[str, SeenNode]) -> None:
+        partition = self.options.partition
+        for name, node in nodes.items():
+            if partition and partition not in node.partitions:
+                continue
+            health = node.health
+            if self._health.get(name) != health:
+                why = node.reason or ", ".join(sorted(node.flags)) or HEALTH.get(health, "")
+                self._carrier.tell(NodeStatus(name, health, why=f"Slurm: {why}" if why else ""))  # type: ignore[arg-type]
+            self._health[name] = health
+        for name in self._health.keys() - nodes.keys():
+            del self._health[name]
+            self._carrier.tell(NodeStatus(name, "lost", why="Slurm does not know it any more"))

@@ -1,0 +1,104 @@
+"""From the parts of a run to what sbatch is asked for."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+import msgspec
+
+from rota.core.errors import ClusterError
+from rota.live.drivers.slurm.names import fingerprint, plain
+from rota.live.drivers.slurm.options import SlurmOptions
+from rota.live.orders import Part, RunOrder
+
+MIB = 1024
+
+
+class Component(msgspec.Struct, frozen=True):
+    """Nodes that give the same, and options of sbatch for them."""
+
+    nodes: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What sbatch is asked for, without names and paths.
+
+    A run that takes unequal numbers of GPUs from its nodes is a *heterogeneous* job with a
+    component for each number: by nothing else can Slurm be told what each node shall give. Such a
+    job is never requeued: its next run is a new Slurm job.
+    """
+
+    components: tuple[Component, ...]
+
+    @property
+    def reusable(self) -> bool:
+        """Can the same Slurm job carry out another run on other nodes?"""
+        return len(self.components) == 1
+
+    @property
+    def shape(self) -> str:
+        """Equal for runs that the same Slurm job can carry out, one after the other."""
+        return fingerprint(
+            *(
+                text
+                for component in self.components
+                for text in (str(len(component.nodes)), *component.options)
+            )
+        )
+
+    def argv(self, common: Sequence[str]) -> list[str]:
+        """Options of sbatch; `common` are for all components."""
+        found: list[str] = ["--requeue" if self.reusable else "--no-requeue"]
+        for number, component in enumerate(self.components):
+            found += [":"] if number else []
+            found += [*common, *component.options, f"--nodelist={','.join(component.nodes)}"]
+        return found
+
+
+def is_even(order: RunOrder) -> bool:
+    """Does every node give the same number of GPUs?"""
+    return len({part.gpus for part in order.parts}) == 1
+
+
+def common_options(options: SlurmOptions) -> list[str]:
+    """Options of every job."""
+    given = {
+        "partition": options.partition, "account": options.account, "qos": options.qos,
+        "time": options.time_limit,
+    }  # fmt: skip
+    return [f"--{name}={value}" for name, value in given.items() if value]
+
+
+def make_request(order: RunOrder, options: SlurmOptions, types: Mapping[str, str]) -> Request:
+    """What to ask for; `types` are the GPU types of nodes."""
+    nodes = [plain("node", part.node) for part in order.parts]
+    if not nodes or len(set(nodes)) != len(nodes):
+        raise ClusterError(f"run {order.run} names no node, or one twice")
+    groups: dict[float, list[Part]] = {}
+    for part in order.parts:
+        if part.gpus != int(part.gpus):
+            raise ClusterError(
+                f"run {order.run} asks for {part.gpus:g} GPUs of {part.node}: Slurm gives whole "
+                f"GPUs only"
+            )
+        groups.setdefault(part.gpus, []).append(part)
+    return Request(tuple(_component(parts, options, types) for parts in groups.values()))
+
+
+def _component(parts: Sequence[Part], options: SlurmOptions, types: Mapping[str, str]) -> Component:
+    gpus = int(parts[0].gpus)
+    cpus = max(max(ceil(part.cpus), part.processes) for part in parts)
+    asked = [
+        *common_options(options),
+        f"--nodes={len(parts)}",
+        "--ntasks-per-node=1",
+        f"--cpus-per-task={cpus}",
+    ]
+    memory = max(ceil(part.mem_gib * MIB) for part in parts)
+    if memory:
+        asked.append(f"--mem={memory}M")
+    if gpus:
+        kinds = {types.get(part.node, "") for part in parts}
+        kind = kinds.pop() if len(kinds) == 1 else ""
+        asked.append(f"--gres=gpu:{plain('GPU type', kind) + ':' if kind else ''}{gpus}")
+    return Component(tuple(part.node for part in parts), tuple(asked))

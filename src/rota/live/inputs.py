@@ -1,0 +1,77 @@
+"""Everything that enters the engine of a living cluster, as it stands in the journal.
+
+Inputs are plain data and are turned into events by `LiveCluster` alone; the same inputs in the same
+batches give the same decisions. That is what recovery rests on.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from rota.core.topology import NodeSpec
+from rota.live.orders import Measured, NodeStatus, RunStatus
+
+
+class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
+    """New jobs, whose files are in the store."""
+
+    first: int
+    count: int
+
+
+class JobWish(msgspec.Struct, frozen=True, tag="job"):
+    """Somebody wants something of a job."""
+
+    what: Literal["cancel", "hold", "release"]
+    job: int
+    by: str
+
+
+class NodeWish(msgspec.Struct, frozen=True, tag="wish"):
+    """Somebody wants something of a node.
+
+    `clear`: drain it and stop what runs there. `remove`: forget it; nothing runs there.
+    """
+
+    what: Literal["drain", "clear", "undrain", "remove"]
+    node: str
+    by: str
+
+
+class Reconfigured(msgspec.Struct, frozen=True, tag="config"):
+    """From here on another configuration holds, or more nodes. Always alone in its batch.
+
+    A node with the name of one that is known takes its place: that one is lost and empty.
+    """
+
+    config: Mapping[str, Any] | None = None
+    nodes: tuple[NodeSpec, ...] = ()
+    by: str = ""
+
+
+class Noted(msgspec.Struct, frozen=True, tag="note"):
+    """Something for the log alone."""
+
+    text: str
+
+
+Input: TypeAlias = (
+    RunStatus | NodeStatus | Measured | Submitted | JobWish | NodeWish | Reconfigured | Noted
+)
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Inputs that were seen together; `version` is the number of the batch in the engine.
+
+    `back`: the first of a daemon that was away; it may be later than what the engine waited for.
+    """
+
+    version: int
+    time_s: float
+    inputs: tuple[Input, ...]
+    back: bool = False
+
+
+ENCODER = msgspec.msgpack.Encoder()
+DECODER = msgspec.msgpack.Decoder(Batch)

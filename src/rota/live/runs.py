@@ -1,0 +1,193 @@
+"""The runs of a living cluster: what was ordered, and what is still out there."""
+
+from collections.abc import Callable
+from math import ceil
+from typing import Any
+
+from rota.core.allocation import Allocation
+from rota.core.errors import ClusterError
+from rota.core.jobs import Job
+from rota.core.launch import PER_GPU, Launch
+from rota.core.resources import CPU, MEMORY
+from rota.core.topology import DEVICE, Topology
+from rota.live.orders import Part, RunOrder
+
+FIRST_PORT, PORTS = 20_000, 10_000  # below the range from which systems take ports by themselves
+
+
+class Run:
+    """One attempt. `waits`: an earlier run of the job is still ending; `halting`: it shall end;
+    `over`: nobody waits for it any more (cancelled, evicted), it only has to go.
+    """  # noqa: D205 - one sentence
+
+    __slots__ = ("halting", "job", "number", "order", "over", "waits")
+
+    def __init__(self, job: Job, number: int, order: RunOrder) -> None:
+        self.job = job
+        self.number = number
+        self.order = order
+        self.waits = False
+        self.halting = False
+        self.over = False
+
+
+class Runs:
+    """Books by run and by job. Deterministic: the same calls give the same orders."""
+
+    def __init__(self, topology: Topology, launches: Callable[[Job], Launch]) -> None:
+        self.by_id: dict[str, Run] = {}
+        self.current: dict[int, Run] = {}  # by job: the run that the engine knows of
+        self.failures: dict[int, int] = {}  # by job: runs that failed
+        self._topology = topology
+        self._launches = launches
+        self._numbers: dict[int, int] = {}
+        self._leaving: dict[int, int] = {}  # by job: runs that are over but still there
+        self.ports = 0  # where to go on; daemons on one machine begin at different places
+
+    def make(self, job: Job) -> Run:
+        """The next run of a job, on its allocation."""
+        if job.index in self.current:
+            raise ClusterError(f"job {job.id} cannot be started: it runs already")
+        number = self._numbers.get(job.index, 0)
+        self._numbers[job.index] = number + 1
+        launch = self._launches(job)
+        parts = make_parts(self._topology, job.allocation, launch)
+        port = FIRST_PORT + self.ports % PORTS
+        self.ports += 1
+        run = Run(job, number, self._order(job, number, parts, port))
+        run.waits = job.index in self._leaving
+        self.by_id[run.order.run] = self.current[job.index] = run
+        return run
+
+    def _order(self, job: Job, number: int, parts: tuple[Part, ...], port: int) -> RunOrder:
+        return RunOrder(
+            run=f"{job.id}.{number}",
+            job=job.id,
+            launch=self._launches(job),
+            parts=parts,
+            world_size=sum(part.processes for part in parts),
+            master_port=port,
+            restart=number,
+            user=job.spec.user,
+            name=job.spec.name,
+        )
+
+    def may_fail_again(self, run: Run) -> bool:
+        """Count a failure; is there another try?"""
+        failures = self.failures[run.job.index] = self.failures.get(run.job.index, 0) + 1
+        return failures <= run.order.launch.retries
+
+    def give_up(self, job: Job) -> Run | None:
+        """The engine does not care for its run any more; the run, if there is one."""
+        run = self.current.pop(job.index, None)
+        if run is not None:
+            run.over = True
+            if run.waits:  # it never began
+                del self.by_id[run.order.run]
+                return None
+            self._leaving[job.index] = self._leaving.get(job.index, 0) + 1
+        return run
+
+    def remove(self, run: Run) -> Run | None:
+        """Nothing is left of it; the later run of the same job that waited for this."""
+        index = run.job.index
+        del self.by_id[run.order.run]
+        if not run.over:
+            del self.current[index]
+            return None
+        left = self._leaving.pop(index) - 1
+        if left:
+            self._leaving[index] = left
+            return None
+        following = self.current.get(index)
+        if following is None or following.halting:  # its own end is on its way
+            return None
+        following.waits = False
+        return following
+
+    # --- what is out there ------------------------------------------------------------------------
+
+    def on(self, node: str) -> list[Run]:
+        """Runs that have something on a node, even if nobody waits for them any more."""
+        return [
+            run for run in self.by_id.values() if any(part.node == node for part in run.order.parts)
+        ]
+
+    def ending(self, job: Job) -> list[Run]:
+        """Runs of a job that shall end, and of which something is still there."""
+        run = self.current.get(job.index)
+        if run is not None and run.halting and not run.waits:
+            return [run]
+        if job.index not in self._leaving:
+            return []
+        return [run for run in self.by_id.values() if run.over and run.job is job]
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "runs": [
+                (run.job.index, run.number, run.waits, run.halting, run.over,
+                 [_plain_part(part) for part in run.order.parts], run.order.master_port)
+                for run in self.by_id.values()
+            ],
+            "numbers": list(self._numbers.items()),
+            "failures": list(self.failures.items()),
+            "ports": self.ports,
+        }  # fmt: skip
+
+    def restore(self, state: dict[str, Any], jobs: dict[int, Job]) -> None:
+        """Take the state of `snapshot` up again."""
+        self._numbers = dict(state["numbers"])
+        self.failures = dict(state["failures"])
+        self.ports = state["ports"]
+        for index, number, waits, halting, over, plain, port in state["runs"]:
+            parts = tuple(
+                Part(node, tuple((int(d), a) for d, a in slices), *rest)
+                for node, slices, *rest in plain
+            )
+            run = Run(jobs[index], number, self._order(jobs[index], number, parts, port))
+            run.waits, run.halting, run.over = waits, halting, over
+            self.by_id[run.order.run] = run
+            if over:
+                self._leaving[index] = self._leaving.get(index, 0) + 1
+            else:
+                self.current[index] = run
+
+
+def _plain_part(part: Part) -> tuple[Any, ...]:
+    return (part.node, part.slices, part.node_rank, part.first_rank, part.processes, part.cpus,
+            part.mem_gib)  # fmt: skip
+
+
+def make_parts(topology: Topology, allocation: Allocation, launch: Launch) -> tuple[Part, ...]:
+    """What an allocation means on each of its nodes; nodes are ranked in its order."""
+    slices: dict[int, list[tuple[int, float]]] = {}
+    extra: dict[int, dict[str, float]] = {}
+    for vertex, amount in allocation.slices:
+        place = topology.vertices[vertex]
+        if place.node < 0:
+            raise ClusterError(
+                f"the allocation {allocation} names no node: a real cluster needs a placement "
+                f"that does, e.g. consolidate"
+            )
+        device = topology.devices(place.node).index(vertex) if place.level == DEVICE else -1
+        slices.setdefault(place.node, []).append((device, amount))
+    for vertex, kind, amount in allocation.extra:
+        node = topology.vertices[vertex].node
+        slices.setdefault(node, [])
+        held = extra.setdefault(node, {})
+        held[kind] = held.get(kind, 0.0) + amount
+    parts: list[Part] = []
+    rank = 0
+    for node_rank, (node, held_slices) in enumerate(slices.items()):
+        gpus = sum(amount for _, amount in held_slices)
+        processes = max(1, ceil(gpus)) if launch.per == PER_GPU else 1
+        held = extra.get(node, {})
+        parts.append(
+            Part(topology.vertices[node].name, tuple(held_slices), node_rank, rank, processes,
+                 held.get(CPU.name, 0.0), held.get(MEMORY.name, 0.0))
+        )  # fmt: skip
+        rank += processes
+    return tuple(parts)

@@ -1,0 +1,40 @@
+"""Rota in a notebook: run, compare, look at it.
+
+`simulate` and `compare` run, an `Experiment` is a whole matrix of runs; `load` reads a folder that
+was written before. What they return shows itself as a table and has a `plot_...` method for every
+figure.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rota.notebook.comparison import Comparison
+    from rota.notebook.experiment import Experiment
+    from rota.notebook.folders import load
+    from rota.notebook.result import Result
+    from rota.notebook.run import compare, simulate
+
+__all__ = ["Comparison", "Experiment", "Result", "compare", "load", "simulate"]
+
+_HOMES = {
+    "Comparison": "comparison",
+    "Experiment": "experiment",
+    "Result": "result",
+    "compare": "run",
+    "load": "folders",
+    "simulate": "run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for, when it is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """What is there to be used, loaded or not."""
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""FGD: its placement study as a dialect, and the recipe."""

@@ -1,0 +1,192 @@
+"""Dialect of the simulator of FGD (Weng et al., ATC 2023): pods come, are placed once, and stay.
+
+Trace times do not matter, only the order of arrival. A pod that finds no node when it comes is
+unschedulable and never looked at again; nothing ever leaves. What is studied is the placement: how
+much of the cluster is in use, and how fragmented the rest is, against the load that has arrived
+(`allocation.csv`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rota.core import events as ev
+from rota.core.errors import OptionError
+from rota.core.events import Event
+from rota.core.jobs import DONE, Behaviour, Job
+from rota.core.knowledge import Knowledge
+from rota.core.plan import ON_EVERY_EVENT, Plan, Wake
+from rota.core.policy import Params
+from rota.core.ports import Scheduler
+from rota.core.registry import split
+from rota.core.topology import Topology
+from rota.core.view import View
+from rota.core.workload import Workload
+from rota.engine.intake import mark_down
+from rota.engine.parts import make_params
+from rota.placement.anywhere import Anywhere
+from rota.placement.dot_product import DotProduct
+from rota.placement.fgd import Fgd
+from rota.placement.gpu_clustering import GpuClustering
+from rota.placement.gpu_packing import GpuPacking
+from rota.placement.kubernetes import Kubernetes
+from rota.placement.least_left import LeastLeft
+from rota.placement.scored import Scored
+from rota.study.dialect import Dialect
+
+FOREVER = Behaviour(1e12)
+ENDED = (ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_CANCELLED, ev.JOB_EVICTED)
+
+PLACEMENTS: dict[str, type[Scored]] = {
+    "fgd": Fgd,
+    "best-fit": LeastLeft,
+    "dot-product": DotProduct,
+    "gpu-packing": GpuPacking,
+    "gpu-clustering": GpuClustering,
+    "random": Anywhere,
+    "kubernetes": Kubernetes,
+}
+"""What the names mean here."""
+
+
+class Once:
+    """Every job is tried when it comes, and never again."""
+
+    def __init__(self, name: str, placement: Scored) -> None:
+        self.name = name
+        self.placement = placement
+        self.trusted = True
+        self.knowledge = Knowledge.NOTHING
+        self.wake: Wake = ON_EVERY_EVENT
+        self._placed: dict[int, Job] = {}
+
+    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+        """Place who came, in the order of arrival."""
+        plan = Plan(view.version)
+        for _, kind, _, subject, _ in events:
+            if kind == ev.JOB_SUBMIT:
+                if subject.phase < DONE:  # else it was cancelled before anybody looked at it
+                    self._try(subject, plan)
+            elif kind in ENDED:
+                if self._placed.pop(subject.index, None) is not None:
+                    self.placement.give(subject, subject.allocation)
+            elif kind in (ev.NODE_DOWN, ev.NODE_UP):
+                self.placement.set_node(subject, up=kind == ev.NODE_UP)
+        return plan
+
+    def _try(self, job: Job, plan: Plan) -> None:
+        if not self.placement.fits(job.shape):
+            plan.reject(job, f"unschedulable: no node has room for {job.shape.describe()}")
+            return
+        job.allocation = self.placement.take(job)
+        self._placed[job.index] = job
+        plan.start(job, job.allocation)
+
+    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
+        """Nobody needs a timer."""
+        return ()
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Who is where is told by the jobs."""
+        return {"placed": list(self._placed)}
+
+    def restore(self, view: View, state: Mapping[str, Any]) -> None:
+        """Put the jobs back in their places."""
+        for index in state["placed"]:
+            job = self._placed[index] = view.everyone[index]
+            self.placement.hold(job, job.allocation)
+        mark_down(self.placement)
+
+
+class FgdParams(Params, frozen=True):
+    """`node_order`: a CSV file whose column `node` names the nodes, ties going to the first."""
+
+    node_order: str = ""
+
+
+class FgdDialect(Dialect):
+    """The placements that FGD was compared with, under Rota's names."""
+
+    name = "fgd"
+    description = "the simulator of FGD (ATC 2023): pods are placed once as they come, and stay"
+    source = (
+        "Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation "
+        "Gradient Descent, USENIX ATC 2023; hkust-adsl/kubernetes-scheduler-simulator; quirks: "
+        "rota/reproduce/fgd/dialect.py"
+    )
+    policies: ClassVar[dict[str, str]] = {
+        "fifo-skip": "order of arrival",
+        "fifo": "order of arrival",
+    }
+    Parameters = FgdParams
+    placement = "fgd"
+    endless = True
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Quirks, and where this dialect departs."""
+        return dict(NOTES)
+
+    def build(
+        self, policy_text: str, placement_text: str | None, topology: Topology, *, seed: int
+    ) -> Scheduler:
+        """A scheduler that tries once."""
+        name, options = self.policy(policy_text)
+        self.parameters(name, Params, options)
+        placement = self._placement(placement_text or self.placement, topology, seed)
+        placement.names_gpus = True
+        if not self._ordered(placement):
+            names = [node.name for node in topology.nodes]
+            order = np.random.default_rng(seed).permutation(len(names))
+            placement.rank([names[i] for i in order])
+        return Once(name, placement)
+
+    def _placement(self, text: str, topology: Topology, seed: int) -> Scored:
+        name, options = split(text)
+        if name not in PLACEMENTS:
+            raise OptionError(
+                f"dialect {self.name!r} knows no placement {name!r}: it knows "
+                f"{', '.join(PLACEMENTS)}"
+            )
+        kind = PLACEMENTS[name]
+        if self.params.node_order:
+            options.setdefault("node_order", self.params.node_order)
+        params: Any = make_params(f"placement {name!r}", kind.Parameters, options)
+        return kind(topology, params, seed=seed)
+
+    @staticmethod
+    def _ordered(placement: Scored) -> bool:
+        params: Any = placement.params
+        return bool(params.node_order)
+
+    def adapt(self, workload: Workload) -> Workload:
+        """Nothing ever ends."""
+        return workload.like(workload.specs, [FOREVER] * len(workload), quality=workload.quality)
+
+    def meet(self, scheduler: Scheduler, workload: Workload, topology: Topology) -> None:
+        """Nodes are ranked by the draw that shuffled the pods, if it goes on to them."""
+        placement = getattr(scheduler, "placement", None)
+        if isinstance(placement, Scored) and workload.rank_nodes and not self._ordered(placement):
+            placement.rank(workload.rank_nodes([node.name for node in topology.nodes]))
+
+
+NOTES = {
+    "tried once": "a pod is looked at when it comes; if no node has room then, it is unschedulable "
+    "for good (rejected)",
+    "nothing departs": "times of the trace do not matter, only the order of arrival; the run ends "
+    "with the last one",
+    "one node": "all GPUs of a pod are on one node; memory decides where there is room, never "
+    "which node is better",
+    "ties": "the best node of a seeded permutation wins: that of the draw which shuffled the pods "
+    "(openb:mode=inflate), else one of the run's own seed, or the file that `node_order` names",
+    "scores": "cut to whole numbers from 0 to 100, so that ties are the rule",
+    "target workload": "the most popular requests that make up 95 % of the pods, before they were "
+    "shuffled and inflated",
+    "best-fit": "what is left of CPUs and GPUs against a machine of 128 CPUs and 8 GPUs; the "
+    "best-fit of Rota also looks at memory and splits jobs",
+    "random": "any node with room, then any GPU with room; theirs draws from a list in the order "
+    "in which threads finish, so that its runs cannot be made again",
+    "departure: failures": "theirs has none; here a pod whose node fails is not tried again",
+}
+"""Every quirk and departure by name."""

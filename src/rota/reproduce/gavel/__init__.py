@@ -1,0 +1,1 @@
+"""Gavel: its rounds, leases and pairs as a dialect, and the recipes."""

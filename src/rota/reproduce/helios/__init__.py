@@ -1,0 +1,1 @@
+"""Helios: its queues, nodes and quotas as a dialect, and the recipe."""

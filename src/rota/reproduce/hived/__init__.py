@@ -1,0 +1,1 @@
+"""HiveD: recipes of its paper."""

@@ -1,0 +1,1 @@
+"""Labs on sharing a cluster: scripted scenarios, their stories and pictures."""

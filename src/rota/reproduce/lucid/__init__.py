@@ -1,0 +1,1 @@
+"""Lucid: its simulator's assumptions as a dialect, and the recipe."""

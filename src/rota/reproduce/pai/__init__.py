@@ -1,0 +1,1 @@
+"""PAI: Alibaba's simulator as a dialect, and the recipe."""

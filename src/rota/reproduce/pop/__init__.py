@@ -1,0 +1,1 @@
+"""POP: recipes of its paper."""

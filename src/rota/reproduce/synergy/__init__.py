@@ -1,0 +1,1 @@
+"""Synergy: its servers, leases and rates as a dialect, and the recipe."""

@@ -1,0 +1,1 @@
+"""YARN-CS: recipes of the Philly study."""

@@ -1,0 +1,344 @@
+"""Wires a run: workload, machines, scheduler, simulated cluster, engine, from one configuration."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rota.core.errors import ClusterSpecError, OptionError
+from rota.core.events import INF, NODE_DOWN
+from rota.core.jobs import SpeedBook
+from rota.core.knowledge import Knowledge
+from rota.core.plan import Wake
+from rota.core.policy import Policy, PriorityPolicy
+from rota.core.ports import RateModel, Scheduler
+from rota.core.registry import nearest
+from rota.core.tenants import TenantTree
+from rota.core.topology import Topology
+from rota.core.workload import Workload
+from rota.engine.compose import compose
+from rota.engine.invariants import Invariants
+from rota.engine.loop import Engine
+from rota.engine.parts import (
+    make_admission,
+    make_costs,
+    make_placement,
+    make_policy,
+)
+from rota.engine.source import WorkloadSource
+from rota.metrics.window import Window
+from rota.models.books import NoisySpeeds, TrueSpeeds
+from rota.models.rates import make_rates
+from rota.placement.base import Placement
+from rota.sim.cluster import SimCluster
+from rota.study.config import (
+    DEFAULT_ADMISSION,
+    DEFAULT_COSTS,
+    DEFAULT_PLACEMENT,
+    DEFAULT_RATES,
+    EstimateError,
+    Rounds,
+    RunConfig,
+    parse_estimate_error,
+    parse_rounds,
+)
+from rota.study.dialect import Dialect, create
+from rota.study.rough import (
+    draw_beliefs,
+    draw_outages,
+    failure_horizon_s,
+    recorded_outages,
+    tell_estimates,
+)
+from rota.study.workloads import draw_seed, load_workload
+from rota.traces.cluster import parse_cluster
+
+MOST_ROUNDS = 1e10  # of one run
+LONG = 20  # parameters with more values are counted, not listed
+FEW = 5  # names of tenants that are listed
+ALIKE = 0.75  # names of tenants that are so much alike are taken for the same, mistyped
+
+
+class Run(msgspec.Struct):
+    """A run that is ready to go."""
+
+    config: RunConfig
+    workload: Workload
+    topology: Topology
+    engine: Engine
+    assumptions: dict[str, Any]
+    window: Window
+    study: bool = False
+    """Nothing ends: it is about placements."""
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What is odd about the configuration."""
+
+
+def build(config: RunConfig, workload: Workload | None = None) -> Run:
+    """Make everything that a run needs; whatever is wrong with its options is said here.
+
+    Args:
+        config: The run.
+        workload: The jobs of `config.trace` if they were read already.
+    """
+    window = Window.parse(config.measure) if config.measure else Window()
+    rounds = parse_rounds(config.round) if config.round else None
+    error = parse_estimate_error(config.estimate_error or "cv=0")
+    topology, tenants = parse_cluster(config.cluster)
+    dialect = create(config.like, config.format) if config.like else None
+    _refuse_conflicts(config, dialect)
+    costs = make_costs(config.costs or (dialect.costs if dialect else DEFAULT_COSTS))
+    rates = make_rates(
+        config.rates or (dialect.rates if dialect else None) or DEFAULT_RATES, topology
+    )
+    free = costs.free and rates.unit
+    scheduler, parts = _scheduler(config, dialect, topology, frictionless=free)
+    if workload is None:
+        workload = load_workload(config)
+    if dialect is not None:
+        workload = dialect.adapt(workload)
+        dialect.meet(scheduler, workload, topology)
+    if rounds is not None:
+        _refuse_short_rounds(rounds, failure_horizon_s(topology, workload))
+    notes = _compare_tenants(config, tenants, workload)
+    _tell_usual(scheduler, workload)
+    outages = _outages(config, topology, workload)
+    belief = draw_beliefs(error, len(workload), draw_seed(config))
+    told = workload
+    if config.estimate_error is not None and scheduler.knowledge & Knowledge.USER_ESTIMATE:
+        told = tell_estimates(workload, belief)
+    finish_round_s = _finish_round_s(rounds, dialect)
+    cluster = SimCluster(topology, costs, rates, outages=outages, finish_round_s=finish_round_s)
+    engine = Engine(
+        cluster,
+        scheduler,
+        WorkloadSource(told),
+        tenants=tenants,
+        wake=_wake(rounds, dialect),
+        belief=belief,
+        checker=Invariants() if config.check else None,
+    )
+    engine.arrivals.book = _speed_book(config, rates, scheduler)
+    parts |= {
+        "costs": {"name": costs.name, **costs.describe()},
+        "rates": {"name": rates.name, **rates.describe()},
+        "ignored": _ignored(topology, workload),
+        "dialect": _describe_dialect(dialect),
+        "rounds": _describe_rounds(rounds, dialect),
+        "estimate_error": (
+            msgspec.structs.asdict(error)
+            if error != EstimateError() or told is not workload
+            else None
+        ),
+    }
+    if config.speed_error is not None:
+        parts["speed_error"] = msgspec.structs.asdict(_speed_error(config))
+    study = dialect is not None and dialect.endless
+    assumptions = _assumptions(config, engine, {**parts, "failures": _failures(config, outages)})
+    return Run(config, workload, topology, engine, assumptions, window, study, notes)
+
+
+def _refuse_short_rounds(rounds: Rounds, horizon_s: float) -> None:
+    """So many rounds that floating point cannot tell one from the next."""
+    if horizon_s > rounds.every_s * MOST_ROUNDS:
+        raise OptionError(
+            f"round {rounds.every_s:g} s is too short for jobs that may take {horizon_s:.3g} s in "
+            f"all: give {horizon_s / MOST_ROUNDS:.1g} s or more, or leave --round out to decide at "
+            f"every event"
+        )
+
+
+def _speed_book(config: RunConfig, rates: RateModel, scheduler: Scheduler) -> SpeedBook | None:
+    """What a policy that asks is told of speeds: what the rate model says, with the error."""
+    error = _speed_error(config)
+    if not scheduler.knowledge & Knowledge.SPEEDS:
+        return None
+    truth = TrueSpeeds(rates)
+    if error == EstimateError():
+        return truth
+    return NoisySpeeds(truth, cv=error.cv, bias=error.bias, seed=draw_seed(config))
+
+
+def _speed_error(config: RunConfig) -> EstimateError:
+    return parse_estimate_error(config.speed_error or "cv=0", "speed-error")
+
+
+def _tell_usual(scheduler: Scheduler, workload: Workload) -> None:
+    """Placements that care learn beforehand what jobs ask for."""
+    placement = getattr(scheduler, "placement", None)
+    if isinstance(placement, Placement) and type(placement).expect is not Placement.expect:
+        placement.expect(workload.usual)
+
+
+def _assumptions(config: RunConfig, engine: Engine, parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything that the numbers of a run rest on."""
+    assumptions: dict[str, Any] = plain(
+        {
+            **parts,
+            "knowledge": engine.scheduler.knowledge.describe(),
+            "seed": config.seed,
+        }
+    )
+    return assumptions
+
+
+def _refuse_conflicts(config: RunConfig, dialect: Dialect | None) -> None:
+    """Failures need two numbers; a dialect refuses what it cannot honour."""
+    if (config.mtbf is None) != (config.mttr is None):
+        raise OptionError("mtbf and mttr belong together: give both, in hours")
+    if config.outages and config.mtbf is not None:
+        raise OptionError("outages as recorded and mtbf exclude each other: give one of them")
+    if dialect is None:
+        return
+    if config.admission is not None:
+        raise OptionError(
+            f"dialect {dialect.name!r} lets every job in: leave --admission out, or --like"
+        )
+    if config.round is not None and dialect.wake is not None:
+        raise OptionError(
+            f"dialect {dialect.name!r} has rounds of its own: leave --round out, "
+            f"or set them as a parameter of the dialect (--like {dialect.name}:round=...)"
+        )
+
+
+def _scheduler(
+    config: RunConfig, dialect: Dialect | None, topology: Topology, *, frictionless: bool
+) -> tuple[Scheduler, dict[str, Any]]:
+    """The scheduler, and what it was made of."""
+    if dialect is not None:
+        seed = draw_seed(config)
+        scheduler = dialect.build(config.policy, config.placement, topology, seed=seed)
+        placement_text = config.placement or dialect.placement
+        return scheduler, {
+            "policy": {"name": scheduler.name, "given": config.policy},
+            "placement": {"name": placement_text},
+            "admission": {"name": "everyone"},
+            "preemptive": None,
+        }
+    policy = make_policy(config.policy)
+    placement = make_placement(config.placement or DEFAULT_PLACEMENT, topology, draw_seed(config))
+    admission = make_admission(config.admission or DEFAULT_ADMISSION)
+    scheduler = compose(policy, placement, admission, frictionless=frictionless)
+    return scheduler, {
+        "policy": {"name": policy.name, **_params(policy.params)},
+        "placement": {"name": placement.name, **_params(placement.params)},
+        "admission": {"name": admission.name, **_params(admission.params)},
+        "preemptive": _preemptive(policy),
+    }
+
+
+def _preemptive(policy: Policy[Any]) -> bool | None:
+    """Whether it stops jobs in favour of others; None: it does not say so."""
+    if isinstance(policy, PriorityPolicy):
+        return policy.preemptive
+    declared = getattr(policy.params, "preemptive", None)
+    return None if declared is None else bool(declared)
+
+
+def _params(params: msgspec.Struct) -> dict[str, Any]:
+    """All parameters, also those left at their defaults."""
+    found: dict[str, Any] = msgspec.to_builtins(params)
+    return found
+
+
+def _outages(config: RunConfig, topology: Topology, workload: Workload) -> Any:
+    if config.outages:
+        return recorded_outages(topology, workload)
+    if config.mtbf is None or config.mttr is None:
+        return ()
+    return draw_outages(
+        topology, workload, mtbf_h=config.mtbf, mttr_h=config.mttr, seed=draw_seed(config)
+    )
+
+
+def _failures(config: RunConfig, outages: Sequence[Any]) -> dict[str, Any] | None:
+    if config.outages:
+        return {"recorded": sum(kind == NODE_DOWN for _, kind, _ in outages)}
+    return {"mtbf_h": config.mtbf, "mttr_h": config.mttr} if config.mtbf else None
+
+
+def _finish_round_s(rounds: Rounds | None, dialect: Dialect | None) -> float:
+    if rounds is not None:
+        return rounds.finish_round_s
+    return dialect.finish_round_s if dialect else 0.0
+
+
+def _wake(rounds: Rounds | None, dialect: Dialect | None) -> Wake | None:
+    if rounds is not None:
+        return rounds.wake
+    return dialect.wake if dialect else None
+
+
+def _describe_rounds(rounds: Rounds | None, dialect: Dialect | None) -> dict[str, Any] | None:
+    if rounds is not None:
+        return msgspec.structs.asdict(rounds)
+    if dialect is not None and dialect.wake is not None:
+        boundary = "boundary" if dialect.finish_round_s else "exact"
+        return {"every_s": dialect.wake.every_s, "finish": boundary, "by": "dialect"}
+    return None
+
+
+def _describe_dialect(dialect: Dialect | None) -> dict[str, Any] | None:
+    if dialect is None:
+        return None
+    return {"name": dialect.name, **_params(dialect.params), "notes": dialect.notes}
+
+
+def _ignored(topology: Topology, workload: Workload) -> list[str]:
+    """What jobs ask for although the cluster does not say how much of it there is."""
+    asked = set()
+    for request in {id(spec.request): spec.request for spec in workload.specs}.values():
+        for group in request.groups:
+            if group.cpus:
+                asked.add("cpus")
+            if group.mem_gib:
+                asked.add("mem_gib")
+    declared = {kind for kind in asked if any(getattr(node, kind) for node in topology.nodes)}
+    return sorted(asked - declared)
+
+
+def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload) -> list[str]:
+    """Tenants that only the cluster or only the jobs name; an error where it is a typing error."""
+    if not len(tenants) or not len(workload):
+        return []
+    counts = Counter(spec.tenant for spec in workload.specs)
+    named = {tenant.name for name in counts for tenant in tenants.path(name)}
+    idle = [tenant.name for tenant in tenants if tenant.name not in named]
+    strange = sorted(name for name in counts if name and name not in set(tenants.names))
+    for name in idle:
+        near = nearest(name, strange, cutoff=ALIKE)
+        if near:
+            raise ClusterSpecError(
+                f"{config.cluster}: no job is of the tenant {name!r}: did you mean {near!r}, of "
+                f"which {counts[near]:,} jobs are? If they are not the same, declare {near!r}, too"
+            )
+    notes = []
+    if idle:
+        notes.append(f"no job is of these tenants of {config.cluster}: {_listed(idle)}")
+    if strange:
+        notes.append(
+            f"{sum(counts[name] for name in strange):,} jobs are of tenants that {config.cluster} "
+            f"does not declare ({_listed(strange)}): they have no quota, no limit and weight 1"
+        )
+    return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - FEW:,} more" if len(names) > FEW else ""
+    return ", ".join(names[:FEW]) + more
+
+
+def plain(value: Any) -> Any:
+    """Data that JSON can hold: infinity by name, long lists counted."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        if len(value) > LONG:
+            return f"{len(value)} values from {plain(value[0])} to {plain(value[-1])}"
+        return [plain(item) for item in value]
+    if isinstance(value, float) and value in (INF, -INF):
+        return "inf" if value > 0 else "-inf"
+    if isinstance(value, float) and value == int(value):
+        return int(value)
+    return value

@@ -1,0 +1,228 @@
+"""When a job will start, told from a snapshot of a run: the run goes on, several times.
+
+With `exact` the durations of the trace are known, and future failures too; one simulation is
+enough. Otherwise durations are drawn (see `rota.sim.durations`) from what is known at the snapshot:
+what the policy's own oracle says where it has one, else users' estimates, else the past. Nodes do
+not fail any more; those that are down come back when the run says so. With `arrivals` the rest of
+the trace comes as it is written there; without, nobody else comes.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rota.core.backtest import Backtest
+from rota.core.errors import InputError
+from rota.core.events import INF
+from rota.core.jobs import Job, Phase
+from rota.core.knowledge import Knowledge
+from rota.core.workload import Workload
+from rota.engine.loop import Engine
+from rota.engine.snapshot import restore
+from rota.engine.source import WorkloadSource
+from rota.metrics.story import Stories
+from rota.sim.cluster import SimCluster
+from rota.sim.durations import Durations, believed
+from rota.sim.foresight import (
+    SHARE,
+    Told,
+    backtest,
+    is_placed,
+    members,
+    nobody_new,
+    sentence,
+    spread_of,
+    starts,
+)
+from rota.study.build import build
+from rota.study.config import RunConfig
+from rota.study.explain import no_job
+from rota.study.resume import frozen_state
+from rota.study.workloads import load_workload
+
+
+class Outlook(msgspec.Struct, kw_only=True):
+    """When a job starts; times are seconds of the simulation, None: not at all.
+
+    `earliest_s` and `latest_s` hold the start with a probability of `share`. `starts_s` of a job
+    that runs is when it started.
+    """
+
+    id: str
+    state: str
+    now_s: float
+    starts_s: float | None
+    earliest_s: float | None
+    latest_s: float | None
+    share: float = SHARE
+    runs: int = 0
+    never: int = 0  # simulations in which it did not start
+    reason: str = ""  # by which it waits now
+    text: str
+    why: str = ""
+    assumptions: dict[str, Any] = {}
+    backtest: Backtest | None = None  # None: nothing is drawn
+
+
+class Oracle:
+    """A frozen run that can be continued again and again."""
+
+    def __init__(self, snapshot: Path, *, exact: bool = False, arrivals: bool = False) -> None:
+        self.snapshot = snapshot
+        self.exact = exact
+        self.arrivals = arrivals
+        config, self._state = frozen_state(snapshot)
+        self.config: RunConfig = msgspec.structs.replace(config, check=False)
+        self.workload: Workload = load_workload(config)
+        self.now = self.thaw()
+
+    def thaw(self, change: Callable[[Engine], None] | None = None) -> Engine:
+        """An engine in that state; with a change of durations there are no more failures."""
+        engine = build(self.config, self.workload).engine
+        restore(engine, self._state)
+        if not self.arrivals and isinstance(engine.source, WorkloadSource):
+            engine.source.close()
+        cluster = engine.cluster
+        if change is not None and isinstance(cluster, SimCluster):
+            change(engine)
+            cluster.look_again(engine.view.active.values())
+            cluster.no_more_failures()
+        return engine
+
+    def index(self, job: str) -> int:
+        """The number of a job."""
+        ids = [spec.id for spec in self.workload.specs]
+        if job not in ids:
+            raise InputError(no_job(self.snapshot, job, ids))
+        index = ids.index(job)
+        if index not in self.now.jobs and not self.arrivals:
+            raise InputError(
+                f"{self.snapshot}: job {job!r} is submitted at second "
+                f"{self.workload.specs[index].submit_s:.15g}, after the snapshot (second "
+                f"{self.now.cluster.now_s:.15g}): include it with --with-arrivals"
+            )
+        return index
+
+    def starts(
+        self, index: int, runs: int, *, seed: int = 0, told: Told | None = None
+    ) -> list[float]:
+        """When the job, which waits or is still to come, starts in each simulation."""
+        return starts(self, self.durations(), index, runs=runs, seed=seed, told=told)
+
+    def durations(self) -> Durations | None:
+        """What is known at the snapshot about how long jobs run; None: everything."""
+        if self.exact:
+            return None
+        if self._knows_all:
+            return Durations.of(self.now, believed, sure=self.config.estimate_error is None)
+        return Durations.of(self.now)
+
+    @property
+    def _knows_all(self) -> bool:
+        return bool(self.now.scheduler.knowledge & Knowledge.REMAINING_WORK)
+
+    def assumptions(self) -> dict[str, Any]:
+        """What the answer rests on."""
+        found: dict[str, Any] = {"durations": "exact, of the trace"}
+        durations = self.durations()
+        if durations is not None:
+            learnt = durations.describe()
+            said = (
+                "what the policy's oracle says"
+                if self._knows_all
+                else "users' estimates where there are any"
+            )
+            found["durations"] = f"drawn: {said}, and {learnt['finished_jobs']:,} finished jobs"
+            found |= learnt
+        config = self.config
+        found["new_jobs"] = (
+            "the rest of the trace"
+            if self.arrivals
+            else nobody_new(config.policy, admission=config.admission is not None)
+        )
+        found["failures"] = "those of the run" if self.exact else "none"
+        return found
+
+    def story(self, job: Job) -> tuple[str, str]:
+        """The reason by which it waits now, and how long it has waited for what."""
+        engine = self.thaw()
+        engine.view.now_s = engine.cluster.now_s  # it may be later than the last event
+        engine.finish()
+        stories = Stories(engine.log.frame())
+        told = stories.tell(stories.ids.index(job.id))
+        return told.reason, told.text.removeprefix("unfinished; ")
+
+
+def forecast(
+    snapshot: Path,
+    job: str,
+    *,
+    runs: int = 20,
+    exact: bool = False,
+    arrivals: bool = False,
+    seed: int = 0,
+    told: Told | None = None,
+) -> Outlook:
+    """When a job starts, or starts again.
+
+    Args:
+        snapshot: The file.
+        job: Its id.
+        runs: Simulations.
+        exact: The durations of the trace are known.
+        arrivals: The rest of the trace is known to come.
+        seed: Random seed of the draws.
+        told: Told after every simulation.
+    """
+    oracle = Oracle(snapshot, exact=exact, arrivals=arrivals)
+    index = oracle.index(job)
+    now_s = oracle.now.cluster.now_s
+    known = oracle.now.jobs.get(index)
+    if known is not None and (known.terminal or is_placed(known)):
+        return _settled(known, now_s)
+    reason, why = oracle.story(known) if known is not None else ("", "")
+    found = oracle.starts(index, runs, seed=seed, told=told)
+    spread = spread_of(found)
+    durations = oracle.durations()
+    doubt = durations.doubt if durations is not None else ""
+    return Outlook(
+        id=job,
+        state=Phase(known.phase).name.lower() if known is not None else "to come",
+        now_s=now_s,
+        starts_s=_finite(spread.median_s),
+        earliest_s=_finite(spread.earliest_s),
+        latest_s=_finite(spread.latest_s),
+        share=spread.share,
+        runs=len(found),
+        never=found.count(INF),
+        reason=reason,
+        text=sentence(spread, now_s, doubt, again=known is not None and _has_run(known)),
+        why=why,
+        assumptions=oracle.assumptions(),
+        backtest=backtest(durations) if durations is not None else None,
+    )
+
+
+def _has_run(job: Job) -> bool:
+    return any(one.started for one in members(job))
+
+
+def _finite(value: float) -> float | None:
+    return value if value < INF else None
+
+
+def _settled(job: Job, now_s: float) -> Outlook:
+    """Nothing to foresee."""
+    starts = [one.start_s for one in members(job) if one.running]
+    start_s = min(starts) if starts else None
+    state = Phase(job.phase).name.lower()
+    text = f"is over: {state} at second {job.end_s:.15g}"
+    if start_s is not None:
+        state = "running"
+        text = f"has started already, at second {start_s:.15g}"
+    return Outlook(
+        id=job.id, state=state, now_s=now_s, starts_s=start_s, earliest_s=start_s,
+        latest_s=start_s, text=text,
+    )  # fmt: skip

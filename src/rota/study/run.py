@@ -1,0 +1,264 @@
+"""One simulated run: from a configuration to its log, its table of jobs and its summary."""
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from rota.core.events import INF
+from rota.core.knowledge import Knowledge
+from rota.core.registry import nearest
+from rota.core.words import duration
+from rota.core.workload import Quality, Workload
+from rota.engine.parts import make_policy
+from rota.metrics import fold_jobs, fold_summary, read_history
+from rota.metrics.basis import Basis, make_basis
+from rota.metrics.fragments import arrivals, fold_allocation, fold_fragments
+from rota.metrics.history import Floats
+from rota.metrics.jobs import UNFINISHED, leave_open
+from rota.study.build import Run, build
+from rota.study.config import RunConfig
+from rota.study.resume import Freeze, thaw
+from rota.study.rough import failure_horizon_s
+from rota.study.workloads import is_generated
+from rota.traces.synth.generate import carried
+
+BATCHES = 2_000  # between two reports of progress
+
+Progress = Callable[[int, int, float], None]
+"""Told (jobs that are over, jobs in all, simulated time in seconds) from time to time."""
+
+
+class RunResult(msgspec.Struct):
+    """What a run gave. `begun_cpu_s` is the CPU clock of the process when it began."""
+
+    config: RunConfig
+    log: pl.DataFrame
+    jobs: pl.DataFrame
+    summary: dict[str, Any]
+    quality: Quality
+    begun_cpu_s: float
+    allocation: pl.DataFrame | None = None
+    """Of a study of placements: use and fragments against the load that has arrived."""
+    basis: Basis | None = None
+    """What its fragments were measured by; None: they were not."""
+    notes: list[str] = msgspec.field(default_factory=list)
+    """What is odd about the configuration."""
+    cut: int = 0
+    """Jobs that ran as long as the log tells; their end nobody knows."""
+
+    @property
+    def assumptions(self) -> dict[str, Any]:
+        """Everything that the numbers rest on."""
+        assumptions: dict[str, Any] = self.summary["assumptions"]
+        return assumptions
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a careful reader of the result must know."""
+        found = [
+            f"{count:,} jobs of the trace {what}: {why}"
+            for what, counts in (
+                ("left out", self.quality.dropped),
+                ("repaired", self.quality.repaired),
+            )
+            for why, count in counts.items()
+        ]
+        found += [
+            f"jobs ask for {kind}, but the cluster does not say how much it has: ignored"
+            for kind in self.assumptions["ignored"]
+        ]
+        return found + self.notes + self._unserved()
+
+    @property
+    def refusal(self) -> str:
+        """Why the first job was rejected, and how many more were; empty: none was."""
+        return self._rejected("")
+
+    def _rejected(self, was: str) -> str:
+        rejected = self.log.filter(pl.col("event") == "rejected")
+        if not rejected.height:
+            return ""
+        job = rejected["job"][0]
+        name = self.jobs["job_id"][job] if job < self.jobs.height else f"number {job}"
+        more = f" (and {rejected.height - 1:,} more)" if rejected.height > 1 else ""
+        return f"job {name}{was}{more}: {rejected['text'][0]}"
+
+    def _unserved(self) -> list[str]:
+        """Jobs that did not run to their end."""
+        found = [*filter(None, [self._rejected(" was rejected")])]
+        left = int((self.jobs["state"] == UNFINISHED).sum()) - self.cut
+        unfinished = min(self.summary["states"]["unfinished"], left)  # of those that are measured
+        if unfinished and self.allocation is None:
+            found.append(
+                f"{unfinished:,} jobs never finished: nothing could happen any more; look at the "
+                f"`wake` of the policy, and at whom it places"
+            )
+        return found
+
+
+def simulate(
+    config: RunConfig,
+    progress: Progress | None = None,
+    *,
+    workload: Workload | None = None,
+    freeze: Freeze | None = None,
+    resume: Path | None = None,
+) -> RunResult:
+    """Carry out a run; the same configuration and files give the same log.
+
+    Args:
+        config: The run.
+        progress: Called from time to time.
+        workload: The jobs of `config.trace` if they were read already.
+        freeze: Where and when to write a snapshot on the way.
+        resume: A snapshot of the same run to go on from.
+    """
+    begun_s = process_time()
+    with _no_collections():
+        run = build(config, workload)
+        if resume is not None:
+            thaw(run.engine, resume, config)
+        started_s = process_time()
+        if freeze is not None:
+            _drive(run, progress, freeze.at_s)
+            freeze.save(run.engine, config)
+        _drive(run, progress)
+        run.engine.finish()
+        run.engine.log.pack()
+        engine_cpu_s = process_time() - started_s
+        return _fold(run, begun_s, engine_cpu_s)
+
+
+def _drive(run: Run, progress: Progress | None, until_s: float = INF) -> None:
+    """Run until nothing is left to do: when all jobs are over, failures of nodes are no events.
+
+    A study of placements is over when the last job has come.
+    """
+    engine, total = run.engine, len(run.workload)
+    advance = engine.advance
+    source = engine.source
+    active = engine.view.active
+    batch = 0
+    ends = not run.study
+    while ((active and ends) or source.next_s < INF) and advance(until_s):
+        batch += 1
+        if progress is not None and batch % BATCHES == 0:
+            progress(len(engine.jobs) - len(active), total, engine.view.now_s)
+
+
+def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
+    log = run.engine.log.frame()
+    history = read_history(log)
+    everyone = fold_jobs(history)
+    jobs = leave_open(everyone, run.workload.open_ended)
+    deadlines_s = _deadlines_s(run.workload, jobs)
+    basis = make_basis(run.topology.nodes, run.workload.usual)
+    fragments = fold_fragments(history, basis)
+    summary = fold_summary(
+        history, window=run.window, jobs=jobs, deadlines_s=deadlines_s, fragments=fragments
+    )
+    late = {key: summary.pop(key) for key in ("states", "delay", "ledger", "measured")}
+    rate = len(run.workload) / engine_cpu_s if engine_cpu_s else None
+    summary |= {"engine_cpu_s": engine_cpu_s, "cpu_s": None, "jobs_per_cpu_s": rate}
+    summary |= late
+    summary["assumptions"] = run.assumptions
+    result = RunResult(run.config, log, jobs, summary, run.workload.quality, begun_s)
+    result.cut = int((everyone["state"] != jobs["state"]).sum())
+    result.basis = None if fragments is None else basis
+    result.notes += [*run.notes, *_unestimated(run), *_one_speed(run), *_carried(run)]
+    result.notes += _strange_partitions(run)
+    result.notes += _beyond_failures(run, jobs)
+    if run.study and fragments is not None:
+        result.allocation = fold_allocation(arrivals(history, fragments))
+    return result
+
+
+def _unestimated(run: Run) -> list[str]:
+    """A policy reads the estimates of users, and there are none."""
+    scheduler, config = run.engine.scheduler, run.config
+    if not scheduler.knowledge & Knowledge.USER_ESTIMATE or config.estimate_error is not None:
+        return []
+    if not len(run.workload) or any(spec.estimate_s < INF for spec in run.workload.specs):
+        return []
+    if run.assumptions["policy"].get("default_estimate_s", "inf") != "inf":
+        return []  # it was told what to take instead
+    what = f"{config.policy} behaves as if any job might run for ever"
+    remedy = "add estimates, or let `rota simulate` take exact ones with --estimate-error cv=0"
+    return [f"no job of {config.trace} has an estimate (estimate_s): {what}; {remedy}"]
+
+
+def _beyond_failures(run: Run, jobs: pl.DataFrame) -> list[str]:
+    """The run lasted longer than failures were drawn for it."""
+    if run.config.mtbf is None or run.config.outages:
+        return []
+    horizon_s = failure_horizon_s(run.topology, run.workload)
+    late = jobs.filter(pl.col("end_s") > horizon_s).height
+    if not late:
+        return []
+    drawn = f"no failures are drawn after {duration(horizon_s)} (mtbf {run.config.mtbf:g} h)"
+    jobs_late = f"{late:,} of {jobs.height:,} jobs ended later"
+    return [f"{drawn}, but {jobs_late}: their times are too good, and a longer mtbf is needed"]
+
+
+def _carried(run: Run) -> list[str]:
+    """The load that was asked for is held by a few jobs."""
+    if not is_generated(run.config.trace):
+        return []
+    found = carried(run.workload, run.topology.gpus)
+    return [f"{run.config.trace}: {found}"] if found else []
+
+
+def _one_speed(run: Run) -> list[str]:
+    """A policy reads speeds, and those of the jobs do not count in this run."""
+    if not run.engine.scheduler.knowledge & Knowledge.SPEEDS:
+        return []
+    told = any(behaviour.speeds for behaviour in run.workload.behaviours)
+    if not told or run.assumptions["rates"]["name"] != "uniform":
+        return []
+    return ["jobs have speeds by GPU type, but rates 'uniform' ignore them: use --rates types"]
+
+
+def _strange_partitions(run: Run) -> list[str]:
+    """A policy knows partitions, and jobs are in others."""
+    if not run.assumptions["policy"].get("partitions"):
+        return []
+    params: Any = make_policy(run.config.policy).params
+    known = [one.name for one in params.partitions]
+    counts = Counter(spec.partition for spec in run.workload.specs if spec.partition)
+    found = []
+    for name in sorted(set(counts) - set(known)):
+        near = nearest(name, known)
+        hint = f" (did you mean {near!r}?)" if near else ""
+        found.append(
+            f"{counts[name]:,} jobs are in the partition {name!r}, which the rules of "
+            f"{run.config.policy} do not have{hint}: no rule holds for them"
+        )
+    return found
+
+
+def _deadlines_s(workload: Workload, jobs: pl.DataFrame) -> Floats:
+    """Of every job of the table: the log does not hold them."""
+    some = {spec.id: spec.deadline_s for spec in workload.specs if spec.deadline_s < INF}
+    if not some:
+        return np.full(jobs.height, INF)
+    return np.array([some.get(name, INF) for name in jobs["job_id"].to_list()])
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Pause the cyclic collector: a run makes millions of objects and hardly a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

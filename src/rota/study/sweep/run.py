@@ -1,0 +1,260 @@
+"""A whole sweep: plan it, run what is missing, put the table together. It may be killed."""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from rota.core.errors import InputError
+from rota.study.notes import NOBODY_WAITED, RAISE_LOAD
+from rota.study.sweep.keys import code_version
+from rota.study.sweep.local import Executor
+from rota.study.sweep.plan import Plan, make_plan
+from rota.study.sweep.spec import Label, Spec
+from rota.study.sweep.store import (
+    FAILURES,
+    RESULTS_CSV,
+    RESULTS_PARQUET,
+    RUNS,
+    SWEEP,
+    Runs,
+    SweepFolder,
+    read_json,
+)
+from rota.study.sweep.table import (
+    Mean,
+    Row,
+    csv_bytes,
+    make_means,
+    make_row,
+    make_table,
+    parquet_bytes,
+)
+from rota.study.sweep.work import Failure, Task
+
+SWEEP_VERSION = 1
+
+Told = Callable[[int, int, "Failed | None"], None]
+"""Told (runs done, runs to do, the failure if it is one) at the beginning and after each run."""
+
+
+class PlannedCell(msgspec.Struct, frozen=True):
+    """A cell of a sweep and the key of its run."""
+
+    labels: dict[str, Label]
+    run: str
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A run that failed."""
+
+    labels: dict[str, Label]
+    run: str
+    error: str
+    trace: str = ""
+
+    def describe(self) -> str:
+        """In one line."""
+        where = ", ".join(
+            f"{axis}={value}" for axis, value in self.labels.items() if value is not None
+        )
+        lines = self.error.strip().splitlines() or ["failed"]
+        return f"{where}: {lines[0]}"
+
+
+class Record(msgspec.Struct, frozen=True):
+    """What a sweep is (`sweep.json`); `spec` is the description as it was given."""
+
+    sweep: int
+    name: str
+    rota: str
+    axes: list[str]
+    baseline: Label
+    keep: str
+    spec: Any
+    cells: list[PlannedCell]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a sweep: `found` runs were there already, `ran` were done now."""
+
+    folder: Path
+    record: Record
+    rows: list[Row]
+    failures: list[Failed]
+    warnings: list[str] = []
+    found: int = 0
+    ran: int = 0
+
+    @property
+    def table(self) -> pl.DataFrame:
+        """One row per run that did not fail, in the order of the matrix."""
+        return make_table(self.record.axes, self.rows)
+
+    @property
+    def means(self) -> list[Mean]:
+        """Means over the seeds."""
+        return make_means(self.record.axes, self.rows, self.record.baseline)
+
+
+def sweep(
+    spec: Spec,
+    folder: Path,
+    executor: Executor,
+    *,
+    fresh: bool = False,
+    command: Sequence[str] = (),
+    told: Told | None = None,
+) -> Outcome:
+    """Do all runs of a sweep that are not done yet.
+
+    Args:
+        spec: The sweep.
+        folder: Created, or of an earlier sweep, whose runs are used where they are the same.
+        executor: Carries out the runs.
+        fresh: Do all runs again.
+        command: For the manifests.
+        told: Told how it goes on.
+    """
+    with SweepFolder(folder) as place:
+        plan = make_plan(spec, place.workloads, command)
+        record = make_record(plan)
+        place.write_json(SWEEP, msgspec.to_builtins(record))
+        missing = missing_tasks(plan, place.runs, fresh=fresh)
+        for task in missing:
+            place.runs.forget(task.key)
+        failures: dict[str, Failure] = {}
+        try:
+            _carry_out(executor, missing, place.runs, record, failures, told)
+        finally:  # also when it is interrupted: the table then has what is there
+            outcome = _collect(folder, record, failures)
+            place.write(RESULTS_CSV, csv_bytes(outcome.table))
+            place.write(RESULTS_PARQUET, parquet_bytes(outcome.table))
+            place.write_json(FAILURES, msgspec.to_builtins(outcome.failures))
+        return msgspec.structs.replace(
+            outcome,
+            warnings=_warnings(plan, place.runs),
+            found=len({cell.run for cell in record.cells}) - len(missing),
+            ran=len(missing) - len(failures),
+        )
+
+
+def _carry_out(
+    executor: Executor,
+    tasks: list[Task],
+    runs: Runs,
+    record: Record,
+    failures: dict[str, Failure],
+    told: Told | None,
+) -> None:
+    labels = {cell.run: cell.labels for cell in reversed(record.cells)}
+    if told:
+        told(0, len(tasks), None)
+    with closing(executor.run(tasks, runs)) as answers:  # an interruption ends its processes now
+        for done, (key, failure) in enumerate(answers, start=1):
+            failed = None
+            if failure is not None:
+                failures[key] = failure
+                failed = Failed(labels[key], key, failure.error, failure.trace)
+            if told:
+                told(done, len(tasks), failed)
+
+
+def make_record(plan: Plan) -> Record:
+    """What is written down of a plan."""
+    spec = plan.spec
+    cells = [
+        PlannedCell(cell.labels, task.key)
+        for cell, task in zip(plan.cells, plan.tasks, strict=True)
+    ]
+    return Record(
+        sweep=SWEEP_VERSION,
+        name=spec.name,
+        rota=code_version(),
+        axes=spec.axes,
+        baseline=spec.baseline,
+        keep=spec.keep,
+        spec=spec.source.data,
+        cells=cells,
+    )
+
+
+def missing_tasks(plan: Plan, runs: Runs, *, fresh: bool = False) -> list[Task]:
+    """Those without a whole folder, each once."""
+    tasks = {task.key: task for task in plan.tasks}
+    return [task for task in tasks.values() if fresh or not runs.is_whole(task.key, plan.spec.keep)]
+
+
+def _collect(folder: Path, record: Record, failures: dict[str, Failure]) -> Outcome:
+    runs = Runs(folder / RUNS)
+    rows = []
+    failed = []
+    for cell in record.cells:
+        if cell.run in failures:
+            failure = failures[cell.run]
+            failed.append(Failed(cell.labels, cell.run, failure.error, failure.trace))
+            continue
+        summary = runs.summary(cell.run)
+        if summary is not None:
+            rows.append(make_row(cell.labels, summary, cell.run))
+    return Outcome(folder, record, rows, failed)
+
+
+def _idle(plan: Plan, runs: Runs) -> list[str]:
+    """Where nobody waits under any policy: points of the axes that tell nothing about policies."""
+    waits: dict[str, float] = {}
+    for cell, task in zip(plan.cells, plan.tasks, strict=True):
+        summary = runs.summary(task.key)
+        if summary is not None:
+            others = {axis: value for axis, value in cell.labels.items() if axis != "policy"}
+            where = ", ".join(f"{axis}={value}" for axis, value in others.items())
+            waits[where] = waits.get(where, 0.0) + (summary["avg_wait_s"] or 0.0)
+    idle = [where for where, wait_s in waits.items() if not wait_s]
+    if not idle:
+        return []
+    more = f" and {len(idle) - 1:,} more" if len(idle) > 1 else ""
+    return [f"{NOBODY_WAITED} at {idle[0] or 'the only point'}{more}: {RAISE_LOAD}"]
+
+
+def _warnings(plan: Plan, runs: Runs) -> list[str]:
+    """Each once, with the first run that it is about and how many there are."""
+    found: dict[str, list[str]] = {}
+    for cell, task in zip(plan.cells, plan.tasks, strict=True):
+        record = runs.record(task.key)
+        for text in record.warnings if record else ():
+            found.setdefault(text, []).append(cell.describe())
+    return (
+        plan.warnings
+        + _idle(plan, runs)
+        + [
+            f"{cells[0]}{f' and {len(cells) - 1:,} more runs' if len(cells) > 1 else ''}: {text}"
+            for text, cells in found.items()
+        ]
+    )
+
+
+def load_sweep(folder: Path) -> Outcome:
+    """What is in the folder of a sweep, finished or not.
+
+    Raises:
+        InputError: It is no folder of a sweep.
+    """
+    try:
+        record = msgspec.convert(read_json(folder, SWEEP), Record)
+        failed = []
+        if (folder / FAILURES).exists():
+            failed = msgspec.convert(read_json(folder, FAILURES), list[Failed])
+    except msgspec.ValidationError as error:
+        raise InputError(f"{folder / SWEEP}: is not a sweep of this Rota ({error})") from error
+    if record.sweep != SWEEP_VERSION:
+        raise InputError(
+            f"{folder / SWEEP}: version {record.sweep}, this Rota reads {SWEEP_VERSION}"
+        )
+    failures = {item.run: Failure(item.error, item.trace) for item in failed}
+    finished = {cell.run for cell in record.cells if (folder / RUNS / cell.run).is_dir()}
+    return _collect(
+        folder, record, {key: value for key, value in failures.items() if key not in finished}
+    )

@@ -1,0 +1,205 @@
+"""The jobs of a run: a file or a generator that the seed of the run feeds, whole or a window.
+
+*Generated.* `generate:KIND:jobs=300,load=0.9,...` as a trace draws the workload from the seed of
+the run, so that every seed meets other jobs. Options are those of `rota trace generate`; `gpus` is
+the cluster's number unless it is given. With `seed=N` the workload is the same for all seeds.
+`generate:fit:FILE,jobs=300,...` draws from the model of a trace (see `rota trace fit`).
+
+*Windows.* `I/N` keeps the I-th of N consecutive parts of the trace. Jobs are taken in the order of
+submission; the parts have equal numbers of jobs (the first ones one more if it does not work out).
+A part is a workload of its own: its first job is submitted at 0 (deadlines move along), on an empty
+cluster, and nobody waits for a job of another part.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+
+from rota.core.errors import OptionError, TraceError
+from rota.core.events import INF
+from rota.core.jobs import JobSpec
+from rota.core.registry import parse_params
+from rota.core.workload import Quality, Workload
+from rota.study.config import RunConfig
+from rota.traces.cluster import parse_cluster
+from rota.traces.read import read_workload
+from rota.traces.synth.generate import KINDS, generate
+from rota.traces.synth.sampling import KIND as FITTED
+from rota.traces.synth.sampling import split_kind
+
+GENERATE = "generate:"
+GENERATORS = (*KINDS, FITTED)
+"""What may follow: kinds of `rota trace generate`."""
+MOST_S = 1e12  # some 30,000 years
+MOST_GPUS = 1_000_000
+_WINDOW = re.compile(r"(\d+)/(\d+)")
+_OTHER_PART = "dependency on a job of another window removed"
+
+
+class _Amounts(msgspec.Struct, frozen=True):
+    """How much to generate."""
+
+    jobs: int = 1_000
+    load: float = 0.9
+    gpus: int = 0
+    seed: int | None = None
+
+
+def is_generated(trace: str) -> bool:
+    """Whether a trace is the description of a generator."""
+    return trace.startswith(GENERATE)
+
+
+def is_drawn(trace: str) -> bool:
+    """Whether every seed of a run draws jobs of its own."""
+    if not is_generated(trace):
+        return False
+    return _amounts(trace, split_kind(trace.removeprefix(GENERATE))[1]).seed is None
+
+
+def load_workload(config: RunConfig) -> Workload:
+    """The jobs that a run is about."""
+    if is_generated(config.trace):
+        if config.format is not None:
+            raise OptionError(f"trace {config.trace!r} is generated: leave --format out")
+        whole = _generated(config.trace, config.cluster, config.seed)
+        whole = _first(whole, config.limit)
+    else:
+        whole = read_workload(config.trace, config.format, limit=config.limit)
+        _refuse_huge(config.trace, whole)
+    return whole if config.window is None else cut(whole, config.window)
+
+
+def _refuse_huge(trace: str, workload: Workload) -> None:
+    """Beyond these numbers sums of seconds and of GPUs are not exact any more."""
+    specs = workload.specs
+    works = (behaviour.work for behaviour in workload.behaviours)
+    columns = (
+        ("submit_s", (spec.submit_s for spec in specs), MOST_S, "are these milliseconds?"),
+        ("duration_s", works, MOST_S, "are these milliseconds?"),
+        ("num_gpus", map(_gpus_of, specs), MOST_GPUS, "correct it"),
+    )
+    for name, values, most, remedy in columns:
+        found = list(values)
+        if found and max(found) > most:
+            number = next(i for i, value in enumerate(found) if value > most)
+            raise TraceError(
+                f"{trace}: job {specs[number].id!r}: {name} is {found[number]:g}, more than "
+                f"{most:,.0f}: {remedy}"
+            )
+
+
+def _gpus_of(spec: JobSpec) -> float:
+    return sum(group.count * group.gpus for group in spec.request.groups)
+
+
+@lru_cache(maxsize=1)
+def load_again(config: RunConfig) -> Workload:
+    """The same, kept for the next run; give a config that differs in nothing but the jobs."""
+    return load_workload(config)
+
+
+def jobs_of(config: RunConfig) -> RunConfig:
+    """A config that tells the workload, and nothing else: equal for runs on the same jobs."""
+    return RunConfig(
+        trace=config.trace,
+        cluster=config.cluster if is_generated(config.trace) else "",
+        policy="",
+        format=config.format,
+        limit=config.limit,
+        seed=config.seed if is_drawn(config.trace) else 0,
+        window=config.window,
+    )
+
+
+def draw_seed(config: RunConfig) -> int:
+    """The seed of failures, wrong estimates and random placements: windows do not share them."""
+    which = 0 if config.window is None else parse_window(config.window)[0]
+    return config.seed + (which << 32)
+
+
+# --- generated -----------------------------------------------------------------------------------
+
+
+def _generated(trace: str, cluster: str, seed: int) -> Workload:
+    kind, options = split_kind(trace.removeprefix(GENERATE))
+    if kind not in GENERATORS:
+        raise OptionError(
+            f"trace {trace!r}: there is no generator {kind!r}: "
+            f"write generate:KIND:jobs=N,load=L, KIND is one of {', '.join(GENERATORS)}"
+        )
+    amounts = _amounts(trace, options)
+    gpus = amounts.gpus or int(parse_cluster(cluster)[0].gpus)
+    drawn = seed if amounts.seed is None else amounts.seed
+    return generate(
+        kind, jobs=amounts.jobs, gpus=gpus, load=amounts.load, seed=drawn, options=options
+    )
+
+
+def amount_of(trace: str) -> int:
+    """How many jobs a generator is asked for."""
+    return _amounts(trace, split_kind(trace.removeprefix(GENERATE))[1]).jobs
+
+
+def _amounts(trace: str, options: dict[str, str]) -> _Amounts:
+    """Taken out of the options."""
+    given = {key: options.pop(key) for key in _Amounts.__struct_fields__ if key in options}
+    amounts: _Amounts = parse_params(f"trace {trace!r}", _Amounts, given)
+    return amounts
+
+
+def _first(workload: Workload, limit: int | None) -> Workload:
+    if limit is None or limit >= len(workload):
+        return workload
+    specs = workload.specs[:limit]
+    return Workload(specs, workload.behaviours[:limit], name=workload.name)
+
+
+# --- windows -------------------------------------------------------------------------------------
+
+
+def parse_window(text: str) -> tuple[int, int]:
+    """(which, of how many) from `2/5`."""
+    match = _WINDOW.fullmatch(text)
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise OptionError(f"window {text!r} is not understood: write I/N, e.g. 2/5: I from 1 to N")
+    return int(match[1]), int(match[2])
+
+
+def cut(workload: Workload, window: str) -> Workload:
+    """One window of a workload."""
+    which, count = parse_window(window)
+    if count > len(workload):
+        raise OptionError(
+            f"window {window}: the trace has {len(workload):,} jobs: ask for fewer windows"
+        )
+    submits_s = [spec.submit_s for spec in workload.specs]
+    order = np.argsort(submits_s, kind="stable")
+    inside = np.sort(np.array_split(order, count)[which - 1]).tolist()
+    old = workload.quality
+    quality = Quality(old.rows, len(inside), dict(old.dropped), dict(old.repaired))
+    specs = _shifted([workload.specs[i] for i in inside], quality)
+    behaviours = [workload.behaviours[i] for i in inside]
+    return workload.like(specs, behaviours, name=f"{workload.name} {window}", quality=quality)
+
+
+def _shifted(specs: Sequence[JobSpec], quality: Quality) -> list[JobSpec]:
+    first_s = min(spec.submit_s for spec in specs)
+    known = {spec.id for spec in specs}
+    shifted = []
+    for spec in specs:
+        others = tuple(other for other in spec.depends_on if other in known)
+        if others != spec.depends_on:
+            quality.repaired[_OTHER_PART] = quality.repaired.get(_OTHER_PART, 0) + 1
+        shifted.append(
+            msgspec.structs.replace(
+                spec,
+                submit_s=spec.submit_s - first_s,
+                deadline_s=spec.deadline_s - first_s if spec.deadline_s < INF else INF,
+                depends_on=others,
+            )
+        )
+    return shifted

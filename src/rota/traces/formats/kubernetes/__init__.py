@@ -1,0 +1,1 @@
+"""Pods and nodes as `kubectl get -o json` lists them."""

@@ -1,0 +1,261 @@
+"""Pods of Kubernetes: `kubectl get pods --all-namespaces -o json`, also with events in the list.
+
+- *Which pods are one job.* Those of one Job, JobSet, Kubeflow job (PyTorchJob, ...), Volcano job,
+  Ray cluster or pod group, if they ran together: a gang. If they ran one after the other, each is a
+  job of its own, as are pods of other owners. Pods of a DaemonSet are left out.
+- *Attempts.* Pods with the same index of a job are attempts. The run time is that of the `last` one
+  (default), the `longest`, the `sum` or the `span` of all (`runtime=`); the report says what the
+  choice changes.
+- *When.* A job comes when its first pod is created, starts when the last of its pods is scheduled,
+  and ends with the last of their containers. Running pods are cut at the latest time in the file
+  (`unfinished=censor`) or left out (`drop`). Pods that were never scheduled are left out.
+- *Who.* The tenant is the queue (labels of Kueue, Volcano, KAI, Run:ai, YuniKorn), else the
+  namespace; with `tenant=namespace` always the latter.
+- *What.* GPUs: see `words`; CPUs and memory as requested.
+
+Machines: `nodes=FILE` (`kubectl get nodes -o json`). Events (`events=FILE`, or in the same list)
+tell when a pod was scheduled if the pod does not. Deleted pods are not in the list: what is
+imported is only what was still there. Lists of other things only (Jobs, Workloads of Kueue) are
+refused: they do not tell when and where their pods ran.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from rota.core.errors import TraceError
+from rota.core.workload import Quality
+from rota.traces.format import Head
+from rota.traces.formats.attempts import Runtime, run_s, told_of_attempts, with_attempts
+from rota.traces.formats.kubernetes.pods import Pod, read_pod, scheduled_times
+from rota.traces.formats.kubernetes.words import read_items, read_machines, text
+from rota.traces.imported import Imported
+from rota.traces.observed import RUNNING, Seen
+from rota.traces.reader import Reader
+from rota.traces.tidy import Common, Rest, import_rows
+
+OTHER = "not a pod"
+BAD = "pod without a name or a time of creation"
+DAEMON = "pod of a DaemonSet"
+PENDING = "never scheduled"
+MEMBER = "pod of a gang, counted with the first"
+ATTEMPT = "further attempt of a pod (it is in the observed schedule)"
+FINISHED = "ended at an unknown time"
+SLICED = "pods with slices of MIG: counted as sevenths of a GPU"
+WHOLE = "pods with slices of MIG: counted as GPUs (mig=whole)"
+SLICES = "pods with GPUs shared by time slicing: counted as whole GPUs"
+PODS = "kubectl get pods --all-namespaces -o json"
+_FEW = 3
+
+
+class KubernetesParams(Common, frozen=True):
+    """Options of the format; the common ones and these."""
+
+    nodes: str = ""
+    events: str = ""
+    tenant: Literal["queue", "namespace"] = "queue"
+    mig: Literal["share", "whole"] = "share"
+    runtime: Runtime = "last"
+
+
+class _Job(msgspec.Struct):
+    name: str
+    attempts: list[list[Pod]]  # the pods of each attempt
+
+
+class Kubernetes(Reader):
+    """Reads lists of pods."""
+
+    name = "kubernetes"
+    description = "pods of Kubernetes (kubectl get pods -o json)"
+    params = KubernetesParams
+
+    def recognises(self, head: Head) -> float:
+        """By the keys of a list of pods."""
+        if not head.is_json:
+            return 0.0
+        keys = ('"apiVersion"', '"kind"', '"items"', '"Pod"', '"creationTimestamp"')
+        return min(1.0, sum(key in head.text for key in keys) / 4)
+
+    def import_file(self, path: Path, params: KubernetesParams) -> Imported:
+        """All jobs that were scheduled."""
+        import polars as pl
+
+        items = read_items(path)
+        _refuse_others(path, items)
+        quality = Quality(rows=len(items))
+        others = read_items(Path(params.events)) if params.events else []
+        scheduled = scheduled_times([*items, *others])
+        pods = _pods(path, items, scheduled, params, quality)
+        latest_s = max((pod.latest_s for pod in pods), default=0.0)
+        rows, attempts = [], {}
+        for job in _jobs(pods, quality):
+            seen = [_seen(pods) for pods in job.attempts]
+            _clip(seen)
+            attempts[job.name] = seen
+            rows.append(_row(job, seen, latest_s, params))
+        if not rows:
+            dropped = ", ".join(f"{many:,} {why}" for why, many in quality.dropped.items())
+            raise TraceError(f"{path}: no job is left ({dropped}): ask for all namespaces")
+        frame = pl.DataFrame(rows, schema=_schema(), orient="row")
+        cluster = read_machines(Path(params.nodes), params.mig) if params.nodes else ()
+        rest = Rest(dated=True, cluster=cluster)
+        imported = import_rows(path, frame, params, quality, rest=rest)
+        imported = with_attempts(imported, frame, attempts)
+        imported.notes += told_of_attempts(imported, attempts, latest_s, params.runtime)
+        return imported
+
+
+FORMAT = Kubernetes()
+
+
+def _refuse_others(path: Path, items: Sequence[Mapping[str, Any]]) -> None:
+    """A list without pods is of something else, and says so by its kinds."""
+    kinds = Counter(text(item, "kind") for item in items)
+    if kinds["Pod"] or kinds[""]:
+        return
+    found = " and ".join(f"{many:,} {kind}" for kind, many in kinds.most_common(_FEW))
+    remedy = f"`{PODS}` lists them"
+    if "Node" in kinds:
+        remedy += ", and the nodes belong to the option nodes="
+    elif "Event" in kinds:
+        remedy += ", and the events belong to the option events="
+    elif kinds:
+        remedy += "; pods of a Job or Workload name it, so that they become one job again"
+    raise TraceError(
+        f"{path}: holds {found or 'nothing'}, no pods, and only pods tell when and where jobs ran: "
+        f"{remedy}"
+    )
+
+
+def _schema() -> dict[str, Any]:
+    import polars as pl
+
+    return {
+        "job_id": pl.String, "submit_s": pl.Float64, "num_gpus": pl.Float64,
+        "duration_s": pl.Float64, "vc": pl.String, "user": pl.String, "name": pl.String,
+        "cpus": pl.Float64, "mem_gib": pl.Float64, "priority": pl.Int64, "_status": pl.String,
+        "_cut": pl.Boolean,
+    }  # fmt: skip
+
+
+def _pods(
+    path: Path,
+    items: Iterable[Mapping[str, Any]],
+    scheduled: Mapping[tuple[str, str], float],
+    params: KubernetesParams,
+    quality: Quality,
+) -> list[Pod]:
+    """The pods that ran; all others are counted."""
+    found = []
+    for number, item in enumerate(items):
+        if text(item, "kind") not in ("Pod", ""):
+            _count(quality, OTHER)
+            continue
+        pod = read_pod(item, scheduled, params.mig)
+        if pod is None:
+            if params.bad == "refuse":
+                raise TraceError(
+                    f"{path}: items[{number}]: is a {BAD}: leave such out with the option bad=drop"
+                )
+            _count(quality, BAD)
+        elif pod.daemon:
+            _count(quality, DAEMON)
+        elif pod.start_s is None:
+            _count(quality, PENDING)
+        elif pod.end_s is None and pod.state != RUNNING:
+            _count(quality, FINISHED)
+        else:
+            found.append(pod)
+    changed = quality.repaired
+    for why, many in (
+        (SLICED if params.mig == "share" else WHOLE, sum(pod.sliced for pod in found)),
+        (SLICES, sum(pod.shared for pod in found)),
+    ):
+        if many:
+            changed[why] = many
+    return found
+
+
+def _count(quality: Quality, why: str, many: int = 1) -> None:
+    if many:
+        quality.dropped[why] = quality.dropped.get(why, 0) + many
+
+
+def _jobs(pods: Sequence[Pod], quality: Quality) -> list[_Job]:
+    by_owner: dict[str, list[Pod]] = {}
+    for pod in pods:
+        by_owner.setdefault(pod.job, []).append(pod)
+    jobs = []
+    for name, mine in by_owner.items():
+        slots: dict[str, list[Pod]] = {}
+        for pod in sorted(mine, key=lambda pod: (pod.start_s or 0.0, pod.name)):
+            slots.setdefault(pod.slot, []).append(pod)
+        if _together([turns[0] for turns in slots.values()]):
+            most = max(map(len, slots.values()))
+            attempts = [[t[n] for t in slots.values() if n < len(t)] for n in range(most)]
+            jobs.append(_Job(name, attempts))
+            _count(quality, MEMBER, len(slots) - 1)
+            _count(quality, ATTEMPT, len(mine) - len(slots))
+        else:
+            jobs += [_Job(f"{name}/{pod.name.rpartition('/')[2]}", [[pod]]) for pod in mine]
+    return jobs
+
+
+def _together(pods: Sequence[Pod]) -> bool:
+    """There was a time at which all of them ran."""
+    starts_s = [pod.start_s or 0.0 for pod in pods]
+    ends_s = [pod.end_s for pod in pods if pod.end_s is not None]
+    return len(pods) == 1 or not ends_s or max(starts_s) < min(ends_s)
+
+
+def _seen(pods: Sequence[Pod]) -> Seen:
+    """One attempt: all are there, until the last has ended."""
+    ends_s = [pod.end_s for pod in pods if pod.end_s is not None]
+    goes_on = len(ends_s) < len(pods)
+    worst = next((pod.state for pod in pods if pod.state not in ("done", RUNNING)), "done")
+    by_node: dict[str, float] = {}
+    for pod in pods:
+        if pod.node:
+            by_node[pod.node] = by_node.get(pod.node, 0.0) + pod.gpus
+    return Seen(
+        job=0,
+        start_s=max(pod.start_s or 0.0 for pod in pods),
+        end_s=None if goes_on else max(ends_s),
+        nodes=tuple(by_node),
+        gpus=tuple(by_node.values()),
+        state=RUNNING if goes_on else worst,
+    )
+
+
+def _clip(seen: list[Seen]) -> None:
+    """No attempt goes on while the next one runs."""
+    for number, following in enumerate(seen[1:]):
+        one = seen[number]
+        if one.end_s is None or one.end_s > following.start_s:
+            end_s = max(one.start_s, following.start_s)
+            seen[number] = msgspec.structs.replace(one, end_s=end_s)
+
+
+def _row(
+    job: _Job, seen: Sequence[Seen], latest_s: float, params: KubernetesParams
+) -> tuple[Any, ...]:
+    first, last = job.attempts[0], seen[-1]
+    pod = first[0]
+    return (
+        job.name,
+        min(member.created_s for member in first),
+        sum(member.gpus for member in first),
+        run_s(seen, latest_s, params.runtime),
+        (pod.queue if params.tenant == "queue" else "") or pod.namespace,
+        pod.user,
+        pod.kind,
+        sum(member.cpus for member in first),
+        sum(member.mem_gib for member in first),
+        pod.priority,
+        last.state,
+        last.end_s is None,
+    )

@@ -1,0 +1,1 @@
+"""Microsoft's Philly trace: the derived CSV, the JSON log, its machines."""

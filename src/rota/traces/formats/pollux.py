@@ -1,0 +1,126 @@
+"""Workloads of Pollux (Qiao et al., OSDI 2021), of Sia (SOSP 2023) and of DeepBoot.
+
+Columns: name, time (seconds), application, num_replicas (GPUs), batch_size; Sia may add `category`
+(adaptive, scale-gpus, rigid), DeepBoot `duration` and `num_task`. **The files have no run times**:
+they follow from the goodput of an application. Without a duration in the file a job gets the middle
+of its size class in the paper (GPU-hours: small 0.5, medium 3, large 30, very large 300) divided by
+its GPUs, which the report counts as a repair. `hours=NAME:H/NAME:H` sets other GPU-hours.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rota.core.errors import OptionError
+from rota.core.workload import Quality
+from rota.traces.chunks import Chunks, Column, Layout, read_all
+from rota.traces.format import Head, share_of
+from rota.traces.imported import Imported
+from rota.traces.reader import Reader
+from rota.traces.tidy import Common, Rest, import_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LAYOUT = Layout(
+    (
+        Column("name", required=True),
+        Column("time", "number", required=True),
+        Column("application", required=True),
+        Column("num_replicas", "number", required=True, least=1),
+        Column("batch_size", "number", optional=True),
+        Column("category", optional=True),
+        Column("duration", "number", optional=True),
+        Column("num_task", "number", optional=True),
+    )
+)
+HOURS = {
+    "cifar10": 0.5,
+    "ncf": 0.5,
+    "deepspeech2": 3.0,
+    "bert": 3.0,
+    "yolov3": 30.0,
+    "imagenet": 300.0,
+    "gpt_pmp": 300.0,
+}
+GUESSED = "run time not in the file: GPU-hours of the application's size class"
+GIVEN = "run time not in the file: GPU-hours of the option hours"
+_HOUR_S = 3_600.0
+
+
+class PolluxParams(Common, frozen=True):
+    """Options of the format."""
+
+    hours: tuple[str, ...] = ()
+
+
+class Pollux(Reader):
+    """Reads a workload of Pollux."""
+
+    name = "pollux"
+    description = "workload of Pollux's simulator (run times are not in the file)"
+    verified = True
+    params = PolluxParams
+
+    def recognises(self, head: Head) -> float:
+        """By its columns, unless Sia's column is there."""
+        if "category" in head.columns:
+            return 0.0
+        return share_of(LAYOUT.names[:5], head)
+
+    def import_file(self, path: Path, params: PolluxParams) -> Imported:
+        """All jobs."""
+        given = _hours(params)
+        quality = Quality()
+        table = read_all(Chunks(path, LAYOUT, bad=params.bad, quality=quality))
+        frame = _jobs(table, {**HOURS, **given})
+        open_ones = frame.filter("_open")["model"]
+        told = int(open_ones.is_in(list(given)).sum())
+        for why, many in ((GUESSED, len(open_ones) - told), (GIVEN, told)):
+            if many:
+                quality.repaired[why] = many
+        return import_rows(path, frame, params, quality, rest=Rest(name=path.stem))
+
+
+class Sia(Pollux):
+    """Reads a workload of Sia, which has Pollux' columns."""
+
+    name = "sia"
+    description = "workload of Sia's simulator (Pollux' columns, perhaps with a category)"
+
+    def recognises(self, head: Head) -> float:
+        """Only with its own column: the rest is the same as Pollux'."""
+        return share_of((*LAYOUT.names[:5], "category"), head) if "category" in head.columns else 0
+
+
+FORMAT = Pollux()
+SIA = Sia()
+
+
+def _hours(params: PolluxParams) -> dict[str, float]:
+    out = {}
+    for part in params.hours:
+        name, _, text = part.partition(":")
+        try:
+            out[name] = float(text)
+        except ValueError as error:
+            raise OptionError(f"hours={part} is not NAME:HOURS, e.g. bert:3/ncf:0.5") from error
+        if not 0 < out[name] < float("inf"):
+            raise OptionError(f"hours={part}: give hours above 0")
+    return out
+
+
+def _jobs(table: "pl.DataFrame", hours: dict[str, float]) -> "pl.DataFrame":
+    import polars as pl
+
+    gpus = pl.col("num_replicas")
+    known = pl.when(pl.col("duration") > 0).then(pl.col("duration"))
+    total = pl.col("application").replace_strict(hours, default=None, return_dtype=pl.Float64)
+    return table.select(
+        pl.col("name").alias("job_id"),
+        pl.col("time").alias("submit_s"),
+        gpus.alias("num_gpus"),
+        pl.col("application").alias("model"),
+        pl.coalesce(known, total * _HOUR_S / gpus).alias("duration_s"),
+        (known.is_null() & total.is_not_null()).alias("_open"),
+        pl.col("category").alias("_status"),
+    )

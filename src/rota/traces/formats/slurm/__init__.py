@@ -1,0 +1,1 @@
+"""Slurm's accounting: `sacct` as text and JSON, node lists, outages."""

@@ -1,0 +1,487 @@
+"""From records of Slurm's accounting to jobs, whichever form the records had.
+
+- *When a job comes.* `since=eligible` (default): when it could have started. Before that it was
+  held, or waited for another job or its time; that is no queueing. `since=submit`: when it was
+  submitted.
+- *Attempts.* Records with the same number are attempts of one job (`sacct --duplicates`): it was
+  requeued. All are in the observed schedule. The run time is that of the `last` one (default): a
+  job without checkpoints starts over. With checkpoints it is the `sum`; `longest` helps where the
+  last one was cut short; `span` is from the first start to the last end (`runtime=`). The report
+  says what the choice changes.
+- *Numbers that come again.* A record that was submitted after another with its number had come to a
+  final end is another job, called `123#2`.
+- *Records that are there twice*, as in exports that overlap, count once: the one that tells more.
+- *Heterogeneous jobs.* Components are one job, which asks for their sum, in the partition of the
+  component with most GPUs.
+- *Several nodes.* A job without GPUs has a task for each of its nodes, with its share of the CPUs
+  and memory, on nodes of their own; others have a task per GPU, wherever there is room.
+- *Where.* Of a job on several nodes the sum of its GPUs is known; how many on each, often, too (see
+  below). The report counts jobs of which it is not.
+- *What never ran* (pending, or cancelled before its start) has no run time and is left out.
+- *What still runs* is cut at the latest time in the log (`unfinished=censor`) or left out (`drop`).
+- *Who it belongs to.* The tenant is the account (`tenant=account`), partition, qos or user.
+- *Partitions* become labels that the nodes of a job must have: with `partitions=auto` (default) if
+  the nodes are known (`nodes=FILE`) and there are several partitions, with `label` always, with
+  `ignore` never.
+- *Priorities.* Account, partition and QOS of a job are kept under these names. Its priority is the
+  number in the column Priority, if there is one (`priority=recorded`). Slurm writes it at the start
+  of a job, so that it contains its age and its owner's fair share then; `priority=none` leaves it
+  out. With `classes=low/normal/high` the priority is the place of the job's QOS in this list,
+  counted from 0.
+- *Dependencies* come from the submit line, if it is there, and only with `since=submit`: otherwise
+  they are over when a job comes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from rota.core.errors import TraceError
+from rota.core.topology import NodeSpec
+from rota.core.workload import Quality
+from rota.traces.formats.attempts import (
+    Runtime,
+    attempts_frame,
+    open_jobs,
+    run_s,
+    told_of_attempts,
+    with_attempts,
+)
+from rota.traces.formats.slurm import plain as slurm_plain
+from rota.traces.formats.slurm.outages import Outages
+from rota.traces.formats.slurm.shares import asked_each, shares
+from rota.traces.formats.slurm.words import FINAL, PENDING, Amounts, dependencies, observed_state
+from rota.traces.imported import Imported
+from rota.traces.observed import DONE, PREEMPTED, RUNNING, Seen
+from rota.traces.schema import kinds
+from rota.traces.tidy import Common, Rest, import_rows
+
+if TYPE_CHECKING:
+    import polars as pl
+
+STEP = "step of a job"
+ATTEMPT = "further attempt of a job (if it ran, it is in the observed schedule)"
+TWICE = "record of what another record tells, too"
+COMPONENT = "component of a heterogeneous job, counted with the first"
+WAITING = "pending at the end of the log"
+UNSTARTED = "cancelled before it started"
+NO_START = "without a start"
+HELD = "held or dependent: counted from the time when it could start"
+OPEN = "jobs on several nodes: how many GPUs they held on each is not told, a replay guesses it"
+RECORDED = (
+    "priorities are Slurm's numbers at the start of a job, with its age and fair share then: "
+    "classes=low/normal/high takes them from the QOS, priority=none leaves them out"
+)
+NO_TYPE = "GPU type that no node has: any type will do"
+
+
+Partitions = Literal["auto", "label", "ignore"]
+
+
+class SlurmParams(Common, frozen=True):
+    """Options of the format; the common ones and these."""
+
+    nodes: str = ""
+    tz: str = ""
+    fields: tuple[str, ...] = ()
+    delimiter: str = "|"
+    since: Literal["eligible", "submit"] = "eligible"
+    runtime: Runtime = "last"
+    failures: Literal["recorded", "none"] = "recorded"
+    outage: float = 3_600.0
+    tenant: Literal["account", "partition", "qos", "user"] = "account"
+    partitions: Partitions = "auto"
+    priority: Literal["recorded", "none"] = "recorded"
+    classes: tuple[str, ...] = ()
+    shards: float = 0.0
+    mig: Literal["share", "whole"] = "share"
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """One record of the accounting; times in seconds since 1970, None: not known."""
+
+    id: str  # as people write it: 123, 123_4, 123+0
+    raw: str  # number of the record: an array task has one of its own
+    leader: str = ""  # raw number of the heterogeneous job that it belongs to
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    qos: str = ""
+    priority: int | None = None
+    name: str = ""
+    state: str = ""  # Slurm's word
+    submit_s: float | None = None
+    eligible_s: float | None = None
+    start_s: float | None = None
+    end_s: float | None = None
+    elapsed_s: float | None = None
+    limit_s: float | None = None
+    asked: Amounts = Amounts()
+    nodes: tuple[str, ...] = ()
+    line: str = ""  # how it was submitted
+    each: float | None = None  # GPUs that it asked for on every node
+    batch: tuple[str, float] | None = None  # a node, and its GPUs there
+    place: int = 0  # in the file
+
+    @property
+    def began(self) -> bool:
+        """Slurm gives a start even to jobs that were cancelled while they waited."""
+        if self.start_s is None or self.state in PENDING:
+            return False
+        took_time = self.elapsed_s or (self.end_s or 0.0) > self.start_s
+        return bool(self.nodes or took_time or observed_state(self.state) in (RUNNING, DONE))
+
+    @property
+    def over_s(self) -> float | None:
+        """When it ended; None: it goes on."""
+        return None if observed_state(self.state) == RUNNING else self.end_s
+
+
+class _Job(msgspec.Struct):
+    """All records of one job, in order of submission."""
+
+    id: str
+    records: list[Record]
+
+    @property
+    def last(self) -> Record:
+        return self.records[-1]
+
+
+def import_records(
+    path: Path,
+    records: Sequence[Record],
+    params: SlurmParams,
+    quality: Quality,
+    cluster: Sequence[NodeSpec],
+    plain: "pl.DataFrame | None" = None,
+) -> Imported:
+    """Jobs, attempts and machines; `plain`: more records, which are a job each (`slurm_plain`)."""
+    import polars as pl
+
+    jobs = _jobs(records, quality)
+    latest_s = max((_latest_s(record) for record in records), default=0.0)
+    used = {record.partition for record in records if record.partition and record.nodes}
+    if plain is not None:
+        latest_s = max(latest_s, slurm_plain.latest_s(plain))
+        used |= set(plain.filter(pl.col("nodes").list.len() > 0)["partition"].unique()) - {""}
+    kept = labelled(used, params.partitions, cluster)
+    known = _ids(jobs)
+    rows: list[tuple[Any, ...]] = []
+    attempts: dict[str, list[Seen]] = {}
+    sizes = {node.name: node.gpus for node in cluster}
+    for job in jobs:
+        seen = _attempts(job, sizes)
+        if seen is None or not seen[0]:
+            _drop_unstarted(job, quality)
+            continue
+        attempts[job.id] = seen[0]
+        for part in {record.asked.part for record in job.records} - {""}:
+            quality.repaired[part] = quality.repaired.get(part, 0) + 1
+        rows.append((*_row(job, seen, latest_s, params, kept, known), job.records[0].place))
+    frame, seen_at = pl.DataFrame(rows, schema=_schema(), orient="row"), attempts_frame(attempts)
+    if plain is not None:
+        more, also = slurm_plain.jobs_of(plain, latest_s, params, kept, quality)
+        frame = pl.concat([frame, more]).sort("_place", maintain_order=True)
+        seen_at = pl.concat([seen_at, also])
+    _refuse_empty(path, frame, quality)
+    _unranked(path, frame, params.classes)
+    frame = known_types(frame, cluster, quality)
+    held = int((frame["submit_s"] > frame["_submit_s"]).sum())
+    if held:
+        quality.repaired[HELD] = held
+    failed = Outages(
+        seen_at if params.failures == "recorded" else seen_at.clear(),
+        params.outage,
+        lossless=params.runtime in ("sum", "span"),
+    )
+    imported = import_rows(
+        path,
+        frame,
+        params,
+        quality,
+        rest=Rest(dated=True, cluster=tuple(cluster)),
+        events=failed.events,
+    )
+    imported = with_attempts(imported, frame, seen_at)
+    imported.notes += told_of_attempts(imported, attempts, latest_s, params.runtime)
+    imported.notes += failed.notes
+    if not params.classes and (imported.jobs["priority"] != 0).any():
+        imported.notes.append(RECORDED)
+    unknown = open_jobs(imported)
+    if unknown:
+        imported.notes.append(f"{unknown:,} {OPEN}")
+    return imported
+
+
+def _refuse_empty(path: Path, frame: "pl.DataFrame", quality: Quality) -> None:
+    if frame.height:
+        return
+    dropped = ", ".join(f"{many:,} {why}" for why, many in quality.dropped.items())
+    remedy = "ask sacct for a longer time"
+    if set(quality.dropped) == {STEP}:
+        remedy = "give the lines of the jobs too, not only those of their steps"
+    raise TraceError(f"{path}: no job is left ({dropped}): {remedy}")
+
+
+def _schema() -> dict[str, Any]:
+    import polars as pl
+
+    return {
+        "job_id": pl.String, "submit_s": pl.Float64, "num_gpus": pl.Float64,
+        "duration_s": pl.Float64, "vc": pl.String, "user": pl.String, "name": pl.String,
+        "gpu_type": pl.List(pl.String), "labels": pl.List(pl.String), "cpus": pl.Float64,
+        "mem_gib": pl.Float64, "estimate_s": pl.Float64, "depends_on": pl.List(pl.String),
+        "roles": kinds()["roles"], "apart": pl.Boolean,
+        "account": pl.String, "partition": pl.String, "qos": pl.String, "priority": pl.Int64,
+        "_status": pl.String, "_cut": pl.Boolean, "_submit_s": pl.Float64, "_place": pl.Int64,
+    }  # fmt: skip
+
+
+# --- which records are one job -------------------------------------------------------------------
+
+
+def _jobs(records: Sequence[Record], quality: Quality) -> list[_Job]:
+    """Records that belong together, in the order of the file."""
+    by_number: dict[str, list[Record]] = {}
+    for record in _once(records, quality):
+        by_number.setdefault(record.leader or record.raw, []).append(record)
+    jobs: list[_Job] = []
+    turns: dict[str, int] = {}
+    for number, mine in by_number.items():
+        ordered = sorted(mine, key=lambda record: (record.submit_s or 0.0, record.raw != number))
+        for life in _lives(ordered):
+            first = life[0]
+            name = first.id.partition("+")[0] if first.leader else first.id
+            turn = turns[name] = turns.get(name, 0) + 1
+            jobs.append(_Job(name if turn == 1 else f"{name}#{turn}", life))
+            components = len({record.raw for record in life}) - 1
+            _count(quality, COMPONENT, components)
+            _count(quality, ATTEMPT, len(life) - 1 - components)
+    return jobs
+
+
+def _once(records: Sequence[Record], quality: Quality) -> list[Record]:
+    """Without records of what another record tells, too: later, or as far as it knew then.
+
+    Slurm's accounting has one record for a number and a time of submission.
+    """
+    known: dict[tuple[str, float | None], list[Record]] = {}
+    for record in records:
+        mine = known.setdefault((record.raw, record.submit_s), [])
+        for number, other in enumerate(mine):
+            if not other.began or not record.began or other.start_s == record.start_s:
+                _count(quality, TWICE, 1)
+                mine[number] = max(other, record, key=lambda one: (one.began, _over(one)))
+                break
+        else:
+            mine.append(record)
+    return [record for mine in known.values() for record in mine]
+
+
+def _over(record: Record) -> tuple[bool, float, int]:
+    """How much a record tells of the end; of those that tell the same, the later counts."""
+    return record.over_s is not None, record.elapsed_s or 0.0, record.place
+
+
+def _lives(records: list[Record]) -> list[list[Record]]:
+    """Cut where a number was given out anew: after a final end, with a later submission."""
+    lives: list[list[Record]] = []
+    ends_s: dict[str, float] = {}
+    for record in records:
+        end_s = ends_s.get(record.raw)
+        if not lives or (end_s is not None and (record.submit_s or 0.0) > end_s):
+            lives.append([])
+            ends_s = {}
+        lives[-1].append(record)
+        if observed_state(record.state) in FINAL and record.end_s is not None:
+            ends_s[record.raw] = record.end_s
+    return lives
+
+
+def _count(quality: Quality, why: str, many: int) -> None:
+    if many > 0:
+        quality.dropped[why] = quality.dropped.get(why, 0) + many
+
+
+def _drop_unstarted(job: _Job, quality: Quality) -> None:
+    _count(quality, why_unstarted(job.last.state), 1)
+
+
+def why_unstarted(state: str) -> str:
+    """Why a job that did not run is left out."""
+    if state in PENDING:
+        return WAITING
+    return UNSTARTED if state == "CANCELLED" else NO_START
+
+
+def _ids(jobs: Iterable[_Job]) -> dict[str, list[str]]:
+    """Names of jobs by what a dependency may call them: also the whole array."""
+    known: dict[str, list[str]] = {}
+    for job in jobs:
+        whole = job.id.partition("_")[0]
+        for name in {job.id, job.records[0].raw, whole}:
+            known.setdefault(name, []).append(job.id)
+    return known
+
+
+# --- what a job was ------------------------------------------------------------------------------
+
+
+def _latest_s(record: Record) -> float:
+    times = (record.submit_s, record.start_s, record.end_s)
+    latest = max((time_s for time_s in times if time_s is not None), default=0.0)
+    if record.start_s is not None and record.elapsed_s and record.over_s is None:
+        latest = max(latest, record.start_s + record.elapsed_s)
+    return latest
+
+
+def _attempts(job: _Job, sizes: Mapping[str, int]) -> tuple[list[Seen], bool] | None:
+    """Attempts, and whether the last one goes on."""
+    by_start: dict[float, list[Record]] = {}
+    for record in job.records:
+        if record.began and record.start_s is not None:
+            by_start.setdefault(record.start_s, []).append(record)
+    if not by_start:
+        return None
+    seen = [_seen(start_s, parts, sizes) for start_s, parts in sorted(by_start.items())]
+    for number, attempt in enumerate(seen[:-1]):  # an earlier one that was never closed
+        if attempt.end_s is None or attempt.end_s > seen[number + 1].start_s:
+            seen[number] = msgspec.structs.replace(
+                attempt, end_s=seen[number + 1].start_s, state=PREEMPTED
+            )
+    return seen, seen[-1].end_s is None or job.last.state in PENDING
+
+
+def _seen(start_s: float, parts: Sequence[Record], sizes: Mapping[str, int]) -> Seen:
+    """One attempt, of all components that started then."""
+    ends_s = [record.over_s for record in parts]
+    known_s = [end_s for end_s in ends_s if end_s is not None]
+    nodes = tuple(name for record in parts for name in record.nodes)
+    held = [_shares(record, sizes) for record in parts]
+    told = all(held)  # else only their sum is known
+    return Seen(
+        job=0,
+        start_s=start_s,
+        end_s=max(known_s) if len(known_s) == len(ends_s) else None,
+        nodes=nodes,
+        gpus=tuple(share for mine in held for share in mine) if told else (),
+        state=observed_state(parts[0].state),
+    )
+
+
+def _shares(record: Record, sizes: Mapping[str, int]) -> tuple[float, ...]:
+    each = asked_each(record.line) if record.each is None else record.each
+    return shares(record.asked.gpus, record.nodes, each=each, batch=record.batch, sizes=sizes)
+
+
+def _row(
+    job: _Job,
+    seen: tuple[list[Seen], bool],
+    latest_s: float,
+    params: SlurmParams,
+    kept: frozenset[str],
+    known: dict[str, list[str]],
+) -> tuple[Any, ...]:
+    attempts, goes_on = seen
+    first, last = job.records[0], job.last
+    parts = list({record.raw: record for record in job.records}.values())  # the latest of each
+    submit_s = attempts[0].start_s if first.submit_s is None else first.submit_s
+    eligible_s = submit_s
+    if params.since == "eligible" and first.eligible_s is not None:
+        eligible_s = max(submit_s, min(first.eligible_s, attempts[0].start_s))
+    where = max(parts, key=lambda record: record.asked.gpus).partition
+    types = {record.asked.gpu_type for record in parts if record.asked.gpus}
+    roles = _roles(parts)
+    named = dependencies(first.line) if params.since == "submit" else ()
+    others = dict.fromkeys(other for name in named for other in known.get(name, ()))
+    return (
+        job.id,
+        eligible_s,
+        sum(record.asked.gpus for record in parts),
+        run_s(attempts, latest_s, params.runtime),
+        getattr(last, params.tenant) or last.account or last.partition,
+        last.user,
+        last.name,
+        sorted(types) if len(types) == 1 and "" not in types else [],
+        [where] if where in kept else [],
+        sum(record.asked.cpus for record in parts),
+        sum(record.asked.mem_gib for record in parts),
+        last.limit_s,
+        list(others),
+        roles,
+        roles is not None,
+        last.account,
+        where,
+        last.qos,
+        _priority(last, params),
+        last.state,
+        goes_on,
+        submit_s,
+    )
+
+
+def _priority(record: Record, params: SlurmParams) -> int | None:
+    if params.classes:
+        return params.classes.index(record.qos) if record.qos in params.classes else 0
+    return record.priority if params.priority == "recorded" else 0
+
+
+def _unranked(path: Path, frame: "pl.DataFrame", classes: Sequence[str]) -> None:
+    """Every QOS has a place among the classes, or there are none."""
+    if not classes:
+        return
+    lost = sorted(set(frame["qos"].unique()) - {"", *classes})
+    if lost:
+        raise TraceError(
+            f"{path}: classes={'/'.join(classes)} does not name the QOS {', '.join(lost)}: give it "
+            f"a place in this list, from the least important to the most important"
+        )
+
+
+def _roles(parts: Sequence[Record]) -> list[dict[str, Any]] | None:
+    """Tasks of a job without GPUs on several nodes: one per node, or no node could hold it."""
+    nodes = sum(record.asked.nodes for record in parts)
+    if nodes < 2 or any(record.asked.gpus for record in parts):  # noqa: PLR2004 - several nodes
+        return None
+    task = {
+        "role": "worker",
+        "count": nodes,
+        "gpus": 0.0,
+        "cpus": sum(record.asked.cpus for record in parts) / nodes,
+        "mem_gib": sum(record.asked.mem_gib for record in parts) / nodes,
+        "min_count": 0,
+        "max_count": 0,
+    }
+    return [task]
+
+
+def labelled(
+    used: AbstractSet[str], how: Partitions, cluster: Sequence[NodeSpec]
+) -> frozenset[str]:
+    """Partitions that jobs keep to, of those in which one ran."""
+    if how == "ignore" or len(used) < 2:  # noqa: PLR2004 - with one nothing is bound
+        return frozenset()
+    if cluster:
+        return frozenset(used & {label for node in cluster for label in node.labels})
+    return frozenset(used) if how == "label" else frozenset()
+
+
+def known_types(
+    frame: "pl.DataFrame", cluster: Sequence[NodeSpec], quality: Quality
+) -> "pl.DataFrame":
+    """Without GPU types that the nodes do not have under this name."""
+    import polars as pl
+
+    if not cluster:
+        return frame
+    types = pl.Series([node.gpu_type for node in cluster], dtype=pl.String)
+    known = pl.col("gpu_type").list.eval(pl.element().is_in(types.implode())).list.all()
+    lost = int(frame.select((~known).sum()).item())
+    if not lost:
+        return frame
+    quality.repaired[NO_TYPE] = lost
+    return frame.with_columns(gpu_type=pl.when(known).then(pl.col("gpu_type")).otherwise([]))

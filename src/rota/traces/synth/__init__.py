@@ -1,0 +1,1 @@
+"""Synthetic workloads: generators, and their fit to a trace."""

@@ -1,0 +1,1 @@
+"""What is done with whole traces: convert, change, merge, annotate, report."""

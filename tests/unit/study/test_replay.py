@@ -1,0 +1,220 @@
+"""`rota replay`: what happened beside what would have."""
+
+import json
+import runpy
+from time import process_time
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from own_formats import DAY, HEADER, NODES, line
+from rota.cli.replay import replay as command
+from rota.core.errors import OptionError, TraceError
+from rota.core.topology import NodeSpec
+from rota.report.replay import html
+from rota.study.replay import Asked, replay
+from rota.study.replay_changes import Changes, changed, parse_quota
+from rota.study.rerun import rerun
+from shared_data import CHECKOUT
+
+MAKER = CHECKOUT / "examples" / "replay" / "make_history.py"
+SPEED_CPU_S = 10.0
+
+
+@pytest.fixture
+def log(tmp_path):
+    """Return a log of three jobs on n1 (4 GPUs): strictly one after the other; n2 was idle."""
+    lines = [
+        line("1", **span(0, 0, 100), **asks(4)),
+        line("2", **span(10, 100, 200), **asks(4), User="bob", Account="speech"),
+        line("3", **span(20, 200, 220), **asks(1), Account="speech"),
+    ]
+    (tmp_path / "jobs.txt").write_text("\n".join([HEADER, *lines]) + "\n")
+    (tmp_path / "nodes.txt").write_text(NODES)
+    return tmp_path
+
+
+def span(submit, start, end):
+    times = {
+        "Submit": submit, "Eligible": submit, "Start": start, "End": end,
+    }  # fmt: skip
+    clock = {key: f"{DAY}08:{s // 60:02d}:{s % 60:02d}" for key, s in times.items()}
+    return {**clock, "ElapsedRaw": str(end - start)}
+
+
+def asks(gpus):
+    tres = f"cpu={gpus},gres/gpu={gpus},mem={gpus}G,node=1"
+    return {"ReqTRES": tres, "AllocTRES": tres}
+
+
+def run(log, out="out", **options):
+    out = log / out
+    out.mkdir()
+    defaults = {"nodes": str(log / "nodes.txt"), "policies": ("fifo",), "model": "fifo"}
+    asked = Asked(log=str(log / "jobs.txt"), **{**defaults, **options})
+    return replay(asked, out, out)
+
+
+def waits(answer, by="all", group="all"):
+    rows = answer.table.filter((pl.col("by") == by) & (pl.col("group") == group))
+    return dict(rows.select("schedule", "mean_wait_s").rows())
+
+
+def test_the_observed_schedule_stands_beside_policies(log):
+    answer = run(log, policies=("fifo", "sjf"))
+    assert answer.recorded.exact == 3
+    assert waits(answer) == {"observed": 90.0, "fifo": pytest.approx(80 / 3), "sjf": 0.0 + 80 / 3}
+    assert waits(answer, "user", "bob") == {"observed": 90.0, "fifo": 0.0, "sjf": 0.0}
+    assert waits(answer, "tenant", "speech")["observed"] == 135.0
+    assert waits(answer, "size", "1")["observed"] == 180.0
+    used = answer.table.filter(pl.col("by") == "all")["use"].to_list()
+    assert used[0] == pytest.approx((400 + 400 + 20) / (8 * 220))
+
+
+def test_partitions_of_a_log_are_queues_of_their_own(log):
+    """Job 3 of the debug partition started at once, and so it does under `fifo` and `easy`."""
+    lines = [
+        line("1", **span(0, 0, 100), **asks(4)),
+        line("2", **span(10, 100, 200), **asks(4)),
+        line("3", **span(20, 20, 40), **asks(1), Partition="debug", NodeList="n2"),
+        line("4", **span(30, 200, 220), **asks(1)),
+    ]
+    (log / "jobs.txt").write_text("\n".join([HEADER, *lines]) + "\n")
+    first, second = NODES.replace("=gpu,debug", "=gpu").split("\n\n")
+    second = second.replace("Partitions=gpu", "Partitions=debug")
+    (log / "nodes.txt").write_text(f"{first}\n\n{second}")
+    answer = run(log, policies=("fifo", "easy"))
+    assert waits(answer, "partition", "debug") == {"observed": 0.0, "fifo": 0.0, "easy": 0.0}
+    expected = pytest.approx((0 + 90 + 170) / 3)
+    assert waits(answer, "partition", "gpu")["fifo"] == expected
+    assert waits(answer, "partition", "gpu")["observed"] == expected
+
+
+def test_more_nodes_fewer_nodes_and_quotas(log):
+    changes = Changes(add=("1x4",), remove=("n2",), quotas=(("speech", 4.0),))
+    answer = run(log, changes=changes)
+    name = "fifo (+1x4, -n2, speech<=4)"
+    assert [(s.name, s.gpus) for s in answer.schedules] == [("observed", 8), ("fifo", 8), (name, 8)]
+    assert answer.other_nodes[1] == NodeSpec("new1", 4, "a100", 16.0, 64.0, (), ("gpu",))
+    assert waits(answer, "tenant", "speech")[name] == 45.0  # its second job is held 90 s
+    summary = json.loads((log / "out" / "fifo-changed" / "summary.json").read_text())
+    assert summary["delay"]["quota"] == 90.0
+
+
+def test_the_files_say_it_all(log):
+    answer = run(log, changes=Changes(add=("1x8",)))
+    out = log / "out"
+    facts = json.loads((out / "replay.json").read_text())
+    assert facts["recorded"] == {
+        "exact": 3, "worst_s": 0.0, "counted": False, "guessed_splits": 0, "contradictions": {},
+    }  # fmt: skip
+    assert (facts["jobs"], facts["cluster"]["changed_gpus"]) == (3, 16)
+    assert len(facts["rows_by_group"]) == answer.table.height
+    assert pl.read_csv(out / "replay.csv").height == answer.table.height
+    assert rerun(out / "fifo-changed").same
+    page = html(answer)
+    assert "Check of the books: with the recorded starts, the waiting times of 3 of 3" in page
+    assert "fifo (+1x8)" in page
+    assert "<script" not in page
+
+
+def test_without_a_list_nodes_are_as_large_as_was_seen(log):
+    answer = run(log, nodes=None)
+    assert [(node.name, node.gpus) for node in answer.nodes] == [("n1", 4)]
+    assert answer.seen
+    assert waits(answer)["fifo"] == 90.0
+
+
+def test_what_the_machines_cannot_run_is_told(log):
+    answer = run(log, nodes=None, cluster="4x2")
+    row = answer.table.row(by_predicate=(pl.col("by") == "all") & (pl.col("schedule") == "fifo"))
+    assert "a job on more GPUs than its node has: 2 times" in " ".join(answer.warnings)
+    assert answer.recorded.counted
+    assert answer.recorded.exact == 3
+    assert row[3] == 3
+    small = Asked(log=str(log / "jobs.txt"), cluster="1x2", model="fifo")
+    (log / "small").mkdir()
+    answer = replay(small, log / "small", log / "small")
+    refused = dict(answer.table.filter(pl.col("by") == "all").select("schedule", "refused").rows())
+    assert refused == {"observed": 0, "fifo": 2}
+    assert any("was rejected (and 1 more)" in text for text in answer.warnings)
+
+
+def test_a_trace_without_a_schedule_is_refused(log):
+    (log / "jobs.txt").write_text("job_id,submit_s,num_gpus,duration_s\n1,0,1,1\n")
+    with pytest.raises(OptionError, match="format 'csv' has no list of nodes"):
+        run(log)
+    (log / "out").rmdir()
+    with pytest.raises(TraceError, match="does not say when jobs started"):
+        run(log, nodes=None)
+
+
+@pytest.mark.parametrize("text", ["vision", "vision=", "=4", "vision=-1", "vision=inf", "v=x"])
+def test_quotas_are_understood_or_refused(text):
+    assert parse_quota("a=b=64") == ("a=b", 64.0)
+    with pytest.raises(OptionError, match="TENANT=GPUS"):
+        parse_quota(text)
+
+
+def test_changes_of_machines_that_make_no_sense_are_refused():
+    nodes = [NodeSpec("a", 4), NodeSpec("b", 8, cpus=32.0)]
+    with pytest.raises(OptionError, match="remove 'c': matches no node: there are a, b"):
+        changed(nodes, Changes(remove=("c",)))
+    with pytest.raises(OptionError, match="no node is left"):
+        changed(nodes, Changes(remove=("a", "b")))
+    assert changed(nodes, Changes(add=("1x16",)))[2].cpus in (0.0, 64.0)
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def test_the_command_prints_tables_and_writes_a_page(log):
+    out = log / "answer"
+    args = [str(log / "jobs.txt"), "--nodes", str(log / "nodes.txt"), "--policy", "fifo",
+            "--model", "fifo", "--add-nodes", "1x4", "-o", str(out)]  # fmt: skip
+    done = CliRunner().invoke(command, args)
+    assert done.exit_code == 0, done.output
+    assert "check of the books: with the recorded starts" in done.output
+    assert "the waits of 3 of 3 jobs come out to the second" in done.output
+    assert "fifo (+1x4)" in done.output
+    for measure in ("mean wait", "mean JCT", "GPU utilisation"):
+        for by in ("user", "tenant", "size"):
+            assert f"{measure} by {by}" in done.output
+    assert (out / "report.html").read_text().startswith("<!DOCTYPE html>")
+    again = CliRunner().invoke(command, args)
+    assert "is not empty" in str(again.exception)
+    assert CliRunner().invoke(command, [*args, "--force"]).exit_code == 0
+
+
+def test_the_command_takes_the_machines_from_one_place(log):
+    args = [str(log / "jobs.txt"), "--nodes", "x", "--cluster", "1x4", "-o", str(log / "answer")]
+    done = CliRunner().invoke(command, args)
+    assert done.exit_code == 2
+    assert "give one of them" in done.output
+
+
+# --- histories that we make ----------------------------------------------------------------------
+
+
+def test_the_shipped_history_is_what_its_maker_makes():
+    maker = runpy.run_path(str(MAKER))
+    lines = [maker["FIELDS"], *maker["history"](400, 16, 1.0, 1)]
+    assert (MAKER.parent / "jobs.txt").read_text() == "\n".join(lines) + "\n"
+
+
+@pytest.mark.soak
+def test_five_thousand_jobs_under_three_policies_are_quick(tmp_path, record_property):
+    maker = runpy.run_path(str(MAKER))
+    lines = [maker["FIELDS"], *maker["history"](5_000, 32, 0.8, 1)]
+    (tmp_path / "jobs.txt").write_text("\n".join(lines) + "\n")
+    (tmp_path / "nodes.txt").write_text("\n".join(maker["node"](n) for n in range(1, 33)))
+    took_s = []
+    while not took_s or (took_s[0] >= SPEED_CPU_S and len(took_s) < 2):  # others share the machine
+        begun_s = process_time()
+        answer = run(tmp_path, out=f"out{len(took_s)}", policies=("fifo", "easy", "tiresias"))
+        html(answer)
+        took_s.append(process_time() - begun_s)
+        assert answer.recorded.exact == 5_000
+    record_property("latency", f"{min(took_s):.1f} CPU-seconds for 5,000 jobs under 3 policies")
+    assert min(took_s) < SPEED_CPU_S

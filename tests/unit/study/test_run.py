@@ -1,0 +1,263 @@
+"""Whole runs of small workloads."""
+
+import gc
+
+import pytest
+
+from rota.core.errors import ClusterSpecError, InputError, OptionError, PolicyError, TraceError
+from rota.study.resume import Freeze
+from rota.study.run import simulate
+
+
+def ends(result):
+    return dict(result.jobs.select("job_id", "end_s").iter_rows())
+
+
+def test_first_in_first_out_by_hand(config):
+    result = simulate(config())
+
+    # 0 and 1 fill the node; 2 follows at 30; 3 needs everything, blocks and starts when 0 ends;
+    # 4 follows it
+    assert ends(result) == {"0": 100, "1": 30, "2": 60, "3": 110, "4": 170}
+    assert result.summary["avg_jct_s"] == (100 + 20 + 40 + 85 + 140) / 5
+    assert result.summary["delay"]["order"] == 5 + 70  # 3 behind 2, then 4 behind 3
+    assert result.summary["delay"]["capacity"] == 10 + 70 + 10  # 2, then 3, then 4
+    assert result.jobs["tenant"].to_list() == ["a", "b", "a", "b", "a"]
+
+
+def test_another_policy_gives_another_order(config):
+    assert ends(simulate(config(policy="fifo-skip")))["4"] == 90
+    assert ends(simulate(config(policy="srtf")))["3"] == 40
+
+
+def test_the_assumptions_state_everything(config):
+    assumptions = simulate(config(policy="tiresias", seed=5)).assumptions
+
+    assert assumptions["policy"] == {"name": "tiresias", "limits": [3250, 7200], "promote": 0}
+    assert assumptions["placement"]["name"] == "consolidate"
+    assert assumptions["admission"]["name"] == "accept-all"
+    assert assumptions["costs"]["name"] == "zero"
+    assert assumptions["rates"]["name"] == "uniform"
+    assert assumptions["knowledge"] == "nothing"
+    assert assumptions["seed"] == 5
+    for key in ("dialect", "rounds", "estimate_error", "failures"):
+        assert assumptions[key] is None
+    assert assumptions["ignored"] == []
+
+
+def test_the_assumptions_of_a_rough_run(config):
+    assumptions = simulate(
+        config(
+            policy="srtf", costs="pollux30", round="50,refill=yes", estimate_error="cv=0.5",
+            mtbf=100.0, mttr=1.0, placement="count",
+        )
+    ).assumptions  # fmt: skip
+
+    assert assumptions["placement"]["name"] == "count"
+    assert assumptions["costs"]["name"] == "pollux30"
+    assert assumptions["knowledge"] == "remaining work"
+    assert assumptions["rounds"]["every_s"] == 50
+    assert assumptions["rounds"]["refill"] is True
+    assert assumptions["estimate_error"] == {"cv": 0.5, "bias": 0}
+    assert assumptions["failures"] == {"mtbf_h": 100, "mttr_h": 1}
+
+
+def test_what_the_cluster_does_not_declare_is_ignored_and_said(config, trace):
+    trace.write_text("job_id,submit_s,num_gpus,duration_s,cpus\n0,0,1,5,64\n")
+
+    assert simulate(config()).assumptions["ignored"] == ["cpus"]
+
+
+def test_rounds_hold_starts_back(config):
+    result = simulate(config(round="50"))
+    starts = dict(result.jobs.select("job_id", "first_start_s").iter_rows())
+
+    assert starts == {"0": 0, "1": 50, "2": 100, "3": 150, "4": 200}
+
+
+def test_rounds_can_let_arrivals_in_at_once(config):
+    result = simulate(config(round="50,arrivals=now"))
+    starts = dict(result.jobs.select("job_id", "first_start_s").iter_rows())
+
+    assert starts["1"] == 10
+
+
+def test_rounds_can_let_jobs_end_at_boundaries_only(config):
+    result = simulate(config(round="50,finish=boundary"))
+
+    assert all(end_s % 50 == 0 for end_s in ends(result).values())
+
+
+def test_costs_delay_jobs(config):
+    result = simulate(config(costs="custom:start_s=7"))
+
+    assert ends(result)["0"] == 107
+    assert result.summary["delay"]["overhead"] == 5 * 7
+    assert result.summary["ledger"]["overhead_gpu_s"] == 7 * (4 + 4 + 1 + 8 + 2)
+
+
+def test_a_dialect(config):
+    result = simulate(config(policy="las", like="tiresias"))
+
+    assert result.assumptions["dialect"]["name"] == "tiresias"
+    assert "queues" in result.assumptions["dialect"]["notes"]
+    assert result.assumptions["placement"]["name"] == "count"
+
+
+def test_a_dialect_with_rounds(config):
+    result = simulate(config(policy="fifo", like="blox:round=60"))
+
+    assert result.assumptions["rounds"]["every_s"] == 60
+    assert all(end_s % 60 == 0 for end_s in ends(result).values())
+
+
+def test_wrong_estimates_change_what_an_oracle_does(trace, config):
+    rows = [f"{i},0,8,{100 + i}" for i in range(20)]
+    trace.write_text("job_id,submit_s,num_gpus,duration_s\n" + "\n".join(rows) + "\n")
+    exact = simulate(config(policy="srtf"))
+    none = simulate(config(policy="srtf", estimate_error="cv=0,bias=0"))
+    wrong = simulate(config(policy="srtf", estimate_error="cv=2"))
+
+    assert ends(none) == ends(exact)
+    assert wrong.summary["avg_jct_s"] > exact.summary["avg_jct_s"]
+    assert ends(simulate(config(policy="srtf", estimate_error="cv=2"))) == ends(wrong)
+    assert ends(simulate(config(policy="srtf", estimate_error="cv=2", seed=9))) != ends(wrong)
+
+
+def test_failures_interrupt_jobs_and_the_run_ends_with_the_last_job(config):
+    result = simulate(config(mtbf=0.02, mttr=0.005))
+
+    assert result.summary["completed"] == 5
+    assert (result.log["event"] == "evicted").any()
+    assert result.summary["delay"]["down"] > 0
+    last_s = result.jobs["end_s"].max()
+    assert result.log["time_s"][-1] == last_s
+
+
+def test_tasks_of_a_non_gang_job_start_as_they_fit(trace, config):
+    trace.write_text("job_id,submit_s,num_gpus,duration_s,gang\n0,0,6,10,true\n1,0,4,10,false\n")
+    result = simulate(config())
+
+    # two of its four tasks fit beside job 0, the others follow at 10
+    assert ends(result) == {"0": 10, "1": 20}
+    assert result.jobs["wait_s"].to_list() == [0, 0]
+    assert result.jobs["service_gpu_s"].to_list() == [60, 40]
+
+
+def test_a_gang_that_never_fits_is_rejected_and_the_run_goes_on(trace, config):
+    trace.write_text("job_id,submit_s,num_gpus,duration_s\n0,0,9,10\n1,0,1,10\n")
+    result = simulate(config())
+
+    assert result.jobs["state"].to_list() == ["rejected", "done"]
+    assert "9 GPUs" in result.log.filter(result.log["event"] == "rejected")["text"][0]
+
+
+def test_the_check_option_runs_the_invariants(config, monkeypatch):
+    looks = []
+    monkeypatch.setattr("rota.engine.invariants.Invariants.after", lambda *args: looks.append(args))
+    simulate(config())
+    assert looks == []
+    simulate(config(check=True))
+    assert looks
+
+
+def test_the_limit(config):
+    assert simulate(config(limit=2)).jobs.height == 2
+
+
+def test_cpu_times_are_told(config):
+    summary = simulate(config()).summary
+
+    assert 0 < summary["engine_cpu_s"] < 60
+    assert summary["jobs_per_cpu_s"] == 5 / summary["engine_cpu_s"]
+
+
+def test_the_collector_is_on_again_afterwards(config):
+    assert gc.isenabled()
+    simulate(config())
+    assert gc.isenabled()
+    with pytest.raises(OptionError):
+        simulate(config(policy="none"))
+    assert gc.isenabled()
+
+
+def test_progress_is_told(config, monkeypatch):
+    monkeypatch.setattr("rota.study.run.BATCHES", 1)
+    seen = []
+    simulate(config(), lambda *args: seen.append(args))
+
+    assert seen[-1] == (5, 5, 170.0)
+    assert [time_s for _, _, time_s in seen] == sorted(time_s for _, _, time_s in seen)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"policy": "nope"}, OptionError, "unknown policy"),
+        ({"placement": "nope"}, OptionError, "unknown placement"),
+        ({"admission": "nope"}, OptionError, "unknown admission"),
+        ({"costs": "nope"}, OptionError, "unknown cost"),
+        ({"rates": "nope"}, OptionError, "unknown rate"),
+        ({"like": "nope"}, OptionError, "unknown dialect"),
+        ({"format": "nope"}, OptionError, "unknown format"),
+        ({"cluster": "lots"}, ClusterSpecError, "lots"),
+        ({"trace": "nowhere.csv"}, TraceError, "nowhere.csv"),
+        ({"mtbf": 5.0}, OptionError, "belong together"),
+        ({"measure": "ids=9:"}, OptionError, "no job of the trace"),
+        ({"measure": "all"}, OptionError, "not understood"),
+        ({"like": "tiresias", "admission": "quota"}, OptionError, "leave --admission out"),
+        ({"like": "blox", "round": "60"}, OptionError, "rounds of its own"),
+    ],
+)
+def test_wrong_options_are_refused(config, changes, error, message):
+    with pytest.raises(error, match=message):
+        simulate(config(**changes))
+
+
+# --- snapshots -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "tiresias:limits=50/100"])
+def test_a_resumed_run_has_the_log_of_an_uninterrupted_one(config, tmp_path, policy):
+    run = config(policy=policy, mtbf=0.05, mttr=0.01, seed=3)
+    whole = simulate(run)
+    frozen = simulate(run, freeze=Freeze(40.0, tmp_path / "snap"))
+    resumed = simulate(run, resume=tmp_path / "snap")
+
+    assert frozen.log.equals(whole.log)
+    assert resumed.log.equals(whole.log)
+
+
+def test_a_snapshot_of_another_run_is_refused(config, tmp_path):
+    simulate(config(), freeze=Freeze(40.0, tmp_path / "snap"))
+
+    with pytest.raises(InputError, match="policy is 'srtf' and was 'fifo'"):
+        simulate(config(policy="srtf"), resume=tmp_path / "snap")
+
+
+def test_a_snapshot_of_another_trace_is_refused(config, trace, tmp_path):
+    simulate(config(), freeze=Freeze(40.0, tmp_path / "snap"))
+    trace.write_text(trace.read_text() + "5,40,1,1,a\n")
+
+    with pytest.raises(InputError, match=r"jobs\.csv: has changed since"):
+        simulate(config(), resume=tmp_path / "snap")
+
+
+def test_what_is_no_snapshot_is_refused(config, tmp_path):
+    (tmp_path / "snap").write_text("hello")
+
+    with pytest.raises(InputError, match="not a snapshot"):
+        simulate(config(), resume=tmp_path / "snap")
+
+
+def test_a_policy_in_a_file_that_breaks_its_contract(config, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from rota.core.policy import Params, PriorityPolicy\n"
+        "class Mine(PriorityPolicy[Params]):\n"
+        "    def key(self, job, now_s):\n"
+        "        return job.remaining_s(now_s)\n"
+    )
+
+    with pytest.raises(PolicyError, match="without declaring"):
+        simulate(config(policy=str(path)))
