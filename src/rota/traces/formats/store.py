@@ -56,7 +56,7 @@ class Description(msgspec.Struct):
 
 
 class StoredParams(msgspec.Struct, frozen=True):
-    """Options of the format: machines and partitions, as for a log of Slurm (`formats.slurm.records`)."""
+    """Options of the format: machines and partitions, as for a log of Slurm (`slurm.records`)."""
 
     nodes: str = ""
     partitions: Literal["auto", "label", "ignore"] = "auto"
