@@ -1,6 +1,9 @@
 """The readers that import more than jobs, for tests that hold for each of them."""
 
-from rota.core.registry import FORMATS, load
+from rota.core.registry import FORMATS, load, names
+
+OTHERS = ("csv", "tiresias", "synergy", "sacct", "kubernetes", "rota-log")  # have tests of their own
+RICH = [name for name in names(FORMATS) if name not in OTHERS]
 
 
 def reader(name):

@@ -16,7 +16,7 @@ from rota.traces.formats.openb import LAYOUT as OPENB
 from rota.traces.formats.pai import JOB, TASK
 from rota.traces.formats.pollux import LAYOUT as POLLUX
 from rota.traces.formats.spot import LAYOUT as SPOT
-from trace_readers import MODULES, counted, reader
+from trace_readers import RICH, counted, reader
 
 THROUGHPUTS = {"v100": {"('a', 1)": {"null": 2.0}, "('a', 4)": {"null": 5.0}}}
 LAYOUTS = {
@@ -62,7 +62,7 @@ def load(name, path, options):
         return None
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@pytest.mark.parametrize("name", sorted(RICH))
 @QUICK
 @given(data=st.binary(max_size=300))
 @example(data=b"\n")
