@@ -2,7 +2,7 @@
 
 from rota.core.registry import FORMATS, load, names
 
-OTHERS = ("csv", "tiresias", "synergy", "sacct", "kubernetes", "rota-log")  # have tests of their own
+OTHERS = ("csv", "tiresias", "synergy", "sacct", "kubernetes", "rota-log")  # tested apart
 RICH = [name for name in names(FORMATS) if name not in OTHERS]
 
 
