@@ -45,7 +45,7 @@ def test_a_broken_policy_ends_the_daemon_and_another_one_goes_on(tmp_path, file)
     thread.start()
     daemon.submit([file(4), file(1)], ALICE)
     assert daemon.submit([file(2, 0.0)], ALICE)[0].id == "3"  # accepted: it is in the store
-    thread.join(10)
+    thread.join(300)
     assert "PolicyError" in daemon.failure
     assert daemon.ready() == (False, f"the daemon has failed: {daemon.failure}")
     daemon.core.store.close()
@@ -60,7 +60,7 @@ def test_a_broken_policy_ends_the_daemon_and_another_one_goes_on(tmp_path, file)
     daemon.cancel("1", ALICE)
     assert daemon.job("3", ALICE).gpus == 2
     daemon.stop()
-    thread.join(10)
+    thread.join(300)
     assert not daemon.failure
     daemon.core.store.close()
 
@@ -90,7 +90,7 @@ def test_a_store_that_cannot_be_written_accepts_nothing_and_recovers(tmp_path, f
         threading.Event().wait(0.02)
     assert [info.state for info in daemon.jobs(ALICE)] == ["SUCCEEDED"] * 3
     daemon.stop()
-    thread.join(10)
+    thread.join(300)
     daemon.core.store.close()
 
 

@@ -54,7 +54,7 @@ def test_an_instant_that_could_not_be_written_is_not_passed_over(running, file, 
         daemon.submit([file(1, 60.0), file(1, 60.0)], ALICE)
         until(lambda: daemon.job("1", ALICE).state == "RUNNING")
         with Trouble(daemon.core.store, monkeypatch) as trouble:
-            assert trouble.failed.wait(10)
+            assert trouble.failed.wait(300)
         until(lambda: daemon.job("2", ALICE).state == "RUNNING")
         before = daemon.jobs(ALICE)
         snapshot = daemon.core.snapshot
@@ -73,7 +73,7 @@ def test_a_node_that_joins_meanwhile_joins_later(running, file, monkeypatch):
         with Trouble(daemon.core.store, monkeypatch) as trouble:
             spec = NodeSpec("new", 4)
             daemon.core.cluster.mailbox.post(NodeStatus("new", "up", spec))
-            assert trouble.failed.wait(10)
+            assert trouble.failed.wait(300)
             assert [node.name for node in daemon.nodes()] == ["n0"]
         until(lambda: [node.name for node in daemon.nodes()] == ["n0", "new"])
         assert not daemon.failure
@@ -114,7 +114,7 @@ def test_the_lag_of_the_journal_is_told(running, file, monkeypatch):
         daemon.submit([file(1, 0.3)], ALICE)
         assert daemon.status()["journal_lag_s"] == 0
         with Trouble(daemon.core.store, monkeypatch) as trouble:
-            assert trouble.failed.wait(10)
+            assert trouble.failed.wait(300)
             assert daemon.status()["journal_lag_s"] > 0
         until(lambda: daemon.job("1", ALICE).state == "SUCCEEDED")
         assert daemon.status()["journal_lag_s"] == 0

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from rota.core.errors import InputError
-from rota.reproduce import gavel_load, pop_tradeoff
 from rota.reproduce.base import Scale, Setting, Verdict
 from rota.reproduce.carry import reproduce
+from rota.reproduce.gavel import load as gavel_load
 from rota.reproduce.gavel.draws import draw_trace
+from rota.reproduce.pop import tradeoff as pop_tradeoff
 
 HOURS = {"max-min": (15, 19), "max-min-agnostic": (21, 26), "fifo": (14, 35)}
 
