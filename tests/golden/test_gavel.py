@@ -14,9 +14,9 @@ from rota.core.topology import NodeSpec, Topology
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.models.costs import Zero
-from rota.reproduce import gavel as recipe
 from rota.reproduce.base import Verdict
 from rota.reproduce.carry import reproduce
+from rota.reproduce.gavel import recipe
 from rota.reproduce.gavel.dialect import Gavel, GavelDialectParams
 from rota.reproduce.gavel.draws import draw_trace
 from rota.reproduce.gavel.rates import LeaseRates

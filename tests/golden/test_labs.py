@@ -8,11 +8,13 @@ import polars as pl
 import pytest
 
 from rota.core.registry import RECIPES, names
-from rota.reproduce import hived_queueing, labs, yarn_delay
 from rota.reproduce.base import Scale, Verdict
 from rota.reproduce.carry import own_files, reproduce
+from rota.reproduce.hived import queueing as hived_queueing
+from rota.reproduce.labs import recipes as labs
 from rota.reproduce.labs.picture import draw
 from rota.reproduce.labs.story import Bar, Story, Wait, tell
+from rota.reproduce.yarn import delay as yarn_delay
 from rota.study.config import RunConfig
 from rota.study.run import simulate
 from rota.study.scenario import run_scenario

@@ -2,22 +2,13 @@
 
 import pytest
 
-from rota.reproduce import (
-    blox,
-    blox_admission,
-    blox_fig6,
-    helios,
-    lucid,
-    pai,
-    tiresias,
-    yarn_locality,
-)
+from rota.core.registry import RECIPES, load
 from rota.reproduce.base import Scale, Verdict
 from rota.reproduce.carry import reproduce
+from rota.reproduce.yarn import locality as yarn_locality
 from shared_data import shared
 
-RECORDED = {module.RECIPE.name: module.RECIPE for module in (blox, helios, lucid, pai, tiresias)}
-DRAWN = {module.RECIPE.name: module.RECIPE for module in (blox_admission, blox_fig6, yarn_locality)}
+DRAWN = {name: load(RECIPES, name) for name in ("blox-admission", "blox-fig6", "yarn-cs-locality")}
 RUNS = {
     "blox-artifact": 11,
     "helios-artifact": 4,
@@ -25,6 +16,9 @@ RUNS = {
     "pai-artifact": 3,
     "tiresias-artifact": 23,
 }
+
+
+RECORDED = {name: load(RECIPES, name) for name in RUNS}
 
 
 def odd(report):
@@ -75,7 +69,7 @@ def test_a_wrong_recorded_value_fails(tmp_path, monkeypatch):
     planted.unlink()
     planted.write_text("\n".join([*lines[:7], ",".join(cells), *lines[8:]]) + "\n")
 
-    report = reproduce(pai.RECIPE, data=tmp_path)
+    report = reproduce(RECORDED["pai-artifact"], data=tmp_path)
 
     assert report.verdict == Verdict.FAILS
     assert [check.quantity for check in odd(report)] == ["philly300-fifo: end_s"]
@@ -84,7 +78,7 @@ def test_a_wrong_recorded_value_fails(tmp_path, monkeypatch):
 
 
 def test_runs_in_processes_give_the_same():
-    recipe, data = pai.RECIPE, shared("reference")
+    recipe, data = RECORDED["pai-artifact"], shared("reference")
 
     alone, together = reproduce(recipe, data=data), reproduce(recipe, data=data, workers=2)
 

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from agents_net import eventually
 from rota.core.errors import OptionError, PolicyError, UnavailableError
 from rota.core.topology import Topology
 from rota.daemon.core import Core
@@ -84,10 +85,7 @@ def test_a_store_that_cannot_be_written_accepts_nothing_and_recovers(tmp_path, f
     (third,) = daemon.submit([file(1, 0.0)], ALICE)
     assert third.id == "3"
     assert daemon.ready() == (True, "")
-    for _ in range(500):
-        if all(info.state == "SUCCEEDED" for info in daemon.jobs(ALICE)):
-            break
-        threading.Event().wait(0.02)
+    eventually(lambda: {info.state for info in daemon.jobs(ALICE)} == {"SUCCEEDED"})
     assert [info.state for info in daemon.jobs(ALICE)] == ["SUCCEEDED"] * 3
     daemon.stop()
     thread.join(300)
