@@ -10,7 +10,7 @@ from rota.core.tenants import TenantTree
 from rota.daemon.info import Actor
 from rota.daemon.tokens import OPERATOR, RANKS
 from rota.jobfile.model import JobFile
-from rota.live.orders import Driver
+from rota.live.driver import Driver
 
 
 def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
