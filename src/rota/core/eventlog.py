@@ -204,5 +204,3 @@ def among(kinds: Iterable[int]) -> Bools:
     table = np.zeros(256, dtype=np.bool_)
     table[list(kinds)] = True
     return table
-
-
