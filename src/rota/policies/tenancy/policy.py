@@ -9,6 +9,7 @@ from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.policy import DecidePolicy, Params
+from rota.core.state import State
 from rota.core.tenants import TenantTree
 from rota.core.view import Draft, View
 from rota.policies.tenancy.decision import QueueDecision
@@ -46,6 +47,14 @@ COMMON: Mapping[str, Any] = {
 P = TypeVar("P", bound=TenantParams)
 
 
+class TenantState(State):
+    """What queues had in the past and since the last decision, when that was, the inner policy."""
+
+    past: list[tuple[str, float, float]] = []  # tenant, average, used
+    at_s: float = 0.0
+    inside: Mapping[str, Any] = {}
+
+
 class TenantPolicy(DecidePolicy[P]):
     """Queues in a tree that lend to each other and take back what they lent."""
 
@@ -62,6 +71,7 @@ class TenantPolicy(DecidePolicy[P]):
 
     def __init__(self, params: P | None = None) -> None:
         super().__init__(params)
+        self.state: TenantState = TenantState()
         self.chosen = self._chosen()
         chosen = self.chosen
         self.inside = InnerPolicy(chosen["inside"], self.name)
@@ -71,8 +81,6 @@ class TenantPolicy(DecidePolicy[P]):
             chosen["victims"], chosen["reclaim"], chosen["within"], chosen["min_runtime_s"]
         )
         self._queues: Queues | None = None
-        self._past: list[Any] = []  # what queues had, until there are queues
-        self._at_s = 0.0
 
     def _chosen(self) -> dict[str, Any]:
         """Parameters after presets."""
@@ -114,17 +122,17 @@ class TenantPolicy(DecidePolicy[P]):
         now_s = view.now_s
         if queues is None or queues.tenancy.tenants is not view.tenants:
             if queues is not None:
-                self._past = queues.snapshot()
+                self.state.past = queues.snapshot()
             queues = self._queues = self._empty_queues(view.tenants)
-            for name, average, used in self._past:
+            for name, average, used in self.state.past:
                 leaf = queues.tenancy.leaf(name)
                 leaf.average, leaf.used = average, used
-            queues.tenancy.pass_time(now_s - self._at_s)
+            queues.tenancy.pass_time(now_s - self.state.at_s)
             for leaf in queues.tenancy.leaves():
                 leaf.used = 0.0  # those who run are counted now
         else:
-            queues.tenancy.pass_time(now_s - self._at_s)
-        self._at_s = now_s
+            queues.tenancy.pass_time(now_s - self.state.at_s)
+        self.state.at_s = now_s
         queues.update(view)
         queues.tenancy.settle(view.up_gpus)
         return queues
@@ -163,12 +171,13 @@ class TenantPolicy(DecidePolicy[P]):
 
     def snapshot(self) -> Mapping[str, Any]:
         """What queues had, and what the inner policy knows."""
-        past = self._queues.snapshot() if self._queues is not None else self._past
-        return {"past": past, "at_s": self._at_s, "inside": self.inside.snapshot()}
+        if self._queues is not None:
+            self.state.past = self._queues.snapshot()
+        self.state.inside = self.inside.snapshot()
+        return super().snapshot()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def resumed(self) -> None:
         """Open the queues again at the next decision."""
         self._queues = None
-        self._past = [tuple(entry) for entry in state["past"]]
-        self._at_s = state["at_s"]
-        self.inside.restore(state["inside"])
+        if self.state.inside:
+            self.inside.restore(self.state.inside)
