@@ -31,7 +31,7 @@ Rank = tuple[Any, int]
 """Key and number, as where the policy stands alone: no two jobs have the same."""
 
 
-class Inside:
+class InnerPolicy:
     """The inner policy as its owner uses it."""
 
     def __init__(self, text: str, owner: str) -> None:
