@@ -7,9 +7,10 @@ import msgspec
 
 from rota.core import events as ev
 from rota.core.errors import ClusterError, OptionError
-from rota.core.events import INF, Record
+from rota.core.events import INF
 from rota.core.jobs import Behaviour, Job, JobSpec
 from rota.core.launch import Launch
+from rota.core.log import Record
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology
