@@ -10,14 +10,14 @@ from rota.core.errors import ClusterError, OptionError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, Job, JobSpec
 from rota.core.launch import Launch
-from rota.core.log import Record
+from rota.core.log import Record, Row
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.growth import extended
 from rota.daemon.projection import Projection
 from rota.daemon.settings import Scheduling, changes
-from rota.daemon.store import Row, StoredJob
+from rota.daemon.store import StoredJob
 from rota.engine.checker import Checker
 from rota.engine.compose import compose
 from rota.engine.handover import hand_over
@@ -151,7 +151,7 @@ class ClusterState:
 
     def take_rows(self) -> list[Row]:
         """New rows of the event log, for the journal."""
-        rows: list[Row] = self.engine.log.take()
+        rows = self.engine.log.take()
         if rows:
             self.projection.fold(rows)
         return rows
