@@ -8,10 +8,10 @@ from urllib.parse import quote
 import msgspec
 
 from rota.core.errors import InputError, NotFoundError
-from rota.daemon.info import Actor, Explanation, Forecast, JobInfo, NodeInfo, QueueInfo
 from rota.jobfile.check import check
 from rota.jobfile.model import JobFile
 from rota.sdk.events import EventPage
+from rota.wire import Actor, Explanation, Forecast, JobInfo, NodeInfo, QueueInfo
 
 BASE = "/api/v1"
 JobLike: TypeAlias = JobFile | Mapping[str, Any]

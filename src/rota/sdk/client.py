@@ -9,13 +9,13 @@ from typing import Any, Self
 import httpx2
 
 from rota.core.errors import GoneError, UnavailableError
-from rota.daemon.info import Actor, Explanation, Forecast, JobInfo, NodeInfo, QueueInfo
 from rota.sdk import calls
 from rota.sdk.answers import unreachable
 from rota.sdk.base import STREAM_S, Base, wait_after_answer
 from rota.sdk.calls import ENDS, PAGE, Call, JobLike
 from rota.sdk.events import Event, Messages
 from rota.sdk.patience import Patience
+from rota.wire import Actor, Explanation, Forecast, JobInfo, NodeInfo, QueueInfo
 
 
 class Client(Base):

@@ -13,8 +13,8 @@ import yaml
 from rota.cli import client as shared
 from rota.cli import top
 from rota.cli.logs import last_lines
-from rota.daemon.info import Explanation, WhyPart
 from rota.jobfile.read import read_jobs
+from rota.wire import Explanation, WhyPart
 
 # --- submit --------------------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
-from rota.daemon.info import Actor
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.sdk import AsyncClient, Client, calls
+from rota.wire import Actor
 
 
 def until(condition, timeout_s=5.0):
