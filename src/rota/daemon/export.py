@@ -19,13 +19,13 @@ import msgspec
 from rota import __version__
 from rota.core.errors import InputError
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.log import SCHEMA_VERSION
 from rota.core.tenants import PriorityClass
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
 from rota.daemon.growth import extended
 from rota.daemon.logtable import LogTable
 from rota.daemon.settings import Scheduling
-from rota.engine.log import SCHEMA_VERSION
 from rota.jobfile.convert import to_spec
 from rota.jobfile.model import JobFile
 from rota.live.inputs import Reconfigured

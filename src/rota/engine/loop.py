@@ -7,7 +7,7 @@ from typing import TypeAlias
 from rota.core import events as ev
 from rota.core import machine
 from rota.core.errors import InvalidPlanError, KnowledgeError, LivelockError
-from rota.core.events import INF, Event, Record
+from rota.core.events import INF, Event
 from rota.core.jobs import (
     DONE,
     STARTING,
@@ -18,6 +18,7 @@ from rota.core.jobs import (
     JobSpec,
 )
 from rota.core.knowledge import Knowledge
+from rota.core.log import Record
 from rota.core.plan import Level, Plan, Wake
 from rota.core.ports import Cluster, Scheduler, Source
 from rota.core.reasons import Reason
@@ -98,16 +99,8 @@ class Engine:
 
     def advance(self, until_s: float = INF) -> bool:  # noqa: C901, PLR0912 - the hot loop
         """One batch of simultaneous events; False when there is none (up to `until_s`)."""
-        timers = self.timers
-        while timers and timers[0][3] != timers[0][2].epoch:
-            heappop(timers)
-        wake = self.wake
-        horizon_s = self._wake_s() if wake.every_s else wake.at_s
-        horizon_s = min(horizon_s, self.source.next_s)
-        if timers and timers[0][0] < horizon_s:
-            horizon_s = timers[0][0]
-        if self.ask_now:
-            horizon_s = self.cluster.now_s
+        horizon_s = self.horizon_s()
+        timers, wake = self.timers, self.wake
         events = self.cluster.poll(min(until_s, horizon_s))
         now_s = self.cluster.now_s
         arrival_s = self.source.next_s  # on a living cluster jobs come while we wait
@@ -161,6 +154,18 @@ class Engine:
         self.log.row(self.view.now_s, Record.END, -1, self.events, self.decisions, 0.0)
 
     # --- when to ask ----------------------------------------------------------------------------
+
+    def horizon_s(self) -> float:
+        """When it acts next if nothing happens before: a wake, a timer or a known submission."""
+        timers = self.timers
+        while timers and timers[0][3] != timers[0][2].epoch:
+            heappop(timers)
+        if self.ask_now:
+            return self.cluster.now_s
+        wake = self.wake
+        horizon_s = self._wake_s() if wake.every_s else wake.at_s
+        horizon_s = min(horizon_s, self.source.next_s)
+        return min(horizon_s, timers[0][0]) if timers else horizon_s
 
     def _wake_s(self) -> float:
         wake = self.wake

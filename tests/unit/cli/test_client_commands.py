@@ -189,7 +189,10 @@ def test_changes(rota, job, service):
     assert (code, out) == (1, "")
     assert "is not held" in err
     code, _, err = rota("cancel", "77", job)
-    assert (code, err) == (1, "error: there is no job '77': see `rota ls --all`\njob 1: cancelled\n")
+    assert (code, err) == (
+        1,
+        "error: there is no job '77': see `rota ls --all`\njob 1: cancelled\n",
+    )
 
 
 def test_nodes(rota, daemon):
