@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Literal
 
 from rota.core.errors import ConflictError, NotFoundError
-from rota.daemon.info import Actor, NodeInfo
 from rota.daemon.pictures import picture_nodes
 from rota.daemon.state import ClusterState
 from rota.live.inputs import Input, NodeRequest, Noted
 from rota.live.nodes import NodeRecord
+from rota.wire import Actor, NodeInfo
 
 
 def request_node(

@@ -6,7 +6,6 @@ import pytest
 
 from rota.core.jobs import CANCELLED
 from rota.core.topology import Topology
-from rota.daemon.info import Actor
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
@@ -16,6 +15,7 @@ from rota.live.driver import RunStatus
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.inputs import JobRequest, NodeRequest, Submitted
 from rota.live.mailbox import PendingCall
+from rota.wire import Actor
 from scripted import ScriptedWorld, job_file, make_loop
 
 ALICE = Actor("alice", "admin")

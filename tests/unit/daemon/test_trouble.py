@@ -7,9 +7,9 @@ import pytest
 from rota.core.errors import UnavailableError
 from rota.core.topology import NodeSpec
 from rota.daemon import loop as loop_module
-from rota.daemon.info import Actor
 from rota.live.driver import NodeStatus
 from rota.live.drivers.pretend import PretendDriver
+from rota.wire import Actor
 
 ALICE = Actor("alice", "user")
 PROBLEM = "the store cannot be used: disk is full"
