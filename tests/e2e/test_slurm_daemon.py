@@ -6,7 +6,7 @@ import pytest
 
 from agents_net import eventually
 from daemon_process import PATIENCE_S, DaemonProcess
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.daemon.store import Store
 from rota.jobfile.model import Checkpoint, JobFile, Resources
 from slurm_cluster import SlurmCluster, require_slurm

@@ -7,10 +7,10 @@ import pytest
 from agents_net import eventually
 from rota.core.errors import UnavailableError
 from rota.core.topology import NodeSpec
-from rota.daemon import core as core_module
-from rota.daemon.info import Actor
+from rota.daemon import loop as loop_module
+from rota.live.driver import NodeStatus
 from rota.live.drivers.pretend import PretendDriver
-from rota.live.orders import NodeStatus
+from rota.wire import Actor
 
 ALICE = Actor("alice", "user")
 PROBLEM = "the store cannot be used: disk is full"
@@ -48,14 +48,14 @@ def test_an_instant_that_could_not_be_written_is_not_passed_over(running, file, 
     """
     with running(nodes=(1, 1), policy="tiresias:limits=0.2") as daemon:
         daemon.submit([file(1, 900.0)] * 20, ALICE)
-        with Trouble(daemon.core.store, monkeypatch) as trouble:
+        with Trouble(daemon.loop.store, monkeypatch) as trouble:
             assert trouble.failed.wait(300)
         eventually(lambda: sum(job.preemptions for job in daemon.jobs(ALICE)) == 19)
         eventually(lambda: daemon.job("20", ALICE).state == "RUNNING")
         before = daemon.jobs(ALICE)
-        snapshot = daemon.core.snapshot
-        monkeypatch.setattr(daemon.core, "snapshot", lambda: None)  # only the journal remains
-    daemon.core.snapshot = snapshot
+        snapshot = daemon.loop.snapshot
+        monkeypatch.setattr(daemon.loop, "snapshot", lambda: None)  # only the journal remains
+    daemon.loop.snapshot = snapshot
     with running(nodes=(1, 1), policy="tiresias:limits=0.2") as daemon:
         after = daemon.jobs(ALICE)
         assert [(j.id, j.state, j.preemptions) for j in after] == [
@@ -66,9 +66,9 @@ def test_an_instant_that_could_not_be_written_is_not_passed_over(running, file, 
 def test_a_node_that_joins_meanwhile_joins_later(running, file, monkeypatch):
     driver = PretendDriver()
     with running(nodes=(1, 1), driver=driver) as daemon:
-        with Trouble(daemon.core.store, monkeypatch) as trouble:
+        with Trouble(daemon.loop.store, monkeypatch) as trouble:
             spec = NodeSpec("new", 4)
-            daemon.core.cluster.mailbox.post(NodeStatus("new", "up", spec))
+            daemon.loop.mailbox.post(NodeStatus("new", "up", spec))
             assert trouble.failed.wait(300)
             assert [node.name for node in daemon.nodes()] == ["n0"]
         eventually(lambda: [node.name for node in daemon.nodes()] == ["n0", "new"])
@@ -76,10 +76,10 @@ def test_a_node_that_joins_meanwhile_joins_later(running, file, monkeypatch):
 
 
 def test_a_snapshot_that_fails_is_taken_later(running, file, monkeypatch):
-    monkeypatch.setattr(core_module, "SNAPSHOT_EVERY", 20)
+    monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 20)
     with running(nodes=(1, 1)) as daemon:
         taken = []
-        save = daemon.core.store.save_snapshot
+        save = daemon.loop.store.save_snapshot
 
         def failing(state):
             taken.append(len(state))
@@ -87,7 +87,7 @@ def test_a_snapshot_that_fails_is_taken_later(running, file, monkeypatch):
                 raise UnavailableError(PROBLEM)
             save(state)
 
-        monkeypatch.setattr(daemon.core.store, "save_snapshot", failing)
+        monkeypatch.setattr(daemon.loop.store, "save_snapshot", failing)
         for _ in range(60):
             daemon.submit([file(1, 0.0)], ALICE)
         eventually(lambda: len(taken) > 2)
@@ -98,7 +98,7 @@ def test_a_snapshot_that_fails_is_taken_later(running, file, monkeypatch):
 
 def test_readiness_comes_back_by_itself(running, file, monkeypatch):
     with running(nodes=(1, 1)) as daemon:
-        with Trouble(daemon.core.store, monkeypatch):
+        with Trouble(daemon.loop.store, monkeypatch):
             with pytest.raises(UnavailableError, match="disk is full"):
                 daemon.submit([file()], ALICE)
             assert daemon.ready() == (False, PROBLEM)
@@ -109,8 +109,8 @@ def test_the_lag_of_the_journal_is_told(running, file, monkeypatch):
     with running(nodes=(1, 1)) as daemon:
         daemon.submit([file(1, 0.0)], ALICE)
         assert daemon.status()["journal_lag_s"] == 0
-        with Trouble(daemon.core.store, monkeypatch) as trouble:
-            daemon.core.cluster.mailbox.post(NodeStatus("new", "up", NodeSpec("new", 4)))
+        with Trouble(daemon.loop.store, monkeypatch) as trouble:
+            daemon.loop.mailbox.post(NodeStatus("new", "up", NodeSpec("new", 4)))
             assert trouble.failed.wait(300)
             assert daemon.status()["journal_lag_s"] > 0
         eventually(lambda: len(daemon.nodes()) == 2)
