@@ -14,7 +14,7 @@ from rota.core import registry
 from rota.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from rota.reproduce.carry import Report
+    from rota.reproduce.run import Reproduction
 
 FAILED = 1
 ALL = "all"
@@ -78,7 +78,7 @@ def ls(output: str) -> None:
     Example:
       rota reproduce ls -o json
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.reproduce.carry import find_recipe
+    from rota.reproduce.run import find_recipe
 
     rows = []
     for name in registry.names(registry.RECIPES):
@@ -141,7 +141,7 @@ def _carry_out(name: str) -> click.Command:
 
 def _possible(data: Path | None) -> list[str]:
     """The recipes whose data are there; the others are told."""
-    from rota.reproduce.carry import find_recipe, lacking
+    from rota.reproduce.run import find_recipe, lacking
 
     possible = []
     for name in registry.names(registry.RECIPES):
@@ -153,10 +153,10 @@ def _possible(data: Path | None) -> list[str]:
     return possible
 
 
-def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Report":
-    from rota.reproduce.base import Scale
-    from rota.reproduce.carry import find_recipe, own_files, settle
-    from rota.reproduce.carry import reproduce as carry_out
+def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Reproduction":
+    from rota.reproduce.recipe import Scale
+    from rota.reproduce.run import find_recipe, own_files, settle
+    from rota.reproduce.run import reproduce as carry_out
     from rota.study.folder import OutputFolder
 
     recipe = find_recipe(name)
@@ -185,7 +185,7 @@ def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Report":
 # --- what is shown -------------------------------------------------------------------------------
 
 
-def _show(report: "Report") -> None:
+def _show(report: "Reproduction") -> None:
     click.echo(f"{report.recipe}: {report.summary}")
     click.echo(f"paper:  {report.paper}")
     click.echo(f"theirs: {report.source}")
@@ -204,7 +204,7 @@ def _show(report: "Report") -> None:
     click.echo(f"verdict: {report.verdict} (checks: {_counts(report)}; {report.seconds:.0f} s)")
 
 
-def _overview(reports: "list[Report]") -> None:
+def _overview(reports: "list[Reproduction]") -> None:
     rows = [
         [report.recipe, report.verdict, _counts(report), f"{report.seconds:.0f} s"]
         for report in reports
@@ -212,10 +212,14 @@ def _overview(reports: "list[Report]") -> None:
     table(["recipe", "verdict", "checks", "took"], rows)
 
 
-def _counts(report: "Report") -> str:
-    from rota.reproduce.base import Verdict
+def _counts(report: "Reproduction") -> str:
+    from rota.reproduce.recipe import CheckVerdict
 
-    words = {Verdict.AGREES: "agree", Verdict.DEVIATES: "deviate", Verdict.FAILS: "fail"}
+    words = {
+        CheckVerdict.AGREES: "agree",
+        CheckVerdict.DEVIATES: "deviate",
+        CheckVerdict.FAILS: "fail",
+    }
     return ", ".join(f"{report.count(verdict)} {word}" for verdict, word in words.items())
 
 
@@ -225,7 +229,7 @@ def _text(value: float | str | None) -> str:
     return value if isinstance(value, str) else f"{value:,}"
 
 
-def _emit(reports: "list[Report]", *, several: bool) -> None:
+def _emit(reports: "list[Reproduction]", *, several: bool) -> None:
     import msgspec
 
     data = msgspec.to_builtins(reports)
