@@ -6,10 +6,12 @@ For notebooks and scripts: `rota.simulate`, `rota.compare`, `rota.Experiment`, `
 
 from typing import TYPE_CHECKING, Any
 
+from rota.core.version import VERSION
+
 if TYPE_CHECKING:
     from rota.notebook import Comparison, Experiment, Result, compare, load, simulate
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = ["Comparison", "Experiment", "Result", "__version__", "compare", "load", "simulate"]
 

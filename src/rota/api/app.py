@@ -6,7 +6,6 @@ from fastapi import FastAPI, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-import rota
 from rota.api import cluster, jobs, problems, streams
 from rota.api.bodies import encode
 from rota.api.context import AgentSync, Context, LogExport
@@ -15,6 +14,7 @@ from rota.api.openapi import Schemas, document
 from rota.api.routes import Route, add
 from rota.api.settings import ApiSettings
 from rota.core.errors import RotaError
+from rota.core.version import VERSION
 from rota.daemon.ports import Service
 
 
@@ -36,7 +36,7 @@ def create_app(
     context = Context(service, settings or ApiSettings(), agent_sync, export_log)
     app = FastAPI(
         title="Rota",
-        version=rota.__version__,
+        version=VERSION,
         openapi_url=None,  # served below like every other operation
         docs_url=None,  # the page would load scripts from elsewhere
         redoc_url=None,

@@ -13,9 +13,9 @@ from typing import NoReturn
 
 import click
 
-from rota import __version__
 from rota.cli.lazy import LazyGroup
 from rota.core.errors import InputError, RotaError, is_full, why_unwritten
+from rota.core.version import VERSION
 
 OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -67,7 +67,7 @@ COMMANDS = {
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ROTA"},
     epilog="Every option can be set in the environment, e.g. ROTA_SIMULATE_CLUSTER=32x8.",
 )
-@click.version_option(__version__, "-V", "--version", message="rota %(version)s")
+@click.version_option(VERSION, "-V", "--version", message="rota %(version)s")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback when it fails.")
 def rota() -> None:
     """Schedule deep-learning jobs on GPU clusters: simulate, compare, run, explain.

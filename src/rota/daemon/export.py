@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from rota import __version__
 from rota.core.errors import InputError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.tenants import PriorityClass
 from rota.core.topology import NodeSpec
+from rota.core.version import VERSION
 from rota.core.workload import Workload
 from rota.daemon.growth import extended
 from rota.daemon.logtable import LogTable
@@ -107,7 +107,7 @@ def export_live(core: "Core", ask: Ask) -> Export:
         core.idle()  # what was logged must be in the store
         engine, store = core.engine, core.store
         made = Made(
-            rota=__version__,
+            rota=VERSION,
             backend=core.driver.name,
             epoch_unix=store.epoch_unix,
             scheduling=core.scheduling,
@@ -140,7 +140,7 @@ def export_stored(folder: Path) -> Export:
         saved = msgspec.msgpack.decode(zlib.decompress(found[1]), type=Saved)
         scheduling, growth = _followed(store, found[0], saved.scheduling, saved.growth)
         made = Made(
-            rota=__version__,
+            rota=VERSION,
             backend="",
             epoch_unix=store.epoch_unix,
             scheduling=scheduling,

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from rota import __version__
+from rota.core.version import VERSION
 from rota.daemon.pictures import picture_nodes, picture_queues, state_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def status_of(core: "Core") -> dict[str, Any]:
     free = sum(node.free_gpus for node in nodes)
     total = sum(node.gpus for node in nodes if node.state != "down")
     return {
-        "version": __version__,
+        "version": VERSION,
         "policy": core.scheduling.policy,
         "placement": core.scheduling.placement,
         "admission": core.scheduling.admission,

@@ -6,7 +6,7 @@ from html import escape
 from importlib.resources import files
 from pathlib import PurePath
 
-import rota
+from rota.core.version import VERSION
 from rota.core.words import NONE, duration
 from rota.metrics.delay import REASONS
 from rota.metrics.vocabulary import Measure, alike, count
@@ -36,7 +36,7 @@ def html(source: Source) -> str:
         "delays": _delays(comparison),
         "ratio_note": _ratio_note(comparison),
         "assumptions": _assumptions(comparison),
-        "version": escape(rota.__version__),
+        "version": escape(VERSION),
         "css": _file("page.css"),
         "js": _file("page.js"),
         "data": embedded(payload(source)),
