@@ -57,7 +57,7 @@ class Recipes(click.Group):
     epilog="Options of NAME: `rota reproduce NAME --help`. Exit code 1 if something fails.",
 )
 def reproduce() -> None:
-    """Make a paper's table, figure or artifact again, ours against theirs, with a verdict.
+    """Reproduce a paper's table, figure or artifact and compare it with the original.
 
     \b
     Examples:
@@ -100,7 +100,7 @@ def _carry_out(name: str) -> click.Command:
     @click.command(name, epilog="Results: verdict.json, checks.csv, a folder per run, inputs.")
     @click.option(
         "--scale", type=click.Choice(["small", "paper"]), default="small", show_default=True,
-        help="How much is run: under two minutes, or as in the paper.",
+        help="Size of the runs: under two minutes, or as in the paper.",
     )  # fmt: skip
     @click.option(
         "--data", metavar="DIR", envvar="ROTA_DATA", type=click.Path(path_type=Path),
@@ -108,11 +108,11 @@ def _carry_out(name: str) -> click.Command:
     )  # fmt: skip
     @click.option(
         "-o", "--output", metavar="DIR", type=click.Path(path_type=Path),
-        help="Folder for the results; created. Without it nothing is written.",
+        help="Output folder; created if missing. Without it nothing is written.",
     )  # fmt: skip
     @click.option(
         "--jobs", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
-        help="Runs at the same time, in processes of their own.",
+        help="Parallel runs, each in its own process.",
     )  # fmt: skip
     @FORCE
     @click.option("--json", is_flag=True, help="Print the verdict as JSON.")
@@ -131,9 +131,7 @@ def _carry_out(name: str) -> click.Command:
             click.get_current_context().exit(FAILED)
 
     about = (
-        "Carry out every recipe whose data are there."
-        if name == ALL
-        else f"Carry out the recipe {name}."
+        "Run every recipe whose data are available." if name == ALL else f"Run the recipe {name}."
     )
     run.help = f"{about}\n\n\b\nExample:\n  rota reproduce {name} --scale paper -o out"
     return run

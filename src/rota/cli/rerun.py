@@ -14,7 +14,7 @@ from rota.cli.show import warn
 @DEBUG
 @click.pass_context
 def rerun(ctx: click.Context, folder: Path) -> None:
-    """Run again what made DIR and compare the event log and the table of jobs.
+    """Repeat the run that made DIR and compare the event log and the table of jobs.
 
     Prints `same`, or what is different (exit code 1). Nothing is written.
 

@@ -73,13 +73,13 @@ def _other_options(command: F) -> F:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Seeds per policy and level, the same ones for all.",
+    help="Number of seeds; every policy and level runs with each.",
 )
 @click.option(
     "--jobs",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Runs at the same time, in processes of their own; by default one per core.",
+    help="Parallel runs, each in its own process; by default one per core.",
 )
 @OUTPUT_DIR
 @FORCE
@@ -94,7 +94,7 @@ def robust(
     force: bool,
     **values: Any,
 ) -> None:  # fmt: skip
-    """Run policies on TRACE while the world gets rougher, and draw a curve of each.
+    """Run policies on TRACE at growing levels of errors, failures or costs, and draw curves.
 
     One of --estimate-error, --mtbf and --costs has several levels; the first is what a policy is
     compared with. With one level it holds for all runs. The interval (95 %) of a ratio needs

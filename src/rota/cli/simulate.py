@@ -60,14 +60,14 @@ SHOWN = (
 )  # fmt: skip
 @click.option(
     "--resume", metavar="FILE", type=click.Path(path_type=Path),
-    help="Go on from a snapshot; trace and options are known from it.",
+    help="Resume from a snapshot, which holds the trace and all options.",
 )  # fmt: skip
 @click.option("--json", is_flag=True, help="Print the summary as JSON.")
 @OUTPUT_DIR
 @FORCE
 @DEBUG
 def simulate(output: Path, *, force: bool, **values: Any) -> None:
-    """Run the jobs of TRACE on a simulated cluster and write what happened to a folder.
+    """Run the jobs of TRACE on a simulated cluster and write the results to a folder.
 
     \b
     Examples:

@@ -13,14 +13,14 @@ from rota.core.registry import FORMATS, load, names
 
 _FILE = click.option(
     "-o", "--output", required=True, metavar="FILE", type=click.Path(path_type=Path),
-    help="The file to write.",
+    help="Output file.",
 )  # fmt: skip
-_FORCE = click.option("--force", is_flag=True, help="Replace the file if it is there.")
+_FORCE = click.option("--force", is_flag=True, help="Overwrite an existing file.")
 
 
 @click.group()
 def trace() -> None:
-    """Look at workloads, generate, convert and change them."""
+    """Inspect, generate, convert and change workloads."""
 
 
 def _kinds() -> Iterable[str]:
@@ -31,12 +31,16 @@ def _kinds() -> Iterable[str]:
 
 @trace.command()
 @click.argument("kind", shell_complete=one_of(_kinds))
-@click.option("--jobs", metavar="N", type=click.IntRange(min=2), required=True, help="How many.")
-@click.option("--cluster", metavar="SPEC", required=True, help="Machines that the load is for.")
+@click.option(
+    "--jobs", metavar="N", type=click.IntRange(min=2), required=True, help="Number of jobs."
+)
+@click.option(
+    "--cluster", metavar="SPEC", required=True, help="Cluster that the load is relative to."
+)
 @click.option("--load", metavar="L", type=float, default=0.9, show_default=True,
               help="Work offered per GPU while jobs arrive.")  # fmt: skip
 @click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Another seed, other jobs.")  # fmt: skip
+              help="Random seed.")  # fmt: skip
 @_FILE
 @_FORCE
 @DEBUG
@@ -77,7 +81,7 @@ def generate(
 @trace.command()
 @click.argument("source", metavar="TRACE", shell_complete=FILES)
 @click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
-              help="Of TRACE; recognised by default.")  # fmt: skip
+              help="Trace format; detected by default.")  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
 @_FILE
 @_FORCE
@@ -85,7 +89,7 @@ def generate(
 def convert(
     source: str, limit: int | None, output: Path, *, force: bool, **values: str | None
 ) -> None:
-    """Write TRACE in another form, whatever its format is.
+    """Convert TRACE to another format.
 
     The end of FILE says which: `.csv` (plain), `.swf` (Standard Workload Format), or no ending: a
     folder of Parquet tables with everything that the trace tells (see the trace schema).
@@ -123,16 +127,16 @@ def convert(
 @trace.command()
 @click.argument("source", metavar="TRACE", shell_complete=FILES)
 @click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
-              help="Of TRACE; recognised by default.")  # fmt: skip
+              help="Trace format; detected by default.")  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
 @click.option("--html", metavar="FILE", type=click.Path(path_type=Path),
-              help="Write it as a page, too, with pictures.")  # fmt: skip
+              help="Also write an HTML page with figures.")  # fmt: skip
 @FORMAT
 @DEBUG
 def inspect(
     source: str, limit: int | None, html: Path | None, output: str, **values: str | None
 ) -> None:
-    """Say what is in TRACE and what its import had to do.
+    """Describe TRACE and what its import had to do.
 
     Rows read, kept, dropped by reason and repaired by rule; censored jobs; contradictions; load by
     hour, sizes and durations. The page (`--html`) is one file that needs no network.
