@@ -15,7 +15,7 @@ from rota.cli.options import (
     names_of,
     run_options,
 )
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import table, tell, tell_assumptions
 from rota.core.registry import POLICIES
 
@@ -109,7 +109,7 @@ def compare(
         raise click.UsageError("Missing option '--cluster'.", click.get_current_context())
     config = RunConfig(policy=policy[0], **values)
     workers = jobs or _workers(config, len(policy) * repeat * windows)
-    bar = Bar("comparing")
+    bar = ProgressBar("comparing")
 
     def told(label: str, number: int, total: int) -> "Progress | None":
         if workers == 1:

@@ -21,7 +21,7 @@ from rota.cli.client import (
     shortened,
     span,
 )
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import FORMAT, emit, table, terminal_width
 from rota.core.errors import InputError
 
@@ -284,7 +284,7 @@ def _when_frozen(path: Path, job: str, runs: int, output: str, known: Mapping[st
             f"{str(path)!r} is neither a file nor a URL: name what "
             f"`rota simulate --snapshot-at` wrote"
         )
-    with Bar("forecasting") as bar:
+    with ProgressBar("forecasting") as bar:
         found = forecast(
             path, job, runs=runs, exact=known["exact"], arrivals=known["with_arrivals"],
             seed=known["seed"], told=bar,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rota.cli.options import DEBUG, FILES, FORCE, OUTPUT_DIR, POLICY_HELP, names_of
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import table, tell, warn, warn_about
 from rota.core.registry import FORMATS, PLACEMENTS, POLICIES
 
@@ -155,7 +155,7 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
             for key in ("model", "format", "nodes", "cluster", "placement", "limit", "seed")
         },
     )
-    bar = Bar("replaying")
+    bar = ProgressBar("replaying")
     with OutputFolder(output, force=force, own=own_files(output)) as folder, bar:
         answer = run(
             asked,

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from rota.cli.options import DEBUG, figure_formats
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.core.errors import install
 
 
@@ -41,7 +41,7 @@ def report(folder: Path, figures: tuple[str, ...], output: Path | None, **values
     from rota.cli.show import warn
     from rota.report.write import NEEDS_PLOT, has_matplotlib, write_report
 
-    with Bar("report") as bar:
+    with ProgressBar("report") as bar:
         page = write_report(
             folder,
             to=output,

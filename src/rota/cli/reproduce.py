@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rota.cli.options import DEBUG, FORCE
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import FORMAT, emit, listing, table, warn
 from rota.core import registry
 from rota.core.errors import OptionError
@@ -165,7 +165,7 @@ def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Reproduct
         if target is None
         else OutputFolder(target, force=values["force"], own=own_files(target))
     )
-    with folder as place, Bar(name) as bar:
+    with folder as place, ProgressBar(name) as bar:
         report = carry_out(
             recipe,
             Scale(values["scale"]),

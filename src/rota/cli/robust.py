@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import table, tell, tell_assumptions, warn, warn_about
 from rota.core.errors import install
 from rota.core.registry import POLICIES
@@ -118,7 +118,7 @@ def robust(
     levels = {key: values.pop(key) for key in LEVELS}
     axis, fixed = vary(mttr=values.pop("mttr"), **levels)
     config = RunConfig(policy=policy[0], **values, **fixed)
-    bar = Bar("robustness")
+    bar = ProgressBar("robustness")
     with OutputFolder(output, force=force, own=FILES) as folder, bar:
         workers = jobs or _workers(config.trace, len(policy) * repeat * len(axis.levels))
         curves = trace_curves(
@@ -142,8 +142,7 @@ def _draw(curves: "Curves", folder: Path) -> str:
     from rota.study.robustness import PICTURE
 
     try:
-        from rota.report.curves import curve_figure
-        from rota.report.figures import save
+        from rota.report.figures import curve_figure, save
     except ImportError as error:
         warn(f"no picture: {error.name} is missing, {install('plot')}")
         return ""
