@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 import polars as pl
 
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.core.topology import Topology
 from rota.daemon.core import Core
 from rota.daemon.settings import Scheduling

@@ -23,9 +23,9 @@ from rota.core.errors import (
     RotaError,
     UnavailableError,
 )
-from rota.core.events import Record
 from rota.core.jobs import Job
 from rota.core.launch import Launch
+from rota.core.log import Record
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology

@@ -18,6 +18,7 @@ import msgspec
 
 from rota.core.errors import InputError
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.log import SCHEMA_VERSION
 from rota.core.tenants import PriorityClass
 from rota.core.topology import NodeSpec
 from rota.core.version import VERSION
@@ -25,7 +26,6 @@ from rota.core.workload import Workload
 from rota.daemon.growth import extended
 from rota.daemon.logtable import LogTable
 from rota.daemon.settings import Scheduling
-from rota.engine.log import SCHEMA_VERSION
 from rota.jobfile.convert import to_spec
 from rota.jobfile.model import JobFile
 from rota.live.inputs import Reconfigured

@@ -129,7 +129,7 @@ class LogRow(msgspec.Struct, array_like=True):
 
     number: int
     time_s: float
-    event: str  # label of `rota.core.events.Record`
+    event: str  # label of `rota.core.log.Record`
     job: int
     ref: int
     other: int

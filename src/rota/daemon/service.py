@@ -14,8 +14,8 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
-from rota.core.events import Record
 from rota.core.jobs import Job, Phase
+from rota.core.log import Record
 from rota.daemon.core import Core
 from rota.daemon.explain import explain
 from rota.daemon.export import Export, export_live

@@ -15,8 +15,8 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import InputError
+from rota.core.log import SCHEMA_VERSION
 from rota.core.version import VERSION
-from rota.engine.log import SCHEMA_VERSION
 from rota.metrics import write_jobs
 from rota.metrics.basis import Basis
 from rota.study.config import RunConfig

@@ -35,7 +35,6 @@ from rota.testing.scenario import Item, Scenario, shrunk, to_the_end
 from rota.testing.subject import (
     POWERS,
     UNIT_S,
-    CheckFailed,
     Report,
     Skip,
     Subject,

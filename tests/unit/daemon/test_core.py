@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from rota.core.events import Record
 from rota.core.jobs import CANCELLED, DONE
 from rota.core.knowledge import Knowledge
+from rota.core.log import Record
 from rota.engine.invariants import Invariants
 from rota.live.inputs import JobWish, NodeWish, Reconfigured
 from scripted import Power, Script, ScriptedWorld, a_day, drive, job_file, make_core

@@ -4,7 +4,7 @@ import pytest
 
 from daemon_slow import Slow, state
 from rota.core.errors import InputError
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.daemon.info import Actor
 from rota.daemon.logtable import LogTable
 from rota.jobfile.model import JobFile

@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from rota.core.events import Record
 from rota.core.jobs import DONE
+from rota.core.log import Record
 from rota.daemon.export import export_stored, observed_workload, write_export
 from rota.daemon.logtable import LogTable, as_it_was
 from rota.daemon.pictures import picture_job

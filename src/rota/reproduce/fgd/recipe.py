@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import InputError
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.reproduce.recipe import (
     Check,
     Recipe,

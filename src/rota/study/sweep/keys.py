@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rota.core import version
-from rota.engine.log import SCHEMA_VERSION
+from rota.core.log import SCHEMA_VERSION
 from rota.study.config import RunConfig
 from rota.study.inputs import OPTIONS, InputFile, named_inputs, with_names
 

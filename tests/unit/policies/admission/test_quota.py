@@ -3,7 +3,7 @@
 import pytest
 
 from policy_runs import engine, finish, job, resumes_alike, rows, runs, runs_of
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.registry import parse_params
 from rota.core.tenants import Tenant
@@ -144,8 +144,8 @@ def test_the_state_of_a_restored_admission_is_the_same():
     other = quota()
     other.restore(admission.snapshot())
     assert other.snapshot() == admission.snapshot()
-    assert dict(other.snapshot()["demand"]) == {"vision": 2, "org": 2}
-    assert other.snapshot()["held"] == [("vision", [1, 3]), ("speech", [2])]
+    assert other.state.demand == {"vision": 2, "org": 2}
+    assert other.state.held == {"vision": {1: None, 3: None}, "speech": {2: None}}
 
 
 def test_options_are_written_as_on_the_command_line():

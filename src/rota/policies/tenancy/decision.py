@@ -6,7 +6,7 @@ that is found in this way tries its first job. A job starts
 
 * on free GPUs, if no branch above it exceeds its limit (or what it may borrow), and if it does not
   use what others keep for themselves (`lend`);
-* else in the place of others (see `_tenancy_victims`).
+* else in the place of others (see `tenancy.victims`).
 
 If it cannot start, the next kind of jobs of the leaf is tried; if the inner policy is strict, the
 next that competes for no node with one that waits before it, or none if the quota was short. A job
@@ -19,7 +19,7 @@ been told of them yet), and they are tried again behind it.
 A job that is not preemptible borrows only what nobody was promised: it could not be made to give it
 back.
 
-Old jobs (see `Books`) come before everybody else, in the order of their submission, whatever their
+Old jobs (see `Queues`) come before everybody else, in the order of their submission, whatever their
 queue has, as long as no limit is exceeded. While one of them does not fit, nobody else starts that
 competes for its nodes, unless it could not run even if nobody else did.
 
@@ -34,9 +34,9 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.reasons import Reason
 from rota.core.view import Draft, View
-from rota.policies._tenancy import SLACK, Branch
-from rota.policies._tenancy_books import Books, who
-from rota.policies._tenancy_victims import Found, Options, Rules, Victims
+from rota.policies.tenancy.queues import Queues, who
+from rota.policies.tenancy.tree import SLACK, Branch
+from rota.policies.tenancy.victims import Found, Options, Rules, Victims
 
 QUOTA, NONE = Reason.QUOTA, Reason.NONE
 
@@ -49,20 +49,20 @@ class Need(NamedTuple):
     firm: bool = False
 
 
-class Turn:
+class QueueDecision:
     """Made for one decision."""
 
     def __init__(
-        self, view: View, plan: Draft, books: Books, rules: Rules, options: Options
+        self, view: View, plan: Draft, queues: Queues, rules: Rules, options: Options
     ) -> None:
         self.plan = plan
-        self.books = books
+        self.queues = queues
         self._running = who(view)[1].values()
         self.rules = rules
         self.now_s = view.now_s
         self.up_gpus = view.up_gpus
-        self.tenancy = books.tenancy
-        self.victims = Victims(view, books, rules, options)
+        self.tenancy = queues.tenancy
+        self.victims = Victims(view, queues, rules, options)
         self.wake_s = INF
         self.changed = False  # somebody starts or stops
         self._no_room: set[int] = set()  # requests for which there is no free place
@@ -77,7 +77,7 @@ class Turn:
     def serve(self) -> None:
         """Start what can start; afterwards all running jobs that stay are named."""
         self._refuse_too_large()
-        if not self.books.old or self._serve_old():
+        if not self.queues.old or self._serve_old():
             self._nominate(self.tenancy.root)
             root = self.tenancy.root
             while root.pick is not None:
@@ -94,12 +94,12 @@ class Turn:
 
     def _refuse_too_large(self) -> None:
         """A new job that alone exceeds what its queue may ever use could never start."""
-        for job in self.books.fresh:
+        for job in self.queues.fresh:
             if not job.started:
-                why = self._never(self.books.waiting[job.index][0], job)
+                why = self._never(self.queues.waiting[job.index][0], job)
                 if why:
                     self.plan.refuse(job, f"asks for {job.gpus:g} GPUs, but {why}")
-                    self.books.leaves(job)
+                    self.queues.leaves(job)
 
     def _never(self, leaf: Branch, job: Job) -> str:
         for branch in leaf.path:
@@ -112,12 +112,12 @@ class Turn:
 
     def _serve_old(self) -> bool:
         """Old jobs in the order of their submission; False: all others have to wait."""
-        for job in sorted(self.books.old.values(), key=lambda job: (job.submit_s, job.index)):
+        for job in sorted(self.queues.old.values(), key=lambda job: (job.submit_s, job.index)):
             nodes = self.plan.eligible(job)
             if nodes & self._aged:
                 self._aged |= nodes
                 continue
-            leaf = self.books.waiting[job.index][0]
+            leaf = self.queues.waiting[job.index][0]
             if self._start(leaf, job, old=True):
                 continue
             limited = any(b.used + job.gpus > b.ceiling + SLACK for b in leaf.path)
@@ -151,7 +151,7 @@ class Turn:
     def _key(self, branch: Branch) -> tuple[Any, ...]:
         job = branch.pick.first if branch.pick is not None else None
         assert job is not None  # noqa: S101 - only asked of branches with a next job
-        beyond = not (self.books.class_of(job).guaranteed and branch.within(job.gpus))
+        beyond = not (self.queues.class_of(job).guaranteed and branch.within(job.gpus))
         return (beyond, *self.rules.turn(branch, job), branch.order)
 
     def _first(self, leaf: Branch) -> Job | None:
@@ -159,7 +159,7 @@ class Turn:
         tried = self._tried.get(id(leaf))
         rows = leaf.line.rows
         if tried:
-            if self.books.inside.strict:
+            if self.queues.inside.strict:
                 return self._first_beside(leaf, tried)
             heads = [row[0] for kind, row in rows.items() if kind not in tried]
         else:
@@ -227,7 +227,7 @@ class Turn:
 
     def _is_owed(self, leaf: Branch, job: Job) -> bool:
         """It stays within what every branch above it may insist on."""
-        known = self.books.class_of(job)
+        known = self.queues.class_of(job)
         if not known.guaranteed:
             return False
         if not known.preemptible:  # of what it is owed today others may be owed a part tomorrow
@@ -255,9 +255,9 @@ class Turn:
         idle = self.up_gpus - self.tenancy.root.used - job.gpus
         if self._reserved and idle < sum(self._reserved.values()) - SLACK:
             return False
-        if self.books.class_of(job).preemptible:
+        if self.queues.class_of(job).preemptible:
             return True
-        return idle + self.books.loose >= self.tenancy.promised_to_others(leaf) - SLACK
+        return idle + self.queues.loose >= self.tenancy.promised_to_others(leaf) - SLACK
 
     def _take_back(self, leaf: Branch, job: Job, found: Found) -> bool:
         """Take starts of this decision back if that makes room for a job, now or later."""
@@ -276,12 +276,12 @@ class Turn:
             _, victims = self.victims.loans.pop(borrower.index)
             for victim in victims:  # they have lost their places, now for another
                 self.plan.remark(victim, self._whys[victim.index], because_of=job)
-            other = self.books.gives(borrower.index)
+            other = self.queues.gives(borrower.index)
             if borrower.running:
                 self._line_up(other, borrower)
             else:
-                self.books.enters(borrower, self.now_s)
-                self.books.fresh.append(borrower)
+                self.queues.enters(borrower, self.now_s)
+                self.queues.fresh.append(borrower)
         self._try_all()
         return True
 
@@ -300,7 +300,7 @@ class Turn:
             return None
         if not free and not found.others:  # it may not use more than its queue gives up
             needs = [*needs, Need(leaf, job.gpus)]
-        if not free and not self.books.class_of(job).preemptible:  # only what becomes its own
+        if not free and not self.queues.class_of(job).preemptible:  # only what becomes its own
             needs = [
                 *needs,
                 *(
@@ -329,7 +329,7 @@ class Turn:
             for victim in victims:
                 if left <= SLACK:
                     break
-                other, gpus, counts = self.books.running[victim.index]
+                other, gpus, counts = self.queues.running[victim.index]
                 if gpus and (counts or not firm) and branch in (*other.path, self.tenancy.root):
                     front[victim.index] = victim
                     left -= gpus
@@ -342,7 +342,7 @@ class Turn:
     def _gain(self, leaf: Branch, victims: Collection[Job]) -> float:
         """GPUs that a leaf may use when these have gone: other queues may keep a part of them."""
         before = self.tenancy.kept_from(leaf)
-        entries = [self.books.running[victim.index] for victim in victims]
+        entries = [self.queues.running[victim.index] for victim in victims]
         for other, gpus, firm in entries:
             self.tenancy.charge(other, -gpus, firm=firm)
         after = self.tenancy.kept_from(leaf)
@@ -351,8 +351,8 @@ class Turn:
         return sum(gpus for _, gpus, _ in entries) - (after - before)
 
     def _started(self, leaf: Branch, job: Job, victims: Sequence[Job], *, old: bool) -> None:
-        """Keep the books, and find out whose turn it is now."""
-        books = self.books
+        """Update the queues, and find out whose turn it is now."""
+        queues = self.queues
         self.changed = True
         for victim in victims:
             # who was displaced in this decision passes on who is the cause, and so why
@@ -360,19 +360,19 @@ class Turn:
             self._whys[victim.index] = why
             self.plan.remark(victim, why)
         for victim in victims:
-            own = books.running[victim.index][0] is leaf
+            own = queues.running[victim.index][0] is leaf
             self.plan.explain(victim, Reason.ORDER if own else QUOTA)
-            other = books.gives(victim.index)
+            other = queues.gives(victim.index)
             self._line_up(other, victim)
             self.victims.gone[victim.index] = victim
         if job.index in self._lined:
             del self._lined[job.index]
             leaf.line.drop(job)
         else:
-            books.leaves(job)
+            queues.leaves(job)
         if not old:
             self.victims.loans[job.index] = (job, victims)
-        books.gets(job, job.gpus)
+        queues.gets(job, job.gpus)
         self._reserved.pop(job.index, None)
         if victims:
             self._try_all()
@@ -381,7 +381,7 @@ class Turn:
 
     def _line_up(self, leaf: Branch, job: Job) -> None:
         """A running job that has lost its place waits again in its queue, in this decision."""
-        leaf.line.add(job, self.books.rank(job, self.now_s), self.books.kind(job))
+        leaf.line.add(job, self.queues.rank(job, self.now_s), self.queues.kind(job))
         self._lined[job.index] = (leaf, job)
 
     def _try_all(self) -> None:
@@ -400,7 +400,7 @@ class Turn:
             return QUOTA
         if job.gpus <= self.up_gpus - self.tenancy.root.used + SLACK:
             return NONE  # enough is free, but not where it could be used
-        if not self.books.class_of(job).guaranteed:
+        if not self.queues.class_of(job).guaranteed:
             return NONE
         real = self.up_gpus - SLACK  # a share of everything is none
         return QUOTA if any(self.rules.owed(b) < real for b in leaf.path) else NONE
@@ -408,7 +408,7 @@ class Turn:
     def _behind(self, leaf: Branch, job: Job) -> Reason:
         """Strict: as whom it waits for; else the request tells (none)."""
         tried = self._tried.get(id(leaf), {})
-        if not tried or not self.books.inside.strict:
+        if not tried or not self.queues.inside.strict:
             return NONE
         nodes = self.plan.eligible(job)
         return next((tried[k] for k in tried if self._held[id(leaf), k] & nodes), NONE)
@@ -426,9 +426,9 @@ class Turn:
                 if line.reasons.get(kind, NONE) != reason:
                     line.reasons[kind] = reason
                     news.update((job.index, (job, reason)) for _, job in row)
-        for job in self.books.fresh:
-            if job.index in self.books.waiting:
-                line = self.books.waiting[job.index][0].line
+        for job in self.queues.fresh:
+            if job.index in self.queues.waiting:
+                line = self.queues.waiting[job.index][0].line
                 kind = line.kinds[job.index]
                 news[job.index] = (job, Reason(line.reasons.get(kind, NONE)))
         for _, (job, reason) in sorted(news.items()):

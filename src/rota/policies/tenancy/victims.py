@@ -29,8 +29,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.view import View
-from rota.policies._tenancy import SLACK, Branch
-from rota.policies._tenancy_books import Books
+from rota.policies.tenancy.queues import Queues
+from rota.policies.tenancy.tree import SLACK, Branch
 
 Rule = Literal["latest-start", "lowest-priority", "most-over-quota", "least-progress"]
 
@@ -92,9 +92,9 @@ class Wanted(NamedTuple):
 class Victims:
     """Looks for victims in one decision."""
 
-    def __init__(self, view: View, books: Books, rules: Rules, options: Options) -> None:
+    def __init__(self, view: View, queues: Queues, rules: Rules, options: Options) -> None:
         self.now_s = view.now_s
-        self.books = books
+        self.queues = queues
         self.rules = rules
         self.options = options
         self.gone: dict[int, Job] = {}  # displaced already
@@ -116,7 +116,7 @@ class Victims:
 
     def why(self, leaf: Branch, job: Job, victim: Job) -> str:
         """Why a victim has to go for this job, in words."""
-        other = self.books.running[victim.index][0]
+        other = self.queues.running[victim.index][0]
         if other is leaf:
             if self._gives_way(victim, job):
                 return f"opportunistic; queue {leaf.name!r} has a guaranteed job"
@@ -125,23 +125,23 @@ class Victims:
                     f"priority {job.spec.priority} comes before {victim.spec.priority} in queue "
                     f"{leaf.name!r}"
                 )
-            return f"{self.books.inside.policy.name} puts it behind in queue {leaf.name!r}"
-        a, b = self.books.tenancy.fork(leaf, other)
+            return f"{self.queues.inside.policy.name} puts it behind in queue {leaf.name!r}"
+        a, b = self.queues.tenancy.fork(leaf, other)
         owed = f"queue {a.name!r} has {a.firm:g} of the {self.rules.owed(a):g} GPUs it is owed"
-        if not self.books.class_of(victim).guaranteed:
+        if not self.queues.class_of(victim).guaranteed:
             return f"opportunistic; {owed}"
         return f"{owed}, queue {b.name!r} has {b.firm:g} of {self.rules.owed(b):g}"
 
     def _may_go(self, job: Job) -> bool:
         if job.index in self.gone or not job.running:  # started in this very decision
             return False
-        kind = self.books.class_of(job)
-        if not kind.preemptible or self.books.is_old(job, self.now_s):
+        kind = self.queues.class_of(job)
+        if not kind.preemptible or self.queues.is_old(job, self.now_s):
             return False
         until_s = job.start_s + max(kind.min_runtime_s, self.options.min_runtime_s)
         if until_s > self.now_s:
             self._protected_s = min(self._protected_s, until_s)
-            self._protected_gpus += self.books.running[job.index][1]
+            self._protected_gpus += self.queues.running[job.index][1]
             return False
         return True
 
@@ -152,14 +152,14 @@ class Victims:
         gpus = job.gpus
         if (
             not self.options.reclaim
-            or not self.books.class_of(job).guaranteed
+            or not self.queues.class_of(job).guaranteed
             or all(branch.firm + gpus > owed(branch) + SLACK for branch in leaf.path)
         ):
             return []
         found: list[Wanted] = []
-        for other in self.books.tenancy.leaves():
+        for other in self.queues.tenancy.leaves():
             if other is not leaf and other.running:
-                mine, its = self.books.tenancy.fork(leaf, other)
+                mine, its = self.queues.tenancy.fork(leaf, other)
                 claim = self.rules.claim(mine, its, gpus)
                 if claim is not None:
                     found += self._of_leaf(other, its, claim)
@@ -171,7 +171,7 @@ class Victims:
         frugal = sum(b.firm <= b.quota for b in leaf.path[: leaf.path.index(branch)])
         rule = RULES[self.options.rule]
         for job in leaf.running.values():
-            firm = self.books.running[job.index][2]
+            firm = self.queues.running[job.index][2]
             if (over or not firm) and self._may_go(job):
                 first = rule(job, branch, self.now_s)
                 yield Wanted((firm, frugal, first, -job.start_s, -job.index), job, branch, claim)
@@ -182,7 +182,7 @@ class Victims:
         chosen: list[Job] = []
         rest: list[Wanted] = []
         for wanted in found:
-            _, gpus, firm = self.books.running[wanted.job.index]
+            _, gpus, firm = self.queues.running[wanted.job.index]
             if firm:
                 has = left.get(id(wanted.branch), wanted.branch.firm)
                 if has - gpus < wanted.claim.floor - SLACK:
@@ -192,7 +192,7 @@ class Victims:
             chosen.append(wanted.job)
         for wanted in rest:
             has = left.get(id(wanted.branch), wanted.branch.firm)
-            after = has - self.books.running[wanted.job.index][1]
+            after = has - self.queues.running[wanted.job.index][1]
             if has > wanted.claim.floor + SLACK and after >= wanted.claim.least - SLACK:
                 left[id(wanted.branch)] = after
                 chosen.append(wanted.job)
@@ -210,12 +210,12 @@ class Victims:
         chosen: list[Job] = []
         found: list[Wanted] = []
         for number, (borrower, _) in enumerate(reversed(self.loans.values())):
-            other, _, firm = self.books.running[borrower.index]
+            other, _, firm = self.queues.running[borrower.index]
             if other is leaf:
                 if self._gives_way(borrower, job):
                     chosen.append(borrower)
                 continue
-            mine, its = self.books.tenancy.fork(leaf, other)
+            mine, its = self.queues.tenancy.fork(leaf, other)
             claim = self.rules.claim(mine, its, job.gpus)
             if claim is not None and (not firm or its.firm > claim.floor + SLACK):
                 found.append(Wanted((firm, number), borrower, its, claim))
@@ -228,8 +228,8 @@ class Victims:
         """An opportunistic job gives way to a guaranteed one of its queue."""
         return (
             self.options.reclaim
-            and self.books.class_of(job).guaranteed
-            and not self.books.running[victim.index][2]
+            and self.queues.class_of(job).guaranteed
+            and not self.queues.running[victim.index][2]
         )
 
     def _idlers(self, leaf: Branch, job: Job) -> list[Job]:
@@ -241,7 +241,7 @@ class Victims:
 
     def _own(self, leaf: Branch, job: Job) -> list[Job]:
         """Lower priorities first, then those that come last."""
-        if not leaf.running or not (self.options.within or self.books.inside.preemptive):
+        if not leaf.running or not (self.options.within or self.queues.inside.preemptive):
             return []
         priority = job.spec.priority
         lower = [v for v in leaf.running.values() if v.spec.priority < priority]
@@ -250,7 +250,7 @@ class Victims:
             key = RULES[self.options.rule]
             lower.sort(key=lambda v: (key(v, leaf, self.now_s), -v.start_s, -v.index))
             found = sorted(lower, key=lambda v: v.spec.priority)
-        if self.books.inside.preemptive:
+        if self.queues.inside.preemptive:
             rank = leaf.line.ranks[job.index]
             found += [
                 v for its, v in self._ranks(leaf) if its > rank and v.spec.priority == priority
@@ -261,7 +261,7 @@ class Victims:
         """Those that run in a queue with their ranks, the last first."""
         ranked = self._ranked.get(id(leaf))
         if ranked is None:
-            ranked = [(self.books.ranked(v, self.now_s).rank, v) for v in leaf.running.values()]
+            ranked = [(self.queues.ranked(v, self.now_s).rank, v) for v in leaf.running.values()]
             ranked.sort(key=lambda entry: entry[0], reverse=True)
             self._ranked[id(leaf)] = ranked
         return ranked

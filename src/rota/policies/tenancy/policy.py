@@ -9,13 +9,14 @@ from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.policy import DecidePolicy, Params
+from rota.core.state import State
 from rota.core.tenants import TenantTree
 from rota.core.view import Draft, View
-from rota.policies._inside import Inside
-from rota.policies._tenancy import Branch, Tenancy
-from rota.policies._tenancy_books import Books
-from rota.policies._tenancy_turn import Turn
-from rota.policies._tenancy_victims import Claim, Options, Rule
+from rota.policies.tenancy.decision import QueueDecision
+from rota.policies.tenancy.inner import InnerPolicy
+from rota.policies.tenancy.queues import Queues
+from rota.policies.tenancy.tree import Branch, Tenancy
+from rota.policies.tenancy.victims import Claim, Options, Rule
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -46,6 +47,14 @@ COMMON: Mapping[str, Any] = {
 P = TypeVar("P", bound=TenantParams)
 
 
+class TenantState(State):
+    """What queues had in the past and since the last decision, when that was, the inner policy."""
+
+    past: list[tuple[str, float, float]] = []  # tenant, average, used
+    at_s: float = 0.0
+    inside: Mapping[str, Any] = {}
+
+
 class TenantPolicy(DecidePolicy[P]):
     """Queues in a tree that lend to each other and take back what they lent."""
 
@@ -62,17 +71,16 @@ class TenantPolicy(DecidePolicy[P]):
 
     def __init__(self, params: P | None = None) -> None:
         super().__init__(params)
+        self.state: TenantState = TenantState()
         self.chosen = self._chosen()
         chosen = self.chosen
-        self.inside = Inside(chosen["inside"], self.name)
+        self.inside = InnerPolicy(chosen["inside"], self.name)
         self._refuse_idle()
         self.knowledge = self.inside.knowledge
         self._options = Options(
             chosen["victims"], chosen["reclaim"], chosen["within"], chosen["min_runtime_s"]
         )
-        self._books: Books | None = None
-        self._past: list[Any] = []  # what queues had, until there are books
-        self._at_s = 0.0
+        self._queues: Queues | None = None
 
     def _chosen(self) -> dict[str, Any]:
         """Parameters after presets."""
@@ -97,53 +105,53 @@ class TenantPolicy(DecidePolicy[P]):
     def decide(self, view: View) -> Draft:
         """Serve the queues, the one after the other."""
         plan = view.plan()
-        books = self._open(view)
-        self.prepare(books, view)
-        turn = Turn(view, plan, books, self, self._options)
+        queues = self._open(view)
+        self.prepare(queues, view)
+        turn = QueueDecision(view, plan, queues, self, self._options)
         turn.serve()
-        wake_s = min(books.wake_s(view.now_s), turn.wake_s, self.wake_s(books, view))
-        if turn.changed and self.inside.moves and (books.waiting or turn.victims.gone):
+        wake_s = min(queues.wake_s(view.now_s), turn.wake_s, self.wake_s(queues, view))
+        if turn.changed and self.inside.moves and (queues.waiting or turn.victims.gone):
             wake_s = view.now_s  # ranks of those that start or stop are known afterwards
         if wake_s < INF:
             plan.wake_at(wake_s)
         return plan
 
-    def _open(self, view: View) -> Books:
-        """The books as of now."""
-        books = self._books
+    def _open(self, view: View) -> Queues:
+        """The queues as of now."""
+        queues = self._queues
         now_s = view.now_s
-        if books is None or books.tenancy.tenants is not view.tenants:
-            if books is not None:
-                self._past = books.snapshot()
-            books = self._books = self._empty_books(view.tenants)
-            for name, average, used in self._past:
-                leaf = books.tenancy.leaf(name)
+        if queues is None or queues.tenancy.tenants is not view.tenants:
+            if queues is not None:
+                self.state.past = queues.snapshot()
+            queues = self._queues = self._empty_queues(view.tenants)
+            for name, average, used in self.state.past:
+                leaf = queues.tenancy.leaf(name)
                 leaf.average, leaf.used = average, used
-            books.tenancy.pass_time(now_s - self._at_s)
-            for leaf in books.tenancy.leaves():
+            queues.tenancy.pass_time(now_s - self.state.at_s)
+            for leaf in queues.tenancy.leaves():
                 leaf.used = 0.0  # those who run are counted now
         else:
-            books.tenancy.pass_time(now_s - self._at_s)
-        self._at_s = now_s
-        books.update(view)
-        books.tenancy.settle(view.up_gpus)
-        return books
+            queues.tenancy.pass_time(now_s - self.state.at_s)
+        self.state.at_s = now_s
+        queues.update(view)
+        queues.tenancy.settle(view.up_gpus)
+        return queues
 
-    def _empty_books(self, tenants: TenantTree) -> Books:
+    def _empty_queues(self, tenants: TenantTree) -> Queues:
         tenancy = Tenancy(
             tenants,
             divide=self.divides,
             borrow=self.chosen["borrow"],
             half_life_s=self.chosen.get("half_life_s", 0.0),
         )
-        return Books(tenancy, self.inside, self.chosen["aging_s"] or INF)
+        return Queues(tenancy, self.inside, self.chosen["aging_s"] or INF)
 
     # --- what a policy decides --------------------------------------------------------------------
 
-    def prepare(self, books: Books, view: View) -> None:
+    def prepare(self, queues: Queues, view: View) -> None:
         """Look at the queues before they are served."""
 
-    def wake_s(self, books: Books, view: View) -> float:  # noqa: ARG002 - part of the interface
+    def wake_s(self, queues: Queues, view: View) -> float:  # noqa: ARG002 - part of the interface
         """When the turns change by themselves."""
         return INF
 
@@ -163,12 +171,13 @@ class TenantPolicy(DecidePolicy[P]):
 
     def snapshot(self) -> Mapping[str, Any]:
         """What queues had, and what the inner policy knows."""
-        past = self._books.snapshot() if self._books is not None else self._past
-        return {"past": past, "at_s": self._at_s, "inside": self.inside.snapshot()}
+        if self._queues is not None:
+            self.state.past = self._queues.snapshot()
+        self.state.inside = self.inside.snapshot()
+        return super().snapshot()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Open the books again at the next decision."""
-        self._books = None
-        self._past = [tuple(entry) for entry in state["past"]]
-        self._at_s = state["at_s"]
-        self.inside.restore(state["inside"])
+    def resumed(self) -> None:
+        """Open the queues again at the next decision."""
+        self._queues = None
+        if self.state.inside:
+            self.inside.restore(self.state.inside)

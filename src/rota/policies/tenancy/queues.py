@@ -12,8 +12,8 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.tenants import PriorityClass
 from rota.core.view import View
-from rota.policies._inside import Inside
-from rota.policies._tenancy import DIGITS, Branch, Tenancy
+from rota.policies.tenancy.inner import InnerPolicy
+from rota.policies.tenancy.tree import DIGITS, Branch, Tenancy
 
 Entry = tuple[Branch, float, bool]
 """Leaf, GPUs, and whether they are part of its quota."""
@@ -62,10 +62,10 @@ class Ranked(NamedTuple):
     until_s: float
 
 
-class Books:
+class Queues:
     """All queues of a cluster. `aging_s`: a job that has waited so long is old."""
 
-    def __init__(self, tenancy: Tenancy, inside: Inside, aging_s: float) -> None:
+    def __init__(self, tenancy: Tenancy, inside: InnerPolicy, aging_s: float) -> None:
         self.tenancy = tenancy
         self.inside = inside
         self.aging_s = aging_s

@@ -49,14 +49,14 @@ class Branch:
         self.most = INF  # the ceiling when nothing is down
         self.vowed = 0.0  # its quota, if it was declared
         self.kept = 0.0  # the part of its quota that nobody else may use
-        self.entitled = 0.0  # see `_tenancy_shares`
+        self.entitled = 0.0  # see `hierarchical_fair.entitle`
         self.used = 0.0
         self.firm = 0.0
         self.average = 0.0
         self.asked = 0.0  # of a leaf: GPUs that guaranteed jobs wait for
         self.running: dict[int, Job] = {}
         self.line: Line = Line()
-        # for `_tenancy_turn`: the leaf whose turn it is, its job, and the rank among its like
+        # for `tenancy.decision`: the leaf whose turn it is, its job, and the rank among its like
         self.pick: Branch | None = None
         self.first: Job | None = None
         self.key: tuple[Any, ...] = ()
@@ -80,7 +80,7 @@ class Line:
     __slots__ = ("kinds", "ranks", "reasons", "rows")
 
     def __init__(self) -> None:
-        self.rows: dict[int, list[tuple[Any, Job]]] = {}  # by kind: see `Books.kind`
+        self.rows: dict[int, list[tuple[Any, Job]]] = {}  # by kind: see `Queues.kind`
         self.kinds: dict[int, int] = {}
         self.ranks: dict[int, Any] = {}
         self.reasons: dict[int, int] = {}  # what the jobs of a kind were told last

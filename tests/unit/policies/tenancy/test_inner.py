@@ -5,9 +5,9 @@ import pytest
 from rota.core.errors import OptionError
 from rota.core.knowledge import Knowledge
 from rota.core.registry import POLICIES, load
-from rota.policies._inside import Inside
 from rota.policies.capacity import Capacity, CapacityParams
 from rota.policies.hierarchical_fair import HierarchicalFair, HierarchicalFairParams
+from rota.policies.tenancy.inner import InnerPolicy
 from rota.testing import check_policy
 from rota.testing.scenario import random_scenario
 from rota.testing.subject import happened
@@ -41,7 +41,7 @@ def test_the_kit_finds_nothing(kind, given):
 
 
 def test_parameters_are_given_with_the_name():
-    inside = Inside("tiresias:limits=10/20;promote=2", "capacity")
+    inside = InnerPolicy("tiresias:limits=10/20;promote=2", "capacity")
     assert inside.policy.params.limits == (10.0, 20.0)
     assert inside.ages
     assert inside.moves
