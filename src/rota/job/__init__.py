@@ -16,7 +16,7 @@ for step in range(int(state), 1000):
 ```
 """
 
-from rota.job.checkpoints import SavedState, latest, load, load_torch, save, save_torch
+from rota.job.checkpoints import Saved, latest, load, load_torch, save, save_torch
 from rota.job.environment import Info, checkpoint_dir, info
 from rota.job.reports import report
 from rota.job.stops import (
@@ -32,7 +32,7 @@ from rota.job.stops import (
 __all__ = [
     "RESTART_CODE",
     "Info",
-    "SavedState",
+    "Saved",
     "checkpoint_dir",
     "exit_for_restart",
     "ignore_stop",

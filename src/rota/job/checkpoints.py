@@ -28,7 +28,7 @@ PART = ".part"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
-class SavedState(NamedTuple):
+class Saved(NamedTuple):
     """A checkpoint that is on disk."""
 
     step: int
@@ -70,7 +70,7 @@ def save(content: Content, *, step: int, name: str = DEFAULT_NAME, keep: int = 2
     return path
 
 
-def latest(name: str = DEFAULT_NAME) -> SavedState | None:
+def latest(name: str = DEFAULT_NAME) -> Saved | None:
     """The checkpoint with the highest step; None if there is none."""
     return max(_all(checkpoint_dir(), name), default=None)
 
@@ -104,14 +104,14 @@ def _check_name(name: str) -> None:
         )
 
 
-def _all(folder: Path, name: str) -> list[SavedState]:
+def _all(folder: Path, name: str) -> list[Saved]:
     _check_name(name)
     pattern = re.compile(rf"{re.escape(name)}-(\d{{{DIGITS}}})")
     found = []
     for path in folder.iterdir():
         match = pattern.fullmatch(path.name)
         if match:
-            found.append(SavedState(int(match[1]), path))
+            found.append(Saved(int(match[1]), path))
     return found
 
 

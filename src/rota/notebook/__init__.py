@@ -20,7 +20,7 @@ _HOMES = {
     "Experiment": "experiment",
     "Result": "result",
     "compare": "run",
-    "load": "folders",
+    "load": "run",
     "simulate": "run",
 }
 
