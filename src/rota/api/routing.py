@@ -1,8 +1,8 @@
 """From an HTTP request to a handler's arguments, and from its result to an answer.
 
-A handler is a function with the decorator `serves(operation)`. It gets an `ApiCall`, the names in the
-path, and what the operation declares of `query`, `headers` and `body`. Plain functions are called
-in a thread.
+A handler is a function with the decorator `serves(operation)`. It gets an `ApiCall`, the names in
+the path, and what the operation declares of `query`, `headers` and `body`. Plain functions are
+called in a thread.
 """
 
 import asyncio
@@ -135,7 +135,8 @@ class Handler(Generic[T]):
 def path_of(scope: Scope) -> str:
     """The path of a request as it is declared, without what the client put in."""
     endpoint = scope.get("endpoint")  # the partial of `Handler.route`
-    return endpoint.func.__self__.operation.path if endpoint else UNMATCHED
+    handler = getattr(getattr(endpoint, "func", None), "__self__", None)
+    return handler.operation.path if isinstance(handler, Handler) else UNMATCHED
 
 
 def serves(
