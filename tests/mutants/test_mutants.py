@@ -85,7 +85,7 @@ MUTANTS = {
         "if late:",
     ),
     "a dead node's pool loses its first starters": (
-        "rota.engine.outages:_over_the_pool",
+        "rota.engine.lifecycle:_over_the_pool",
         "reverse=True",
         "reverse=False",
     ),

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from rota.core import events as ev
 from rota.core.errors import (
     ClusterError,
     InputError,
@@ -33,10 +32,8 @@ from rota.daemon.growth import extended
 from rota.daemon.projection import Projection
 from rota.daemon.settings import Scheduling, changes
 from rota.daemon.store import Row, Store, StoredJob
-from rota.engine.checker import Checker
 from rota.engine.compose import compose
-from rota.engine.handover import hand_over
-from rota.engine.loop import Engine
+from rota.engine.loop import Checker, Engine
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.snapshot import freeze, restore
 from rota.jobfile.convert import to_behaviour, to_launch, to_spec
@@ -342,7 +339,7 @@ class Core(Journal):
             out.append((job.number, spec, to_behaviour(job.file, spec)))
             self._launches[job.number] = to_launch(job.file, checked=True)
             if job.file.hold:
-                self.engine.detained.add(job.number)
+                self.engine.lifecycle.detained.add(job.number)
         return out
 
     def _launch_of(self, job: Job) -> Launch:
@@ -396,10 +393,8 @@ class Core(Journal):
         state = engine.scheduler.snapshot() if same else None
         for line in changes(self.scheduling, scheduling):
             self._note(f"{line} ({change.by})")
-        hand_over(engine, self._compose(scheduling), state)
-        for spec in change.nodes:  # whoever waits may fit there
-            node = self.cluster.machines.vertex(spec.name)
-            engine.backlog.append(engine.event(ev.NODE_UP, node))
+        joined = [self.cluster.machines.vertex(spec.name) for spec in change.nodes]
+        engine.hand_over(self._compose(scheduling), state, joined=joined)
         self.scheduling = scheduling
 
     def _grow(self, nodes: Sequence[NodeSpec]) -> None:

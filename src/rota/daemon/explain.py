@@ -93,7 +93,7 @@ def _ending(core: "Core", job: Job) -> str:
     why = ""
     if job.terminal:
         why = ", because it was cancelled"
-    elif job.index in core.engine.detained:
+    elif job.index in core.engine.lifecycle.detained:
         why = ", to be held on request"
     elif drained:
         why = f", because {', '.join(drained)} {'is' if len(drained) == 1 else 'are'} drained"

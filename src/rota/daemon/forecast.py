@@ -46,9 +46,7 @@ def forecast(core: "Core", ask: Ask, find: Callable[[], Job], runs: int) -> Fore
     found = starts(
         living, durations, job.index, runs=runs, give_up=lambda: monotonic() > deadline
     )  # fmt: skip
-    newcomers = nobody_new(
-        core.scheduling.policy, admission=core.scheduling.admission != "accept-all"
-    )
+    newcomers = nobody_new(core.engine.scheduler, core.scheduling.policy)
     assumed = {**durations.describe(), "new_jobs": newcomers, "costs": "none"}
     spread = spread_of(found)
     epoch = core.store.epoch_unix

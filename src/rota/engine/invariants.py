@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from rota.core.allocation import Allocation, host_of
 from rota.core.errors import InvariantError
-from rota.core.events import INF, Event
+from rota.core.events import Event
 from rota.core.jobs import HELD, RUNNING, STARTING, STOPPING, WAITING, Job
 from rota.core.plan import Plan
 from rota.core.reasons import Reason
@@ -133,9 +133,9 @@ class Invariants:
             self._check_given(engine, self._capacity, now_s, everybody=changed)
             self._check_bodies(engine, self._capacity, now_s, adopt=resumed)
         self._check_gpu_s(engine, now_s, compare=everybody, adopt=resumed)
-        if everybody and not engine.ask_now:  # else it is asked again at this very instant
+        if everybody and not engine.timers.ask_now:  # else it is asked again at this very instant
             check_reasons(engine, self._ledger, now_s)
-        if everybody and not engine.backlog:  # else the scheduler does not know yet
+        if everybody and not engine.lifecycle.backlog:  # else the scheduler does not know yet
             check_books(engine, now_s)
             if self._keys and isinstance(engine.scheduler, PriorityScheduler):
                 check_keys(engine, engine.scheduler, now_s)
@@ -166,7 +166,7 @@ class Invariants:
                 f"at {now_s:g} s jobs {lost} are neither over nor present, and {extra} are present "
                 "without having been submitted"
             )
-        exact_end = getattr(engine.cluster, "finish_round_s", INF) == 0.0  # real ones are not
+        exact_end = engine.cluster.capabilities.exact_ends
         for index in (*ledger.present, *ledger.touched) if everybody else ledger.touched:
             shadow, job = ledger.jobs[index], engine.jobs[index]
             if shadow.whole:
@@ -358,7 +358,11 @@ def _seen(scheduler: PriorityScheduler, now_s: float) -> dict[int, str]:
     seen: dict[int, str] = {}
     queue = [entry[3] for heap in index.waiting.values() for entry in heap if _fresh(entry)]
     cluster = [entry[2] for entries in index.running.values() for entry in entries]
-    for place, jobs in (("queue", queue), ("cluster", cluster), ("gate", scheduler.gate.held)):
+    for place, jobs in (
+        ("queue", queue),
+        ("cluster", cluster),
+        ("gate", scheduler.admissions.held),
+    ):
         for job in jobs:
             if job.index in seen:
                 raise InvariantError(
@@ -382,7 +386,7 @@ def _check_seen(
         want = "cluster" if job.moving else PLACES.get(job.phase)
         if want == "cluster" and not scheduler.policy.preemptive:
             want = None  # nobody needs their order
-        if want == "gate" and (number in blocked or number in engine.detained):
+        if want == "gate" and (number in blocked or number in engine.lifecycle.detained):
             want = None  # not announced
         if seen.pop(number, None) != want:
             raise InvariantError(f"{job} at {now_s:g} s is not in its place: {want or 'nowhere'}")

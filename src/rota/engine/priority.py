@@ -5,21 +5,24 @@ from typing import Any
 
 from rota.core import events as ev
 from rota.core.admission import Admission
+from rota.core.allocation import host_of
 from rota.core.errors import PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job
 from rota.core.plan import ON_EVERY_EVENT, ROUNDING, Plan
 from rota.core.policy import PriorityPolicy
+from rota.core.ports import Successor
 from rota.core.view import View
+from rota.core.workload import Workload
+from rota.engine.admission import AdmissionQueue
 from rota.engine.index import IN_QUEUE, NOWHERE, ON_CLUSTER
-from rota.engine.intake import Gate, mark_down, refinement
 from rota.engine.packer import Packer
 from rota.placement.base import Placement
 
 Timers = list[tuple[float, Job]]
 
 
-class PriorityScheduler:
+class PriorityScheduler(Successor):
     """Keeps jobs in key order and packs after every batch of events that can change something."""
 
     def __init__(
@@ -38,8 +41,9 @@ class PriorityScheduler:
         self.placement = placement
         self.knowledge = policy.knowledge
         self.wake = ON_EVERY_EVENT
-        self.refine = refinement(placement)
-        self.gate = Gate(admission, placement, patient=patient)
+        self.in_order = policy.in_order and admission.trivial
+        self.refine = placement.refine if placement.refines else None
+        self.admissions = AdmissionQueue(admission, placement, patient=patient)
         self._keyed_later = policy.preemptive and (policy.state_key or not frictionless)
         self.packer = Packer(
             placement,
@@ -58,13 +62,18 @@ class PriorityScheduler:
         self._returned: set[int] = set()  # whose places were given back before it was told
         self._again: list[Job] = []  # running jobs that changed level: keyed again after the scan
 
+    def expect(self, workload: Workload) -> None:
+        """The placement may want to know what jobs ask for."""
+        if self.placement.expects:
+            self.placement.expect(workload.usual)
+
     def step(  # noqa: C901, PLR0912 - the hot loop
         self, view: View, events: Sequence[Event]
     ) -> Plan | None:
         """Update the queues, then pack if anything can have changed."""
         now_s = view.now_s
         self._view = view
-        gate = self.gate
+        admissions = self.admissions
         index = self.packer.index
         plan: Plan | None = None
         dirty: set[int] = set()
@@ -77,9 +86,9 @@ class PriorityScheduler:
             if kind == ev.JOB_SUBMIT:
                 if job.phase >= DONE:  # cancelled before anybody was told of it
                     continue
-                if job.shape.number not in gate.fine:
+                if job.shape.number not in admissions.fine:
                     plan = plan or Plan(view.version)
-                    if not gate.enter(job, view, plan):
+                    if not admissions.enter(job, view, plan):
                         continue
                 key = job.key = self.policy.key(job, now_s)
                 if key is None or key != key:  # noqa: PLR0124 - nan is not equal to itself
@@ -100,9 +109,9 @@ class PriorityScheduler:
                 freed |= self._relevel(job, dirty, now_s)
             elif kind != ev.TIMER:
                 freed |= self._other(kind, job, dirty, now_s)
-        if freed and gate.held:
+        if freed and admissions.held:
             plan = plan or Plan(view.version)
-            for job in gate.reconsider(view, plan):
+            for job in admissions.reconsider(view, plan):
                 self._queue(job, now_s)
                 shapes.add(job.shape.number)
         if self.policy.revision != self._revision:
@@ -176,8 +185,8 @@ class PriorityScheduler:
                 self.placement.give(job, allocation)
         if self._learns:
             self.policy.finished(job, now_s)
-        if not self.gate.open:
-            self.gate.leave(job)
+        if not self.admissions.open:
+            self.admissions.leave(job)
 
     def _relevel(self, job: Job, dirty: set[int], now_s: float) -> bool:
         index = self.packer.index
@@ -232,8 +241,8 @@ class PriorityScheduler:
 
     def _over(self, job: Job) -> None:
         """A job ended otherwise than by finishing."""
-        if job in self.gate.held:
-            self.gate.drop(job)
+        if job in self.admissions.held:
+            self.admissions.drop(job)
             return
         entered = job.started or job.queue != NOWHERE
         if job.queue == IN_QUEUE:
@@ -242,7 +251,7 @@ class PriorityScheduler:
         elif job.queue == ON_CLUSTER:
             self._release(job)
         if entered:
-            self.gate.leave(job)
+            self.admissions.leave(job)
 
     def _reanchor(self, job: Job, dirty: set[int], now_s: float) -> bool:
         """Its start is over, or its rate changed: from now on the key drifts differently."""
@@ -340,12 +349,17 @@ class PriorityScheduler:
 
     # --- state ----------------------------------------------------------------------------------
 
-    def told(self) -> list[int]:
-        """Shapes whose heads have been told a reason."""
+    def explained_shapes(self) -> list[int]:
+        """Shapes for which a reason is in force in the log."""
         return list(self.packer.blamed.reasons)
 
     def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:
         """Take over from another scheduler: its jobs get keys of this policy."""
+        if any(host_of(job.allocation) >= 0 for job in placed):
+            raise PolicyError(
+                f"policy {self.name!r} cannot take over while jobs share GPUs: it knows nothing of "
+                "pairs; let them end first, or choose a policy that decides everything anew"
+            )
         self._view = view
         for job in placed:
             self.placement.hold(job, job.allocation)
@@ -357,8 +371,8 @@ class PriorityScheduler:
         for job in stopping:
             job.queue = NOWHERE
         for job in (*placed, *stopping):
-            self.gate.assume(job)
-        mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
+            self.admissions.assume(job)
+        self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
 
     def snapshot(self) -> Mapping[str, Any]:
         """Everything that the jobs themselves do not carry."""
@@ -367,7 +381,7 @@ class PriorityScheduler:
             "queued": [job.index for job in everyone if job.queue == IN_QUEUE],
             "placed": [job.index for job in everyone if job.queue == ON_CLUSTER],
             "policy": self.policy.snapshot(),
-            "gate": self.gate.snapshot(),
+            "gate": self.admissions.snapshot(),
             # the order of these two decides the order of rows in the log
             "shapes": list(self.packer.index.waiting),
             "blame": list(self.packer.blamed.reasons.items()),
@@ -382,7 +396,7 @@ class PriorityScheduler:
         self._view = view
         self.policy.restore(state["policy"])
         self._revision = self.policy.revision
-        self.gate.restore(view, state["gate"])
+        self.admissions.restore(view, state["gate"])
         self.packer.stuck = _ranks(state["stuck"])
         index = self.packer.index
         index.waiting.update((number, []) for number in state["shapes"])
@@ -398,7 +412,7 @@ class PriorityScheduler:
                 index.insert_running(job)
             job.queue = ON_CLUSTER
         self._again = [view.everyone[number] for number in state["again"]]
-        mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
+        self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
         shapes = {job.shape.number: job.shape for job in view.everyone.values()}
         self.packer.heads = dict(state.get("heads") or [(n, -1) for n, _ in state["blame"]])
         for number, told in state["blame"]:

@@ -21,10 +21,10 @@ RULE = (
 
 def check_keys(engine: Engine, scheduler: PriorityScheduler, now_s: float) -> None:
     """Raise PolicyError if a key is not what the policy would say now."""
-    if engine.backlog:
+    if engine.lifecycle.backlog:
         return  # it has not been told everything
     index = scheduler.packer.index
-    due = {job.index for at_s, _, job, _ in engine.timers if at_s <= now_s}  # will be asked
+    due = {job.index for at_s, _, job, _ in engine.timers.heap if at_s <= now_s}  # will be asked
     for heap in index.waiting.values():
         for key, _, stamp, job in heap:
             if stamp == job.stamp and job.index not in due:

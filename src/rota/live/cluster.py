@@ -12,6 +12,7 @@ from rota.core.errors import ClusterError, RotaError
 from rota.core.events import INF, Event
 from rota.core.jobs import RUNNING, STARTING, Job
 from rota.core.launch import Launch
+from rota.core.ports import ClusterCapabilities
 from rota.core.topology import Topology, Vertex
 from rota.live.clock import Clock
 from rota.live.inputs import (
@@ -55,8 +56,7 @@ class LiveCluster:
     stays done or failed; once it was asked, every end counts as a stop.
     """
 
-    instant_stop = False
-    frictionless = False
+    capabilities = ClusterCapabilities()
 
     def __init__(
         self,

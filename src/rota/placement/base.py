@@ -100,6 +100,11 @@ class Placement(ABC):
             self._pick(shape, room, None) is not None if shape.apart else self.feasible(shape, room)
         )
 
+    @property
+    def refines(self) -> bool:
+        """It tells more jobs apart than requests do: `refine` must be asked."""
+        return type(self).refine is not Placement.refine
+
     def refine(self, spec: JobSpec) -> Request:
         """The request by which a job is placed, for placements that tell more jobs apart than that.
 
@@ -108,8 +113,13 @@ class Placement(ABC):
         """
         return spec.request
 
+    @property
+    def expects(self) -> bool:
+        """It wants to know beforehand what jobs ask for."""
+        return type(self).expect is not Placement.expect
+
     def expect(self, usual: Sequence[tuple[Request, int]]) -> None:  # noqa: B027 - few care
-        """What jobs ask for, and how many of them do: told before the first one, if it is known."""
+        """What jobs ask for, and how many of them do, before the first one, if it is known."""
 
     def snapshot(self) -> Mapping[str, Any]:
         """What the jobs' allocations do not tell, as plain data; nothing for most placements."""
@@ -294,6 +304,12 @@ class Placement(ABC):
             left = self.room.left(position)
             self.free = tidy(self.free + left if up else self.free - left)
             self._clock += 1
+
+    def close_unusable(self) -> None:
+        """Leave out nodes that are down or drained: for a fresh placement, after a restart."""
+        for node in self.topology.nodes:
+            if not node.open:
+                self.set_node(node, up=False)
 
     # --- would it fit if these were gone? ---------------------------------------------------------
 

@@ -268,7 +268,7 @@ def no_gpu_idles_while_somebody_waits(subject: Subject) -> None:
             waiting = engine.view.waiting
             idle = engine.view.up_gpus - sum(job.gpus for job in engine.view.running)
             must(
-                not waiting or idle <= 0 or engine.backlog,
+                not waiting or idle <= 0 or engine.lifecycle.backlog,
                 f"at {engine.view.now_s:g} s {waiting[:1]} waits, {idle:g} GPUs idle in {scenario}",
             )
 

@@ -88,7 +88,7 @@ def test_a_change_after_a_long_absence_is_made_when_it_is_made(tmp_path):
     script.speak(core, 0.0)
     for _ in range(2):
         core.step()
-    assert core.engine.timers  # the running job will be demoted
+    assert core.engine.timers.heap  # the running job will be demoted
     core.store.close()  # it dies
     world.listener = None
 

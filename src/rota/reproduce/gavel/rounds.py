@@ -109,7 +109,7 @@ class GavelRounds(Replanner):
         self._stale = True
         self._began_s, self._ended_s = 0.0, -1.0  # the last round, as the simulator counts it
 
-    def expect(self, jobs: int, table: Table | None = None, beside: Beside | None = None) -> None:
+    def prepare(self, jobs: int, table: Table | None = None, beside: Beside | None = None) -> None:
         """So many jobs will be submitted: when all are there, nobody waits for a renewal.
 
         `table` tells the steps per second of jobs by their model and GPUs, `beside` those of pairs.

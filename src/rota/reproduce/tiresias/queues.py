@@ -100,6 +100,8 @@ class Queue:
 class QueueScheduler(Replanner):
     """Discretised LAS. `by_service`: count GPU-seconds; `promote`: starvation factor (0: none)."""
 
+    settles = True
+
     def __init__(
         self,
         name: str,

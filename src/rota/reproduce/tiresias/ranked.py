@@ -36,6 +36,8 @@ class _Entry:
 class RankedScheduler(Replanner):
     """Sort by remaining seconds, or remaining seconds times GPUs (`by_service`); fill greedily."""
 
+    settles = True
+
     def __init__(self, name: str, topology: Topology, *, by_service: bool) -> None:
         super().__init__(name, topology, Knowledge.REMAINING_WORK)
         self._by_service = by_service

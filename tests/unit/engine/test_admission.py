@@ -10,7 +10,7 @@ from rota.core.reasons import Reason
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.view import View
-from rota.engine.intake import Gate, mark_down, refinement
+from rota.engine.admission import AdmissionQueue
 from rota.placement.consolidate import consolidate
 from rota.placement.skew import Skew
 from rota.policies.admission.accept_all import AcceptAll
@@ -48,7 +48,7 @@ def view(topology):
 
 
 def gate(topology, admission):
-    return Gate(admission, consolidate(topology))
+    return AdmissionQueue(admission, consolidate(topology))
 
 
 def test_what_can_never_fit_is_rejected_with_a_message(topology, view):
@@ -128,9 +128,8 @@ def test_a_snapshot_keeps_who_is_held(topology, view):
 
 
 def test_only_placements_that_tell_jobs_apart_refine(topology):
-    assert refinement(consolidate(topology)) is None
-    skew = Skew(topology)
-    assert refinement(skew) == skew.refine
+    assert not consolidate(topology).refines
+    assert Skew(topology).refines
 
 
 def test_a_fresh_placement_learns_which_nodes_are_down(topology):
@@ -138,6 +137,6 @@ def test_a_fresh_placement_learns_which_nodes_are_down(topology):
     topology.nodes[0].up = False
     eight = Shape(0, live(gpus=8).spec.request)
     assert placement.fits(eight)
-    mark_down(placement)
+    placement.close_unusable()
     assert not placement.fits(eight)
     assert placement.free == 4
