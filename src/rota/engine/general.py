@@ -94,9 +94,7 @@ class GeneralScheduler(Successor):
             for job in self.admissions.reconsider(view, entry):
                 self._waits(job, +1)
         plan = self._decide(view, entry)
-        if (
-            plan.rejects and self.admissions.held
-        ):  # those outside may come in now: ask again at once
+        if plan.rejects and self.admissions.held:  # held jobs may enter now: ask again at once
             self._refused = True
             plan.wake = msgspec.structs.replace(plan.wake or self.wake, at_s=view.now_s)
         if entry.unusual:
@@ -183,7 +181,7 @@ class GeneralScheduler(Successor):
         self._guests = {host: pair for host, pair in guests.items() if pair[0] is not job}
 
     def _decide(self, view: View, entry: Plan) -> Plan:
-        """Jobs that the gate turns away, and those that are being stopped, are invisible."""
+        """Jobs that admission turns away, and those that are being stopped, are invisible."""
         hidden = {job.index for job, _ in (*entry.rejects, *entry.holds)}
         hidden.update(job.index for job in self.admissions.held)
         hidden.update(self._stopping)

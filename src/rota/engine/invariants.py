@@ -29,7 +29,7 @@ SWEEP = 64  # with more of them everybody is looked at after so many batches
 Use = dict[tuple[int, str], float]
 """(vertex, kind) -> amount in use there or below."""
 
-PLACES = {WAITING: "queue", RUNNING: "cluster", STARTING: "cluster", HELD: "gate"}
+PLACES = {WAITING: "queue", RUNNING: "cluster", STARTING: "cluster", HELD: "admission queue"}
 """Where a scheduler of the fast door keeps a job."""
 
 
@@ -361,7 +361,7 @@ def _seen(scheduler: PriorityScheduler, now_s: float) -> dict[int, str]:
     for place, jobs in (
         ("queue", queue),
         ("cluster", cluster),
-        ("gate", scheduler.admissions.held),
+        ("admission queue", scheduler.admissions.held),
     ):
         for job in jobs:
             if job.index in seen:
@@ -386,7 +386,7 @@ def _check_seen(
         want = "cluster" if job.moving else PLACES.get(job.phase)
         if want == "cluster" and not scheduler.policy.preemptive:
             want = None  # nobody needs their order
-        if want == "gate" and (number in blocked or number in engine.lifecycle.detained):
+        if want == "admission queue" and (number in blocked or number in engine.lifecycle.detained):
             want = None  # not announced
         if seen.pop(number, None) != want:
             raise InvariantError(f"{job} at {now_s:g} s is not in its place: {want or 'nowhere'}")
