@@ -89,7 +89,7 @@ test: lint docs ## lint, type-check, build the docs and run every test this mach
 lint: $(DEV) ## style, format, types and direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src $(wildcard tests/typing)
+	$(BIN)/mypy --strict src $(wildcard tests/typing) scripts/walk.py scripts/metrics.py
 	$(BIN)/lint-imports --cache-dir .cache/import_linter
 
 .PHONY: docs
@@ -99,6 +99,12 @@ docs: $(DEV) ## build the documentation into build/docs; a warning is an error
 .PHONY: bench
 bench: $(DEV) ## measure speed
 	$(BIN)/python benchmarks/run.py
+
+# `make metrics METRICS_FLAGS='--base REV'` compares with another revision, --json prints everything.
+METRICS_FLAGS ?=
+.PHONY: metrics
+metrics: $(DEV) ## report the shape of the code: sizes, imports, names, walks
+	@$(BIN)/python scripts/metrics.py $(METRICS_FLAGS)
 
 # Exit status 5 of pytest: nothing was collected.
 .PHONY: soak

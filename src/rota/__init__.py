@@ -7,8 +7,7 @@ For notebooks and scripts: `rota.simulate`, `rota.compare`, `rota.Experiment`, `
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rota.notebook import Comparison
-from rota.notebook import Experiment, Result, compare, load, simulate
+    from rota.notebook import Comparison, Experiment, Result, compare, load, simulate
 
 __version__ = "0.1.0"
 

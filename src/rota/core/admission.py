@@ -1,21 +1,21 @@
 """Who may enter the queue at all."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.reasons import Reason
+from rota.core.state import Stateful
 from rota.core.view import View
 
 
-class Admission:
+class Admission(Stateful):
     """Asked once per new job, and again for held jobs in their order whenever a job ended.
 
     `entered` and `left` keep its books: a job that entered the queue leaves it when it is over.
     """
 
-    name: ClassVar[str] = ""
+    role = "admission"
     Parameters: ClassVar[type[Params]] = Params
     trivial: ClassVar[bool] = False
     """Accepts everything and keeps no books: the engine need not ask."""
@@ -36,10 +36,3 @@ class Admission:
 
     def left(self, job: Job) -> None:
         """It is over."""
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """Private state as plain data."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the state of `snapshot` up again."""

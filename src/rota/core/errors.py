@@ -4,7 +4,8 @@ RotaError
 ├── InputError            something the user gave is wrong: names the file, the value and the remedy
 │   ├── TraceError        a workload file
 │   ├── ClusterSpecError  a cluster description
-│   └── OptionError       a policy, placement, cost model, ... or one of its parameters
+│   ├── OptionError       a policy, placement, cost model, ... or one of its parameters
+│   └── StateError        a saved state that this version cannot take up
 ├── OutputError           results cannot be written where the user asked
 ├── PolicyError           a policy broke its contract; the engine never repairs silently
 │   ├── InvalidPlanError  the plan cannot be carried out
@@ -48,6 +49,10 @@ class ClusterSpecError(InputError):
 
 class OptionError(InputError):
     """A named part (policy, placement, ...) or a parameter of it is unknown or has a bad value."""
+
+
+class StateError(InputError):
+    """A saved state is of another version than this Rota reads, or damaged."""
 
 
 class OutputError(RotaError):

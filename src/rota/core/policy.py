@@ -9,6 +9,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import ON_EVERY_EVENT, Wake
+from rota.core.state import Stateful
 from rota.core.view import Draft, View
 
 
@@ -25,10 +26,10 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 P = TypeVar("P", bound=Params)
 
 
-class Policy(Generic[P]):
+class Policy(Stateful, Generic[P]):
     """Common part. The docstring of a policy's module states paper, idea and departures."""
 
-    name: ClassVar[str] = ""
+    role = "policy"
     paper: ClassVar[str] = ""
     knowledge: Knowledge = Knowledge.NOTHING
     Parameters: ClassVar[type[Params]] = Params
@@ -45,13 +46,6 @@ class Policy(Generic[P]):
 
     def __init__(self, params: P | None = None) -> None:
         self.params: P = params if params is not None else self.Parameters()  # type: ignore[assignment]  # the subclass pairs P with Parameters
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """Private state as plain data; nothing by default."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the state of `snapshot` up again."""
 
 
 class PriorityPolicy(Policy[P]):

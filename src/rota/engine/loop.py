@@ -86,10 +86,7 @@ class Engine:
     def advance(self, until_s: float = INF) -> bool:  # noqa: C901, PLR0912 - the hot loop
         """One batch of simultaneous events; False when there is none (up to `until_s`)."""
         timers, lifecycle, view = self.timers, self.lifecycle, self.view
-        horizon_s = timers.next_s(view.now_s, busy=bool(view.active or lifecycle.backlog))
-        horizon_s = min(horizon_s, self.source.next_s)
-        if timers.ask_now:
-            horizon_s = self.cluster.now_s
+        horizon_s = self.horizon_s()
         events = self.cluster.poll(min(until_s, horizon_s))
         now_s = self.cluster.now_s
         arrival_s = self.source.next_s  # on a living cluster jobs come while we wait
@@ -129,6 +126,13 @@ class Engine:
         if len(self.log.rows) > CHUNK:
             self.log.pack()
         return True
+
+    def horizon_s(self) -> float:
+        """When it acts next if nothing happens before: a wake, a timer or a known submission."""
+        if self.timers.ask_now:
+            return self.cluster.now_s
+        busy = bool(self.view.active or self.lifecycle.backlog)
+        return min(self.timers.next_s(self.view.now_s, busy=busy), self.source.next_s)
 
     def finish(self) -> None:
         """Close the log."""

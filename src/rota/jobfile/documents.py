@@ -17,7 +17,7 @@ _KEPT_TAGS = ("tag:yaml.org,2002:null", "tag:yaml.org,2002:merge")
 class TextLoader(yaml.SafeLoader):
     """Every plain scalar is a text, except null and the merge key."""
 
-    yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
+    yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in found if tag in _KEPT_TAGS]
         for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }

@@ -7,13 +7,14 @@ with faster equivalents.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
 
 from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError
 from rota.core.jobs import Job, JobSpec, Request, Shape
 from rota.core.policy import Params
+from rota.core.state import Stateful
 from rota.core.topology import Topology, Vertex
 from rota.placement.choices import Choice, one_each
 from rota.placement.room import EPSILON, MARK, WHOLE, Room, tidy
@@ -21,7 +22,7 @@ from rota.placement.room import EPSILON, MARK, WHOLE, Room, tidy
 __all__ = ["EPSILON", "Choice", "Placement", "Room", "Verified"]
 
 
-class Placement(ABC):
+class Placement(Stateful, ABC):
     """General bookkeeping around `choose`.
 
     What a job holds is always read from its allocation, never from its request: a job may hold more
@@ -29,7 +30,7 @@ class Placement(ABC):
     slice; all others get whole GPUs, of which the slice names only the node.
     """
 
-    name: ClassVar[str] = ""
+    role = "placement"
     Parameters: ClassVar[type[Params]] = Params
     filters: ClassVar[bool] = False
     """`maybe` can say no."""
@@ -118,15 +119,8 @@ class Placement(ABC):
         """It wants to know beforehand what jobs ask for."""
         return type(self).expect is not Placement.expect
 
-    def expect(self, usual: Sequence[tuple[Request, int]]) -> None:  # noqa: B027 - few care
+    def expect(self, usual: Sequence[tuple[Request, int]]) -> None:
         """What jobs ask for, and how many of them do, before the first one, if it is known."""
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """What the jobs' allocations do not tell, as plain data; nothing for most placements."""
-        return {}
-
-    def restore(self, state: Mapping[str, Any]) -> None:  # noqa: B027 - few care
-        """Take the state of `snapshot` up again, before the jobs are put back in their places."""
 
     # --- about requests on an empty cluster -------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from rota.core.jobs import JobSpec, Request
+from rota.core.state import State
 from rota.core.topology import Topology
 from rota.placement.fragments import FEW, MILLI, Floats, Ints, JobClass, Target
 from rota.placement.machines import PLENTY, Machines
@@ -23,6 +24,14 @@ GROWTH = 1.25  # so many times the jobs, and the target workload is made anew
 Counts = dict[JobClass, int]
 _Way = tuple[int, list[int]]
 """A GPU, and what is left of all GPUs of its node once it is taken."""
+
+
+class FgdState(State):
+    """Jobs by class: asked so far, and those that the present target workload was made of."""
+
+    asked: list[tuple[JobClass, int]] = []
+    learnt: list[tuple[JobClass, int]] = []
+    due: int = 1
 
 
 class Fgd(Scored):
@@ -37,6 +46,7 @@ class Fgd(Scored):
         super().__init__(topology, params, seed=seed)
         self._now: Floats = np.zeros(self.machines.count)
         self._first: dict[JobClass, Ints] = {}  # by row: the best GPU for a part of one
+        self.state: FgdState = FgdState()
         self._told = False  # the target workload is known and does not change
         self._asked: Counts = {}
         self._learnt: Counts = {}  # what the present target workload was made of
@@ -84,17 +94,19 @@ class Fgd(Scored):
         return len(self.target)
 
     def snapshot(self) -> Mapping[str, Any]:
-        """What was learnt."""
+        """What was learnt; nothing if the target workload is known."""
         if self._told:
             return {}
-        return {"asked": _plain(self._asked), "learnt": _plain(self._learnt), "due": self._due}
+        learnt = list(self._learnt.items())
+        self.state = FgdState(list(self._asked.items()), learnt, self._due)
+        return super().snapshot()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def resumed(self) -> None:
         """Go on learning."""
-        if state and not self._told:
-            self._asked = _counts(state["asked"])
-            self._due = state["due"]
-            self._aim(_counts(state["learnt"]))
+        if not self._told:
+            self._asked = dict(self.state.asked)
+            self._due = self.state.due
+            self._aim(dict(self.state.learnt))
 
     # --- scores -----------------------------------------------------------------------------------
 
@@ -229,13 +241,3 @@ def _squeezed(descent: Floats) -> Ints:
     """100 times the sigmoid of GPUs that are no fragments any more, cut to whole numbers."""
     scores: Ints = (BEST / (1.0 + np.exp(-descent / MILLI))).astype(np.int64)
     return scores
-
-
-def _plain(counts: Counts) -> list[list[Any]]:
-    return [
-        [kind.cpu, kind.part, kind.gpus, list(kind.types), many] for kind, many in counts.items()
-    ]
-
-
-def _counts(rows: Sequence[Sequence[Any]]) -> Counts:
-    return {JobClass(cpu, part, gpus, tuple(types)): many for cpu, part, gpus, types, many in rows}

@@ -74,10 +74,10 @@ class Inside:
         """Its state as plain data."""
         return {"policy": self.policy.snapshot(), "learnt": self._learnt}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, saved: Mapping[str, Any]) -> None:
         """Take the state of `snapshot` up again."""
-        self.policy.restore(state["policy"])
-        self._learnt = state["learnt"]
+        self.policy.restore(saved["policy"])
+        self._learnt = saved["learnt"]
         self._revision = self.policy.revision
 
 

@@ -9,6 +9,7 @@ from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.policy import DecidePolicy, Params
+from rota.core.state import State
 from rota.core.tenants import TenantTree
 from rota.core.view import Draft, View
 from rota.policies._inside import Inside
@@ -46,6 +47,14 @@ COMMON: Mapping[str, Any] = {
 P = TypeVar("P", bound=TenantParams)
 
 
+class TenantState(State):
+    """What queues had in the past and since the last decision, when that was, the inner policy."""
+
+    past: list[tuple[str, float, float]] = []  # tenant, average, used
+    at_s: float = 0.0
+    inside: Mapping[str, Any] = {}
+
+
 class TenantPolicy(DecidePolicy[P]):
     """Queues in a tree that lend to each other and take back what they lent."""
 
@@ -62,6 +71,7 @@ class TenantPolicy(DecidePolicy[P]):
 
     def __init__(self, params: P | None = None) -> None:
         super().__init__(params)
+        self.state: TenantState = TenantState()
         self.chosen = self._chosen()
         chosen = self.chosen
         self.inside = Inside(chosen["inside"], self.name)
@@ -71,8 +81,6 @@ class TenantPolicy(DecidePolicy[P]):
             chosen["victims"], chosen["reclaim"], chosen["within"], chosen["min_runtime_s"]
         )
         self._books: Books | None = None
-        self._past: list[Any] = []  # what queues had, until there are books
-        self._at_s = 0.0
 
     def _chosen(self) -> dict[str, Any]:
         """Parameters after presets."""
@@ -114,17 +122,17 @@ class TenantPolicy(DecidePolicy[P]):
         now_s = view.now_s
         if books is None or books.tenancy.tenants is not view.tenants:
             if books is not None:
-                self._past = books.snapshot()
+                self.state.past = books.snapshot()
             books = self._books = self._empty_books(view.tenants)
-            for name, average, used in self._past:
+            for name, average, used in self.state.past:
                 leaf = books.tenancy.leaf(name)
                 leaf.average, leaf.used = average, used
-            books.tenancy.pass_time(now_s - self._at_s)
+            books.tenancy.pass_time(now_s - self.state.at_s)
             for leaf in books.tenancy.leaves():
                 leaf.used = 0.0  # those who run are counted now
         else:
-            books.tenancy.pass_time(now_s - self._at_s)
-        self._at_s = now_s
+            books.tenancy.pass_time(now_s - self.state.at_s)
+        self.state.at_s = now_s
         books.update(view)
         books.tenancy.settle(view.up_gpus)
         return books
@@ -163,12 +171,13 @@ class TenantPolicy(DecidePolicy[P]):
 
     def snapshot(self) -> Mapping[str, Any]:
         """What queues had, and what the inner policy knows."""
-        past = self._books.snapshot() if self._books is not None else self._past
-        return {"past": past, "at_s": self._at_s, "inside": self.inside.snapshot()}
+        if self._books is not None:
+            self.state.past = self._books.snapshot()
+        self.state.inside = self.inside.snapshot()
+        return super().snapshot()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def resumed(self) -> None:
         """Open the books again at the next decision."""
         self._books = None
-        self._past = [tuple(entry) for entry in state["past"]]
-        self._at_s = state["at_s"]
-        self.inside.restore(state["inside"])
+        if self.state.inside:
+            self.inside.restore(self.state.inside)

@@ -29,6 +29,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import DecidePolicy, Params
+from rota.core.state import State
 from rota.core.view import Draft, View
 from rota.policies._areas import Area, areas
 from rota.policies._estimates import estimated_end_s, needed_s
@@ -52,6 +53,14 @@ class Known(NamedTuple):
     end_s: float
 
 
+class ConservativeState(State):
+    """Reservations by job index, what they rest on, and who is due but found no placement."""
+
+    reserved_s: dict[int, float] = {}
+    known: dict[int, tuple[str, float, float]] = {}  # nodes in hexadecimal: one bit for each
+    unplaced: set[int] = set()
+
+
 class Conservative(DecidePolicy[ConservativeParams]):
     """First come first served; others start early if that delays nobody who waits."""
 
@@ -65,6 +74,7 @@ class Conservative(DecidePolicy[ConservativeParams]):
 
     def __init__(self, params: ConservativeParams | None = None) -> None:
         super().__init__(params)
+        self.state: ConservativeState = ConservativeState()
         self.reserved_s: dict[int, float] = {}
         """When each waiting job is to start, by index; inf: not foreseeable."""
         self._known: dict[int, Known] = {}  # of all jobs, after the last decision
@@ -111,20 +121,14 @@ class Conservative(DecidePolicy[ConservativeParams]):
 
     def snapshot(self) -> Mapping[str, Any]:
         """All reservations, and what they rest on."""
-        return {
-            "reserved_s": list(self.reserved_s.items()),
-            "known": [(i, f"{one.nodes:x}", one.gpus, one.end_s) for i, one in self._known.items()],
-            "unplaced": sorted(self._unplaced),
-        }
+        known = {i: (f"{one.nodes:x}", one.gpus, one.end_s) for i, one in self._known.items()}
+        self.state = ConservativeState(self.reserved_s, known, self._unplaced)
+        return super().snapshot()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def resumed(self) -> None:
         """Take them up again."""
-        self.reserved_s = dict(state["reserved_s"])
-        self._known = {
-            i: Known(int(nodes, 16), gpus, end_s)
-            for i, nodes, gpus, end_s in state.get("known", ())
-        }
-        self._unplaced = set(state.get("unplaced", ()))
+        self.reserved_s, self._unplaced = self.state.reserved_s, self.state.unplaced
+        self._known = {i: Known(int(one[0], 16), *one[1:]) for i, one in self.state.known.items()}
 
 
 def _fits(plan: Draft, job: Job) -> bool:

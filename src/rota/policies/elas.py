@@ -15,15 +15,15 @@ Departs from the paper: only its abstract was at hand, so the way in which rate 
 together is ours; the paper's placement algorithm is not part of the policy.
 """
 
-from collections.abc import Mapping
 from math import log
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params
+from rota.core.state import State
 from rota.policies._attained import AttainedPolicy, check_limits
 
 DOUBLINGS = 40  # of the last limit, at which the rate is measured again
@@ -38,6 +38,12 @@ class ElasParams(Params, frozen=True):
 
     def __post_init__(self) -> None:
         check_limits(self.limits)
+
+
+class ElasState(State):
+    """The rates measured of jobs that have not finished."""
+
+    measured: dict[int, tuple[int, int]] = {}  # job index -> (interval, grade)
 
 
 class Elas(AttainedPolicy[ElasParams]):
@@ -57,16 +63,16 @@ class Elas(AttainedPolicy[ElasParams]):
         further = [limits[-1] * 2.0**n for n in range(1, DOUBLINGS + 1)] if limits else []
         self.levels = [*limits, *further]
         self.ranks = [min(i, len(limits)) for i in range(len(self.levels) + 1)]
-        self._measured: dict[int, tuple[int, int]] = {}  # job index -> (interval, grade)
+        self.state: ElasState = ElasState()
 
     def rank(self, job: Job, now_s: float) -> tuple[float, int]:
         """Queue, then the grade measured when the present interval of service was entered."""
         interval = self.interval(job, now_s)
         if not interval:
             return (0, 0)
-        known = self._measured.get(job.index)
+        known = self.state.measured.get(job.index)
         if known is None or known[0] != interval:
-            known = self._measured[job.index] = (interval, self._grade(job, now_s))
+            known = self.state.measured[job.index] = (interval, self._grade(job, now_s))
         return (self.ranks[interval], known[1])
 
     def _grade(self, job: Job, now_s: float) -> int:
@@ -78,12 +84,4 @@ class Elas(AttainedPolicy[ElasParams]):
 
     def finished(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - nothing is learnt
         """Forget its measurement."""
-        self._measured.pop(job.index, None)
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """Measurements of the jobs that are not finished."""
-        return {"measured": [(index, *known) for index, known in self._measured.items()]}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the measurements up again."""
-        self._measured = {index: (interval, grade) for index, interval, grade in state["measured"]}
+        self.state.measured.pop(job.index, None)

@@ -21,9 +21,9 @@ quantum of a queue. Departs from the authors' simulator, whose index has a fixed
 absolute sizes instead of by what remains.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import log
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -31,6 +31,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params
+from rota.core.state import State
 from rota.policies._attained import AttainedPolicy
 
 ROUNDING = 1e-9  # samples whose ratio is nearer to 1 are equal
@@ -48,6 +49,15 @@ class GittinsParams(Params, frozen=True):
             raise ValueError("distribution needs at least one positive number of GPU-seconds")
 
 
+class GittinsState(State):
+    """What was learnt, and how much of it the present ranks are made of, since when."""
+
+    samples: list[float] = []  # GPU-seconds of jobs, in the order of completion
+    fitted: int = 0
+    fitted_s: float = -INF
+    revision: int = 0
+
+
 class Gittins(AttainedPolicy[GittinsParams]):
     """Serve the job that promises the most completions per GPU-time."""
 
@@ -61,9 +71,7 @@ class Gittins(AttainedPolicy[GittinsParams]):
         super().__init__(params)
         given = self.params.distribution
         self.knowledge = Knowledge.DISTRIBUTION if given else Knowledge.HISTORY
-        self._samples: list[float] = []  # learnt, in the order of completion
-        self._fitted = 0  # how many of them the present ranks are made of ...
-        self._fitted_s = -INF  # ... and since when
+        self.state: GittinsState = GittinsState()
         if given:
             self.coupled = ""
             self._fit(given)
@@ -75,12 +83,14 @@ class Gittins(AttainedPolicy[GittinsParams]):
         """
         if self.params.distribution or job.service <= 0:
             return
-        samples = self._samples
+        state = self.state
+        samples = state.samples
         samples.append(job.service)
-        if now_s == self._fitted_s or len(samples) >= max(2 * self._fitted, self.params.warmup):
-            self._fitted, self._fitted_s = len(samples), now_s
+        if now_s == state.fitted_s or len(samples) >= max(2 * state.fitted, self.params.warmup):
+            state.fitted, state.fitted_s = len(samples), now_s
             self._fit(samples)
-            self.revision += 1
+            state.revision += 1
+            self.revision = state.revision
 
     def _fit(self, samples: Iterable[float]) -> None:
         """Levels and ranks from the index of the gathered samples."""
@@ -88,22 +98,11 @@ class Gittins(AttainedPolicy[GittinsParams]):
         self.levels = [service for service, _ in table[1:]]
         self.ranks = [-index for _, index in table]
 
-    def snapshot(self) -> Mapping[str, Any]:
-        """What was learnt."""
-        return {
-            "samples": self._samples,
-            "fitted": self._fitted,
-            "fitted_s": self._fitted_s,
-            "revision": self.revision,
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def resumed(self) -> None:
         """Fit the same samples again."""
-        self._samples = list(state["samples"])
-        self._fitted, self._fitted_s = state["fitted"], state["fitted_s"]
-        self.revision = state["revision"]
-        if self._fitted:
-            self._fit(self._samples[: self._fitted])
+        self.revision = self.state.revision
+        if self.state.fitted:
+            self._fit(self.state.samples[: self.state.fitted])
 
 
 def gathered(samples: Iterable[float], groups: int) -> list[float]:

@@ -15,7 +15,6 @@ Departs from the paper: the rolling estimate is not blended with a gradient-boos
 are compared for equality, not for likeness.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -23,6 +22,7 @@ import msgspec
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params, PriorityPolicy
+from rota.core.state import State
 
 Group = tuple[Any, ...]
 
@@ -40,6 +40,13 @@ class QssfParams(Params, frozen=True):
     window: Annotated[int, msgspec.Meta(ge=1)] = 50
     prior_s: Annotated[float, msgspec.Meta(gt=0)] = 3600.0
     strict: bool = True
+
+
+class QssfState(State):
+    """What was learnt, and the estimates given to jobs that have not finished."""
+
+    seen: dict[Group, tuple[int, float]] = {}  # group -> (jobs, sum of durations)
+    given: dict[int, float] = {}  # job index -> estimate from history
 
 
 class Qssf(PriorityPolicy[QssfParams]):
@@ -61,8 +68,7 @@ class Qssf(PriorityPolicy[QssfParams]):
         self.knowledge = KNOWLEDGE[self.params.estimate]
         if self.params.estimate != "history":
             self.coupled = ""
-        self._seen: dict[Group, tuple[int, float]] = {}  # group -> (jobs, sum of durations)
-        self._given: dict[int, float] = {}  # job index -> estimate from history
+        self.state: QssfState = QssfState()
 
     def key(self, job: Job, now_s: float) -> float:  # noqa: ARG002 - constant
         """Expected GPU-seconds; none for a job without GPUs."""
@@ -77,37 +83,25 @@ class Qssf(PriorityPolicy[QssfParams]):
 
     def _remembered(self, job: Job) -> float:
         """The estimate that it was given when it was first asked for."""
-        given = self._given.get(job.index)
+        given = self.state.given.get(job.index)
         if given is None:
             jobs, total_s = next(
-                (self._seen[group] for group in _groups(job) if group in self._seen),
+                (self.state.seen[group] for group in _groups(job) if group in self.state.seen),
                 (1, self.params.prior_s),
             )
-            given = self._given[job.index] = total_s / jobs
+            given = self.state.given[job.index] = total_s / jobs
         return given
 
     def finished(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - durations do not age
         """Learn its duration: a plain mean at first, later each counts 1 / `window`."""
         if self.params.estimate != "history":
             return
-        self._given.pop(job.index, None)
+        self.state.given.pop(job.index, None)
         for group in _groups(job):
-            jobs, total_s = self._seen.get(group, (0, 0.0))
+            jobs, total_s = self.state.seen.get(group, (0, 0.0))
             if jobs == self.params.window:
                 jobs, total_s = jobs - 1, total_s - total_s / jobs
-            self._seen[group] = (jobs + 1, total_s + job.run_s)
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """What was learnt, and the estimates of jobs that are not finished."""
-        return {
-            "seen": [(group, *sums) for group, sums in self._seen.items()],
-            "given": list(self._given.items()),
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take both up again."""
-        self._seen = {tuple(group): (jobs, total_s) for group, jobs, total_s in state["seen"]}
-        self._given = dict(state["given"])
+            self.state.seen[group] = (jobs + 1, total_s + job.run_s)
 
 
 def _groups(job: Job) -> tuple[Group, ...]:

@@ -18,7 +18,6 @@ that drops goes on running beside those that wait in its new queue; preempted jo
 of submission, not at the head.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import WAITING, Job
 from rota.core.policy import Params
+from rota.core.state import State
 from rota.policies._attained import AttainedPolicy, check_limits
 
 
@@ -50,6 +50,13 @@ class Promotion(msgspec.Struct):
     began_s: float = INF
 
 
+class TiresiasState(State):
+    """Promotions so far, and when waiting jobs will be promoted, as announced; by job index."""
+
+    promotions: dict[int, Promotion] = {}
+    due_s: dict[int, float] = {}
+
+
 class Tiresias(AttainedPolicy[TiresiasParams]):
     """Serve the jobs that have received the least GPU-time first, in queues."""
 
@@ -62,22 +69,21 @@ class Tiresias(AttainedPolicy[TiresiasParams]):
         self.ages = self.params.promote > 0
         self.levels = self.params.limits
         self.ranks = range(len(self.levels) + 1)
-        self._promotions: dict[int, Promotion] = {}  # by job index
-        self._due_s: dict[int, float] = {}  # when waiting jobs will be promoted, as announced
+        self.state: TiresiasState = TiresiasState()
 
     def key(self, job: Job, now_s: float) -> tuple[Any, int, float]:
         """Queue, then running jobs by start and the others by submission or promotion."""
         if not self.ages:
             return super().key(job, now_s)
-        last = self._promotions.get(job.index)
+        last = self.state.promotions.get(job.index)
         if last is not None and last.began_s == INF and job.start_s >= last.at_s:
             last.began_s = job.start_s
         if job.running:
-            self._due_s.pop(job.index, None)
+            self.state.due_s.pop(job.index, None)
             return super().key(job, now_s)
-        if self._due_s.get(job.index, INF) <= now_s:
-            del self._due_s[job.index]
-            last = self._promotions[job.index] = Promotion(now_s, job.service, job.run_s)
+        if self.state.due_s.get(job.index, INF) <= now_s:
+            del self.state.due_s[job.index]
+            last = self.state.promotions[job.index] = Promotion(now_s, job.service, job.run_s)
             self.forgiven[job.index] = job.service
         return (self.rank(job, now_s), 1, job.submit_s if last is None else last.at_s)
 
@@ -85,29 +91,21 @@ class Tiresias(AttainedPolicy[TiresiasParams]):
         """When a running job reaches the limit of its queue, or a waiting one is promoted."""
         if not self.ages or job.phase != WAITING:
             return super().next_change(job, now_s)
-        last = self._promotions.get(job.index)
+        last = self.state.promotions.get(job.index)
         began_s = job.first_start_s if last is None else last.began_s
         if began_s == INF or not self.interval(job, now_s):
             return INF
         ran_s = job.run_s if last is None else job.run_s - last.run_s
         due_s = max(began_s + ran_s * (1.0 + self.params.promote), now_s)
-        self._due_s[job.index] = due_s
+        self.state.due_s[job.index] = due_s
         return due_s
 
     def finished(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - nothing is learnt
         """Forget its promotion."""
-        if self._promotions.pop(job.index, None):
+        if self.state.promotions.pop(job.index, None):
             del self.forgiven[job.index]
 
-    def snapshot(self) -> Mapping[str, Any]:
-        """Promotions so far, and those announced."""
-        promotions = [
-            (index, *msgspec.structs.astuple(last)) for index, last in self._promotions.items()
-        ]
-        return {"promotions": promotions, "due": list(self._due_s.items())}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take promotions up again."""
-        self._promotions = {index: Promotion(*last) for index, *last in state["promotions"]}
-        self._due_s = dict(state["due"])
-        self.forgiven = {index: last.gpu_s for index, last in self._promotions.items()}
+    def resumed(self) -> None:
+        """What a promoted job had got before does not count."""
+        promotions = self.state.promotions
+        self.forgiven = {index: last.gpu_s for index, last in promotions.items()}

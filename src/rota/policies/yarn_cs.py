@@ -22,13 +22,14 @@ attempts; `skip=true` lets a VC's later jobs pass one that cannot start.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from rota.core.jobs import Job
 from rota.core.policy import DecidePolicy, Params
 from rota.core.reasons import Reason
+from rota.core.state import State
 from rota.core.view import Draft, View
 from rota.policies._virtual_clusters import (
     EPSILON,
@@ -48,6 +49,12 @@ class YarnCsParams(Params, frozen=True):
     skip: bool = False
 
 
+class YarnCsState(State):
+    """Since when only locality keeps a job waiting, by index."""
+
+    scattered_s: dict[int, float] = {}
+
+
 class YarnCs(DecidePolicy[YarnCsParams]):
     """First come first served within each tenant's share of the GPUs, on few nodes if possible."""
 
@@ -61,7 +68,7 @@ class YarnCs(DecidePolicy[YarnCsParams]):
 
     def __init__(self, params: YarnCsParams | None = None) -> None:
         super().__init__(params)
-        self._scattered_s: dict[int, float] = {}  # since when only locality keeps a job waiting
+        self.state: YarnCsState = YarnCsState()
         self._fewest: dict[int, int] = {}  # by shape
 
     def decide(self, view: View) -> Draft:
@@ -77,7 +84,7 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         self._serve(plan, view, clusters, borrowing=True)
         self._explain(plan, view, clusters)
         waiting = {index for cluster in clusters.values() for index in cluster.queue}
-        self._scattered_s = {i: t for i, t in self._scattered_s.items() if i in waiting}
+        self.state.scattered_s = {i: t for i, t in self.state.scattered_s.items() if i in waiting}
         return plan
 
     def _keep(self, plan: Draft, view: View, clusters: Mapping[str, VirtualCluster]) -> list[Job]:
@@ -124,7 +131,7 @@ class YarnCs(DecidePolicy[YarnCsParams]):
 
     def _start(self, plan: Draft, view: View, job: Job, free: float) -> bool:
         """Close together, or after `relax_s` anywhere."""
-        since_s = self._scattered_s.get(job.index, view.now_s)
+        since_s = self.state.scattered_s.get(job.index, view.now_s)
         if view.now_s >= since_s + self.params.relax_s:
             return plan.place(job)
         number = job.shape.number
@@ -133,7 +140,7 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         if plan.place(job, max_nodes=self._fewest[number]):
             return True
         if job.gpus <= free + EPSILON:
-            self._scattered_s[job.index] = since_s
+            self.state.scattered_s[job.index] = since_s
             plan.wake_at(since_s + self.params.relax_s)
         return False
 
@@ -149,14 +156,6 @@ class YarnCs(DecidePolicy[YarnCsParams]):
                 short = not cluster.allows(job, borrowing=True)
                 held |= plan.nodes if short else plan.eligible(job)
                 plan.explain(job, reason)
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """How long locality has been insisted on."""
-        return {"scattered_s": list(self._scattered_s.items())}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take it up again."""
-        self._scattered_s = dict(state["scattered_s"])
 
 
 def _free(view: View, clusters: Mapping[str, VirtualCluster]) -> float:

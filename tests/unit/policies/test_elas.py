@@ -88,7 +88,7 @@ def test_equal_progress_rates_give_exactly_two_dimensional_las(arrivals, duratio
 def test_measurements_of_finished_jobs_are_forgotten():
     policy = elas(10)
     runs(policy, JOBS)
-    assert policy.snapshot() == {"measured": []}
+    assert policy.state.measured == {}
 
 
 @pytest.mark.parametrize("at_s", [5, 10, 15, 20, 25, 60])
@@ -102,7 +102,8 @@ def test_the_state_of_a_restored_policy_is_the_same():
     made.run(25.0)
     other = elas(10)
     other.restore(policy.snapshot())
-    assert other.snapshot() == policy.snapshot() == {"measured": [(0, 1, 4), (1, 1, 7)]}
+    assert other.snapshot() == policy.snapshot()
+    assert other.state.measured == {0: (1, 4), 1: (1, 7)}
     finish(made)
 
 

@@ -74,8 +74,8 @@ def test_it_learns_from_finished_jobs():
     policy = gittins(warmup=1)
     assert runs(policy, jobs) == {"a": [(0, 10)], "b": [(10, 20), (25, 65)], "c": [(20, 25)]}
     # 10, then 5, then 50: fitted at 1 and 2 samples, and next at 4.
-    assert policy.snapshot()["samples"] == [10, 5, 50]
-    assert (policy.snapshot()["fitted"], policy.revision) == (2, 2)
+    assert policy.state.samples == [10, 5, 50]
+    assert (policy.state.fitted, policy.revision) == (2, 2)
 
 
 def test_it_waits_for_the_warmup():
@@ -87,7 +87,7 @@ def test_it_waits_for_the_warmup():
 def test_jobs_that_finish_together_are_learnt_together():
     policy = gittins(warmup=1)
     runs(policy, [job("a", 0, 1, 10), job("b", 0, 1, 10), job("c", 0, 3, 10)], gpus=5)
-    assert policy.snapshot()["fitted"] == 3
+    assert policy.state.fitted == 3
     assert policy.levels == [10, 30]
 
 

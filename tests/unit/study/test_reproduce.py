@@ -38,7 +38,7 @@ class Tiny(Recipe):
     summary = "nobody waits"
     paper = "nobody's"
     source = "arithmetic"
-    takes = {Scale.SMALL: "no time", Scale.PAPER: "no time"}  # noqa: RUF012
+    takes = {Scale.SMALL: "no time", Scale.PAPER: "no time"}
     leaves_out = "half of the jobs"
     known = ("there is nothing to know",)
     theirs = 0.0

@@ -9,8 +9,7 @@ A job that alone asks for more than the threshold enters when nobody else is ins
 for ever otherwise.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -18,6 +17,7 @@ from rota.core.admission import Admission
 from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.reasons import Reason
+from rota.core.state import State
 from rota.core.view import View
 
 EPSILON = 1e-9  # sums of fractions of GPUs are rounded
@@ -29,6 +29,14 @@ class LoadParams(Params, frozen=True):
     threshold: Annotated[float, msgspec.Meta(gt=0)] = 1.2
 
 
+class LoadState(State):
+    """Who is inside and who is held."""
+
+    inside: dict[int, float] = {}  # job index -> GPUs asked
+    demand: float = 0.0
+    held: dict[int, None] = {}  # job indices, in their order
+
+
 class Load(Admission):
     """Keep the demand inside below a multiple of the cluster."""
 
@@ -37,49 +45,33 @@ class Load(Admission):
 
     def __init__(self, params: LoadParams | None = None) -> None:
         super().__init__(params)
-        self._inside: dict[int, float] = {}  # job index -> GPUs asked
-        self._demand = 0.0
-        self._held: dict[int, None] = {}  # job indices, in their order
+        self.state: LoadState = LoadState()
 
     def consider(self, job: Job, view: View) -> Reason | None:
         """Is it its turn, and is there room?"""
         if self._first(job, view) == job.index:
             room = self.params.threshold * view.up_gpus
-            if not self._inside or self._demand + job.gpus <= room + EPSILON:
+            if not self.state.inside or self.state.demand + job.gpus <= room + EPSILON:
                 return None
-        self._held[job.index] = None
+        self.state.held[job.index] = None
         return Reason.ADMISSION
 
     def _first(self, job: Job, view: View) -> int:
         """Who is next; held jobs that were cancelled are gone from the view."""
-        while self._held:
-            first = next(iter(self._held))
+        while self.state.held:
+            first = next(iter(self.state.held))
             if first in view.active:
                 return first
-            del self._held[first]
+            del self.state.held[first]
         return job.index
 
     def entered(self, job: Job) -> None:
         """It is inside."""
-        self._held.pop(job.index, None)
-        self._inside[job.index] = job.gpus
-        self._demand += job.gpus
+        self.state.held.pop(job.index, None)
+        self.state.inside[job.index] = job.gpus
+        self.state.demand += job.gpus
 
     def left(self, job: Job) -> None:
         """It is over."""
-        gpus = self._inside.pop(job.index, 0.0)
-        self._demand = self._demand - gpus if self._inside else 0.0
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """Who is inside and who is held."""
-        return {
-            "inside": list(self._inside.items()),
-            "demand": self._demand,
-            "held": list(self._held),
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the books up again."""
-        self._inside = dict(state["inside"])
-        self._demand = state["demand"]
-        self._held = dict.fromkeys(state["held"])
+        gpus = self.state.inside.pop(job.index, 0.0)
+        self.state.demand = self.state.demand - gpus if self.state.inside else 0.0

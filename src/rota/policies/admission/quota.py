@@ -10,8 +10,8 @@ Demand counts from the entry into the queue to the end of a job, so nobody is ev
 enforce a quota, and what a tenant does not use stays idle unless its `limit` lets others borrow.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated
 
 import msgspec
 
@@ -20,6 +20,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.reasons import Reason
+from rota.core.state import State
 from rota.core.view import View
 
 EPSILON = 1e-9  # sums of fractions of GPUs are rounded
@@ -31,6 +32,14 @@ class QuotaParams(Params, frozen=True):
     default: Annotated[float, msgspec.Meta(ge=0)] = INF
 
 
+class QuotaState(State):
+    """Charges and held jobs."""
+
+    demand: dict[str, float] = {}  # tenant -> GPUs asked inside, its descendants' too
+    charged: dict[int, tuple[str, ...]] = {}  # job index -> tenants charged
+    held: dict[str, dict[int, None]] = {}  # tenant -> indices of held jobs, in order
+
+
 class Quota(Admission):
     """Keep every tenant's demand within its bound."""
 
@@ -39,9 +48,7 @@ class Quota(Admission):
 
     def __init__(self, params: QuotaParams | None = None) -> None:
         super().__init__(params)
-        self._demand: dict[str, float] = {}  # tenant -> GPUs asked inside, its descendants' too
-        self._charged: dict[int, tuple[str, ...]] = {}  # job index -> tenants charged
-        self._held: dict[str, dict[int, None]] = {}  # tenant -> indices of held jobs, in order
+        self.state: QuotaState = QuotaState()
         self._payers: tuple[str, ...] = ()  # of the job considered last
 
     def refuse(self, job: Job, view: View) -> str | None:
@@ -58,11 +65,11 @@ class Quota(Admission):
         """Is it its turn, and is there room at every level?"""
         bounds = list(self._bounds(job, view))
         if self._first(job, view) == job.index and all(
-            self._demand.get(name, 0.0) + job.gpus <= bound + EPSILON for name, bound in bounds
+            self.state.demand.get(name, 0.0) + job.gpus <= bound + EPSILON for name, bound in bounds
         ):
             self._payers = tuple(name for name, _ in bounds)
             return None
-        self._held.setdefault(job.tenant, {})[job.index] = None
+        self.state.held.setdefault(job.tenant, {})[job.index] = None
         return Reason.QUOTA
 
     def _bounds(self, job: Job, view: View) -> Iterator[tuple[str, float]]:
@@ -75,7 +82,7 @@ class Quota(Admission):
 
     def _first(self, job: Job, view: View) -> int:
         """Who is next of its tenant; held jobs that were cancelled are gone from the view."""
-        held = self._held.get(job.tenant, {})
+        held = self.state.held.get(job.tenant, {})
         while held:
             first = next(iter(held))
             if first in view.active:
@@ -85,26 +92,12 @@ class Quota(Admission):
 
     def entered(self, job: Job) -> None:
         """Charge it to its tenant and all ancestors."""
-        self._held.get(job.tenant, {}).pop(job.index, None)
-        self._charged[job.index] = self._payers
+        self.state.held.get(job.tenant, {}).pop(job.index, None)
+        self.state.charged[job.index] = self._payers
         for name in self._payers:
-            self._demand[name] = self._demand.get(name, 0.0) + job.gpus
+            self.state.demand[name] = self.state.demand.get(name, 0.0) + job.gpus
 
     def left(self, job: Job) -> None:
         """Give back what it was charged."""
-        for name in self._charged.pop(job.index, ()):
-            self._demand[name] -= job.gpus
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """Charges and held jobs."""
-        return {
-            "demand": list(self._demand.items()),
-            "charged": list(self._charged.items()),
-            "held": [(tenant, list(jobs)) for tenant, jobs in self._held.items() if jobs],
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the books up again."""
-        self._demand = dict(state["demand"])
-        self._charged = {index: tuple(names) for index, names in state["charged"]}
-        self._held = {tenant: dict.fromkeys(jobs) for tenant, jobs in state["held"]}
+        for name in self.state.charged.pop(job.index, ()):
+            self.state.demand[name] -= job.gpus

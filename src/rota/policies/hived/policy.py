@@ -18,6 +18,7 @@ import yaml
 
 from rota.core.errors import ClusterSpecError, OptionError
 from rota.core.policy import DecidePolicy, Params
+from rota.core.state import State
 from rota.core.view import Draft, View
 from rota.policies.hived.asks import Rules
 from rota.policies.hived.classes import Classes, Place
@@ -38,6 +39,15 @@ class HivedParams(Params, frozen=True):
     lazy: bool = False
 
 
+class HivedState(State):
+    """The cells with everything that is on them, and what inner policies keep; empty at first."""
+
+    fleet: Mapping[str, Any] = {}
+    hopeless: Any = None
+    desks: list[tuple[str, int, Mapping[str, Any]]] = []  # virtual cluster, priority, inner policy
+    learnt: int = 0
+
+
 class HivedPolicy(DecidePolicy[HivedParams]):
     """Serve tenants from cells that they were promised; lend what is idle."""
 
@@ -49,6 +59,7 @@ class HivedPolicy(DecidePolicy[HivedParams]):
 
     def __init__(self, params: HivedParams | None = None) -> None:
         super().__init__(params)
+        self.state: HivedState = HivedState()
         self._config = read_config(self.params.config) if self.params.config else None
         self._make = maker(self.params.inside)
         inner = self._make()
@@ -61,7 +72,6 @@ class HivedPolicy(DecidePolicy[HivedParams]):
         self._hopeless = Hopeless()
         self._learnt = 0
         """How many of the finished jobs the inner policies know."""
-        self._state: Mapping[str, Any] | None = None
 
     def decide(self, view: View) -> Draft:
         """Virtual clusters decide by priority; then what is idle is lent."""
@@ -95,9 +105,8 @@ class HivedPolicy(DecidePolicy[HivedParams]):
                 view.topology, config or whole_nodes(view.topology, view.tenants), rules
             )
             self._classes = Classes(self._fleet.asks)
-            if self._state is not None:
-                self._resume(view, self._fleet, self._state)
-                self._state = None
+            if self.state.fleet:
+                self._resume(view, self._fleet, self.state)
         return self._fleet
 
     def _desk(self, place: Place, view: View, fleet: Fleet) -> Desk:
@@ -117,25 +126,24 @@ class HivedPolicy(DecidePolicy[HivedParams]):
 
     def snapshot(self) -> Mapping[str, Any]:
         """The cells with everything that is on them, and what inner policies keep."""
-        if self._fleet is None:
-            return self._state or {}
-        return {
-            "fleet": self._fleet.save(),
-            "hopeless": self._hopeless.save(),
-            "desks": [[*place, desk.snapshot()] for place, desk in self._desks.items()],
-            "learnt": self._learnt,
-        }
+        if self._fleet is not None:
+            self.state = HivedState(
+                fleet=self._fleet.save(),
+                hopeless=self._hopeless.save(),
+                desks=[(*place, desk.snapshot()) for place, desk in self._desks.items()],
+                learnt=self._learnt,
+            )
+        return super().snapshot()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def resumed(self) -> None:
         """The cells are made at the next decision, in this state."""
         self._fleet = None
-        self._state = state or None
 
-    def _resume(self, view: View, fleet: Fleet, state: Mapping[str, Any]) -> None:
-        if fleet.load(state["fleet"]):
-            self._hopeless.load(state["hopeless"])
-        self._learnt = state["learnt"]
-        for vc, priority, kept in state["desks"]:
+    def _resume(self, view: View, fleet: Fleet, state: HivedState) -> None:
+        if fleet.load(state.fleet):
+            self._hopeless.load(state.hopeless)
+        self._learnt = state.learnt
+        for vc, priority, kept in state.desks:
             if vc in fleet.hived.cells.vcs:
                 self._desk((vc, priority), view, fleet).policy.restore(kept)
         for job in view.finished[: self._learnt]:

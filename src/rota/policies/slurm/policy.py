@@ -31,16 +31,19 @@ from itertools import islice
 from operator import attrgetter
 from typing import Any
 
+import msgspec
+
 from rota.core.allocation import Allocation
 from rota.core.events import INF
 from rota.core.jobs import WAITING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
+from rota.core.state import State
 from rota.core.view import Draft, View
 from rota.policies.slurm.asks import Ask, Asks, Limit
 from rota.policies.slurm.params import SlurmPolicyParams, Tres
-from rota.policies.slurm.shares import FairShare
+from rota.policies.slurm.shares import FairShare, Usage
 from rota.policies.slurm.sites import Amounts, NodePlan, PoolPlan, Sites
 
 _BY_KEY = attrgetter("key")
@@ -65,6 +68,19 @@ class Running:
         return self.start_s + self.ask.limit_s, self.ask.job.gpus
 
 
+class SlurmState(State):
+    """Usage, priorities as they were computed last, and when to compute them again."""
+
+    opened: bool = False
+    fair: Usage = msgspec.field(default_factory=Usage)
+    running: list[tuple[int, float, float]] = []  # job index, start, charged until
+    waiting: list[tuple[int, int, float]] = []  # job index, priority, since
+    since_s: dict[int, float] = {}
+    limited: set[int] = set()
+    next_calc_s: float = -INF
+    next_bf_s: float = INF
+
+
 class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
     """The order, backfill, preemption and limits of a Slurm cluster, set up by its own files."""
 
@@ -78,6 +94,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
 
     def __init__(self, params: SlurmPolicyParams | None = None) -> None:
         super().__init__(params)
+        self.state: SlurmState = SlurmState()
         p = self.params
         self._fair = FairShare(
             p.associations, half_life_s=p.half_life_s, fair_tree=p.fair_tree, dampening=p.dampening
@@ -95,7 +112,6 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
         self._requeued = False  # somebody, in this decision
         self._next_calc_s = -INF
         self._next_bf_s = INF  # nothing has happened since the last run
-        self._saved: Mapping[str, Any] | None = None
 
     def decide(self, view: View) -> Draft:
         """Learn what changed; then the main loop, and backfill if it is due."""
@@ -130,9 +146,8 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
             self._next_calc_s = _after(view.now_s, self.params.calc_period_s)
             self._fair.decay(view.now_s)
             self._fair.rank()
-            if self._saved is not None:
-                self._resume(view, self._saved)
-                self._saved = None
+            if self.state.opened:
+                self._resume(view, self.state)
         if self._sites.grow():  # what jobs may use has changed
             for i, old in enumerate(self._queue):
                 ask = self._queue[i] = self._waiting[old.job.index] = self._asks.of(old.job)
@@ -435,36 +450,35 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
 
     def snapshot(self) -> Mapping[str, Any]:
         """Usage, priorities as they were computed last, and when to compute them again."""
-        if self._sites is None:
-            return self._saved or {}
-        return {
-            "fair": self._fair.save(),
-            "running": [[i, run.start_s, run.charged_s] for i, run in self._running.items()],
-            "waiting": [[ask.job.index, ask.priority, ask.since_s] for ask in self._queue],
-            "since_s": list(self._since_s.items()),
-            "limited": sorted(self._limited),
-            "next_calc_s": self._next_calc_s,
-            "next_bf_s": self._next_bf_s,
-        }
+        if self._sites is not None:
+            self.state = SlurmState(
+                opened=True,
+                fair=self._fair.save(),
+                running=[(i, run.start_s, run.charged_s) for i, run in self._running.items()],
+                waiting=[(ask.job.index, ask.priority, ask.since_s) for ask in self._queue],
+                since_s=self._since_s,
+                limited=self._limited,
+                next_calc_s=self._next_calc_s,
+                next_bf_s=self._next_bf_s,
+            )
+        return super().snapshot()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Taken up again at the next decision."""
+    def resumed(self) -> None:
+        """The state is taken up at the next decision, when the cluster is known."""
         self._sites = None
-        self._saved = state or None
 
-    def _resume(self, view: View, state: Mapping[str, Any]) -> None:
-        self._fair.load(state["fair"])
-        for index, start_s, charged_s in state["running"]:
+    def _resume(self, view: View, state: SlurmState) -> None:
+        self._fair.load(state.fair)
+        for index, start_s, charged_s in state.running:
             run = self._begin(self._asks.of(view.everyone[index]), start_s, charged_s)
             self._settle(run, run.ask.job.allocation)
-        for index, priority, since_s in state["waiting"]:
+        for index, priority, since_s in state.waiting:
             ask = self._waiting[index] = self._asks.of(view.everyone[index])
             ask.since_s = since_s
             ask.rank(priority)
             self._queue.append(ask)
-        self._since_s = dict(state["since_s"])
-        self._limited = set(state["limited"])
-        self._next_calc_s, self._next_bf_s = state["next_calc_s"], state["next_bf_s"]
+        self._since_s, self._limited = state.since_s, state.limited
+        self._next_calc_s, self._next_bf_s = state.next_calc_s, state.next_bf_s
 
 
 def _competing(asks: Sequence[Ask], fitting: AbstractSet[int]) -> int:

@@ -10,14 +10,23 @@ the end, over the number of users; equal ratios get equal ranks. *Classic*: `2 *
 where the usage of a user is mixed with that of the accounts above it (effective usage).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import log
-from typing import Any
+
+import msgspec
 
 from rota.core.events import INF
 from rota.policies.slurm.params import Association
 
 ROOT = "root"
+
+
+class Usage(msgspec.Struct):
+    """Usage as of a time, by account and by account and user; of users the factor, too."""
+
+    as_of_s: float = 0.0
+    accounts: dict[str, float] = {}
+    users: dict[tuple[str, str], tuple[float, float]] = {}
 
 
 class Member:
@@ -189,21 +198,21 @@ class FairShare:
 
     # --- state ------------------------------------------------------------------------------------
 
-    def save(self) -> Mapping[str, Any]:
+    def save(self) -> Usage:
         """All usage and factors."""
-        return {
-            "as_of_s": self._as_of_s,
-            "accounts": [[name, one.usage] for name, one in self._accounts.items()],
-            "users": [[*key, one.usage, one.factor] for key, one in self._users.items()],
-        }
+        return Usage(
+            self._as_of_s,
+            {name: one.usage for name, one in self._accounts.items()},
+            {key: (one.usage, one.factor) for key, one in self._users.items()},
+        )
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, saved: Usage) -> None:
         """Take them up again; what the associations do not know any more stays below the root."""
-        self._as_of_s = state["as_of_s"]
-        for name, usage in state["accounts"]:
+        self._as_of_s = saved.as_of_s
+        for name, usage in saved.accounts.items():
             if name not in self._accounts:
                 self._accounts[name] = Member(name, self._root, 1.0)
             self._accounts[name].usage = usage
-        for account, user, usage, factor in state["users"]:
+        for (account, user), (usage, factor) in saved.users.items():
             member = self.member(account, user)
             member.usage, member.factor = usage, factor

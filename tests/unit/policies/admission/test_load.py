@@ -7,7 +7,7 @@ from rota.core.errors import OptionError
 from rota.core.events import NODE_DOWN, NODE_UP, Record
 from rota.core.reasons import Reason
 from rota.core.registry import parse_params
-from rota.policies.admission.load import Load, LoadParams
+from rota.policies.admission.load import Load, LoadParams, LoadState
 from rota.policies.fifo_skip import FifoSkip
 from rota.policies.srtf import Srtf
 
@@ -92,7 +92,7 @@ def test_the_state_of_a_restored_admission_is_the_same():
     other = load(1.5)
     other.restore(admission.snapshot())
     assert other.snapshot() == admission.snapshot()
-    assert other.snapshot() == {"inside": [(0, 2), (1, 1)], "demand": 3, "held": [2]}
+    assert other.state == LoadState(inside={0: 2, 1: 1}, demand=3, held={2: None})
 
 
 def test_the_threshold_is_that_of_the_paper_and_must_be_positive():

@@ -144,8 +144,8 @@ def test_the_state_of_a_restored_admission_is_the_same():
     other = quota()
     other.restore(admission.snapshot())
     assert other.snapshot() == admission.snapshot()
-    assert dict(other.snapshot()["demand"]) == {"vision": 2, "org": 2}
-    assert other.snapshot()["held"] == [("vision", [1, 3]), ("speech", [2])]
+    assert other.state.demand == {"vision": 2, "org": 2}
+    assert other.state.held == {"vision": {1: None, 3: None}, "speech": {2: None}}
 
 
 def test_options_are_written_as_on_the_command_line():
