@@ -143,7 +143,7 @@ def test_a_job_that_the_scheduler_remembers_for_ever():
     engine = engine_at(2)
     ghost = engine.jobs[3]
     engine.view.active.pop(3)
-    engine.checker._ledger.present.pop(3)
+    engine.checker._replica.present.pop(3)
     ghost.phase = DONE
     broken(engine, r"the scheduler knows jobs that are gone: \{3\}")
 

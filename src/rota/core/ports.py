@@ -221,6 +221,10 @@ class Scheduler(Protocol):
         """Events that `step` gets later: a plan with the reasons that they change, and no more."""
         return None
 
+    def rank(self, job: Job) -> tuple[Any, int]:
+        """The place of a waiting job in the queue: smaller ones come first."""
+        return (0.0, job.index)
+
     def explained_shapes(self) -> Sequence[int]:
         """Shapes for which a reason is in force in the log."""
         return ()

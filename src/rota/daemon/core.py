@@ -46,7 +46,7 @@ from rota.live.source import Submission
 
 log = logging.getLogger("rota.daemon")
 SNAPSHOT_EVERY = 2000  # batches
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 
 
 class Saved(msgspec.Struct):

@@ -10,7 +10,7 @@ from rota.core.reasons import Reason
 from rota.core.words import TEXTS, duration
 from rota.daemon.info import Explanation, WhyPart
 from rota.daemon.logtable import LogTable
-from rota.daemon.pictures import rank_of, reason_of, state_of, tasks_of
+from rota.daemon.pictures import reason_of, state_of, tasks_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -104,11 +104,12 @@ def _ahead(core: "Core", job: Job) -> list[str]:
     """The first few of those in the queue that rank before it."""
     if job.phase != WAITING:
         return []
+    rank = core.engine.scheduler.rank
     waiting = [other for other in core.engine.view.active.values() if other.phase == WAITING]
     try:
-        before = sorted((o for o in waiting if rank_of(o) < rank_of(job)), key=rank_of)
-    except TypeError:  # keys of a policy that does not rank
-        before = [o for o in waiting if o.index < job.index]
+        before = sorted((other for other in waiting if rank(other) < rank(job)), key=rank)
+    except TypeError:  # keys that cannot be compared
+        before = [other for other in waiting if other.index < job.index]
     return [other.id for other in before[:FEW]]
 
 

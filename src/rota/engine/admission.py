@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rota.core import machine
 from rota.core.admission import Admission
 from rota.core.errors import PolicyError
 from rota.core.jobs import Job, Shape
@@ -98,6 +99,7 @@ class AdmissionQueue:
             if self._consider(job, view) is None:
                 self._enter(job)
                 if not plan.withdraw_hold(job):  # held in this very step: nothing happened to it
+                    machine.admit(job)
                     plan.admit(job)
                 entering.append(job)
             else:

@@ -18,10 +18,9 @@ from rota.core.view import View, arrival
 from rota.core.workload import Workload
 from rota.engine.admission import AdmissionQueue
 from rota.engine.blame import CAPACITY, ROOM, why_not
-from rota.engine.draft import PlacementDraft
+from rota.engine.draft import PlacementDraft, Shapes
 from rota.engine.explicit import ExplicitDraft
 from rota.engine.pairs import Guests, PairingDraft, guests_of
-from rota.engine.shapes import Shapes
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
@@ -186,11 +185,9 @@ class GeneralScheduler(Successor):
         hidden.update(job.index for job in self.admissions.held)
         hidden.update(self._stopping)
         everyone = view.active
-        hidden.update(i for i in self._dependants(everyone) if everyone[i] not in entry.admits)
+        hidden.update(self._dependants(everyone))
         if hidden:
             view.active = {i: job for i, job in everyone.items() if i not in hidden}
-        for job in entry.admits:  # the engine admits them before it starts anything
-            job.phase = WAITING
         view.draft_maker = self._draft
         if not self._sorted:
             self._queue = {job.index: job for job in sorted(self._queue.values(), key=arrival)}
@@ -203,8 +200,6 @@ class GeneralScheduler(Successor):
             raise self._blamed(error, view) from error
         finally:
             view.active = everyone
-            for job in entry.admits:
-                job.phase = HELD
         made, self._made = self._made, None
         if made is None or draft is not made:
             raise PolicyError(f"policy {self.name!r} must return the draft made by `view.plan()`")

@@ -16,7 +16,6 @@ from rota.core.topology import Vertex
 from rota.core.view import View
 from rota.engine.arrivals import Arrivals
 from rota.engine.executor import Executor, on_cluster
-from rota.engine.index import NOWHERE
 from rota.engine.lifecycle import Lifecycle
 from rota.engine.log import CHUNK, Log
 from rota.engine.timers import Timers
@@ -59,6 +58,7 @@ class Engine:
         self.log = Log()
         self.view = View(cluster.topology, tenants or TenantTree())
         self.view.knowledge = scheduler.knowledge
+        self.view.rank = scheduler.rank
         self.view.sharing = cluster.capabilities.shares
         self.timers = Timers(scheduler.wake, imposed=wake)
         self.arrivals = Arrivals(
@@ -209,7 +209,6 @@ class Engine:
             machine.hold(job)
             self.log.row(now_s, Record.HELD, job.index, -1, -1, reason)
         for job in plan.admits:
-            machine.admit(job)
             self.log.row(now_s, Record.ADMITTED, job.index)
 
     def cancel(self, job: Job, cause: Job | None, now_s: float) -> None:
@@ -263,6 +262,7 @@ class Engine:
             self._take_reasons_back()
         self.scheduler = scheduler
         view.knowledge = scheduler.knowledge
+        view.rank = scheduler.rank
         self.arrivals.knowledge = int(scheduler.knowledge)
         self.arrivals.refine = scheduler.refine
         for job in view.active.values():
@@ -290,9 +290,7 @@ class Engine:
         active = list(self.view.active.values())
         moving = self.executor.moving
         for job in active:
-            job.queue = NOWHERE
             job.reason = 0
-            job.slope = 0.0
         self.timers.clear()
         self.lifecycle.backlog.clear()  # nothing in it that cannot be seen from the jobs
         placed = [job for job in active if on_cluster(job) or job.index in moving]

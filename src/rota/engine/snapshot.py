@@ -18,12 +18,11 @@ from rota.core.errors import InputError
 from rota.engine.loop import Engine
 
 FORMAT = "rota-snapshot"
-VERSION = 2
+VERSION = 3
 
 FIELDS = (
     "phase", "epoch", "version", "first_start_s", "start_s", "end_s", "preemptions", "migrations",
-    "reason", "metrics", "left", "since_s", "rate", "service", "held_gpus", "run_s", "slope",
-    "queue",
+    "reason", "metrics", "left", "since_s", "rate", "service", "held_gpus", "run_s",
 )  # fmt: skip
 
 
@@ -78,8 +77,7 @@ def freeze(engine: Engine) -> dict[str, Any]:
         "events": engine.events,
         "decisions": engine.decisions,
         "jobs": [
-            (job.index, job.key, job.vkey, number.get(job.allocation, -1),
-             _values(job))
+            (job.index, number.get(job.allocation, -1), _values(job))
             for job in engine.jobs.values()
         ],
         **engine.lifecycle.snapshot(),
@@ -89,10 +87,6 @@ def freeze(engine: Engine) -> dict[str, Any]:
         "scheduler": engine.scheduler.snapshot(),
         "log": log,
     }  # fmt: skip
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def restore(engine: Engine, state: dict[str, Any]) -> None:
@@ -116,9 +110,8 @@ def restore(engine: Engine, state: dict[str, Any]) -> None:
 
 def _restore_jobs(engine: Engine, state: dict[str, Any], allocations: Sequence[Allocation]) -> None:
     engine.lifecycle.remake(engine.source.take(state["now_s"]))
-    for index, key, vkey, allocation, values in state["jobs"]:
+    for index, allocation, values in state["jobs"]:
         job = engine.jobs[index]
         for field, value in zip(FIELDS, values, strict=True):
             setattr(job, field, value)
-        job.key, job.vkey = _tuples(key), _tuples(vkey)
         job.allocation = allocations[allocation] if allocation >= 0 else NOTHING

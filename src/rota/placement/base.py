@@ -7,7 +7,7 @@ with faster equivalents.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from rota.core.allocation import Allocation
@@ -369,10 +369,10 @@ class Placement(Stateful, ABC):
                 out.append(job)
         return out
 
-    def maybe(self, job: Job, now_s: float, dirty: set[int]) -> bool:  # noqa: ARG002
-        """The waiting job did not fit before something changed on the `dirty` vertices: may it now?
+    def maybe(self, shape: Shape, dirty: set[int], gives_way: Callable[[Job], bool]) -> bool:  # noqa: ARG002
+        """A request did not fit before something changed on the `dirty` vertices: may it now?
 
-        False must be certain.
+        `gives_way` tells which running jobs could be displaced. False must be certain.
         """
         return True
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from rota.core.events import INF, Record
 from rota.core.topology import Topology
 from rota.engine.log import WIDTH, Log
-from rota.engine.shadow import rows_from
+from rota.engine.replica import rows_from
 from rota.testing.naive import POOL, Entry
 
 KINDS = {

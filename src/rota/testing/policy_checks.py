@@ -12,7 +12,7 @@ from rota.core.jobs import DONE, FAILED, REJECTED
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params, Policy, PriorityPolicy
 from rota.core.workload import Workload
-from rota.engine.shadow import rows_from
+from rota.engine.replica import rows_from
 from rota.engine.snapshot import freeze, restore
 from rota.testing import tiny
 from rota.testing.doors import EveryEvent

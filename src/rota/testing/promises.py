@@ -2,10 +2,9 @@
 
 from rota.core.events import Event
 from rota.core.plan import Plan
-from rota.engine.invariants import Invariants
+from rota.engine.invariants import Invariants, check_keys
 from rota.engine.loop import Engine
 from rota.engine.priority import PriorityScheduler
-from rota.engine.promises import check_keys
 
 
 class Promises(Invariants):

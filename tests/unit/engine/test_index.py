@@ -1,7 +1,7 @@
 """Queues by key."""
 
 from live_jobs import live
-from rota.engine.index import IN_QUEUE, NOWHERE, ON_CLUSTER, Index
+from rota.engine.packer import IN_QUEUE, NOWHERE, ON_CLUSTER, Index
 
 
 def ranked(name, key, *, index, slope=0.0, number=0):

@@ -1,11 +1,10 @@
 """Rates for leases: the scheduler knows how many whole steps a job makes in a round.
 
-It writes the rates of a job by GPU type where schedulers may keep what is theirs (`Job.key`), and
-the rate of a last lease, which ends with the last step, or of a lease beside another job into the
-allocation.
+It gives each job the rates of its leases by GPU type (`LeaseSpeeds`), and writes the rate of a last
+lease, which ends with the last step, or of a lease beside another job into the allocation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rota.core.allocation import Allocation
 from rota.core.jobs import Job
@@ -13,6 +12,21 @@ from rota.core.policy import Params
 from rota.core.topology import Topology
 from rota.models.rates import Rates
 from rota.reproduce.synergy.rates import RATE
+
+
+class LeaseSpeeds:
+    """The speeds of one job in full leases; implements `SpeedBook`."""
+
+    def __init__(self, speeds: Mapping[str, float]) -> None:
+        self._speeds = speeds
+
+    def speed(self, job: Job, gpu_type: str) -> float:  # noqa: ARG002 - it is of one job
+        """Work per second; 1 where no lease was planned."""
+        return self._speeds.get(gpu_type, 1.0)
+
+    def speed_beside(self, job: Job, other: Job, gpu_type: str) -> float:  # noqa: ARG002
+        """Leases beside others have their speeds in the allocation."""
+        return 0.0
 
 
 class LeaseRates(Rates):
@@ -30,7 +44,6 @@ class LeaseRates(Rates):
         if allocation.config is not None and RATE in allocation.config:
             last: float = allocation.config[RATE]
             return last
-        if not isinstance(job.key, dict) or not allocation.slices:
+        if not isinstance(job.book, LeaseSpeeds) or not allocation.slices:
             return 1.0
-        rate: float = job.key.get(self._types[allocation.slices[0][0]], 1.0)
-        return rate
+        return job.book.speed(job, self._types[allocation.slices[0][0]])

@@ -26,6 +26,7 @@ from rota.policies.gavel.packed import PackedShares, Pairs
 from rota.policies.gavel.problem import Problem, problem
 from rota.reproduce.gavel.leases import Entry, Place, Rates, all_free, first_free, whole
 from rota.reproduce.gavel.pairs import NO_PAIRS, Beside, Companions, number_of
+from rota.reproduce.gavel.rates import LeaseSpeeds
 from rota.reproduce.replan import Blame, Replanner
 from rota.reproduce.synergy.rates import RATE
 
@@ -137,7 +138,7 @@ class GavelRounds(Replanner):
         if self._table is not None:
             rates = self._table.get((job.spec.model, int(job.gpus)))
         entry = self._entries[job.index] = Entry(job, self._kinds, rates)
-        job.key = entry.rates(self._kinds, self._round_s)
+        job.book = LeaseSpeeds(entry.rates(self._kinds, self._round_s))
         self.dispatcher.join(job.index, job.gpus, [speed > 0 for speed in entry.speed])
         self._blame.joins(job)
         self._stale = True
