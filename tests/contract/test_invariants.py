@@ -5,9 +5,9 @@ import pytest
 import decisions
 from rota.core.allocation import Allocation
 from rota.core.errors import InvariantError, PolicyError
-from rota.core.events import Record
 from rota.core.jobs import DONE, WAITING, Behaviour, JobSpec, Request
 from rota.core.knowledge import Knowledge
+from rota.core.log import Record
 from rota.core.policy import Params, PriorityPolicy
 from rota.core.reasons import Reason
 from rota.core.registry import POLICIES, load
@@ -129,13 +129,15 @@ def test_a_view_that_is_wrong_about_what_is_up():
 
 def test_a_job_in_two_places():
     engine = engine_at(2)
-    engine.scheduler.packer.index.push_running(engine.jobs[2], 2.0)
+    index = engine.scheduler.packer.index
+    index.push_running(index.entries[2], 2.0)
     broken(engine, "j2 at 3 s is (in two places: queue and cluster|not in its place)")
 
 
 def test_a_job_in_no_place():
     engine = engine_at(2)
-    engine.scheduler.packer.index.drop_waiting(engine.jobs[3])
+    index = engine.scheduler.packer.index
+    index.drop_waiting(index.entries[3])
     broken(engine, r"Job\(j3, .*\) at 3 s is not in its place: queue")
 
 

@@ -262,7 +262,10 @@ def test_weights_are_honoured_in_the_long_run(seed, weights, inner, half_life_s)
 
 # --- the checks see something ---------------------------------------------------------------------
 
-TURN, VICTIMS = "rota.policies._tenancy_turn:Turn", "rota.policies._tenancy_victims:Victims"
+TURN, VICTIMS = (
+    "rota.policies.tenancy.decision:QueueDecision",
+    "rota.policies.tenancy.victims:Victims",
+)
 BUGS = {
     "one GPU beyond a quota is not reclaimed": (
         "rota.policies.capacity:Capacity.claim",
@@ -286,7 +289,7 @@ BUGS = {
         "after >= wanted.claim.floor",
     ),
     "only leaves have accounts": (
-        "rota.policies._tenancy:Tenancy.charge",
+        "rota.policies.tenancy.tree:Tenancy.charge",
         "chain(leaf.path,",
         "chain(leaf.path[:1],",
     ),

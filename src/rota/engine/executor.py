@@ -11,12 +11,13 @@ from typing import Any
 
 from rota.core import machine
 from rota.core.allocation import Allocation, host_of
-from rota.core.events import INF, ON_REQUEST, Record
+from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
+from rota.core.log import ON_REQUEST, TOLD, Record
 from rota.core.ports import Cluster
 from rota.core.reconcile import Commands, Placed
 from rota.core.view import View
-from rota.engine.log import TOLD, Log
+from rota.engine.log import Log
 from rota.engine.occupancy import Occupancy
 
 R_START, R_STOP, R_MOVE = int(Record.START), int(Record.STOP), int(Record.MOVE)

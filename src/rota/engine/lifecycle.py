@@ -10,7 +10,7 @@ from typing import Any
 from rota.core import events as ev
 from rota.core import machine
 from rota.core.allocation import host_of
-from rota.core.events import Event, Record
+from rota.core.events import Event
 from rota.core.jobs import (
     CANCELLED,
     DONE,
@@ -25,6 +25,7 @@ from rota.core.jobs import (
     Job,
     JobSpec,
 )
+from rota.core.log import Record
 from rota.core.ports import Cluster
 from rota.core.reasons import Reason
 from rota.core.topology import Vertex

@@ -5,9 +5,10 @@ from typing import Any, Protocol
 
 from rota.core import machine
 from rota.core.errors import InvalidPlanError, KnowledgeError, LivelockError
-from rota.core.events import INF, NODE_UP, Event, Record
+from rota.core.events import INF, NODE_UP, Event
 from rota.core.jobs import STOPPING, WAITING, Job
 from rota.core.knowledge import Knowledge
+from rota.core.log import Record
 from rota.core.plan import Plan, Wake
 from rota.core.ports import Cluster, Scheduler, Source, Successor
 from rota.core.reconcile import reconcile

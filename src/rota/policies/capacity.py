@@ -12,7 +12,7 @@ then in the order of an inner policy (`inside`).
 * A quota that is exceeded by no more than the part `ignore_over` is not reclaimed.
 * Opportunistic jobs use what is idle and are the first to go; see `core.tenants.PriorityClass`.
 
-How victims are found and chosen is told in `_tenancy_victims`, whose turn it is in `_tenancy_turn`.
+`tenancy.victims` tells how victims are found and chosen, `tenancy.decision` whose turn it is.
 
 After the capacity scheduler of Hadoop YARN and the cluster queues of Kueue (`preset=yarn`,
 `preset=kueue`). Departs from them: decisions are made at every event, not at intervals; what is
@@ -27,9 +27,9 @@ import msgspec
 
 from rota.core.events import INF
 from rota.core.jobs import Job
-from rota.policies._tenancy import Branch
-from rota.policies._tenancy_policy import COMMON, TenantParams, TenantPolicy
-from rota.policies._tenancy_victims import Claim
+from rota.policies.tenancy.policy import COMMON, TenantParams, TenantPolicy
+from rota.policies.tenancy.tree import Branch
+from rota.policies.tenancy.victims import Claim
 
 
 class CapacityParams(TenantParams, frozen=True):

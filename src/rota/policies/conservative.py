@@ -20,7 +20,7 @@ expected to end at any moment.
 Departs from the paper: a job that outlives its estimate is not killed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -31,9 +31,8 @@ from rota.core.knowledge import Knowledge
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
 from rota.core.view import Draft, View
-from rota.policies._areas import Area, areas
-from rota.policies._estimates import estimated_end_s, needed_s
-from rota.policies._profile import Profile, Profiles
+from rota.policies.backfill.estimates import estimated_end_s, needed_s
+from rota.policies.backfill.profile import Profile, Profiles
 
 
 class ConservativeParams(Params, frozen=True):
@@ -51,6 +50,37 @@ class Known(NamedTuple):
     nodes: int
     gpus: float
     end_s: float
+
+
+class Area(NamedTuple):
+    """Sets of nodes that hang together (`Draft.eligible`), and all nodes in them."""
+
+    nodes: int
+    sets: tuple[int, ...]
+
+    def parts(self) -> list[int]:
+        """The finest parts: each set consists of some of them.
+
+        Those that the fewest sets use come first, so that who takes them in this order leaves the
+        others for those who have no choice.
+        """
+        parts = [self.nodes]
+        for one in self.sets:
+            parts = [half for part in parts for half in (part & one, part & ~one) if half]
+        return sorted(parts, key=lambda part: sum(1 for one in self.sets if one & part)) or [0]
+
+
+def areas(sets: Iterable[int]) -> list[Area]:
+    """Sets of nodes, grouped so that those of different areas have none in common."""
+    found: list[Area] = []
+    for one in dict.fromkeys(sets):
+        touching = [area for area in found if area.nodes & one]
+        found = [area for area in found if not area.nodes & one]
+        merged = Area(one, (one,))
+        for area in reversed(touching):
+            merged = Area(area.nodes | merged.nodes, (*area.sets, *merged.sets))
+        found.append(merged)
+    return found
 
 
 class ConservativeState(State):

@@ -15,7 +15,7 @@ next, so anybody may have more than its share. It is taken back
   what others do not use.
 
 Within a queue jobs go by priority, then in the order of an inner policy (`inside`). How victims are
-found and chosen is told in `_tenancy_victims`, whose turn it is in `_tenancy_turn`.
+chosen: `tenancy.victims`; whose turn it is: `tenancy.decision`.
 
 After the fair tree of Slurm (`preset=slurm`), the fair scheduler of Hadoop YARN (`preset=yarn`) and
 the fair sharing of Kueue (`preset=kueue`). Departs from them: what is shared is GPUs only; users
@@ -23,18 +23,17 @@ have no shares of their own (make them queues); Slurm's other factors (age, size
 service) are left to the inner policy and to priorities.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import log2
 from typing import Any, ClassVar, Literal
 
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.view import View
-from rota.policies._tenancy import SLACK, Branch
-from rota.policies._tenancy_books import Books
-from rota.policies._tenancy_policy import COMMON, Seconds, TenantParams, TenantPolicy
-from rota.policies._tenancy_shares import entitle
-from rota.policies._tenancy_victims import Claim
+from rota.policies.tenancy.policy import COMMON, Seconds, TenantParams, TenantPolicy
+from rota.policies.tenancy.queues import Queues
+from rota.policies.tenancy.tree import SLACK, Branch
+from rota.policies.tenancy.victims import Claim
 
 WEEK_S = 7 * 86400.0
 PRESENT = 0.02  # what the present counts beside the past; much more would favour small weights
@@ -61,10 +60,10 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         "yarn": {"inside": "fifo", "half_life_s": 0.0, "within": False},
     }
 
-    def prepare(self, books: Books, view: View) -> None:
+    def prepare(self, queues: Queues, view: View) -> None:
         """Fair shares for those who are here now."""
-        if books.waiting:
-            entitle(books.tenancy.root, view.up_gpus)
+        if queues.waiting:
+            entitle(queues.tenancy.root, view.up_gpus)
 
     def standing(self, branch: Branch) -> float:
         """What it has and had for its weight."""
@@ -88,13 +87,13 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
             return Claim(self.owed(other), other.quota)
         return Claim(INF)  # opportunistic jobs only
 
-    def wake_s(self, books: Books, view: View) -> float:
+    def wake_s(self, queues: Queues, view: View) -> float:
         """When a queue below its fair share will have had less than one above its own."""
         half_life_s = float(self.chosen["half_life_s"])
-        if not (half_life_s and self.chosen["reclaim"] and books.waiting):
+        if not (half_life_s and self.chosen["reclaim"] and queues.waiting):
             return INF
         soonest_s = INF
-        for above in (books.tenancy.root, *books.tenancy.branches):
+        for above in (queues.tenancy.root, *queues.tenancy.branches):
             below = [b for b in above.children if b.firm + SLACK < b.entitled]
             over = [b for b in above.children if b.firm > self.owed(b) + SLACK]
             for one in below:
@@ -115,3 +114,52 @@ def crossing_s(one: Branch, other: Branch, half_life_s: float) -> float:
         return INF  # never, or it has had less already
     left = -(1.0 + PRESENT) * ahead / (past - ahead)
     return -half_life_s * log2(left) if 0 < left < 1 else INF
+
+
+def entitle(root: Branch, up_gpus: float) -> None:
+    """Set `entitled` of all branches.
+
+    At every level each gets its quota or, if that is less, what it can use; the rest goes by weight
+    to those that can use more.
+    """
+    _divide(root, up_gpus)
+
+
+def _divide(above: Branch, gpus: float) -> None:
+    branches = above.children
+    if not branches:
+        return
+    wanted = [_wanted(branch) for branch in branches]
+    shares = [min(branch.quota, most) for branch, most in zip(branches, wanted, strict=True)]
+    promised = sum(shares)
+    if promised > gpus:
+        shares = [share * gpus / promised for share in shares]
+    else:
+        weights = [branch.tenant.weight for branch in branches]
+        shares = pour(gpus - promised, weights, shares, wanted)
+    for branch, share in zip(branches, shares, strict=True):
+        branch.entitled = share
+        _divide(branch, share)
+
+
+def _wanted(branch: Branch) -> float:
+    """What guaranteed jobs of a branch have and ask for, as far as it may be had."""
+    asked = sum(map(_wanted, branch.children)) if branch.children else branch.firm + branch.asked
+    return min(asked, branch.tenant.limit)
+
+
+def pour(
+    amount: float, weights: Sequence[float], have: Sequence[float], most: Sequence[float]
+) -> list[float]:
+    """Divide an amount by weight on top of what everybody has; nobody gets more than the most."""
+    found = list(have)
+    order = sorted(range(len(found)), key=lambda i: (most[i] - have[i]) / weights[i])
+    total = sum(weights[i] for i in order if most[i] > have[i])
+    for i in order:
+        if most[i] <= have[i]:
+            continue
+        part = min(amount * weights[i] / total if total else INF, most[i] - have[i])
+        found[i] += part
+        amount -= part
+        total -= weights[i]
+    return found

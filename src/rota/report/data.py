@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from rota.core.errors import OptionError
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.metrics import History, Window, fold_summary, read_history
 from rota.metrics.delay import REASONS
 from rota.metrics.history import OVERHEAD, RUNS, WAITS, Bools, Floats

@@ -16,7 +16,7 @@ import polars as pl
 
 import rota
 from rota.core.errors import InputError
-from rota.engine.log import SCHEMA_VERSION
+from rota.core.log import SCHEMA_VERSION
 from rota.metrics import write_jobs
 from rota.metrics.basis import Basis
 from rota.study.config import RunConfig

@@ -8,7 +8,7 @@ from rota.engine.priority import PriorityScheduler
 
 
 class Promises(Invariants):
-    """Compares the keys of all jobs every time, however many there are (see `engine.promises`)."""
+    """Compares the keys of all jobs every time, however many there are (see `check_keys`)."""
 
     def __init__(self) -> None:
         super().__init__(keys=False)

@@ -3,8 +3,9 @@
 import pytest
 
 from live_jobs import live
+from rota.core import machine
 from rota.core.admission import Admission
-from rota.core.jobs import Shape
+from rota.core.jobs import HELD, WAITING, Shape
 from rota.core.plan import Plan
 from rota.core.reasons import Reason
 from rota.core.tenants import TenantTree
@@ -93,12 +94,15 @@ def test_held_jobs_enter_in_their_order_when_there_is_room(topology, view):
     a, b, c, d = jobs = [live(name, index=index) for index, name in enumerate("abcd")]
     for job in jobs:
         made.enter(job, view, plan)
+    for job, _ in plan.holds:  # as the engine does
+        machine.hold(job)
     assert made.reconsider(view, Plan(0)) == []
     made.drop(b)
     made.leave(a)
     later = Plan(1)
     assert made.reconsider(view, later) == [c]
     assert (later.admits, made.held, made.admission.inside) == ([c], [d], ["c"])
+    assert (c.phase, d.phase) == (WAITING, HELD)
 
 
 def test_a_job_held_and_let_in_by_one_plan_was_never_held(topology, view):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from decisions import ends, estimated_jobs, job, run, starts
 from rota.core.events import INF, NODE_DOWN, NODE_UP
-from rota.policies._profile import Profile
+from rota.policies.backfill.profile import Profile
 from rota.policies.conservative import Conservative, ConservativeParams
 
 

@@ -5,14 +5,14 @@ import pytest
 
 from policy_runs import engine, finish, job, runs
 from rota.core.tenants import Tenant
-from rota.policies._tenancy import Branch
-from rota.policies._tenancy_shares import pour
 from rota.policies.hierarchical_fair import (
     PRESENT,
     HierarchicalFair,
     HierarchicalFairParams,
     crossing_s,
+    pour,
 )
+from rota.policies.tenancy.tree import Branch
 from tenant_runs import random_run
 
 

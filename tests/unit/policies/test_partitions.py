@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from decisions import engine, run, starts
-from rota.core.events import NODE_DOWN, NODE_UP, Record
+from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request, Shape
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.registry import POLICIES, load
 from rota.core.topology import NodeSpec

@@ -9,8 +9,7 @@ from rota.core.reasons import Reason
 from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec, Topology
 from rota.placement.best_fit import BestFit
-from rota.policies._virtual_clusters import fewest_nodes
-from rota.policies.yarn_cs import YarnCs, YarnCsParams
+from rota.policies.yarn_cs import YarnCs, YarnCsParams, fewest_nodes
 
 HALVES = [Tenant("A", quota=4), Tenant("B", quota=4)]
 

@@ -15,11 +15,11 @@ from rota.core.registry import POLICIES, load, names, parse_params, split, unkno
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.view import Draft, View
-from rota.policies._tenancy_policy import TenantPolicy
 from rota.policies.hived.cells import VirtualCell
 from rota.policies.hived.fleet import Fleet
 from rota.policies.hived.tenant_draft import TenantDraft
 from rota.policies.hived.turn import Turn
+from rota.policies.tenancy.policy import TenantPolicy
 
 Maker = Callable[[], Policy[Any]]
 

@@ -11,7 +11,7 @@ from rota.core.allocation import Allocation
 from rota.core.events import INF
 from rota.core.topology import Topology, Vertex
 from rota.core.view import Draft, View
-from rota.policies._profile import Profile
+from rota.policies.backfill.profile import Profile
 from rota.policies.slurm.asks import Ask
 from rota.policies.slurm.params import Tres
 

@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import InputError
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting
 from rota.reproduce.checks import holds, same_rows, within
 from rota.study.config import RunConfig

@@ -6,7 +6,7 @@ from itertools import pairwise
 import msgspec
 import polars as pl
 
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.metrics.history import WAITS, History, read_history
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 import rota
-from rota.engine.log import SCHEMA_VERSION
+from rota.core.log import SCHEMA_VERSION
 from rota.study.config import RunConfig
 from rota.study.inputs import OPTIONS, InputFile, named_inputs, with_names
 

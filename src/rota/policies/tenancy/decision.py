@@ -1,0 +1,436 @@
+"""One decision on all queues: whose turn it is, what starts, and who has to make room.
+
+From the whole cluster down, the branch with the smallest rank is taken at every level: first those
+that stay within their quota with their next job, then as the policy says (`Rules.turn`). The leaf
+that is found in this way tries its first job. A job starts
+
+* on free GPUs, if no branch above it exceeds its limit (or what it may borrow), and if it does not
+  use what others keep for themselves (`lend`);
+* else in the place of others (see `tenancy.victims`).
+
+If it cannot start, the next kind of jobs of the leaf is tried; if the inner policy is strict, the
+next that competes for no node with one that waits before it, or none if the quota was short. A job
+that was displaced is tried again at its place in the queue, with all its rights.
+
+Nobody borrows what another is owed: if a job that is owed its GPUs cannot start because of others
+that were let have them before it in this very decision, these starts are taken back (nobody has
+been told of them yet), and they are tried again behind it.
+
+A job that is not preemptible borrows only what nobody was promised: it could not be made to give it
+back.
+
+Old jobs (see `Queues`) come before everybody else, in the order of their submission, whatever their
+queue has, as long as no limit is exceeded. While one of them does not fit, nobody else starts that
+competes for its nodes, unless it could not run even if nobody else did.
+
+While a job waits only because those who have to make room for it are still protected, nobody
+borrows the GPUs that it needs.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.reasons import Reason
+from rota.core.view import Draft, View
+from rota.policies.tenancy.queues import Queues, who
+from rota.policies.tenancy.tree import SLACK, Branch
+from rota.policies.tenancy.victims import Found, Options, Rules, Victims
+
+QUOTA, NONE = Reason.QUOTA, Reason.NONE
+
+
+class Need(NamedTuple):
+    """GPUs that must be given up below a branch; `firm`: by guaranteed jobs."""
+
+    branch: Branch
+    gpus: float
+    firm: bool = False
+
+
+class QueueDecision:
+    """Made for one decision."""
+
+    def __init__(
+        self, view: View, plan: Draft, queues: Queues, rules: Rules, options: Options
+    ) -> None:
+        self.plan = plan
+        self.queues = queues
+        self._running = who(view)[1].values()
+        self.rules = rules
+        self.now_s = view.now_s
+        self.up_gpus = view.up_gpus
+        self.tenancy = queues.tenancy
+        self.victims = Victims(view, queues, rules, options)
+        self.wake_s = INF
+        self.changed = False  # somebody starts or stops
+        self._no_room: set[int] = set()  # requests for which there is no free place
+        self._tried: dict[int, dict[int, Reason]] = {}  # leaf -> kind -> why not
+        self._aged = 0  # nodes of old jobs that wait
+        self._held: dict[tuple[int, int], int] = {}  # the same -> nodes that those behind wait for
+        self._reserved: dict[int, float] = {}  # for those who wait until others may be stopped
+        self._lined: dict[int, tuple[Branch, Job]] = {}  # displaced, and waiting again
+        self._claimed: set[int] = set()  # for whom starts of this decision were taken back
+        self._whys: dict[int, str] = {}  # of the jobs that were displaced
+
+    def serve(self) -> None:
+        """Start what can start; afterwards all running jobs that stay are named."""
+        self._refuse_too_large()
+        if not self.queues.old or self._serve_old():
+            self._nominate(self.tenancy.root)
+            root = self.tenancy.root
+            while root.pick is not None:
+                leaf = root.pick
+                job = leaf.first
+                assert job is not None  # noqa: S101 - a leaf that is picked has one
+                if not self._start(leaf, job, old=False):
+                    self._refresh(leaf)
+        for leaf, job in self._lined.values():
+            leaf.line.drop(job)
+        self._explain()
+        gone = self.victims.gone
+        self.plan.fill([job for job in self._running if job.index not in gone])
+
+    def _refuse_too_large(self) -> None:
+        """A new job that alone exceeds what its queue may ever use could never start."""
+        for job in self.queues.fresh:
+            if not job.started:
+                why = self._never(self.queues.waiting[job.index][0], job)
+                if why:
+                    self.plan.refuse(job, f"asks for {job.gpus:g} GPUs, but {why}")
+                    self.queues.leaves(job)
+
+    def _never(self, leaf: Branch, job: Job) -> str:
+        for branch in leaf.path:
+            if job.gpus > branch.most + SLACK:
+                return (
+                    f"queue {branch.name!r} may use {branch.most:g} at most: ask for less, or "
+                    f"raise its limit, its quota or what it may borrow"
+                )
+        return ""
+
+    def _serve_old(self) -> bool:
+        """Old jobs in the order of their submission; False: all others have to wait."""
+        for job in sorted(self.queues.old.values(), key=lambda job: (job.submit_s, job.index)):
+            nodes = self.plan.eligible(job)
+            if nodes & self._aged:
+                self._aged |= nodes
+                continue
+            leaf = self.queues.waiting[job.index][0]
+            if self._start(leaf, job, old=True):
+                continue
+            limited = any(b.used + job.gpus > b.ceiling + SLACK for b in leaf.path)
+            if not limited and self.plan.fits(job):
+                self._aged |= nodes
+                if self._aged == self.plan.nodes:
+                    return False
+        return True
+
+    # --- whose turn it is -------------------------------------------------------------------------
+
+    def _nominate(self, branch: Branch) -> None:
+        """Find the next job of every branch, from the leaves up."""
+        if branch.children:
+            for child in branch.children:
+                self._nominate(child)
+            self._choose(branch)
+        else:
+            branch.first = self._first(branch) if branch.line else None
+            branch.pick = branch if branch.first is not None else None
+        if branch.pick is not None and branch.parent is not None:
+            branch.key = self._key(branch)
+
+    def _choose(self, branch: Branch) -> None:
+        best: Branch | None = None
+        for child in branch.children:
+            if child.pick is not None and (best is None or child.key < best.key):
+                best = child
+        branch.pick = None if best is None else best.pick
+
+    def _key(self, branch: Branch) -> tuple[Any, ...]:
+        job = branch.pick.first if branch.pick is not None else None
+        assert job is not None  # noqa: S101 - only asked of branches with a next job
+        beyond = not (self.queues.class_of(job).guaranteed and branch.within(job.gpus))
+        return (beyond, *self.rules.turn(branch, job), branch.order)
+
+    def _first(self, leaf: Branch) -> Job | None:
+        """The next job of a leaf, of those kinds that have not been tried in vain."""
+        tried = self._tried.get(id(leaf))
+        rows = leaf.line.rows
+        if tried:
+            if self.queues.inside.strict:
+                return self._first_beside(leaf, tried)
+            heads = [row[0] for kind, row in rows.items() if kind not in tried]
+        else:
+            heads = [row[0] for row in rows.values()]
+        return min(heads)[1] if heads else None
+
+    def _first_beside(self, leaf: Branch, tried: Collection[int]) -> Job | None:
+        """Strict: the next job that competes with none that waits before it."""
+        held = 0
+        for kind in tried:
+            held |= self._held[id(leaf), kind]
+        if held == self.plan.nodes:
+            return None
+        rows = leaf.line.rows
+        heads = [(rows[kind][0], kind) for kind in rows if kind not in tried]
+        for (_, job), _ in sorted(heads, key=lambda head: head[0]):
+            nodes = self.plan.eligible(job)
+            if not nodes & held:
+                return job
+            held |= nodes
+        return None
+
+    def _refresh(self, leaf: Branch) -> None:
+        """Something about a leaf has changed: so may the turn at every branch above it."""
+        leaf.first = self._first(leaf)
+        leaf.pick = leaf if leaf.first is not None else None
+        for branch in leaf.path:
+            if branch.pick is not None:
+                branch.key = self._key(branch)
+            if branch.parent is not None:
+                self._choose(branch.parent)
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def _start(self, leaf: Branch, job: Job, *, old: bool) -> bool:
+        """Start a job, if need be in the place of others; else note why not."""
+        gpus, number = job.gpus, job.shape.number
+        kind = leaf.line.kinds[job.index]
+        if self._aged and not old and self._aged & self.plan.eligible(job):
+            self._tried.setdefault(id(leaf), {})[kind] = NONE
+            self._held[id(leaf), kind] = self.plan.eligible(job)
+            return False
+        owed = self._is_owed(leaf, job)
+        needs = self._needs(leaf, job, old=old)
+        free = not needs and (owed or old or self._may_borrow(leaf, job))
+        if free and number not in self._no_room:
+            if self.plan.displace(job, ()) is not None:
+                self._started(leaf, job, (), old=old)
+                return True
+            self._no_room.add(number)
+        found = self.victims.of(leaf, job)
+        chosen = self._push_in(leaf, job, found, needs, free=free or owed)
+        if chosen is not None:
+            self._started(leaf, job, chosen, old=old)
+            return True
+        if owed and job.index not in self._claimed and self._take_back(leaf, job, found):
+            return self._start(leaf, job, old=old)
+        if found.protected_s < INF:
+            self.wake_s = min(self.wake_s, found.protected_s)
+            if owed and not old:
+                self._reserved[job.index] = gpus
+        self._tried.setdefault(id(leaf), {})[kind] = self._why_not(leaf, job, owed=owed, free=free)
+        self._held[id(leaf), kind] = self.plan.eligible(job) if free else self.plan.nodes
+        return False
+
+    def _is_owed(self, leaf: Branch, job: Job) -> bool:
+        """It stays within what every branch above it may insist on."""
+        known = self.queues.class_of(job)
+        if not known.guaranteed:
+            return False
+        if not known.preemptible:  # of what it is owed today others may be owed a part tomorrow
+            return all(branch.within(job.gpus) for branch in leaf.path)
+        owed = self.rules.owed
+        return all(branch.firm + job.gpus <= owed(branch) + SLACK for branch in leaf.path)
+
+    def _needs(self, leaf: Branch, job: Job, *, old: bool) -> list[Need]:
+        """GPUs that must be given up below which branch, even if enough are idle."""
+        needs = [
+            Need(branch, over)
+            for branch in leaf.path
+            if (over := branch.used + job.gpus - branch.ceiling) > SLACK
+        ]
+        if self.tenancy.keeps and not old:
+            root = self.tenancy.root
+            idle = self.up_gpus - root.used - job.gpus
+            lacking = self.tenancy.kept_from(leaf) - idle
+            if lacking > SLACK:
+                needs.append(Need(root, lacking))
+        return needs
+
+    def _may_borrow(self, leaf: Branch, job: Job) -> bool:
+        """Idle GPUs are left for those that wait for them with more right."""
+        idle = self.up_gpus - self.tenancy.root.used - job.gpus
+        if self._reserved and idle < sum(self._reserved.values()) - SLACK:
+            return False
+        if self.queues.class_of(job).preemptible:
+            return True
+        return idle + self.queues.loose >= self.tenancy.promised_to_others(leaf) - SLACK
+
+    def _take_back(self, leaf: Branch, job: Job, found: Found) -> bool:
+        """Take starts of this decision back if that makes room for a job, now or later."""
+        borrowers = self.victims.borrowers(leaf, job)
+        if not borrowers:
+            return False
+        leaving = enumerate([*borrowers, *found.jobs], start=1)
+        at_s = self.plan.earliest(job, [(self.now_s + number, other) for number, other in leaving])
+        if at_s == INF and found.protected_s == INF:
+            return False
+        self._claimed.add(job.index)  # once: so this comes to an end
+        if self.now_s < at_s < INF:  # else there is room, but not within its limits
+            del borrowers[round(at_s - self.now_s) :]
+        for borrower in borrowers:
+            self.plan.give_up(borrower)
+            _, victims = self.victims.loans.pop(borrower.index)
+            for victim in victims:  # they have lost their places, now for another
+                self.plan.remark(victim, self._whys[victim.index], because_of=job)
+            other = self.queues.gives(borrower.index)
+            if borrower.running:
+                self._line_up(other, borrower)
+            else:
+                self.queues.enters(borrower, self.now_s)
+                self.queues.fresh.append(borrower)
+        self._try_all()
+        return True
+
+    def _push_in(
+        self,
+        leaf: Branch,
+        job: Job,
+        found: Found,
+        needs: Sequence[Need],
+        *,
+        free: bool,
+    ) -> Sequence[Job] | None:
+        """Take the place of victims; None if that does not help."""
+        victims, must = found.jobs, 0
+        if not victims:
+            return None
+        if not free and not found.others:  # it may not use more than its queue gives up
+            needs = [*needs, Need(leaf, job.gpus)]
+        if not free and not self.queues.class_of(job).preemptible:  # only what becomes its own
+            needs = [
+                *needs,
+                *(
+                    Need(branch, branch.firm + job.gpus - branch.quota, firm=True)
+                    for branch in leaf.path
+                    if not branch.within(job.gpus)
+                ),
+            ]
+        if needs:
+            victims, must = self._front(leaf, victims, needs)
+            if not must:
+                return None
+        chosen = self.plan.displace(job, victims, must=must)
+        if chosen is None and not must and len(victims) > 1:  # whole nodes, perhaps
+            victims = sorted(victims, key=lambda v: -v.allocation.gpus)
+            chosen = self.plan.displace(job, victims)
+        return chosen
+
+    def _front(
+        self, leaf: Branch, victims: Sequence[Job], needs: Sequence[Need]
+    ) -> tuple[list[Job], int]:
+        """The victims with those in front that must go, and how many these are (0: too few)."""
+        front: dict[int, Job] = {}
+        for branch, need, firm in needs:
+            left = need
+            for victim in victims:
+                if left <= SLACK:
+                    break
+                other, gpus, counts = self.queues.running[victim.index]
+                if gpus and (counts or not firm) and branch in (*other.path, self.tenancy.root):
+                    front[victim.index] = victim
+                    left -= gpus
+                    if branch is self.tenancy.root:
+                        left = need - self._gain(leaf, front.values())
+            if left > SLACK:
+                return [], 0
+        return [*front.values(), *(v for v in victims if v.index not in front)], len(front)
+
+    def _gain(self, leaf: Branch, victims: Collection[Job]) -> float:
+        """GPUs that a leaf may use when these have gone: other queues may keep a part of them."""
+        before = self.tenancy.kept_from(leaf)
+        entries = [self.queues.running[victim.index] for victim in victims]
+        for other, gpus, firm in entries:
+            self.tenancy.charge(other, -gpus, firm=firm)
+        after = self.tenancy.kept_from(leaf)
+        for other, gpus, firm in entries:
+            self.tenancy.charge(other, gpus, firm=firm)
+        return sum(gpus for _, gpus, _ in entries) - (after - before)
+
+    def _started(self, leaf: Branch, job: Job, victims: Sequence[Job], *, old: bool) -> None:
+        """Update the queues, and find out whose turn it is now."""
+        queues = self.queues
+        self.changed = True
+        for victim in victims:
+            # who was displaced in this decision passes on who is the cause, and so why
+            why = self._whys.get(job.index) or self.victims.why(leaf, job, victim)
+            self._whys[victim.index] = why
+            self.plan.remark(victim, why)
+        for victim in victims:
+            own = queues.running[victim.index][0] is leaf
+            self.plan.explain(victim, Reason.ORDER if own else QUOTA)
+            other = queues.gives(victim.index)
+            self._line_up(other, victim)
+            self.victims.gone[victim.index] = victim
+        if job.index in self._lined:
+            del self._lined[job.index]
+            leaf.line.drop(job)
+        else:
+            queues.leaves(job)
+        if not old:
+            self.victims.loans[job.index] = (job, victims)
+        queues.gets(job, job.gpus)
+        self._reserved.pop(job.index, None)
+        if victims:
+            self._try_all()
+        else:
+            self._refresh(leaf)
+
+    def _line_up(self, leaf: Branch, job: Job) -> None:
+        """A running job that has lost its place waits again in its queue, in this decision."""
+        leaf.line.add(job, self.queues.rank(job, self.now_s), self.queues.kind(job))
+        self._lined[job.index] = (leaf, job)
+
+    def _try_all(self) -> None:
+        """There may be more room than before, for anybody."""
+        self._no_room.clear()
+        self._tried.clear()
+        self._nominate(self.tenancy.root)
+
+    # --- why not ----------------------------------------------------------------------------------
+
+    def _why_not(self, leaf: Branch, job: Job, *, owed: bool, free: bool) -> Reason:
+        """`quota` if its queue has what it may have; else the request tells (none)."""
+        if owed:
+            return NONE
+        if not free:
+            return QUOTA
+        if job.gpus <= self.up_gpus - self.tenancy.root.used + SLACK:
+            return NONE  # enough is free, but not where it could be used
+        if not self.queues.class_of(job).guaranteed:
+            return NONE
+        real = self.up_gpus - SLACK  # a share of everything is none
+        return QUOTA if any(self.rules.owed(b) < real for b in leaf.path) else NONE
+
+    def _behind(self, leaf: Branch, job: Job) -> Reason:
+        """Strict: as whom it waits for; else the request tells (none)."""
+        tried = self._tried.get(id(leaf), {})
+        if not tried or not self.queues.inside.strict:
+            return NONE
+        nodes = self.plan.eligible(job)
+        return next((tried[k] for k in tried if self._held[id(leaf), k] & nodes), NONE)
+
+    def _explain(self) -> None:
+        """Tell the jobs of a kind what the first of them was told, if that is new."""
+        news: dict[int, tuple[Job, Reason]] = {}
+        for leaf in self.tenancy.leaves():
+            line = leaf.line
+            if not line:
+                continue
+            tried = self._tried.get(id(leaf), {})
+            for kind, row in line.rows.items():
+                reason = tried[kind] if kind in tried else self._behind(leaf, row[0][1])
+                if line.reasons.get(kind, NONE) != reason:
+                    line.reasons[kind] = reason
+                    news.update((job.index, (job, reason)) for _, job in row)
+        for job in self.queues.fresh:
+            if job.index in self.queues.waiting:
+                line = self.queues.waiting[job.index][0].line
+                kind = line.kinds[job.index]
+                news[job.index] = (job, Reason(line.reasons.get(kind, NONE)))
+        for _, (job, reason) in sorted(news.items()):
+            if job.reason != reason:
+                self.plan.explain(job, reason)

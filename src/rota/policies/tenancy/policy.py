@@ -1,0 +1,183 @@
+"""What policies of tenants have in common: parameters, presets, state, the way of a decision."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
+
+from rota.core.errors import OptionError
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.policy import DecidePolicy, Params
+from rota.core.state import State
+from rota.core.tenants import TenantTree
+from rota.core.view import Draft, View
+from rota.policies.tenancy.decision import QueueDecision
+from rota.policies.tenancy.inner import InnerPolicy
+from rota.policies.tenancy.queues import Queues
+from rota.policies.tenancy.tree import Branch, Tenancy
+from rota.policies.tenancy.victims import Claim, Options, Rule
+
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class TenantParams(Params, frozen=True):
+    """How queues share. What is not given is as in the preset, or as the policy has it."""
+
+    preset: str = ""
+    inside: str | None = None
+    borrow: bool | None = None
+    reclaim: bool | None = None
+    victims: Rule | None = None
+    within: bool | None = None
+    min_runtime_s: Seconds | None = None
+    aging_s: Seconds | None = None
+
+
+COMMON: Mapping[str, Any] = {
+    "inside": "fifo",
+    "borrow": True,
+    "reclaim": True,
+    "victims": "latest-start",
+    "within": True,
+    "min_runtime_s": 0.0,
+    "aging_s": 0.0,
+}
+
+P = TypeVar("P", bound=TenantParams)
+
+
+class TenantState(State):
+    """What queues had in the past and since the last decision, when that was, the inner policy."""
+
+    past: list[tuple[str, float, float]] = []  # tenant, average, used
+    at_s: float = 0.0
+    inside: Mapping[str, Any] = {}
+
+
+class TenantPolicy(DecidePolicy[P]):
+    """Queues in a tree that lend to each other and take back what they lent."""
+
+    coupled = "shared quotas: what a queue may use counts wherever it uses it"
+    divides: ClassVar[bool] = True
+    """Where nobody has a quota, it is divided by weight."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"": COMMON}
+    """Values of parameters by name of preset; the nameless one has them all."""
+    needs: ClassVar[Mapping[str, Sequence[str]]] = {
+        "victims": ("reclaim", "within"),
+        "min_runtime_s": ("reclaim", "within"),
+    }
+    """Parameters that matter only where one of these others is set."""
+
+    def __init__(self, params: P | None = None) -> None:
+        super().__init__(params)
+        self.state: TenantState = TenantState()
+        self.chosen = self._chosen()
+        chosen = self.chosen
+        self.inside = InnerPolicy(chosen["inside"], self.name)
+        self._refuse_idle()
+        self.knowledge = self.inside.knowledge
+        self._options = Options(
+            chosen["victims"], chosen["reclaim"], chosen["within"], chosen["min_runtime_s"]
+        )
+        self._queues: Queues | None = None
+
+    def _chosen(self) -> dict[str, Any]:
+        """Parameters after presets."""
+        own = self.presets[self.params.preset]
+        given = {k: v for k, v in msgspec.structs.asdict(self.params).items() if v is not None}
+        return {**self.presets[""], **own, **given}
+
+    def _refuse_idle(self) -> None:
+        """A parameter that was given must matter beside the others, be they given or a preset's."""
+        for key, needed in self.needs.items():
+            given = getattr(self.params, key)
+            if given and not any(map(self.chosen.get, needed)):
+                if key == "min_runtime_s" and self.inside.preemptive:
+                    continue
+                why = " and ".join(f"{one}=no" for one in needed)
+                preset = f" (preset={self.params.preset})" if self.params.preset else ""
+                raise OptionError(
+                    f"policy {self.name!r}: {key}={given} has no effect with {why}{preset}: "
+                    f"leave it out, or add {' or '.join(f'{one}=yes' for one in needed)}"
+                )
+
+    def decide(self, view: View) -> Draft:
+        """Serve the queues, the one after the other."""
+        plan = view.plan()
+        queues = self._open(view)
+        self.prepare(queues, view)
+        turn = QueueDecision(view, plan, queues, self, self._options)
+        turn.serve()
+        wake_s = min(queues.wake_s(view.now_s), turn.wake_s, self.wake_s(queues, view))
+        if turn.changed and self.inside.moves and (queues.waiting or turn.victims.gone):
+            wake_s = view.now_s  # ranks of those that start or stop are known afterwards
+        if wake_s < INF:
+            plan.wake_at(wake_s)
+        return plan
+
+    def _open(self, view: View) -> Queues:
+        """The queues as of now."""
+        queues = self._queues
+        now_s = view.now_s
+        if queues is None or queues.tenancy.tenants is not view.tenants:
+            if queues is not None:
+                self.state.past = queues.snapshot()
+            queues = self._queues = self._empty_queues(view.tenants)
+            for name, average, used in self.state.past:
+                leaf = queues.tenancy.leaf(name)
+                leaf.average, leaf.used = average, used
+            queues.tenancy.pass_time(now_s - self.state.at_s)
+            for leaf in queues.tenancy.leaves():
+                leaf.used = 0.0  # those who run are counted now
+        else:
+            queues.tenancy.pass_time(now_s - self.state.at_s)
+        self.state.at_s = now_s
+        queues.update(view)
+        queues.tenancy.settle(view.up_gpus)
+        return queues
+
+    def _empty_queues(self, tenants: TenantTree) -> Queues:
+        tenancy = Tenancy(
+            tenants,
+            divide=self.divides,
+            borrow=self.chosen["borrow"],
+            half_life_s=self.chosen.get("half_life_s", 0.0),
+        )
+        return Queues(tenancy, self.inside, self.chosen["aging_s"] or INF)
+
+    # --- what a policy decides --------------------------------------------------------------------
+
+    def prepare(self, queues: Queues, view: View) -> None:
+        """Look at the queues before they are served."""
+
+    def wake_s(self, queues: Queues, view: View) -> float:  # noqa: ARG002 - part of the interface
+        """When the turns change by themselves."""
+        return INF
+
+    def turn(self, branch: Branch, job: Job) -> tuple[Any, ...]:
+        """The rank of a branch among its like, with the job that is its next."""
+        raise NotImplementedError
+
+    def owed(self, branch: Branch) -> float:
+        """GPUs that it may insist on."""
+        return branch.quota
+
+    def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim | None:
+        """What a branch that wants so many more GPUs may take from another."""
+        return Claim(other.quota) if branch.within(gpus) else None
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """What queues had, and what the inner policy knows."""
+        if self._queues is not None:
+            self.state.past = self._queues.snapshot()
+        self.state.inside = self.inside.snapshot()
+        return super().snapshot()
+
+    def resumed(self) -> None:
+        """Open the queues again at the next decision."""
+        self._queues = None
+        if self.state.inside:
+            self.inside.restore(self.state.inside)

@@ -1,0 +1,239 @@
+"""Who waits and who runs in every queue, kept from one decision to the next.
+
+Only what changed since the last decision is looked at. All of it can be made again from the view,
+except what queues had in the past, which is therefore saved.
+"""
+
+from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.tenants import PriorityClass
+from rota.core.view import View
+from rota.policies.tenancy.inner import InnerPolicy
+from rota.policies.tenancy.tree import DIGITS, Branch, Tenancy
+
+Entry = tuple[Branch, float, bool]
+"""Leaf, GPUs, and whether they are part of its quota."""
+
+
+class Alarms:
+    """At what time something happens to whom; each has one time at most."""
+
+    def __init__(self) -> None:
+        self._times: list[tuple[float, int]] = []
+        self._of: dict[int, float] = {}
+
+    def set(self, index: int, time_s: float) -> None:
+        """From now on this is its time."""
+        if time_s < INF:
+            self._of[index] = time_s
+            heappush(self._times, (time_s, index))
+
+    def drop(self, index: int) -> None:
+        """Nothing happens to it any more."""
+        self._of.pop(index, None)
+
+    def due(self, now_s: float) -> list[int]:
+        """Whose time has come."""
+        found = []
+        while self.next_s() <= now_s:
+            _, index = heappop(self._times)
+            del self._of[index]
+            found.append(index)
+        return found
+
+    def next_s(self) -> float:
+        """When the next time comes."""
+        times = self._times
+        while times and self._of.get(times[0][1]) != times[0][0]:
+            heappop(times)
+        return times[0][0] if times else INF
+
+
+class Ranked(NamedTuple):
+    """The rank of a job that runs, from one start or change of its rate to the next."""
+
+    epoch: int
+    phase: int
+    rank: tuple[Any, ...]
+    until_s: float
+
+
+class Queues:
+    """All queues of a cluster. `aging_s`: a job that has waited so long is old."""
+
+    def __init__(self, tenancy: Tenancy, inside: InnerPolicy, aging_s: float) -> None:
+        self.tenancy = tenancy
+        self.inside = inside
+        self.aging_s = aging_s
+        self.waiting: dict[int, tuple[Branch, Job]] = {}
+        self.running: dict[int, Entry] = {}
+        self.loose = 0.0  # GPUs of opportunistic jobs that can be stopped for others
+        self.old: dict[int, Job] = {}  # of those that wait
+        self.fresh: list[Job] = []  # came to wait since the last decision
+        self._growing = Alarms()  # when who is old
+        self._jumping = Alarms()  # when whose rank changes
+        self._ranks: dict[int, Ranked] = {}  # of those that run
+        self._classes: dict[int, PriorityClass] = {}
+
+    def class_of(self, job: Job) -> PriorityClass:
+        """The priority class of a job."""
+        priority = job.spec.priority
+        found = self._classes.get(priority)
+        if found is None:
+            found = self._classes[priority] = self.tenancy.tenants.class_of(priority)
+        return found
+
+    def kind(self, job: Job) -> int:
+        """Jobs of one kind ask for the same and have the same rights: who comes later gets less."""
+        known = self.class_of(job)
+        return 4 * job.shape.number + 2 * known.guaranteed + known.preemptible
+
+    def rank(self, job: Job, now_s: float) -> tuple[Any, ...]:
+        """The order in its queue: higher priorities first, then as the inner policy says."""
+        return (-job.spec.priority, self.inside.rank(job, now_s))
+
+    def ranked(self, job: Job, now_s: float) -> Ranked:
+        """The same of a job that runs, and when it changes."""
+        known = self._ranks.get(job.index)
+        if (
+            known is None
+            or known.epoch != job.epoch
+            or known.phase != job.phase
+            or known.until_s <= now_s
+        ):
+            until_s = -INF if self.inside.drifts else self.inside.next_change(job, now_s)
+            known = Ranked(job.epoch, job.phase, self.rank(job, now_s), until_s)
+            self._ranks[job.index] = known
+        return known
+
+    # --- what has changed -------------------------------------------------------------------------
+
+    def update(self, view: View) -> None:
+        """Take over who came, started, stopped and left."""
+        now_s = view.now_s
+        waiting, running = who(view)
+        for index in self.waiting.keys() - waiting.keys():
+            self.leaves(self.waiting[index][1])
+        for index in self.running.keys() - running.keys():
+            self.gives(index)
+        self.fresh = [waiting[index] for index in sorted(waiting.keys() - self.waiting.keys())]
+        for index in sorted(running.keys() - self.running.keys()):
+            self.gets(running[index], running[index].allocation.gpus)
+        for job in self.fresh:
+            self.enters(job, now_s)
+        if self.inside.learn(view):
+            self._ranks.clear()
+            self._rank_again([job for _, job in self.waiting.values()], now_s)
+        self._rank_again([self.waiting[i][1] for i in self._jumping.due(now_s)], now_s)
+        for index in self._growing.due(now_s):
+            self.old[index] = self.waiting[index][1]
+
+    def enters(self, job: Job, now_s: float) -> None:
+        """A job waits from now on."""
+        leaf = self.tenancy.leaf(job.tenant)
+        self.waiting[job.index] = (leaf, job)
+        self.tenancy.count(leaf, +1)
+        if self.class_of(job).guaranteed:
+            self.tenancy.ask(leaf, job.gpus)
+        self._line_up(leaf, job, now_s)
+        if self.aging_s < INF:
+            old_s = job.submit_s + job.run_s + self.aging_s
+            if old_s <= now_s:
+                self.old[job.index] = job
+            else:
+                self._growing.set(job.index, old_s)
+
+    def _line_up(self, leaf: Branch, job: Job, now_s: float) -> None:
+        leaf.line.add(job, self.rank(job, now_s), self.kind(job))
+        if self.inside.ages:
+            self._jumping.set(job.index, self.inside.next_change(job, now_s))
+
+    def leaves(self, job: Job) -> Branch:
+        """It waits no more; returns its leaf."""
+        leaf, _ = self.waiting.pop(job.index)
+        leaf.line.drop(job)
+        self.tenancy.count(leaf, -1)
+        if self.class_of(job).guaranteed:
+            self.tenancy.ask(leaf, -job.gpus)
+        self.old.pop(job.index, None)
+        self._growing.drop(job.index)
+        self._jumping.drop(job.index)
+        return leaf
+
+    def gets(self, job: Job, gpus: float) -> None:
+        """It runs from now on."""
+        leaf = self.tenancy.leaf(job.tenant)
+        firm = self.class_of(job).guaranteed
+        self._loosen(job, gpus)
+        self.running[job.index] = (leaf, gpus, firm)
+        leaf.running[job.index] = job
+        self.tenancy.count(leaf, +1)
+        self.tenancy.charge(leaf, gpus, firm=firm)
+
+    def gives(self, index: int) -> Branch:
+        """It runs no more; returns its leaf."""
+        leaf, gpus, firm = self.running.pop(index)
+        self._loosen(leaf.running.pop(index), -gpus)
+        self._ranks.pop(index, None)
+        self.tenancy.count(leaf, -1)
+        self.tenancy.charge(leaf, -gpus, firm=firm)
+        return leaf
+
+    def _loosen(self, job: Job, gpus: float) -> None:
+        kind = self.class_of(job)
+        if kind.preemptible and not kind.guaranteed:
+            self.loose = round(self.loose + gpus, DIGITS)
+
+    def _rank_again(self, jobs: Iterable[Job], now_s: float) -> None:
+        for job in jobs:
+            leaf = self.waiting[job.index][0]
+            leaf.line.drop(job)
+            self._line_up(leaf, job, now_s)
+
+    # --- what will change -------------------------------------------------------------------------
+
+    def is_old(self, job: Job, now_s: float) -> bool:
+        """It has waited for `aging_s` in all, whether it runs now or not."""
+        return self.aging_s < INF and job.waiting_s(now_s) >= self.aging_s
+
+    def wake_s(self, now_s: float) -> float:
+        """When the order changes by itself."""
+        at_s = min(self._growing.next_s(), self._jumping.next_s())
+        if self.inside.moves:
+            at_s = min(at_s, self._jump_s(now_s))
+        return at_s
+
+    def _jump_s(self, now_s: float) -> float:
+        """When the rank of somebody who runs changes, in queues where somebody waits."""
+        soonest_s = INF
+        for leaf in self.tenancy.leaves():
+            if not leaf.line or not leaf.running:
+                continue
+            for job in leaf.running.values():
+                if self.inside.drifts:
+                    at_s = self.inside.next_change(job, now_s)
+                else:
+                    at_s = self.ranked(job, now_s).until_s
+                soonest_s = min(soonest_s, at_s)
+        return soonest_s
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> list[tuple[str, float, float]]:
+        """What the jobs of every tenant had in the past, and have since the last decision."""
+        return [
+            (leaf.name, leaf.average, leaf.used)
+            for leaf in self.tenancy.leaves()
+            if leaf.average or leaf.used
+        ]
+
+
+def who(view: View) -> tuple[Mapping[int, Job], Mapping[int, Job]]:
+    """Who waits and who runs, by number."""
+    if view.books is not None:
+        return view.books
+    return {job.index: job for job in view.waiting}, {job.index: job for job in view.running}

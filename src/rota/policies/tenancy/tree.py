@@ -1,0 +1,272 @@
+"""The tree of queues with its accounts: what each is promised, has, and had.
+
+The whole cluster is the root. Every declared tenant is a branch; a tenant that nobody declared is
+one below the root. Jobs are in leaves: those of a tenant that has children are in a leaf of its own
+beside them.
+
+A branch has three numbers of GPUs: `used` by all its jobs, `firm` by those that have a part in its
+quota (guaranteed jobs), and `average`, what it had in the past: an old second counts half as much
+as one that is `half_life_s` younger.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import chain
+from math import fsum
+from operator import itemgetter
+from typing import Any
+
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.tenants import Tenant, TenantTree
+
+DIGITS = 6  # sums of fractions of GPUs are rounded, so that they do not depend on their order
+_rank = itemgetter(0)
+SLACK = 1e-6  # quotas that are divided are not whole
+
+
+class Branch:
+    """One queue of the tree, or the whole cluster."""
+
+    __slots__ = (
+        "asked", "average", "ceiling", "children", "entitled", "firm", "first", "jobs", "kept",
+        "key", "line", "most", "order", "parent", "path", "pick", "quota", "running", "tenant",
+        "used", "vowed",
+    )  # fmt: skip
+
+    def __init__(self, tenant: Tenant, parent: "Branch | None", order: tuple[Any, ...]) -> None:
+        self.tenant = tenant
+        self.parent = parent
+        self.order = order  # among equals
+        self.children: list[Branch] = []
+        self.path: tuple[Branch, ...] = ()  # itself and all above, without the cluster
+        if parent is not None:
+            self.path = (self, *parent.path)
+            parent.children.append(self)
+        self.jobs = 0
+        self.quota = 0.0
+        self.ceiling = INF
+        self.most = INF  # the ceiling when nothing is down
+        self.vowed = 0.0  # its quota, if it was declared
+        self.kept = 0.0  # the part of its quota that nobody else may use
+        self.entitled = 0.0  # see `hierarchical_fair.entitle`
+        self.used = 0.0
+        self.firm = 0.0
+        self.average = 0.0
+        self.asked = 0.0  # of a leaf: GPUs that guaranteed jobs wait for
+        self.running: dict[int, Job] = {}
+        self.line: Line = Line()
+        # for `tenancy.decision`: the leaf whose turn it is, its job, and the rank among its like
+        self.pick: Branch | None = None
+        self.first: Job | None = None
+        self.key: tuple[Any, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the tenant."""
+        return self.tenant.name
+
+    def within(self, gpus: float) -> bool:
+        """So many more for a guaranteed job are part of its quota."""
+        return self.firm + gpus <= self.quota + SLACK
+
+    def __repr__(self) -> str:
+        return f"Branch({self.name}, used={self.used:g}, quota={self.quota:g})"
+
+
+class Line:
+    """The waiting jobs of a leaf in order, by kind: of equal requests only the first counts."""
+
+    __slots__ = ("kinds", "ranks", "reasons", "rows")
+
+    def __init__(self) -> None:
+        self.rows: dict[int, list[tuple[Any, Job]]] = {}  # by kind: see `Queues.kind`
+        self.kinds: dict[int, int] = {}
+        self.ranks: dict[int, Any] = {}
+        self.reasons: dict[int, int] = {}  # what the jobs of a kind were told last
+
+    def __len__(self) -> int:
+        return len(self.ranks)
+
+    def add(self, job: Job, rank: Any, kind: int) -> None:
+        """At its rank."""
+        self.ranks[job.index] = rank
+        self.kinds[job.index] = kind
+        row = self.rows.setdefault(kind, [])
+        row.insert(bisect_left(row, rank, key=_rank), (rank, job))
+
+    def drop(self, job: Job) -> None:
+        """It waits no more."""
+        kind = self.kinds.pop(job.index)
+        row = self.rows[kind]
+        del row[bisect_left(row, self.ranks.pop(job.index), key=_rank)]
+        if not row:
+            del self.rows[kind]
+            self.reasons.pop(kind, None)
+
+
+class Tenancy:
+    """The tree. `divide`: where nobody has a quota, what there is is divided by weight."""
+
+    def __init__(
+        self, tenants: TenantTree, *, divide: bool, borrow: bool, half_life_s: float = 0.0
+    ) -> None:
+        self.tenants = tenants
+        self._divide = divide
+        self._borrow = borrow
+        self._half_life_s = half_life_s
+        self.root = Branch(Tenant(""), None, ())
+        self.branches: list[Branch] = []
+        self._declared: dict[str, Branch] = {}
+        self._leaves: dict[str, Branch] = {}
+        self._forks: dict[tuple[int, int], tuple[Branch, Branch]] = {}
+        self._settled: tuple[float, int] = (-1.0, 0)
+        self._census = 0  # changes when an undeclared tenant comes or goes
+        self.keeps = any(tenant.lend < INF for tenant in tenants)
+        positions = {tenant.name: number for number, tenant in enumerate(tenants)}
+        for tenant in tenants:
+            self._declare(tenant, positions)
+
+    def _declare(self, tenant: Tenant, positions: dict[str, int]) -> Branch:
+        made = self._declared.get(tenant.name)
+        if made is None:
+            above = self.root
+            if tenant.parent:
+                above = self._declare(self.tenants.get(tenant.parent), positions)
+            made = Branch(tenant, above, (0, positions[tenant.name], ""))
+            self._declared[tenant.name] = made
+            self.branches.append(made)
+        return made
+
+    def leaf(self, name: str) -> Branch:
+        """Where the jobs of a tenant are."""
+        leaf = self._leaves.get(name)
+        if leaf is None:
+            declared = self._declared.get(name)
+            if declared is not None and not declared.children:
+                leaf = declared
+            else:
+                leaf = Branch(Tenant(name), declared or self.root, (1, 0, name))
+                self.branches.append(leaf)
+            self._leaves[name] = leaf
+        return leaf
+
+    def fork(self, one: Branch, other: Branch) -> tuple[Branch, Branch]:
+        """The branches of two leaves below what they have in common."""
+        found = self._forks.get((id(one), id(other)))
+        if found is None:
+            pairs = zip(reversed(one.path), reversed(other.path), strict=False)
+            found = next((a, b) for a, b in pairs if a is not b)
+            self._forks[id(one), id(other)] = found
+        return found
+
+    # --- accounts ---------------------------------------------------------------------------------
+
+    def count(self, leaf: Branch, change: int) -> None:
+        """A job comes to a leaf or leaves it."""
+        for branch in leaf.path:
+            branch.jobs += change
+        if leaf.jobs == max(change, 0) and leaf.order[0]:
+            self._census += 1
+
+    def ask(self, leaf: Branch, gpus: float) -> None:
+        """A guaranteed job waits for GPUs, or does not any more (a negative number)."""
+        leaf.asked = round(leaf.asked + gpus, DIGITS)
+
+    def charge(self, leaf: Branch, gpus: float, *, firm: bool) -> None:
+        """A job gets GPUs, or gives them back (a negative number)."""
+        for branch in chain(leaf.path, (self.root,)):
+            branch.used = round(branch.used + gpus, DIGITS)
+            if firm:
+                branch.firm = round(branch.firm + gpus, DIGITS)
+
+    def pass_time(self, seconds: float) -> None:
+        """What everybody has now becomes a part of what it had."""
+        if self._half_life_s > 0 and seconds > 0:
+            left = 0.5 ** (seconds / self._half_life_s)
+            for leaf in self._leaves.values():
+                leaf.average = leaf.used + (leaf.average - leaf.used) * left
+            _add_up(self.root)
+
+    # --- what everybody is promised ---------------------------------------------------------------
+
+    def settle(self, up_gpus: float) -> None:
+        """Quotas and ceilings for a cluster of this size."""
+        if self._settled == (up_gpus, self._census):
+            return
+        self._settled = (up_gpus, self._census)
+        self.root.quota = up_gpus
+        self._promise(self.root)
+        for branch in self.branches:
+            tenant = branch.tenant
+            borrow = tenant.borrow if self._borrow else 0.0
+            branch.ceiling = min(tenant.limit, branch.quota + borrow)
+            above = branch.parent
+            declared = above is not None and any(map(_promised, above.children))
+            most = _promised(branch) if declared or not self._divide else INF
+            branch.most = min(tenant.limit, most + borrow)
+            branch.vowed = branch.quota if declared else 0.0
+            branch.kept = max(branch.quota - tenant.lend, 0.0) if tenant.lend < INF else 0.0
+
+    def _promise(self, above: Branch) -> None:
+        """Divide the quota of a branch among those below it."""
+        asked = {id(branch): _promised(branch) for branch in above.children}
+        total = sum(asked.values())
+        if total > 0:
+            part = min(1.0, above.quota / total)  # more is promised than there is: all get less
+            for branch in above.children:
+                branch.quota = asked[id(branch)] * part
+        else:
+            there = [b for b in above.children if b.jobs or not b.order[0]] if self._divide else []
+            weights = sum(branch.tenant.weight for branch in there)
+            for branch in above.children:
+                branch.quota = 0.0
+            for branch in there:
+                part = above.quota * branch.tenant.weight / weights
+                branch.quota = min(part, branch.tenant.limit)
+        for branch in above.children:
+            self._promise(branch)
+
+    def kept_from(self, leaf: Branch) -> float:
+        """GPUs that are idle now and that others keep from this leaf."""
+        return self._elsewhere(leaf, reserved) if self.keeps else 0.0
+
+    def promised_to_others(self, leaf: Branch) -> float:
+        """GPUs that guaranteed jobs of others do not use, but were promised by a declared quota."""
+        return self._elsewhere(leaf, _unused)
+
+    def _elsewhere(self, leaf: Branch, amount: Callable[[Branch], float]) -> float:
+        """The sum of an amount over all branches that do not lead to a leaf."""
+        inside = {id(branch) for branch in leaf.path}
+        return sum(
+            amount(child)
+            for above in (*leaf.path, self.root)
+            for child in above.children
+            if id(child) not in inside
+        )
+
+    def leaves(self) -> Iterator[Branch]:
+        """Those that have had jobs."""
+        return iter(self._leaves.values())
+
+
+def _add_up(branch: Branch) -> float:
+    """What a branch had is what those below it had; exactly, in whatever order they came."""
+    if branch.children:
+        branch.average = fsum(map(_add_up, branch.children))
+    return branch.average
+
+
+def _promised(branch: Branch) -> float:
+    """What was declared for it or, if that is more, for those below it."""
+    return max(branch.tenant.quota, sum(map(_promised, branch.children)))
+
+
+def _unused(branch: Branch) -> float:
+    """The part of its declared quota that its guaranteed jobs do not use."""
+    return max(branch.vowed - branch.firm, sum(map(_unused, branch.children)), 0.0)
+
+
+def reserved(branch: Branch) -> float:
+    """The idle part of what it keeps for itself."""
+    return max(branch.kept - branch.used, sum(map(reserved, branch.children)), 0.0)

@@ -1,0 +1,276 @@
+"""Who has to make room for whom, in which order, and why.
+
+A waiting job may take the place of two kinds of jobs.
+
+*Of other queues* (reclaim). Look at the two branches of the tree below what both queues have in
+common. If the job's branch is owed more than it has, and the other branch has more than it is owed,
+jobs of the latter go until it has no more than that. Opportunistic jobs go in any case. Only
+guaranteed jobs reclaim.
+
+*Of its own queue*: opportunistic jobs if it is guaranteed, and these first of all; those of a lower
+priority (`within`), and those of its own priority that come after it if the inner policy is
+preemptive.
+
+Nobody has to go who is not preemptible, has not run for its `min_runtime_s` or is old (`aging_s`).
+Of other queues, opportunistic jobs go before guaranteed ones, then jobs of queues that themselves
+have more than their quota before jobs of their neighbours, then the rule decides:
+
+* `latest-start`: who started last;
+* `lowest-priority`: the lowest priority;
+* `most-over-quota`: of the branch that is most GPUs over its quota;
+* `least-progress`: who has the least GPU-time behind it.
+
+Among equals whoever started last goes first.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from rota.core.events import INF
+from rota.core.jobs import Job
+from rota.core.view import View
+from rota.policies.tenancy.queues import Queues
+from rota.policies.tenancy.tree import SLACK, Branch
+
+Rule = Literal["latest-start", "lowest-priority", "most-over-quota", "least-progress"]
+
+
+class Rules(Protocol):
+    """What a policy of tenants decides."""
+
+    def turn(self, branch: Branch, job: Job) -> tuple[Any, ...]:
+        """The rank of a branch among its like, with the job that is its next."""
+        ...
+
+    def owed(self, branch: Branch) -> float:
+        """GPUs that it may insist on."""
+        ...
+
+    def claim(self, branch: Branch, other: Branch, gpus: float) -> "Claim | None":
+        """What a branch that wants so many more GPUs may take from another; None: nothing."""
+        ...
+
+
+class Claim(NamedTuple):
+    """What may be taken from a branch: guaranteed jobs go only while it has more than the floor.
+
+    Jobs are not divisible: the last one may leave it with less, but never with less than the least.
+    Opportunistic jobs go in any case.
+    """
+
+    floor: float
+    least: float = 0.0
+
+
+class Options(NamedTuple):
+    """How room is made."""
+
+    rule: Rule
+    reclaim: bool
+    within: bool
+    min_runtime_s: float
+
+
+class Found(NamedTuple):
+    """Victims in order; until when others are protected (inf: nobody is), and their GPUs."""
+
+    jobs: list[Job]
+    others: bool  # some are of other queues
+    protected_s: float
+    protected_gpus: float
+
+
+class Wanted(NamedTuple):
+    """A possible victim of another queue: its order, and what may be taken from its branch."""
+
+    key: tuple[Any, ...]
+    job: Job
+    branch: Branch
+    claim: Claim
+
+
+class Victims:
+    """Looks for victims in one decision."""
+
+    def __init__(self, view: View, queues: Queues, rules: Rules, options: Options) -> None:
+        self.now_s = view.now_s
+        self.queues = queues
+        self.rules = rules
+        self.options = options
+        self.gone: dict[int, Job] = {}  # displaced already
+        # started in this decision, in the place of whom
+        self.loans: dict[int, tuple[Job, Sequence[Job]]] = {}
+        self._ranked: dict[int, list[tuple[Any, Job]]] = {}
+        self._protected_s = INF
+        self._protected_gpus = 0.0
+
+    def of(self, leaf: Branch, job: Job) -> Found:
+        """Those that may have to go for this job."""
+        self._protected_s, self._protected_gpus = INF, 0.0
+        idlers = self._idlers(leaf, job)
+        others = self._others(leaf, job)
+        known = {victim.index for victim in idlers}
+        own = [victim for victim in self._own(leaf, job) if victim.index not in known]
+        jobs = [*idlers, *others, *own]
+        return Found(jobs, bool(others), self._protected_s, self._protected_gpus)
+
+    def why(self, leaf: Branch, job: Job, victim: Job) -> str:
+        """Why a victim has to go for this job, in words."""
+        other = self.queues.running[victim.index][0]
+        if other is leaf:
+            if self._gives_way(victim, job):
+                return f"opportunistic; queue {leaf.name!r} has a guaranteed job"
+            if victim.spec.priority < job.spec.priority:
+                return (
+                    f"priority {job.spec.priority} comes before {victim.spec.priority} in queue "
+                    f"{leaf.name!r}"
+                )
+            return f"{self.queues.inside.policy.name} puts it behind in queue {leaf.name!r}"
+        a, b = self.queues.tenancy.fork(leaf, other)
+        owed = f"queue {a.name!r} has {a.firm:g} of the {self.rules.owed(a):g} GPUs it is owed"
+        if not self.queues.class_of(victim).guaranteed:
+            return f"opportunistic; {owed}"
+        return f"{owed}, queue {b.name!r} has {b.firm:g} of {self.rules.owed(b):g}"
+
+    def _may_go(self, job: Job) -> bool:
+        if job.index in self.gone or not job.running:  # started in this very decision
+            return False
+        kind = self.queues.class_of(job)
+        if not kind.preemptible or self.queues.is_old(job, self.now_s):
+            return False
+        until_s = job.start_s + max(kind.min_runtime_s, self.options.min_runtime_s)
+        if until_s > self.now_s:
+            self._protected_s = min(self._protected_s, until_s)
+            self._protected_gpus += self.queues.running[job.index][1]
+            return False
+        return True
+
+    # --- of other queues --------------------------------------------------------------------------
+
+    def _others(self, leaf: Branch, job: Job) -> list[Job]:
+        owed = self.rules.owed
+        gpus = job.gpus
+        if (
+            not self.options.reclaim
+            or not self.queues.class_of(job).guaranteed
+            or all(branch.firm + gpus > owed(branch) + SLACK for branch in leaf.path)
+        ):
+            return []
+        found: list[Wanted] = []
+        for other in self.queues.tenancy.leaves():
+            if other is not leaf and other.running:
+                mine, its = self.queues.tenancy.fork(leaf, other)
+                claim = self.rules.claim(mine, its, gpus)
+                if claim is not None:
+                    found += self._of_leaf(other, its, claim)
+        return self._as_far_as_allowed(sorted(found, key=lambda wanted: wanted.key))
+
+    def _of_leaf(self, leaf: Branch, branch: Branch, claim: Claim) -> Iterator[Wanted]:
+        """Those of one leaf, all below a branch from which so much may be taken."""
+        over = branch.firm > claim.floor + SLACK
+        frugal = sum(b.firm <= b.quota for b in leaf.path[: leaf.path.index(branch)])
+        rule = RULES[self.options.rule]
+        for job in leaf.running.values():
+            firm = self.queues.running[job.index][2]
+            if (over or not firm) and self._may_go(job):
+                first = rule(job, branch, self.now_s)
+                yield Wanted((firm, frugal, first, -job.start_s, -job.index), job, branch, claim)
+
+    def _as_far_as_allowed(self, found: list[Wanted]) -> list[Job]:
+        """First those whose branch keeps its floor, then one more of each that has more."""
+        left: dict[int, float] = {}
+        chosen: list[Job] = []
+        rest: list[Wanted] = []
+        for wanted in found:
+            _, gpus, firm = self.queues.running[wanted.job.index]
+            if firm:
+                has = left.get(id(wanted.branch), wanted.branch.firm)
+                if has - gpus < wanted.claim.floor - SLACK:
+                    rest.append(wanted)
+                    continue
+                left[id(wanted.branch)] = has - gpus
+            chosen.append(wanted.job)
+        for wanted in rest:
+            has = left.get(id(wanted.branch), wanted.branch.firm)
+            after = has - self.queues.running[wanted.job.index][1]
+            if has > wanted.claim.floor + SLACK and after >= wanted.claim.least - SLACK:
+                left[id(wanted.branch)] = after
+                chosen.append(wanted.job)
+        return chosen
+
+    # --- of those that have not begun -------------------------------------------------------------
+
+    def borrowers(self, leaf: Branch, job: Job) -> list[Job]:
+        """Those that this decision starts on GPUs that turn out to be owed to this job.
+
+        The last first. They lose nothing, so that nothing protects them.
+        """
+        if not self.options.reclaim:
+            return []
+        chosen: list[Job] = []
+        found: list[Wanted] = []
+        for number, (borrower, _) in enumerate(reversed(self.loans.values())):
+            other, _, firm = self.queues.running[borrower.index]
+            if other is leaf:
+                if self._gives_way(borrower, job):
+                    chosen.append(borrower)
+                continue
+            mine, its = self.queues.tenancy.fork(leaf, other)
+            claim = self.rules.claim(mine, its, job.gpus)
+            if claim is not None and (not firm or its.firm > claim.floor + SLACK):
+                found.append(Wanted((firm, number), borrower, its, claim))
+        found.sort(key=lambda wanted: wanted.key)
+        return chosen + self._as_far_as_allowed(found)
+
+    # --- of its own queue -------------------------------------------------------------------------
+
+    def _gives_way(self, victim: Job, job: Job) -> bool:
+        """An opportunistic job gives way to a guaranteed one of its queue."""
+        return (
+            self.options.reclaim
+            and self.queues.class_of(job).guaranteed
+            and not self.queues.running[victim.index][2]
+        )
+
+    def _idlers(self, leaf: Branch, job: Job) -> list[Job]:
+        """Opportunistic jobs of its own queue, those that started last first."""
+        if leaf.firm == leaf.used:
+            return []
+        found = [v for v in leaf.running.values() if self._gives_way(v, job) and self._may_go(v)]
+        return sorted(found, key=lambda v: (-v.start_s, -v.index))
+
+    def _own(self, leaf: Branch, job: Job) -> list[Job]:
+        """Lower priorities first, then those that come last."""
+        if not leaf.running or not (self.options.within or self.queues.inside.preemptive):
+            return []
+        priority = job.spec.priority
+        lower = [v for v in leaf.running.values() if v.spec.priority < priority]
+        found: list[Job] = []
+        if lower and self.options.within:
+            key = RULES[self.options.rule]
+            lower.sort(key=lambda v: (key(v, leaf, self.now_s), -v.start_s, -v.index))
+            found = sorted(lower, key=lambda v: v.spec.priority)
+        if self.queues.inside.preemptive:
+            rank = leaf.line.ranks[job.index]
+            found += [
+                v for its, v in self._ranks(leaf) if its > rank and v.spec.priority == priority
+            ]
+        return [v for v in found if self._may_go(v)]
+
+    def _ranks(self, leaf: Branch) -> list[tuple[Any, Job]]:
+        """Those that run in a queue with their ranks, the last first."""
+        ranked = self._ranked.get(id(leaf))
+        if ranked is None:
+            ranked = [(self.queues.ranked(v, self.now_s).rank, v) for v in leaf.running.values()]
+            ranked.sort(key=lambda entry: entry[0], reverse=True)
+            self._ranked[id(leaf)] = ranked
+        return ranked
+
+
+RULES: dict[Rule, Callable[[Job, Branch, float], float]] = {
+    "latest-start": lambda job, _branch, _now_s: -job.start_s,
+    "lowest-priority": lambda job, _branch, _now_s: job.spec.priority,
+    "most-over-quota": lambda _job, branch, _now_s: branch.quota - branch.firm,
+    "least-progress": lambda job, _branch, now_s: job.attained_gpu_s(now_s),
+}
+"""Who goes first has the smallest number."""
