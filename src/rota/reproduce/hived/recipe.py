@@ -15,8 +15,7 @@ import polars as pl
 
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.workload import Workload
-from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting
-from rota.reproduce.checks import holds, same_rows
+from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, same_rows
 from rota.study.config import RunConfig
 from rota.study.output import dump
 from rota.traces.read import read_workload
@@ -55,7 +54,7 @@ ROOM = {
 GUEST = "guest"
 
 
-class Part(msgspec.Struct, frozen=True):
+class TenantPart(msgspec.Struct, frozen=True):
     """A tenant: its nodes and its jobs."""
 
     nodes: int
@@ -95,7 +94,7 @@ class HivedQueueing(Recipe):
         "at the scale of the paper recorded jobs of Philly are run too if philly.csv is there",
     )
 
-    def runs(self, setting: Setting) -> dict[str, RunConfig]:
+    def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """Everything for each workload; with guests for the first one."""
         runs: dict[str, RunConfig] = {}
         for number, (place, parts) in enumerate(_workloads(setting).items()):
@@ -104,7 +103,7 @@ class HivedQueueing(Recipe):
                 runs |= _lending(setting, place, parts)
         return runs
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """Cells are as good as nodes of one's own; quotas are not."""
         del setting  # all scales are checked alike
         found = []
@@ -128,7 +127,7 @@ class HivedQueueing(Recipe):
             ),
         ]  # fmt: skip
 
-    def series(self, runs: Mapping[str, Outcome]) -> pl.DataFrame:
+    def series(self, runs: Mapping[str, RecipeRun]) -> pl.DataFrame:
         """Mean waits by workload, tenant and way to share."""
         rows = []
         for place in dict.fromkeys(label.split("+")[1] for label in runs):
@@ -151,7 +150,9 @@ class HivedQueueing(Recipe):
 # --- runs ----------------------------------------------------------------------------------------
 
 
-def _runs(setting: Setting, place: str, parts: Mapping[str, Part]) -> dict[str, RunConfig]:
+def _runs(
+    setting: RecipeSetting, place: str, parts: Mapping[str, TenantPart]
+) -> dict[str, RunConfig]:
     """All tenants together, and each of them at home, under both schedulers."""
     together = _inputs(setting, place, parts)
     runs = {
@@ -165,7 +166,9 @@ def _runs(setting: Setting, place: str, parts: Mapping[str, Part]) -> dict[str, 
     return runs
 
 
-def _lending(setting: Setting, place: str, parts: Mapping[str, Part]) -> dict[str, RunConfig]:
+def _lending(
+    setting: RecipeSetting, place: str, parts: Mapping[str, TenantPart]
+) -> dict[str, RunConfig]:
     """The same with opportunistic jobs of the first tenant."""
     tenant, first = next(iter(parts.items()))
     until_s = max(spec.submit_s for spec in first.specs)
@@ -176,7 +179,7 @@ def _lending(setting: Setting, place: str, parts: Mapping[str, Part]) -> dict[st
         )
         for number in range(GUESTS)
     ]  # fmt: skip
-    merged = Part(
+    merged = TenantPart(
         first.nodes,
         [*first.specs, *guests],
         [*first.behaviours, *(Behaviour(3_600.0) for _ in guests)],
@@ -194,7 +197,7 @@ def _hived(cluster: str) -> str:
     return f"hived:config={cluster}"
 
 
-def _inputs(setting: Setting, name: str, parts: Mapping[str, Part]) -> tuple[str, str]:
+def _inputs(setting: RecipeSetting, name: str, parts: Mapping[str, TenantPart]) -> tuple[str, str]:
     """Files with the jobs of some tenants and with the cells that they are promised."""
     rows = [row for part in parts.values() for row in zip(part.specs, part.behaviours, strict=True)]
     rows.sort(key=lambda row: row[0].submit_s)
@@ -229,7 +232,7 @@ def _cells(nodes: Mapping[str, int]) -> dict[str, object]:
 # --- workloads -----------------------------------------------------------------------------------
 
 
-def _workloads(setting: Setting) -> dict[str, dict[str, Part]]:
+def _workloads(setting: RecipeSetting) -> dict[str, dict[str, TenantPart]]:
     found = {f"seed{seed}": _drawn(setting, seed) for seed in SEEDS[setting.scale]}
     if not setting.small:
         path = next(filter(None, map(setting.find, RECORDED)), None)
@@ -238,7 +241,7 @@ def _workloads(setting: Setting) -> dict[str, dict[str, Part]]:
     return found
 
 
-def _drawn(setting: Setting, seed: int) -> dict[str, Part]:
+def _drawn(setting: RecipeSetting, seed: int) -> dict[str, TenantPart]:
     """Jobs of Philly's durations and of each tenant's sizes, over the same days."""
     span_s = DAYS[setting.scale] * DAY_S
     parts = {}
@@ -256,11 +259,11 @@ def _drawn(setting: Setting, seed: int) -> dict[str, Part]:
             )
             for spec in drawn.specs
         ]  # fmt: skip
-        parts[tenant] = Part(nodes, specs, list(drawn.behaviours))
+        parts[tenant] = TenantPart(nodes, specs, list(drawn.behaviours))
     return parts
 
 
-def _recorded(path: str) -> dict[str, Part]:
+def _recorded(path: str) -> dict[str, TenantPart]:
     """A week of Philly; every tenant with some jobs has nodes for its work at a high load."""
     whole = read_workload(path, RECORDED_FORMAT)
     span_s = float(RECORDED_DAYS * DAY_S)
@@ -274,7 +277,7 @@ def _recorded(path: str) -> dict[str, Part]:
             work = sum(_gpus(spec) * behaviour.work for spec, behaviour in jobs)
             nodes = ceil(work / (GPUS * span_s * RECORDED_LOAD))
             least = ceil(max(_gpus(spec) for spec, _ in jobs) / GPUS)
-            parts[tenant] = Part(
+            parts[tenant] = TenantPart(
                 max(nodes, least), [spec for spec, _ in jobs], [what for _, what in jobs]
             )
     return parts
@@ -287,7 +290,7 @@ def _gpus(spec: JobSpec) -> float:
 # --- comparisons ---------------------------------------------------------------------------------
 
 
-def _joined(runs: Mapping[str, Outcome], prefix: str) -> pl.DataFrame:
+def _joined(runs: Mapping[str, RecipeRun], prefix: str) -> pl.DataFrame:
     return pl.concat([run.jobs for label, run in runs.items() if label.startswith(prefix)])
 
 
@@ -305,7 +308,7 @@ def _means(jobs: pl.DataFrame) -> dict[str, float]:
     return dict(table.iter_rows())
 
 
-def _excesses(place: str, runs: Mapping[str, Outcome]) -> list[Check]:
+def _excesses(place: str, runs: Mapping[str, RecipeRun]) -> list[Check]:
     excess_s: dict[str, dict[str, float]] = {}
     for way in ("hived", "quota"):
         home = _means(_joined(runs, f"home-{way}+{place}+"))

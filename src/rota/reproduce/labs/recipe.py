@@ -15,10 +15,8 @@ import polars as pl
 
 from rota.core.jobs import Behaviour
 from rota.core.workload import Workload
-from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting
-from rota.reproduce.checks import holds, same_rows
-from rota.reproduce.labs.picture import draw
-from rota.reproduce.labs.story import Story, tell
+from rota.reproduce.labs.timeline import LabHistory, draw, tell
+from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, same_rows
 from rota.study.config import RunConfig
 from rota.study.run import RunResult
 from rota.study.scenario import Line, read_scenarios, run_scenario
@@ -49,7 +47,7 @@ class Lab(Recipe):
         self.summary = summary
         self._file = f"{name}.json"
 
-    def runs(self, setting: Setting) -> dict[str, RunConfig]:
+    def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """The jobs of the scenario as a workload, under its policy."""
         scenario = self._bring(setting)
         cluster = str(setting.folder / scenario["cluster"])
@@ -68,7 +66,7 @@ class Lab(Recipe):
             )
         }
 
-    def _bring(self, setting: Setting) -> dict[str, Any]:
+    def _bring(self, setting: RecipeSetting) -> dict[str, Any]:
         """Write the lab's files to the folder of inputs; its scenario."""
         text = (FOLDER / self._file).read_text(encoding="utf-8")
         scenario = read_scenarios(Path(setting.write(self._file, text)))[0]
@@ -81,7 +79,7 @@ class Lab(Recipe):
         story: dict[str, Any] = msgspec.to_builtins(tell(result.log))
         return story
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """Every expectation of the scenario, and that the run of the picture is the same."""
         scenario = read_scenarios(setting.folder / self._file)[0]
         nodes = _nodes(setting.folder / scenario["cluster"])
@@ -94,17 +92,17 @@ class Lab(Recipe):
         ours = _story(runs).starts()
         return [*found, same_rows("starts in the picture", ours, _starts(lines))]
 
-    def series(self, runs: Mapping[str, Outcome]) -> pl.DataFrame:
+    def series(self, runs: Mapping[str, RecipeRun]) -> pl.DataFrame:
         """Who was on which node, from when to when."""
         return pl.DataFrame([msgspec.structs.asdict(bar) for bar in _story(runs).bars])
 
-    def pictures(self, runs: Mapping[str, Outcome]) -> dict[str, str]:
+    def pictures(self, runs: Mapping[str, RecipeRun]) -> dict[str, str]:
         """Lanes of nodes and of jobs that wait."""
         return {PICTURE: draw(_story(runs), f"{self.name}: {self.summary}")}
 
 
-def _story(runs: Mapping[str, Outcome]) -> Story:
-    return msgspec.convert(runs[RUN].extra, Story)
+def _story(runs: Mapping[str, RecipeRun]) -> LabHistory:
+    return msgspec.convert(runs[RUN].extra, LabHistory)
 
 
 def _submissions(scenario: Mapping[str, Any]) -> list[Submission]:
@@ -118,7 +116,7 @@ def _nodes(cluster: Path) -> list[str]:
 
 
 def _starts(lines: Sequence[Line]) -> dict[str, float]:
-    """When who began to run where, as a scenario tells it; as `Story.starts`."""
+    """When who began to run where, as a scenario tells it; as `LabHistory.starts`."""
     told = [told for line in lines for told in line.outcome["decisions"]]
     return {
         f"{one['job']} on {node}, {one['time_s']:g} s": one["time_s"]

@@ -11,7 +11,7 @@ import msgspec
 import polars as pl
 
 from rota.core.registry import RECIPES, load
-from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting, Verdict
+from rota.reproduce.recipe import Check, CheckVerdict, Recipe, RecipeRun, RecipeSetting, Scale
 from rota.study.config import RunConfig
 from rota.study.folder import RUN_FILES
 from rota.study.output import MANIFEST, dump, write_run
@@ -25,7 +25,7 @@ Told = Callable[[str, int, int], None]
 """Told (label of the run that has ended, runs that have, runs in all)."""
 
 
-class Report(msgspec.Struct, frozen=True):
+class Reproduction(msgspec.Struct, frozen=True):
     """A recipe's checks and what they come to."""
 
     recipe: str
@@ -34,12 +34,12 @@ class Report(msgspec.Struct, frozen=True):
     source: str
     scale: Scale
     leaves_out: str
-    verdict: Verdict
+    verdict: CheckVerdict
     seconds: float
     known: list[str]
     checks: list[Check]
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: CheckVerdict) -> int:
         """How many checks came to it."""
         return sum(check.verdict == verdict for check in self.checks)
 
@@ -64,12 +64,12 @@ def lacking(recipe: Recipe, data: Path | None) -> list[str]:
     return [path for path in recipe.needs if data is None or not (data / path).exists()]
 
 
-def overall(checks: Sequence[Check]) -> Verdict:
+def overall(checks: Sequence[Check]) -> CheckVerdict:
     """The worst of them; a recipe that checks nothing has failed."""
-    verdicts = {check.verdict for check in checks} or {Verdict.FAILS}
+    verdicts = {check.verdict for check in checks} or {CheckVerdict.FAILS}
     return next(
         verdict
-        for verdict in (Verdict.FAILS, Verdict.DEVIATES, Verdict.AGREES)
+        for verdict in (CheckVerdict.FAILS, CheckVerdict.DEVIATES, CheckVerdict.AGREES)
         if verdict in verdicts
     )
 
@@ -83,7 +83,7 @@ def reproduce(
     workers: int = 1,
     command: Sequence[str] = (),
     told: Told | None = None,
-) -> Report:
+) -> Reproduction:
     """Carry out a recipe and compare.
 
     Args:
@@ -100,12 +100,12 @@ def reproduce(
     with TemporaryDirectory(prefix="rota-") as scratch:
         inputs = Path(scratch) if output is None else output.resolve() / INPUTS
         inputs.mkdir(exist_ok=True)
-        setting = Setting(scale, inputs, data)
+        setting = RecipeSetting(scale, inputs, data)
         for path in recipe.needs:
             setting.need(path)
         runs = _run(recipe, recipe.runs(setting), output, workers, command, told)
         checks = recipe.checks(setting, runs)
-    report = Report(
+    report = Reproduction(
         recipe=recipe.name,
         summary=recipe.summary,
         paper=recipe.paper,
@@ -131,13 +131,13 @@ def _run(
     workers: int,
     command: Sequence[str],
     told: Told | None,
-) -> dict[str, Outcome]:
+) -> dict[str, RecipeRun]:
     labels = list(configs)
     tasks = [
         _Task(recipe, config, None if output is None else output / label, command)
         for label, config in configs.items()
     ]
-    found: dict[str, Outcome] = {}
+    found: dict[str, RecipeRun] = {}
     for number, result in each(_one, tasks, workers):
         if isinstance(result, Exception):
             result.add_note(f"in the run {labels[number]} of {recipe.name}")
@@ -148,20 +148,20 @@ def _run(
     return {label: found[label] for label in labels}
 
 
-def _one(task: _Task) -> Outcome:
+def _one(task: _Task) -> RecipeRun:
     result = simulate(task.config)
     summary = result.summary
     if task.folder is not None:
         task.folder.mkdir()
         summary = write_run(result, task.folder, task.command)
-    return Outcome(task.config, result.jobs, summary, task.recipe.digest(result))
+    return RecipeRun(task.config, result.jobs, summary, task.recipe.digest(result))
 
 
 # --- files ---------------------------------------------------------------------------------------
 
 
 def _write(
-    report: Report,
+    report: Reproduction,
     series: pl.DataFrame | None,
     pictures: Mapping[str, str],
     output: Path,

@@ -1,37 +1,200 @@
 """Gavel's loop: allocations are renewed now and then, rounds turn them into leases.
 
-A round lasts until the last of its leases has made its whole steps, at most `round_s`; who ends
-before leaves its GPUs idle. New jobs and ends make the allocation stale, and the first round at
-least `reset_s` after the last renewal makes a new one. In between, a job that the allocation does
-not know may be chosen for GPUs that nobody else wants, and then they stay idle.
+A lease says on what a job runs in a round, with whom and until when; whole steps count.
 """
 
+import gzip
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
+import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from rota.core import events as ev
 from rota.core.allocation import BESIDE, Allocation
+from rota.core.errors import InputError
 from rota.core.jobs import DONE, STOPPING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, Wake
+from rota.core.policy import Params
 from rota.core.topology import Topology
 from rota.core.view import View
+from rota.models.rates import Rates
 from rota.policies._dispatch import Dispatcher, DispatchOptions
 from rota.policies.gavel.packed import PackedShares, Pairs
-from rota.policies.gavel.problem import Problem, problem
-from rota.reproduce.gavel.leases import Entry, Place, Rates, all_free, first_free, whole
-from rota.reproduce.gavel.pairs import NO_PAIRS, Beside, Companions, number_of
-from rota.reproduce.gavel.rates import LeaseSpeeds
-from rota.reproduce.replan import Blame, Replanner
-from rota.reproduce.synergy.rates import RATE
+from rota.policies.gavel.problem import Array, Problem, problem
+from rota.reproduce.loop import RATE, Blame, Replanner
 
-Array = NDArray[np.float64]
-Table = Mapping[tuple[str, int], Rates]
+StepRates = Mapping[str, float]
+"""Steps per second by type."""
+Place = tuple[int, tuple[int, ...], int]
+"""Position of the type, nodes (once for each GPU), number of the partner."""
+
+UNKNOWN_STEP_S = 1e-3
+
+
+class LeasedJob:
+    """A job with its steps: `work` is that of one, `speed` how many it makes per second by type.
+
+    `done` counts those of the present lease as made. `partner` is the number of the job on the same
+    GPUs, -1 if there is none; `beside` the steps per second that it makes then.
+    """
+
+    __slots__ = (
+        "beside", "done", "end_s", "job", "kind", "nodes", "partner", "speed", "steps", "work",
+    )  # fmt: skip
+
+    def __init__(self, job: Job, kinds: Sequence[str], rates: StepRates | None) -> None:
+        speeds = job.behaviour.speeds or dict.fromkeys(kinds, 1.0)
+        if rates is None:
+            table = job.behaviour.sensitivity
+            self.work = (table.step_s if table else 0.0) or UNKNOWN_STEP_S
+            self.speed = [speeds.get(kind, 0.0) / self.work for kind in kinds]
+        else:  # exactly those: some ties depend on the last digit
+            known = max(rates, key=lambda kind: speeds.get(kind, 0.0))
+            self.work = speeds[known] / rates[known]
+            self.speed = [rates.get(kind, 0.0) for kind in kinds]
+        self.job = job
+        self.steps = max(1, round(job.work / self.work))
+        self.done = 0
+        self.kind = -1  # of its lease
+        self.nodes: tuple[int, ...] = ()
+        self.end_s = 0.0
+        self.partner = -1
+        self.beside = 0.0
+
+    @property
+    def place(self) -> Place:
+        """Where its lease is: if it does not change, nothing happens to the job."""
+        return self.kind, self.nodes, self.partner
+
+    @property
+    def guest(self) -> bool:
+        """It uses the GPUs of a job that came before it."""
+        return 0 <= self.partner < self.job.index
+
+    @property
+    def number(self) -> int:
+        """Whose time its lease is: its own, or that of its pair."""
+        return self.job.index if self.partner < 0 else number_of(self.job.index, self.partner)
+
+    def rates(self, kinds: Sequence[str], round_s: float) -> dict[str, float]:
+        """Work per second of the whole steps of a full round, by type."""
+        return {
+            kind: whole(speed, round_s) * self.work
+            for kind, speed in zip(kinds, self.speed, strict=True)
+        }
+
+    def lease(self, kind: int, now_s: float, round_s: float, speed: float) -> None:
+        """Whole steps until the end of the round at most."""
+        count = min(max(1, int(speed * round_s)), self.steps - self.done)
+        self.kind, self.end_s = kind, now_s + count / speed
+        self.done += count
+
+
+def whole(speed: float, round_s: float) -> float:
+    """Steps per second, if only the whole ones of a full round count."""
+    return min(max(1, int(speed * round_s)) / round_s, speed)
+
+
+def all_free(nodes: tuple[int, ...], free: Mapping[int, int]) -> bool:
+    """Whether these nodes have so many GPUs."""
+    if len(nodes) == 1:
+        return free[nodes[0]] > 0
+    return all(nodes.count(node) <= free[node] for node in set(nodes))
+
+
+def first_free(gpus: int, free: Mapping[int, int]) -> tuple[int, ...]:
+    """Nodes for so many GPUs, in the order of the cluster; none if there are too few."""
+    found: list[int] = []
+    for node, room in free.items():
+        if room:
+            found += [node] * min(room, gpus - len(found))
+            if len(found) == gpus:
+                return tuple(found)
+    return ()
+
+
+# --- Pairs of jobs on the same GPUs ---------------------------------------------------------------
+
+Kind = tuple[str, int]
+"""Model and number of GPUs, as the table of throughputs has them."""
+Beside = Mapping[tuple[Kind, Kind], Mapping[str, float]]
+"""Steps per second of the first kind on the GPUs of the second, by type."""
+
+NO_PAIRS = Pairs(np.zeros((0, 2), np.intp), np.zeros((0, 1, 2)))
+_WIDE = 1 << 31  # numbers of jobs are below it
+
+
+class JobHolder(Protocol):
+    """What holds a job."""
+
+    job: Job
+
+
+def number_of(one: int, other: int) -> int:
+    """The number of a pair: below zero, since those of jobs are not; the same in either order."""
+    return -1 - (min(one, other) * _WIDE + max(one, other))
+
+
+class Companions:
+    """How fast jobs are beside each other; without a table there are no pairs.
+
+    A pair has a share of time of its own, beside those of its jobs alone, and a lease of its own:
+    it ends when both have made their whole steps. The job that came first holds the GPUs of a pair;
+    the other one is its guest.
+    """
+
+    def __init__(self, types: Sequence[str], beside: Beside | None = None) -> None:
+        self._types = list(types)
+        self._beside = beside or {}
+        self._place: dict[Kind, int] = {}
+        self._rates = np.zeros((0, 0, len(self._types)))
+
+    def speeds(self, one: Job, other: Job) -> list[float]:
+        """Steps per second of the first one, by type."""
+        rates = self._beside.get((_kind(one), _kind(other)), {})
+        return [rates.get(name, 0.0) for name in self._types]
+
+    def find(self, entries: Sequence[JobHolder]) -> Pairs:
+        """All pairs of gangs of equal size that the table knows."""
+        places = np.array([self._known(_kind(entry.job)) for entry in entries], np.intp)
+        sizes = np.array([entry.job.gpus for entry in entries])
+        one, other = np.triu_indices(len(entries), 1)
+        first, second = places[one], places[other]
+        ours, theirs = self._rates[first, second], self._rates[second, first]
+        rates: Array = np.stack([ours, theirs], axis=2)
+        works = np.any(np.all(rates > 0, axis=2), axis=1)
+        use = (sizes[one] == sizes[other]) & works
+        return Pairs(np.stack([one[use], other[use]], axis=1), rates[use])
+
+    def _known(self, kind: Kind) -> int:
+        """The row of a kind of job in the table of all that came so far."""
+        if kind not in self._place:
+            self._place[kind] = len(self._place)
+            kinds = list(self._place)
+            self._rates = np.array(
+                [
+                    [
+                        [self._beside.get((one, other), {}).get(name, 0.0) for name in self._types]
+                        for other in kinds
+                    ]
+                    for one in kinds
+                ]
+            )
+        return self._place[kind]
+
+
+def _kind(job: Job) -> Kind:
+    return job.spec.model, int(job.gpus)
+
+
+# --- Rounds ---------------------------------------------------------------------------------------
+
+Table = Mapping[tuple[str, int], StepRates]
 
 SLACK = 1e-12
 """Rates of last leases are that much too high: else a job could miss the end of its round by a
@@ -58,7 +221,7 @@ Allocate = Callable[[Question], Array | PackedShares]
 
 
 @dataclass(frozen=True)
-class Rules:
+class GavelRules:
     """What a policy of the simulator is: its allocation, and what the rounds do for it.
 
     `memory` is what it keeps between renewals, as plain data.
@@ -72,13 +235,20 @@ class Rules:
 
 
 class GavelRounds(Replanner):
-    """One round after the other."""
+    """One round after the other.
+
+    A round lasts until the last of its leases has made its whole steps, at most `round_s`; a job
+    that ends before leaves its GPUs idle. New jobs and ends make the allocation stale, and the
+    first round at least `reset_s` after the last renewal makes a new one. In between, a job that
+    the allocation does not know may be chosen for GPUs that no other job wants, and then they stay
+    idle.
+    """
 
     def __init__(
         self,
         name: str,
         topology: Topology,
-        rules: Rules,
+        rules: GavelRules,
         *,
         round_s: float,
         reset_s: float,
@@ -100,7 +270,7 @@ class GavelRounds(Replanner):
             self._capacity, round_s, DispatchOptions(rule="received", spare=rules.spare)
         )
         self._random, self._seed, self._shuffles = Random(seed + SHUFFLE), seed, 0  # noqa: S311
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, LeasedJob] = {}
         self._blame = Blame()
         self._made: dict[tuple[int, ...], Allocation] = {}
         self._paired: dict[tuple[tuple[int, ...], int, float], Allocation] = {}
@@ -137,7 +307,7 @@ class GavelRounds(Replanner):
         rates = None
         if self._table is not None:
             rates = self._table.get((job.spec.model, int(job.gpus)))
-        entry = self._entries[job.index] = Entry(job, self._kinds, rates)
+        entry = self._entries[job.index] = LeasedJob(job, self._kinds, rates)
         job.book = LeaseSpeeds(entry.rates(self._kinds, self._round_s))
         self.dispatcher.join(job.index, job.gpus, [speed > 0 for speed in entry.speed])
         self._blame.joins(job)
@@ -161,7 +331,7 @@ class GavelRounds(Replanner):
         entry.done = max(0, entry.steps - round(job.left / entry.work))
         self._blame.joins(job)
 
-    def _forget(self, entry: Entry) -> None:
+    def _forget(self, entry: LeasedJob) -> None:
         del self._entries[entry.job.index]
         self.dispatcher.leave(entry.job.index)
         self._stale = True
@@ -186,7 +356,7 @@ class GavelRounds(Replanner):
         plan.wake = Wake(on=frozenset(), at_s=max(running)) if running else IDLE
         return plan
 
-    def _account(self, leases: list[Entry]) -> None:
+    def _account(self, leases: list[LeasedJob]) -> None:
         """Time received counts from the end of the last round, even if nothing ran in between."""
         if not leases:
             return
@@ -242,7 +412,7 @@ class GavelRounds(Replanner):
             out[number] = shares[row]
         return out
 
-    def _choose(self, now_s: float) -> list[Entry]:
+    def _choose(self, now_s: float) -> list[LeasedJob]:
         order = list(self._order)
         if self._rules.shuffled:
             self._random.shuffle(order)
@@ -264,7 +434,7 @@ class GavelRounds(Replanner):
                 chosen += [one, other]
         return chosen
 
-    def _lease_both(self, one: Entry, other: Entry, kind: int, now_s: float) -> None:
+    def _lease_both(self, one: LeasedJob, other: LeasedJob, kind: int, now_s: float) -> None:
         """A pair has its GPUs until both have made their steps."""
         for entry, beside in ((one, other), (other, one)):
             entry.partner = beside.job.index
@@ -272,7 +442,7 @@ class GavelRounds(Replanner):
             entry.lease(kind, now_s, self._round_s, entry.beside)
         one.end_s = other.end_s = max(one.end_s, other.end_s)
 
-    def _place(self, chosen: list[Entry], held: Mapping[int, Place]) -> None:
+    def _place(self, chosen: list[LeasedJob], held: Mapping[int, Place]) -> None:
         """Large jobs first; a job keeps its nodes if they are free, else the first free ones."""
         for kind, nodes in enumerate(self._nodes):
             mine = [entry for entry in chosen if entry.kind == kind and not entry.guest]
@@ -305,7 +475,7 @@ class GavelRounds(Replanner):
                 continue  # its lease is renewed
             plan.starts.append((job, self._allocation(entry, now_s)))
 
-    def _allocation(self, entry: Entry, now_s: float) -> Allocation:
+    def _allocation(self, entry: LeasedJob, now_s: float) -> Allocation:
         """In its last lease a job is as fast as it must be to end with its last step.
 
         Before, its rate (`LeaseRates`) is that of the whole steps of a full round: never more than
@@ -369,9 +539,105 @@ class GavelRounds(Replanner):
         self._blame.told = set(state["told"])
 
 
-def _rated(made: Allocation, entry: Entry, rate: float) -> Allocation:
+def _rated(made: Allocation, entry: LeasedJob, rate: float) -> Allocation:
     """With the rate written into it; a guest has no GPUs of its own."""
     if entry.guest:
         slices = [(node, 0) for node, _ in made.slices]
         return Allocation(slices, config={BESIDE: entry.partner, RATE: rate})
     return Allocation(made.slices, config={RATE: rate})
+
+
+class LeaseSpeeds:
+    """The speeds of one job in full leases; implements `SpeedBook`."""
+
+    def __init__(self, speeds: Mapping[str, float]) -> None:
+        self._speeds = speeds
+
+    def speed(self, job: Job, gpu_type: str) -> float:  # noqa: ARG002 - it is of one job
+        """Work per second; 1 where no lease was planned."""
+        return self._speeds.get(gpu_type, 1.0)
+
+    def speed_beside(self, job: Job, other: Job, gpu_type: str) -> float:  # noqa: ARG002
+        """Leases beside others have their speeds in the allocation."""
+        return 0.0
+
+
+class LeaseRates(Rates):
+    """The rate that the scheduler planned; 1 where it planned none.
+
+    It gives each job the rates of its leases by GPU type (`LeaseSpeeds`),
+    and the rate of a last lease, which ends with the last step, or of a lease beside another job
+    into the allocation.
+    """
+
+    name = "leases"
+
+    def __init__(self, topology: Topology, params: Params | None = None) -> None:
+        super().__init__(topology, params)
+        self.packs = True
+        self._types = [vertex.gpu_type for vertex in topology.vertices]
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
+        """Of the lease, or else of any lease on the type."""
+        if allocation.config is not None and RATE in allocation.config:
+            last: float = allocation.config[RATE]
+            return last
+        if not isinstance(job.book, LeaseSpeeds) or not allocation.slices:
+            return 1.0
+        return job.book.speed(job, self._types[allocation.slices[0][0]])
+
+
+# --- Recorded allocations -------------------------------------------------------------------------
+
+NEAR_S = 1e-3
+_GZIP = b"\x1f\x8b"
+
+Entries = list[tuple[float, dict[str, dict[str, float]]]]
+
+
+class RecordedAllocations:
+    """Recorded allocations instead of a policy's: only the rounds are ours then.
+
+    The file is a list of [seconds, {job: {GPU type: share}}], as JSON, also compressed with gzip;
+    jobs are numbered in the order of the trace. Each question is answered with the next entry; a
+    question at another time is an error.
+    """
+
+    def __init__(self, path: Path, types: Sequence[str]) -> None:
+        self._path, self._types = path, list(types)
+        self._entries = _read(path)
+        self.memory: dict[str, Any] = {"next": 0}
+
+    def allocate(self, question: Question) -> Array:
+        """The shares of the jobs that are there."""
+        number = self.memory["next"]
+        if number == len(self._entries):
+            raise InputError(
+                f"{self._path} has {number} allocations, and one more is needed at "
+                f"{question.now_s:g} s: give the file that was recorded with this trace and cluster"
+            )
+        at_s, shares = self._entries[number]
+        names = [str(job) for job in question.jobs]
+        odd = [name for name in names if name not in shares]
+        if abs(at_s - question.now_s) > NEAR_S or odd:
+            raise InputError(
+                f"{self._path}: allocation {number} is for {len(shares)} jobs at {at_s:g} s, and "
+                f"here are {len(names)} at {question.now_s:g} s: give the file that was recorded "
+                f"with this trace, cluster and policy"
+            )
+        self.memory["next"] = number + 1
+        rows = [[shares[name].get(kind, 0.0) for kind in self._types] for name in names]
+        return np.array(rows)
+
+
+def _read(path: Path) -> Entries:
+    try:
+        data = path.read_bytes()
+        if data.startswith(_GZIP):
+            data = gzip.decompress(data)
+        return msgspec.json.decode(data, type=Entries)
+    except (OSError, EOFError, msgspec.DecodeError) as problem:
+        raise InputError(
+            f"{path}: no recorded allocations ({problem}): give a list of "
+            f"[seconds, {{job: {{type: share}}}}]"
+        ) from problem

@@ -24,7 +24,7 @@ DEFAULT_CPUS_PER_GPU = 16
 DEFAULT_GB_PER_GPU = 64
 
 
-class Books:
+class NodeStock:
     """Free GPUs, CPUs and GB of every node; where the cluster declares none, defaults hold."""
 
     def __init__(self, topology: Topology) -> None:
@@ -74,7 +74,7 @@ class TiresiasYarn(Placement):
                 f"placement 'yarn' of dialect 'tiresias' knows equal nodes only, this cluster has "
                 f"nodes of {' and '.join(map(str, sizes))} GPUs: use --placement count"
             )
-        self._books = Books(topology)
+        self._books = NodeStock(topology)
         self._positions_of = {node.id: i for i, node in enumerate(topology.nodes)}
         below: dict[int, list[int]] = {}
         for position, node in enumerate(topology.nodes):
@@ -91,7 +91,7 @@ class TiresiasYarn(Placement):
             self._known[gpus] = self._find(gpus, self._books)
         return self._known[gpus]
 
-    def _find(self, gpus: float, books: Books) -> Choice | None:
+    def _find(self, gpus: float, books: NodeStock) -> Choice | None:
         """The first switch that can serve the job."""
         for positions in self._switches:
             if gpus <= books.size:
@@ -105,7 +105,7 @@ class TiresiasYarn(Placement):
     def never(self, shape: Shape) -> str | None:
         """Why even the empty cluster has no place; None if it has."""
         message = refusal(shape, self.topology)
-        if message is None and self._find(shape.gpus, Books(self.topology)) is None:
+        if message is None and self._find(shape.gpus, NodeStock(self.topology)) is None:
             message = (
                 f"asks for {shape.describe()}, which Tiresias' placement 'yarn' can never find on "
                 f"this cluster of {len(self.topology.nodes)} nodes with {self.topology.gpus} GPUs"
@@ -151,14 +151,14 @@ class TiresiasYarn(Placement):
             self._known.clear()
 
 
-def _on_one(gpus: float, books: Books, positions: list[int]) -> Choice | None:
+def _on_one(gpus: float, books: NodeStock, positions: list[int]) -> Choice | None:
     for position in positions:
         if books.serves(position, gpus, gpus):
             return [(position, gpus)]
     return None
 
 
-def _across(gpus: float, books: Books, positions: list[int]) -> Choice | None:
+def _across(gpus: float, books: NodeStock, positions: list[int]) -> Choice | None:
     size = books.size
     count, rest = divmod(int(gpus), size)
     choice: Choice = []

@@ -21,7 +21,7 @@ from rota.core.plan import Plan, Wake
 from rota.core.reasons import Reason
 from rota.core.topology import Topology
 from rota.core.view import View
-from rota.reproduce.replan import Replanner
+from rota.reproduce.loop import Replanner
 
 Slices = list[tuple[int, float]]
 Key = Callable[[Job, float], float]
@@ -57,7 +57,7 @@ def scatter_fixed(need: float, free: Sequence[float]) -> Slices | None:
     return None
 
 
-class _Entry:
+class _BloxJob:
     """An active job; `held` are positions of nodes with GPUs there, None while it waits."""
 
     __slots__ = ("held", "job", "key")
@@ -68,7 +68,7 @@ class _Entry:
         self.key = 0.0
 
 
-def _key(entry: _Entry) -> float:
+def _key(entry: _BloxJob) -> float:
     return entry.key
 
 
@@ -96,7 +96,7 @@ class RoundScheduler(Replanner):
         self._position = {vertex: position for position, vertex in enumerate(self._nodes)}
         self._free: list[float] = [node.gpus for node in topology.nodes]
         self._down: dict[int, float] = {}  # position -> what is free on a node that is down
-        self._entries: dict[int, _Entry] = {}  # in order of arrival
+        self._entries: dict[int, _BloxJob] = {}  # in order of arrival
         self._waiting = 0
         self._changed = False  # something happened since the last walk
         self._walked_s = -1.0
@@ -115,7 +115,7 @@ class RoundScheduler(Replanner):
 
     def arrived(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - see the base
         """Last among its equals."""
-        self._entries[job.index] = _Entry(job)
+        self._entries[job.index] = _BloxJob(job)
         self._waiting += 1
 
     def ended(self, job: Job) -> None:
@@ -142,7 +142,7 @@ class RoundScheduler(Replanner):
             self._down[position] = self._free[position]
             self._free[position] = 0
 
-    def _release(self, entry: _Entry) -> None:
+    def _release(self, entry: _BloxJob) -> None:
         for position, part in entry.held or ():
             if position in self._down:
                 self._down[position] += part
@@ -168,8 +168,8 @@ class RoundScheduler(Replanner):
             self._blame(plan, None)
         return plan
 
-    def _walk(self, order: list[_Entry], plan: Plan) -> None:
-        placed: list[_Entry] = []
+    def _walk(self, order: list[_BloxJob], plan: Plan) -> None:
+        placed: list[_BloxJob] = []
         last = len(order)  # nobody from here on runs
         blocked: Job | None = None
         for position, entry in enumerate(order):
@@ -199,13 +199,13 @@ class RoundScheduler(Replanner):
     def _find(self, gpus: float) -> Slices | None:
         return self._place(gpus, self._free)
 
-    def _take(self, entry: _Entry, found: Slices) -> None:
+    def _take(self, entry: _BloxJob, found: Slices) -> None:
         for position, part in found:
             self._free[position] -= part
         entry.held = found
         self._waiting -= 1
 
-    def _evict(self, entry: _Entry, winner: Job, plan: Plan) -> bool:
+    def _evict(self, entry: _BloxJob, winner: Job, plan: Plan) -> bool:
         if entry.held is None:
             return False
         self._release(entry)

@@ -11,8 +11,7 @@ from rota.policies.gavel.fairness import max_min, normalised
 from rota.policies.gavel.packed import Indices, Pairs, packed_max_min, packed_throughputs
 from rota.policies.gavel.partition import parts
 from rota.policies.gavel.problem import Array, Problem, problem, throughputs
-from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting
-from rota.reproduce.checks import holds, ordered
+from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, ordered
 from rota.study.config import RunConfig
 
 PARTS = (1, 2, 4, 8, 16)
@@ -83,11 +82,11 @@ class PopTradeoff(Recipe):
     def __init__(self) -> None:
         self._points: list[Point] = []
 
-    def runs(self, setting: Setting) -> dict[str, RunConfig]:  # noqa: ARG002 - there are none
+    def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:  # noqa: ARG002 - there are none
         """None."""
         return {}
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:  # noqa: ARG002
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:  # noqa: ARG002
         """The whole for k=1, little loss, less time."""
         sizes, seeds = JOBS[setting.scale], range(INSTANCES[setting.scale])
         self._points = points = [
@@ -124,7 +123,7 @@ class PopTradeoff(Recipe):
             ),
         ]
 
-    def series(self, runs: Mapping[str, Outcome]) -> pl.DataFrame:  # noqa: ARG002 - see `runs`
+    def series(self, runs: Mapping[str, RecipeRun]) -> pl.DataFrame:  # noqa: ARG002 - see `runs`
         """All points."""
         return pl.DataFrame([msgspec.structs.asdict(point) for point in self._points])
 

@@ -1,19 +1,25 @@
-"""The common part of schedulers that plan the whole cluster anew each time, as old loops do."""
+"""The common part of simulators' loops: schedulers that plan the whole cluster at every event.
+
+Such a loop also decides what others leave to models: how long a start takes and how fast a job runs
+in a round. It writes both into the allocation; `PlannedCosts` and `PlannedRates` charge just that.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rota.core import events as ev
-from rota.core.allocation import Allocation
+from rota.core.allocation import Allocation, Slice
 from rota.core.events import Event
 from rota.core.jobs import DONE, Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import ON_EVERY_EVENT, Plan, Wake
-from rota.core.ports import Scheduler
+from rota.core.ports import FREE, Scheduler, TransitionCost
 from rota.core.reasons import Reason
 from rota.core.topology import Topology
 from rota.core.view import View
+from rota.models.costs import CostModel, CostParams
+from rota.models.rates import Rates
 from rota.study.dialect import refusal
 
 ENDED = (ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_CANCELLED)
@@ -140,3 +146,43 @@ class Blame:
                 self.told.remove(number)
                 plan.shape_reasons.append((number, 0, None))
         self._touched.clear()
+
+
+# --- Planned costs and rates ----------------------------------------------------------------------
+
+START_S = "start_s"
+
+
+def planned(slices: Sequence[Slice], start_s: float) -> Allocation:
+    """An allocation on which a job makes progress only after so many seconds."""
+    return Allocation(slices, config={START_S: start_s} if start_s else None)
+
+
+class PlannedCosts(CostModel[CostParams]):
+    """A start takes as long as the scheduler planned; all else is free.
+
+    A cost model sees one job at a time and no policy. What a simulator charges can depend on
+    more: on the policy, or on overhead that a job still owes from its last preemption.
+    """
+
+    name = "planned"
+    source = "the scheduler of a dialect writes the seconds of a start into the allocation"
+
+    def start(self, job: Job) -> TransitionCost:
+        """What the allocation says."""
+        config = job.allocation.config or {}
+        return TransitionCost(start_s=config[START_S]) if START_S in config else FREE
+
+
+RATE = "rate"
+
+
+class PlannedRates(Rates):
+    """The rate that the scheduler planned; 1 where it planned none."""
+
+    name = "planned"
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
+        """What the allocation says."""
+        rate: float = (allocation.config or {}).get(RATE, 1.0)
+        return rate
