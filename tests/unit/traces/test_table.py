@@ -3,7 +3,7 @@
 import pytest
 
 from rota.core.errors import TraceError
-from rota.traces.chunks import Chunks, Column, Layout, read_all
+from rota.traces.table import Column, Layout, Table
 
 LAYOUT = Layout(
     (
@@ -24,13 +24,13 @@ def table(tmp_path):
     def make(text, bad="refuse"):
         path = tmp_path / "t.csv"
         path.write_bytes(text.encode())
-        return Chunks(path, LAYOUT, bad=bad)
+        return Table(path, LAYOUT, bad=bad)
 
     return make
 
 
 def rows(chunks):
-    return read_all(chunks).rows()
+    return chunks.whole().rows()
 
 
 ONE = ("a", 1.0, 1585699205.0, 2.0)

@@ -20,8 +20,8 @@ import msgspec
 from rota.core.errors import TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
-from rota.traces.chunks import Chunks, Column, Layout, read_all
 from rota.traces.sources import exists
+from rota.traces.table import Column, Layout, Table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -125,7 +125,7 @@ def machines_beside(
 
 def read_machines(path: Path) -> list[NodeSpec]:
     """The machines of the list; the memory of a GPU (as in 24GB) is its type."""
-    table = read_all(Chunks(path, MACHINES)).unique("machineId", keep="first", maintain_order=True)
+    table = Table(path, MACHINES).whole().unique("machineId", keep="first", maintain_order=True)
     return [NodeSpec(name, int(gpus), memory) for name, gpus, memory in table.rows()]
 
 
@@ -137,7 +137,7 @@ def read_utilisation(path: Path, *, quality: Quality | None = None) -> "Iterator
     """
     import polars as pl
 
-    for chunk in Chunks(path, UTILISATION, quality=quality):
+    for chunk in Table(path, UTILISATION, quality=quality):
         text = pl.col("time")
         zone = text.str.slice(19).str.strip_chars()
         local = text.str.slice(0, 19).str.strptime(
