@@ -24,7 +24,7 @@ from rota.engine.handover import hand_over
 from rota.engine.loop import Engine
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.jobfile.convert import to_behaviour, to_launch, to_spec
-from rota.live.clock import Clock
+from rota.live.clock import ClusterClock
 from rota.live.cluster import LiveCluster
 from rota.live.driver import Driver
 from rota.live.inputs import Batch, Noted, Reconfigured, Submitted
@@ -69,7 +69,7 @@ class ClusterState:
         levels: list[str],
         *,
         driver: Driver,
-        clock: Clock,
+        clock: ClusterClock,
         mailbox: Mailbox,
         files: Callable[[int, int], list[StoredJob]],
         checker: Callable[[], Checker] | None = None,

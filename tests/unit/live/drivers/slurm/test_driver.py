@@ -8,7 +8,7 @@ import pytest
 from rota.core.errors import ClusterError
 from rota.live.driver import NodeStatus
 from rota.live.drivers.slurm import SlurmDriver, SlurmOptions, carrier
-from rota.live.drivers.slurm.commands import Commands
+from rota.live.drivers.slurm.commands import SlurmCommands
 from rota.live.drivers.slurm.layout import SeenJob, SeenNode
 from rota.live.drivers.slurm.preflight import check
 from slurm_runs import Ears, order
@@ -22,7 +22,7 @@ def node(name, gpus=4, **fields):
     )  # fmt: skip
 
 
-class Pretended(Commands):
+class Pretended(SlurmCommands):
     """Knows jobs and nodes by itself; every order is noted and carried out at once."""
 
     def __init__(self):
