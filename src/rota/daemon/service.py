@@ -255,7 +255,7 @@ class Daemon:
             if what == "cancel":
                 return False
             raise ConflictError(f"job {job.id} is over ({state_of(job)}): it cannot be {what}ed")
-        held = job.index in self.state.engine.detained
+        held = job.index in self.state.engine.lifecycle.detained
         if what == "hold":
             return not held
         if what == "release" and not held:

@@ -18,7 +18,7 @@ from rota.live.agent.agent import Agent
 from rota.live.agent.folders import folder_name
 from rota.live.agent.logs import log_file
 from rota.live.agent.messages import AgentOrders, PartKey
-from rota.live.driver import RunMetrics, RunPart
+from rota.live.driver import RunMetrics, RunPart, RunStatus
 from rota.live.drivers.local.embedded import EmbeddedAgent, nodes_here
 from rota.live.drivers.local.records import AgentRun
 
@@ -125,13 +125,13 @@ def test_the_next_agent_adopts_what_runs_and_what_ended(bench):
     assert bench.told.end("2.0").code == 5
     assert bench.told.runs("1.0") == ["running"]
     bench.launch("3.0", "true", gpus=2)  # one GPU is still taken
-    time.sleep(0.2)
-    assert bench.told.runs("3.0") == []
     bench.driver.halt("1.0")
     end = bench.told.end("1.0")
     assert (end.state, end.asked, end.code) == ("ended", True, -15)
     assert not alive(pid)
     assert bench.told.end("3.0").code == 0
+    runs = [m.run for m in bench.told.messages if isinstance(m, RunStatus)]
+    assert runs.index("3.0") > len(runs) - runs[::-1].index("1.0") - 1
 
 
 def test_kill_9_of_a_job_is_the_jobs_end(bench):
@@ -167,7 +167,7 @@ def test_leftovers_are_found_without_a_cgroup():
     with subprocess.Popen(["setsid", "sleep", "1000"], env=env) as process:
         eventually(lambda: marked(key))
         assert processes.kill_leftovers("", key) == 1
-        assert process.wait(10) == -9
+        assert process.wait(300) == -9
     assert processes.kill_leftovers("", key) == 0
     assert processes.kill_leftovers("", "") == 0
 
