@@ -11,8 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from rota.core.jobs import Job
-from rota.policies.gavel.packed import Pairs
-from rota.policies.gavel.problem import Array
+from rota.policies.rounds.problem import Array, Pairs
 
 Kind = tuple[str, int]
 """Model and number of GPUs, as the table of throughputs has them."""

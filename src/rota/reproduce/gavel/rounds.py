@@ -21,9 +21,8 @@ from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, Wake
 from rota.core.topology import Topology
 from rota.core.view import View
-from rota.policies._dispatch import Dispatcher, DispatchOptions
-from rota.policies.gavel.packed import PackedShares, Pairs
-from rota.policies.gavel.problem import Problem, problem
+from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
+from rota.policies.rounds.problem import PackedShares, Pairs, Problem, problem
 from rota.reproduce.gavel.leases import Entry, Place, Rates, all_free, first_free, whole
 from rota.reproduce.gavel.pairs import NO_PAIRS, Beside, Companions, number_of
 from rota.reproduce.replan import Blame, Replanner
