@@ -4,15 +4,15 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from rota.core.events import INF, Record
+from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.log import WIDTH, Record
 from rota.core.policy import DecidePolicy, Params
 from rota.core.reasons import Reason
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.engine.compose import compose
-from rota.engine.log import WIDTH
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.models.costs import Zero

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from rota.core.events import Record
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape
 from rota.core.knowledge import Knowledge
+from rota.core.log import Record
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.workload import Workload

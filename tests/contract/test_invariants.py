@@ -5,9 +5,9 @@ import pytest
 import decisions
 from rota.core.allocation import Allocation
 from rota.core.errors import InvariantError, PolicyError
-from rota.core.events import Record
 from rota.core.jobs import DONE, WAITING, Behaviour, JobSpec, Request
 from rota.core.knowledge import Knowledge
+from rota.core.log import Record
 from rota.core.policy import Params, PriorityPolicy
 from rota.core.reasons import Reason
 from rota.core.registry import POLICIES, load

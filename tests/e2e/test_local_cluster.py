@@ -2,11 +2,10 @@
 
 import pytest
 
-from rota.core.events import Record
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.log import WIDTH, Record
 from rota.core.topology import Topology
 from rota.core.workload import Workload
-from rota.engine.log import WIDTH
 from rota.live.drivers.local import LocalCluster
 from rota.models.costs import Zero
 from rota.models.rates import Uniform

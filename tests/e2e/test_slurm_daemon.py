@@ -5,7 +5,7 @@ import time
 import pytest
 
 from daemon_process import DaemonProcess
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.daemon.store import Store
 from rota.jobfile.model import Checkpoint, JobFile, Resources
 from slurm_cluster import SlurmCluster, require_slurm

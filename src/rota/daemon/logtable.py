@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from rota.core.events import Record
+from rota.core.log import Record
 
 if TYPE_CHECKING:
     import polars as pl

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rota.core.events import ON_REQUEST, Record
 from rota.core.jobs import Job
+from rota.core.log import ON_REQUEST, Record
 from rota.core.reasons import Reason
 
 MOST_CAUSES = 20  # who preempted a job: the last few are enough

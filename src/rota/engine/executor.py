@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping
 
 from rota.core import machine
 from rota.core.allocation import Allocation, host_of
-from rota.core.events import INF, ON_REQUEST, Record
+from rota.core.events import INF
 from rota.core.jobs import CANCELLED, DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, Job
+from rota.core.log import ON_REQUEST, TOLD, Record
 from rota.core.ports import Cluster
 from rota.core.reconcile import Commands, Placed
 from rota.core.view import View
 from rota.engine.inherit import inherit, linger, must_wait
-from rota.engine.log import TOLD, Log
+from rota.engine.log import Log
 from rota.engine.occupancy import Occupancy
 
 ENDINGS = {

@@ -7,8 +7,8 @@ from rota.core import events as ev
 from rota.core import machine
 from rota.core.allocation import host_of
 from rota.core.errors import PolicyError
-from rota.core.events import Record
 from rota.core.jobs import HELD, STOPPING, WAITING
+from rota.core.log import Record
 from rota.core.ports import Successor
 from rota.engine.executor import on_cluster
 from rota.engine.index import NOWHERE

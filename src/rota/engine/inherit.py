@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from rota.core import machine
 from rota.core.allocation import Allocation, host_of
-from rota.core.events import INF, Record
+from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
-from rota.engine.log import TOLD
+from rota.core.log import TOLD, Record
 
 if TYPE_CHECKING:
     from rota.engine.executor import Executor

@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rota.core.allocation import Allocation
-from rota.core.events import Record
 from rota.core.jobs import Shape
+from rota.core.log import LABELS, SCHEMA_VERSION, WIDTH, Record, Row
 from rota.core.topology import Topology
 
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
 
-SCHEMA_VERSION = 1
-TOLD = -1.0  # in place of a time in START and MOVE: progress begins when a RUN row says so
-WIDTH = 6  # time_s, event, job, ref, other, value
 CHUNK = WIDTH * 200_000
 
 
@@ -57,7 +54,7 @@ class Log:
         self._packed.fromlist(self.rows)
         self.rows.clear()
 
-    def take(self) -> list[tuple[float, int, int, int, int, float, str | None]]:
+    def take(self) -> list[Row]:
         """Hand over the rows so far: somebody else keeps them (a daemon's store)."""
         self.pack()
         table = self._packed
@@ -66,7 +63,7 @@ class Log:
         for number, at in enumerate(range(0, len(table), WIDTH), self._taken):
             time_s, event, job, ref, other, value = table[at : at + WIDTH]
             text = next(names) if event == Record.SUBMIT else self.texts.get(number)
-            out.append((time_s, int(event), int(job), int(ref), int(other), value, text))
+            out.append(Row(time_s, int(event), int(job), int(ref), int(other), value, text))
         self._taken += len(out)
         if self.kept is not None:
             self.kept += table
@@ -189,8 +186,7 @@ def as_frame(table: "np.ndarray[Any, np.dtype[np.float64]]", texts: Any) -> "pl.
     import numpy as np
     import polars as pl
 
-    labels = [record.name.lower() for record in Record]
-    kinds = pl.Series(labels, dtype=pl.Enum(labels))
+    kinds = pl.Series(LABELS, dtype=pl.Enum(LABELS))
     return pl.DataFrame(
         {
             "time_s": table[:, 0].copy(),

@@ -7,7 +7,7 @@ from typing import TypeAlias
 from rota.core import events as ev
 from rota.core import machine
 from rota.core.errors import InvalidPlanError, KnowledgeError, LivelockError
-from rota.core.events import INF, Event, Record
+from rota.core.events import INF, Event
 from rota.core.jobs import (
     DONE,
     STARTING,
@@ -18,6 +18,7 @@ from rota.core.jobs import (
     JobSpec,
 )
 from rota.core.knowledge import Knowledge
+from rota.core.log import Record
 from rota.core.plan import Level, Plan, Wake
 from rota.core.ports import Cluster, Scheduler, Source
 from rota.core.reasons import Reason

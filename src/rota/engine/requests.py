@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from rota.core import events as ev
 from rota.core import machine
-from rota.core.events import Event, Record
+from rota.core.events import Event
 from rota.core.jobs import HELD, RUNNING, STARTING, STOPPING, WAITING, Job
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.topology import Vertex
 from rota.engine.executor import on_cluster

@@ -5,7 +5,7 @@ here from the rows, so that the engine's own integration has something to be com
 """
 
 from rota.core.errors import InvariantError
-from rota.core.events import INF, Record
+from rota.core.events import INF
 from rota.core.jobs import (
     CANCELLED,
     DONE,
@@ -19,7 +19,8 @@ from rota.core.jobs import (
     Job,
     Phase,
 )
-from rota.engine.log import TOLD, WIDTH, Log
+from rota.core.log import TOLD, WIDTH, Record
+from rota.engine.log import Log
 
 ROUNDING = 2.0**-48  # some units in the last place of the times that durations are taken from
 TOLERANCE = 1e-6

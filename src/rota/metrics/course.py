@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from rota.core.events import ON_REQUEST, Record
+from rota.core.log import ON_REQUEST, Record
 from rota.core.words import duration
 from rota.metrics.history import History
 from rota.metrics.phrases import few, gpus_of, place_of

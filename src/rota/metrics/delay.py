@@ -28,7 +28,7 @@ from typing import TypeAlias
 import numpy as np
 import polars as pl
 
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.metrics.history import (
     OVERHEAD,

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.metrics.basis import Basis
 from rota.metrics.history import Bools, Floats, History, Ints
 from rota.placement.fragments import MILLI, Target

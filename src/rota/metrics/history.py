@@ -34,7 +34,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.core.reasons import Reason
 
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]

@@ -25,7 +25,7 @@ from typing import BinaryIO
 import numpy as np
 import polars as pl
 
-from rota.core.events import ON_REQUEST, Record
+from rota.core.log import ON_REQUEST, Record
 from rota.metrics.history import OVER, RUNS, Floats, History, read_history
 
 COLUMNS = (

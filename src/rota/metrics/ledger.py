@@ -14,7 +14,7 @@
 import numpy as np
 import polars as pl
 
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.metrics.fragmentation import fragmented
 from rota.metrics.history import (
     OVER,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from rota.core.events import Record
 from rota.core.jobs import LABELLED
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.words import duration
 

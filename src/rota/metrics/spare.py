@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.metrics.history import History
 
 _LITTLE = 1e-9  # parts of GPUs are floats

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from rota.core.events import Record
 from rota.core.jobs import Accepted
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.words import duration
 from rota.metrics.course import Course, Halt, Stay, actors_of, starts_of

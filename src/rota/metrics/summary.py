@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.metrics.deadlines import fold_deadlines
 from rota.metrics.delay import REASONS, fold_delay
 from rota.metrics.fairness import finish_time_fairness, slowdowns, tenant_jain

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rota.core.events import INF, Record
+from rota.core.events import INF
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.metrics.delay import HeadSpan, head_spans, waits_plainly
 from rota.metrics.history import OVERHEAD, RUNS, WAITS, History

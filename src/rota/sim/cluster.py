@@ -8,15 +8,7 @@ from typing import Any
 import msgspec
 
 from rota.core.allocation import Allocation
-from rota.core.events import (
-    INF,
-    JOB_DONE,
-    JOB_FAILED,
-    JOB_RUNNING,
-    JOB_STOPPED,
-    NODE_DOWN,
-    Event,
-)
+from rota.core.events import INF, JOB_DONE, JOB_FAILED, JOB_RUNNING, JOB_STOPPED, NODE_DOWN, Event
 from rota.core.jobs import RUNNING, STARTING, Job
 from rota.core.ports import Costs, RateModel, TransitionCost
 from rota.core.topology import Topology, Vertex

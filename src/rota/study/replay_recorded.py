@@ -38,9 +38,9 @@ from rota.study.config import RunConfig
 from rota.study.replay_cluster import held_frame, peak, peaks, with_shares
 from rota.study.rough import recorded_outages
 from rota.study.run import RunResult
-from rota.traces.formats.attempts import open_jobs
 from rota.traces.imported import Imported
 from rota.traces.observed import FAILED, NODE_FAIL, PREEMPTED, TIMEOUT, UNKNOWN, Observed
+from rota.traces.tidy import open_jobs
 
 NAME = "observed"
 _STOPPED = {

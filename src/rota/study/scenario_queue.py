@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from rota.core.errors import InputError
-from rota.core.events import INF, JOB_DONE, JOB_FAILED, NODE_DOWN, NODE_UP, Record
+from rota.core.events import INF, JOB_DONE, JOB_FAILED, NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, TaskGroup
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.topology import Topology, Vertex
 from rota.engine.compose import compose

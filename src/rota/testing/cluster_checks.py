@@ -23,8 +23,8 @@ from rota.policies.tiresias import Tiresias, TiresiasParams
 from rota.sim.cluster import SimCluster
 from rota.testing.logs import entries
 from rota.testing.naive import Entry
-from rota.testing.report import Report, run_checks
 from rota.testing.scenario import Fixed, Solo, wire
+from rota.testing.subject import Report, run_checks
 
 MakeCluster = Callable[[Topology, Workload], Any]
 LONG = 60.0  # units; a job that is not going to end by itself

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rota.core.events import INF, Record
+from rota.core.events import INF
+from rota.core.log import WIDTH, Record
 from rota.core.topology import Topology
-from rota.engine.log import WIDTH, Log
+from rota.engine.log import Log
 from rota.engine.shadow import rows_from
 from rota.testing.naive import POOL, Entry
 

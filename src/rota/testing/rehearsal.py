@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rota.core.admission import Admission
-from rota.core.events import INF, Record
+from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.log import WIDTH, Record
 from rota.core.ports import Cluster
 from rota.core.topology import Topology
 from rota.core.workload import Workload
-from rota.engine.log import WIDTH, Log
+from rota.engine.log import Log
 from rota.engine.loop import Engine
 from rota.engine.priority import PriorityScheduler
 from rota.engine.source import WorkloadSource

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from rota.core.topology import Topology
-from rota.daemon.core import Core
-from rota.daemon.info import Actor
+from rota.daemon.loop import DaemonLoop
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store
@@ -15,17 +14,18 @@ from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
 from rota.jobfile.model import JobFile, Resources
 from rota.live.drivers.pretend import PretendDriver
+from rota.wire import Actor
 
 
 @contextmanager
 def a_daemon(path, *, nodes=(2, 2), patient=False, driver=None, config=None, **scheduling):
     store = Store(path, durable=False)
-    core = Core(
+    loop = DaemonLoop(
         store, driver or PretendDriver(), Scheduling(**scheduling),
         Topology.uniform(*nodes) if nodes else Topology((), growing=True), checker=Invariants,
         patient=patient,
     )  # fmt: skip
-    daemon = Daemon(core, Tokens(store), config=config)
+    daemon = Daemon(loop, Tokens(store), config=config)
     thread = threading.Thread(target=daemon.run)
     thread.start()
     try:

@@ -4,12 +4,12 @@ import pytest
 
 from daemon_slow import Slow, state
 from rota.core.errors import InputError
-from rota.core.events import Record
-from rota.daemon.info import Actor
+from rota.core.log import Record
 from rota.daemon.logtable import LogTable
 from rota.jobfile.model import JobFile
 from rota.metrics import fold_jobs
 from rota.metrics.story import Stories
+from rota.wire import Actor
 
 # --- why it waits ---------------------------------------------------------------------------------
 
@@ -77,7 +77,7 @@ def test_the_log_is_read_once(running, alice, file, monkeypatch):
     with running() as daemon:
         daemon.submit([file(), file()], alice)
         daemon.explain("1", alice)
-        store, asked = daemon.core.store, []
+        store, asked = daemon.loop.store, []
         rows = store.rows
         monkeypatch.setattr(store, "rows", lambda *args: asked.append(args[0]) or rows(*args))
         before = daemon._log.frame(1e9).height - 1  # but for the row that ends it

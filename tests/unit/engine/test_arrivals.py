@@ -3,9 +3,9 @@
 import pytest
 
 from decisions import engine, everybody, rows, run
-from rota.core.events import Record
 from rota.core.jobs import Behaviour, JobSpec, Phase, Request, TaskGroup
 from rota.core.knowledge import Knowledge
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.engine.arrivals import Arrivals
 from rota.policies.fifo import Fifo

@@ -4,7 +4,7 @@ import pytest
 
 from decisions import Scripted, engine, everybody, job, rows
 from rota.core.errors import PolicyError
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.core.policy import DecidePolicy, Params
 from rota.engine.invariants import Invariants
 

@@ -4,8 +4,8 @@ import pytest
 
 from decisions import Scripted, ends, engine, job, rows
 from rota.core.allocation import Allocation
-from rota.core.events import Record
 from rota.core.jobs import REJECTED, Behaviour, JobSpec, Request
+from rota.core.log import Record
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.engine.compose import compose

@@ -4,9 +4,10 @@ import pytest
 
 from decisions import Scripted, engine, everybody, job, rows
 from rota.core.errors import KnowledgeError, PolicyError
-from rota.core.events import NODE_DOWN, NODE_UP, Record
+from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.knowledge import Knowledge
+from rota.core.log import Record
 from rota.core.policy import DecidePolicy, Params
 from rota.core.topology import NodeSpec
 from rota.engine.invariants import Invariants

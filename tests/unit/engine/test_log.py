@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 
 from rota.core.allocation import Allocation
-from rota.core.events import Record
 from rota.core.jobs import Request, Shape
+from rota.core.log import Record
 from rota.core.topology import Topology
 from rota.engine.log import Log
 

@@ -5,8 +5,9 @@ import pytest
 from decisions import PLACEMENTS, Scripted, everybody, rows
 from rota.core.allocation import host_of
 from rota.core.errors import PolicyError
-from rota.core.events import NODE_DOWN, NODE_UP, Record
+from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.log import Record
 from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload

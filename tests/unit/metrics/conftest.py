@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from rota.core.events import Record
+from rota.core.log import Record
 
 KINDS = pl.Enum([record.name.lower() for record in Record])
 

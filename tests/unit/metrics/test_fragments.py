@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decisions import engine
-from rota.core.events import EventKind, Record
+from rota.core.events import EventKind
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.log import Record
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.metrics import read_history

@@ -4,8 +4,9 @@ import pytest
 
 import decisions
 from policy_runs import engine, finish, job
-from rota.core.events import NODE_DOWN, NODE_UP, Record
+from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.log import Record
 from rota.metrics import read_history
 from rota.metrics.story import MOST, Stories
 from rota.policies.fifo import Fifo

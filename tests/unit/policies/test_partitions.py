@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from decisions import engine, run, starts
-from rota.core.events import NODE_DOWN, NODE_UP, Record
+from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request, Shape
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.registry import POLICIES, load
 from rota.core.topology import NodeSpec
@@ -16,7 +17,7 @@ from rota.placement.count import count
 from rota.placement.spread import Spread
 from rota.policies.easy import Easy
 from rota.policies.fifo import Fifo
-from rota.testing.doors import EveryEvent
+from rota.testing.policy_checks import EveryEvent
 
 TWO = [NodeSpec("a", 8, labels=("main",)), NodeSpec("b", 8, labels=("debug",))]
 DOORS = [Fifo, lambda: EveryEvent(Fifo())]

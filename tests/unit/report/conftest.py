@@ -4,7 +4,7 @@ import msgspec
 import polars as pl
 import pytest
 
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.metrics.vocabulary import Measure
 from rota.study.comparison import (
     Assumption,

@@ -325,7 +325,7 @@ def test_failures_of_nodes_are_simulated_again(tmp_path):
 
 def rows(*written):
     """Return a log: (time, event, job, ref, other, value[, text]) each."""
-    from rota.core.events import Record
+    from rota.core.log import Record
 
     log = Log()
     log.topology(parse_cluster("1x4")[0])

@@ -17,7 +17,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from rota.core.events import INF, Record
+from rota.core.events import INF
+from rota.core.log import Record
 from rota.metrics import History, fold_jobs
 from rota.metrics.history import OVERHEAD, RUNS, Floats, Ints
 

@@ -1,7 +1,7 @@
 """Everyone enters."""
 
 from policy_runs import bare, engine, finish, job, rows, runs_of
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.policies.admission.accept_all import AcceptAll
 from rota.policies.fifo_skip import FifoSkip
 

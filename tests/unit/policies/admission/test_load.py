@@ -4,7 +4,8 @@ import pytest
 
 from policy_runs import engine, finish, job, resumes_alike, rows, runs, runs_of
 from rota.core.errors import OptionError
-from rota.core.events import NODE_DOWN, NODE_UP, Record
+from rota.core.events import NODE_DOWN, NODE_UP
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.registry import parse_params
 from rota.policies.admission.load import Load, LoadParams, LoadState

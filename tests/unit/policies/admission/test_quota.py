@@ -3,7 +3,7 @@
 import pytest
 
 from policy_runs import engine, finish, job, resumes_alike, rows, runs, runs_of
-from rota.core.events import Record
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.registry import parse_params
 from rota.core.tenants import Tenant

@@ -5,8 +5,9 @@ import pytest
 import yaml
 
 from decisions import ends, engine, everybody, rows, run, starts
-from rota.core.events import NODE_DOWN, NODE_UP, Record
+from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import DONE, REJECTED, Behaviour, JobSpec, Request, TaskGroup
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.tenants import Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology

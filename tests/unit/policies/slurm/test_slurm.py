@@ -1,8 +1,9 @@
 import pytest
 
 from decisions import rows, run, starts, told
-from rota.core.events import INF, Record
+from rota.core.events import INF
 from rota.core.jobs import CANCELLED, REJECTED, Behaviour, JobSpec, Request
+from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.topology import NodeSpec
 from rota.policies.slurm.params import (

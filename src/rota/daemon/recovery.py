@@ -1,0 +1,172 @@
+"""Recovery: load the last snapshot, replay the journal through `apply`, compare the log.
+
+Both are exact, so the state (the policy's own too) is what it was when the last batch was
+committed. Nothing is started or stopped meanwhile: commands reach the driver from `go_live` on,
+which then adopts what runs. A snapshot of another version is not needed: the journal is kept from
+the first batch on, and replaying all of it gives the same state.
+"""
+
+import logging
+import zlib
+from array import array
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from rota.core.errors import InputError, PolicyError, RotaError
+from rota.core.topology import NodeSpec, Topology
+from rota.daemon.journal import Journal
+from rota.daemon.settings import Scheduling
+from rota.daemon.state import FIRST_TASK, ClusterState
+from rota.daemon.store import Store
+from rota.engine.snapshot import VERSION as ENGINE_VERSION
+from rota.engine.snapshot import freeze, restore
+from rota.live.inputs import Batch, Reconfigured
+
+VERSION = 1
+PIECE = 50_000  # rows of the log that are read at once
+log = logging.getLogger("rota.daemon")
+
+
+class StateSnapshot(msgspec.Struct):
+    """What a snapshot holds. `growth`: the nodes, in the groups in which they came."""
+
+    version: int
+    scheduling: Scheduling
+    growth: list[list[NodeSpec]]
+    levels: list[str]
+    engine: dict[str, Any]
+    engine_version: int = 2  # of those from before it was written down
+
+
+class Build(Protocol):
+    """Makes an empty state."""
+
+    def __call__(
+        self, scheduling: Scheduling, growth: list[list[NodeSpec]], levels: list[str]
+    ) -> ClusterState:
+        """With this configuration and these nodes."""
+        ...
+
+
+def begin(journal: Journal, build: Build, wanted: Scheduling, topology: Topology) -> ClusterState:
+    """The state of a new store; it is saved."""
+    state = _born(journal.store, build, wanted, [list(topology.specs)], list(topology.levels))
+    journal.log(state.take_rows())
+    journal.save(pack(state))
+    return state
+
+
+def _born(
+    store: Store, build: Build, scheduling: Scheduling, growth: list[list[NodeSpec]],
+    levels: list[str],
+) -> ClusterState:  # fmt: skip
+    state = build(scheduling, growth, levels)
+    state.cluster.runs.ports = zlib.crc32(store.id.encode())
+    return state
+
+
+def recover(journal: Journal, build: Build, wanted: Scheduling) -> ClusterState:
+    """The state after everything that was committed.
+
+    Args:
+        journal: Of a store that has a snapshot; rows of the log that are not stored stay in it.
+        build: Makes an empty state.
+        wanted: The scheduling that is configured now; it takes over where the former policy fails.
+    """
+    store = journal.store
+    number, packed = store.last_snapshot() or (0, b"")
+    saved = unpack(packed, store)
+    try:
+        state, logged = _load(saved, store, build)
+    except InputError as error:  # of another version: the journal has it all
+        first = store.first_snapshot()
+        if first is None:
+            raise
+        log.warning("%s; rebuilding the state from the journal", error)
+        born = unpack(first, store)
+        state = _born(store, build, born.scheduling, born.growth, born.levels)
+        number, logged = 0, 0
+        journal.log(state.take_rows())
+    repaired = _replay(state, journal, number, wanted)
+    journal.compare(logged)
+    journal.since_snapshot = store.journal_number - number
+    if repaired:  # the repair is not in the journal
+        journal.save(pack(state))
+    return state
+
+
+def _load(saved: StateSnapshot, store: Store, build: Build) -> tuple[ClusterState, int]:
+    """The state of a snapshot, and how many rows of the log are from before it."""
+    if saved.engine_version != ENGINE_VERSION:
+        raise InputError(
+            f"{store.path}: the state of its engine is of version {saved.engine_version}, this "
+            f"Rota reads {ENGINE_VERSION}: use the version that wrote it"
+        )
+    state = build(saved.scheduling, saved.growth, saved.levels)
+    logged = int(saved.engine["log"]["taken"])
+    _load_log(state, store, logged)
+    jobs = [index for index, *_ in saved.engine["jobs"] if index < FIRST_TASK]
+    state.submit(1, max(jobs, default=0))
+    restore(state.engine, saved.engine)
+    return state, logged
+
+
+def _load_log(state: ClusterState, store: Store, upto: int) -> None:
+    """Fold the stored log; a checker of invariants knows the past from it only."""
+    checked = state.engine.checker is not None
+    kept = array("d")
+    after = 0
+    while after < upto:
+        rows = store.rows(after, min(PIECE, upto - after))
+        state.projection.fold(row[1:] for row in rows)
+        if checked:
+            kept.extend(value for row in rows for value in row[1:7])
+        after = rows[-1][0] if rows else upto
+    if checked:
+        state.engine.log.kept = kept
+
+
+def _replay(state: ClusterState, journal: Journal, after: int, wanted: Scheduling) -> bool:
+    """Apply the batches after a number; was a policy that fails replaced by the one configured?"""
+    repaired = False
+
+    def survive(act: Callable[..., None], *batch: Batch) -> None:
+        nonlocal repaired
+        try:
+            act(*batch)
+        except Exception as error:
+            ours = isinstance(error, RotaError) and not isinstance(error, PolicyError)
+            if ours or wanted == state.scheduling:
+                raise  # it failed then and would fail again
+            repaired = True
+            state.change(Reconfigured(wanted.as_dict(), by="recovery"))
+        journal.log(state.take_rows())
+
+    for batch in journal.store.batches(after):
+        while batch.version > state.engine.view.version + 1 and state.follows:
+            survive(state.follow)
+        survive(state.apply, batch)
+    while state.follows:
+        survive(state.follow)
+    return repaired
+
+
+def pack(state: ClusterState) -> bytes:
+    """A snapshot of the state between two batches."""
+    saved = StateSnapshot(
+        VERSION, state.scheduling, state.growth, state.levels, freeze(state.engine), ENGINE_VERSION
+    )
+    return zlib.compress(msgspec.msgpack.encode(saved), 1)
+
+
+def unpack(packed: bytes, store: Store) -> StateSnapshot:
+    """Read a snapshot; refuse one of another version."""
+    saved = msgspec.msgpack.decode(zlib.decompress(packed), type=StateSnapshot)
+    if saved.version != VERSION:
+        raise InputError(
+            f"{store.path}: its snapshot is of version {saved.version}, this Rota reads "
+            f"{VERSION}: use the version that wrote it"
+        )
+    return saved
