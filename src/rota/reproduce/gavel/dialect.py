@@ -191,14 +191,14 @@ class GavelDialect(Dialect):
         if not isinstance(scheduler, GavelRounds):
             return
         if not self.params.throughputs:
-            scheduler.expect(len(workload))
+            scheduler.prepare(len(workload))
             return
         table = read_throughputs(Path(self.params.throughputs))
         for spec, behaviour in workload:
             _require_known(spec, behaviour, table)
         pairs = scheduler.name == GANDIVA
         beside = load_throughputs(self.params.throughputs).pairs if pairs else None
-        scheduler.expect(len(workload), table, beside)
+        scheduler.prepare(len(workload), table, beside)
 
 
 def _require_known(spec: JobSpec, behaviour: Behaviour, table: Table) -> None:

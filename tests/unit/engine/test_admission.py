@@ -3,14 +3,15 @@
 import pytest
 
 from live_jobs import live
+from rota.core import machine
 from rota.core.admission import Admission
-from rota.core.jobs import Shape
+from rota.core.jobs import HELD, WAITING, Shape
 from rota.core.plan import Plan
 from rota.core.reasons import Reason
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.view import View
-from rota.engine.intake import Gate, mark_down, refinement
+from rota.engine.admission import AdmissionQueue
 from rota.placement.consolidate import consolidate
 from rota.placement.skew import Skew
 from rota.policies.admission.accept_all import AcceptAll
@@ -48,7 +49,7 @@ def view(topology):
 
 
 def gate(topology, admission):
-    return Gate(admission, consolidate(topology))
+    return AdmissionQueue(admission, consolidate(topology))
 
 
 def test_what_can_never_fit_is_rejected_with_a_message(topology, view):
@@ -93,12 +94,15 @@ def test_held_jobs_enter_in_their_order_when_there_is_room(topology, view):
     a, b, c, d = jobs = [live(name, index=index) for index, name in enumerate("abcd")]
     for job in jobs:
         made.enter(job, view, plan)
+    for job, _ in plan.holds:  # as the engine does
+        machine.hold(job)
     assert made.reconsider(view, Plan(0)) == []
     made.drop(b)
     made.leave(a)
     later = Plan(1)
     assert made.reconsider(view, later) == [c]
     assert (later.admits, made.held, made.admission.inside) == ([c], [d], ["c"])
+    assert (c.phase, d.phase) == (WAITING, HELD)
 
 
 def test_a_job_held_and_let_in_by_one_plan_was_never_held(topology, view):
@@ -128,9 +132,8 @@ def test_a_snapshot_keeps_who_is_held(topology, view):
 
 
 def test_only_placements_that_tell_jobs_apart_refine(topology):
-    assert refinement(consolidate(topology)) is None
-    skew = Skew(topology)
-    assert refinement(skew) == skew.refine
+    assert not consolidate(topology).refines
+    assert Skew(topology).refines
 
 
 def test_a_fresh_placement_learns_which_nodes_are_down(topology):
@@ -138,6 +141,6 @@ def test_a_fresh_placement_learns_which_nodes_are_down(topology):
     topology.nodes[0].up = False
     eight = Shape(0, live(gpus=8).spec.request)
     assert placement.fits(eight)
-    mark_down(placement)
+    placement.close_unusable()
     assert not placement.fits(eight)
     assert placement.free == 4

@@ -69,7 +69,7 @@ def rows_from(log: Log, start: int) -> list[float]:
     return [*packed[start:], *log.rows]
 
 
-class Shadow:
+class JobReplica:
     """One job. `phase` has the values of `core.jobs.Phase`."""
 
     __slots__ = (
@@ -117,12 +117,12 @@ class Shadow:
         self.phase = STOPPING
 
 
-class Ledger:
+class LogReplica:
     """All jobs, from the rows of a log."""
 
     def __init__(self) -> None:
-        self.jobs: dict[int, Shadow] = {}
-        self.present: dict[int, Shadow] = {}
+        self.jobs: dict[int, JobReplica] = {}
+        self.present: dict[int, JobReplica] = {}
         self.touched: set[int] = set()
         self.settled_gpu_s = 0.0  # of jobs that are over
         self.unheld_gpu_s = 0.0  # that nobody held although nobody knew it yet
@@ -146,8 +146,8 @@ class Ledger:
     def gpu_s(self, now_s: float) -> float:
         """GPU-seconds held so far, useful or not."""
         total = self.settled_gpu_s
-        for shadow in self.present.values():
-            total += shadow.useful + shadow.overhead + (now_s - shadow.at_s) * shadow.gpus
+        for replica in self.present.values():
+            total += replica.useful + replica.overhead + (now_s - replica.at_s) * replica.gpus
         return total
 
     def read(self, log: Log, now_s: float) -> None:
@@ -173,7 +173,7 @@ class Ledger:
         elif kind in (Record.SUBMIT, Record.TASK):
             if job in self.jobs:
                 raise InvariantError(f"log: job {job} is submitted twice, again at {time_s:g} s")
-            self.jobs[job] = self.present[job] = Shadow(time_s)
+            self.jobs[job] = self.present[job] = JobReplica(time_s)
             self.touched.add(job)
             if kind == Record.TASK:
                 self.jobs[other].whole = True
@@ -194,133 +194,133 @@ class Ledger:
     def _change(  # noqa: C901, PLR0912 - one branch per kind
         self, time_s: float, kind: int, job: int, ref: int, value: float, late_s: float | None
     ) -> None:
-        shadow = self.jobs.get(job)
+        replica = self.jobs.get(job)
         name = Record(kind).name
-        if shadow is None:
+        if replica is None:
             raise InvariantError(
                 f"log: {name} of job {job} at {time_s:g} s, which was never submitted"
             )
-        told_s, shadow.told_s = shadow.told_s, time_s
-        shadow.advance(time_s)
+        told_s, replica.told_s = replica.told_s, time_s
+        replica.advance(time_s)
         if late_s is not None:
-            shadow.advance(late_s)
+            replica.advance(late_s)
             if kind != Record.RUN:
-                self.unheld_gpu_s += (time_s - late_s) * shadow.gpus
-                shadow.at_s = time_s  # it held nothing since then
-        if kind == Record.HELD and shadow.instant:
-            shadow.phase, shadow.gpus = WAITING, 0.0  # it was stopped before it was launched
+                self.unheld_gpu_s += (time_s - late_s) * replica.gpus
+                replica.at_s = time_s  # it held nothing since then
+        if kind == Record.HELD and replica.instant:
+            replica.phase, replica.gpus = WAITING, 0.0  # it was stopped before it was launched
         elif kind == Record.START and (
-            (shadow.late and shadow.ref == ref and shadow.phase == STARTING)
-            or (shadow.instant and (told_s == time_s or self._past))
+            (replica.late and replica.ref == ref and replica.phase == STARTING)
+            or (replica.instant and (told_s == time_s or self._past))
         ):
-            shadow.phase = WAITING  # its slices are free now; or a restart, or a quick stop
-        if shadow.phase not in FROM[kind] and not (shadow.whole and kind in ENDINGS):
+            replica.phase = WAITING  # its slices are free now; or a restart, or a quick stop
+        if replica.phase not in FROM[kind] and not (replica.whole and kind in ENDINGS):
             raise InvariantError(
                 f"log: {name} of job {job} at {time_s:g} s, but it was "
-                f"{Phase(shadow.phase).name.lower()}"
+                f"{Phase(replica.phase).name.lower()}"
             )
         self.touched.add(job)
         if kind in (Record.STOP, Record.EVICTED, Record.LOST):
-            shadow.done = max(0.0, shadow.done - value)
+            replica.done = max(0.0, replica.done - value)
             if kind != Record.LOST:
-                shadow.stops()
-                shadow.instant = True
+                replica.stops()
+                replica.instant = True
         elif kind in (Record.START, Record.MOVE):
             self._told.pop(job, None)
-            self._placed(shadow, time_s, ref, value, moves=kind == Record.MOVE)
+            self._placed(replica, time_s, ref, value, moves=kind == Record.MOVE)
         elif kind in (Record.RUN, Record.RATE):
-            shadow.phase, shadow.rate = RUNNING, value
+            replica.phase, replica.rate = RUNNING, value
         elif kind == Record.STOPPED:
-            shadow.phase, shadow.gpus = WAITING, 0.0
+            replica.phase, replica.gpus = WAITING, 0.0
         elif kind in ENDINGS:
-            shadow.phase, shadow.gpus = ENDINGS[kind], 0.0
-            self.settled_gpu_s += shadow.useful + shadow.overhead
+            replica.phase, replica.gpus = ENDINGS[kind], 0.0
+            self.settled_gpu_s += replica.useful + replica.overhead
             self.present.pop(job, None)
         else:
-            shadow.phase = HELD if kind == Record.HELD else WAITING
+            replica.phase = HELD if kind == Record.HELD else WAITING
 
     def _inherits(self, time_s: float, job: int, ref: int, since_s: float) -> None:
         """It has shared GPUs with a job that is over: they are its own now."""
-        shadow = self.jobs[job]
-        if shadow.phase not in FROM[Record.MOVE]:
+        replica = self.jobs[job]
+        if replica.phase not in FROM[Record.MOVE]:
             raise InvariantError(
                 f"log: job {job} inherits GPUs at {time_s:g} s, but it was "
-                f"{Phase(shadow.phase).name.lower()}"
+                f"{Phase(replica.phase).name.lower()}"
             )
-        shadow.advance(time_s)
+        replica.advance(time_s)
         self.touched.add(job)
-        shadow.ref = ref
-        if shadow.phase != STOPPING:
-            shadow.gpus = self._sizes.get(ref, 0.0)
+        replica.ref = ref
+        if replica.phase != STOPPING:
+            replica.gpus = self._sizes.get(ref, 0.0)
             if since_s != INF:
-                shadow.body = ref
+                replica.body = ref
 
     def _placed(
-        self, shadow: Shadow, time_s: float, ref: int, since_s: float, *, moves: bool
+        self, replica: JobReplica, time_s: float, ref: int, since_s: float, *, moves: bool
     ) -> None:
         if TOLD != since_s < time_s:
             raise InvariantError(
                 f"log: a start at {time_s:g} s makes progress from {since_s:g} s on"
             )
-        shadow.ref = ref
-        shadow.late = since_s == INF
-        shadow.moves |= moves
+        replica.ref = ref
+        replica.late = since_s == INF
+        replica.moves |= moves
         if moves and since_s == INF:
-            shadow.stops()
-            shadow.instant = True  # or a start that must wait
+            replica.stops()
+            replica.instant = True  # or a start that must wait
             return
-        shadow.phase = RUNNING if since_s == time_s else STARTING
-        shadow.gpus = self._sizes.get(ref, 0.0)
-        shadow.body = ref
-        shadow.rate = -1.0  # not in the row: see `agree`
-        shadow.instant = False
+        replica.phase = RUNNING if since_s == time_s else STARTING
+        replica.gpus = self._sizes.get(ref, 0.0)
+        replica.body = ref
+        replica.rate = -1.0  # not in the row: see `agree`
+        replica.instant = False
 
 
-def agree(shadow: Shadow, job: Job, now_s: float, *, exact_end: bool) -> None:
-    """Compare a job with its shadow at the end of a batch; raises if they differ."""
-    _agree_on_phase(shadow, job, now_s)
-    shadow.advance(now_s)
-    if shadow.phase == RUNNING and shadow.rate < 0:
-        shadow.rate = job.rate
+def agree(replica: JobReplica, job: Job, now_s: float, *, exact_end: bool) -> None:
+    """Compare a job with its replica at the end of a batch; raises if they differ."""
+    _agree_on_phase(replica, job, now_s)
+    replica.advance(now_s)
+    if replica.phase == RUNNING and replica.rate < 0:
+        replica.rate = job.rate
     if job.work != INF:
-        _agree_on_work(shadow, job, now_s, exact_end=exact_end)
-    shadow.moves = False
+        _agree_on_work(replica, job, now_s, exact_end=exact_end)
+    replica.moves = False
     service = job.attained_gpu_s(now_s)
-    if not close(shadow.useful, service, now_s):
+    if not close(replica.useful, service, now_s):
         raise InvariantError(
             f"job {job.id} at {now_s:g} s: {service:g} GPU-s of service, but the log says "
-            f"{shadow.useful:g} GPU-s"
+            f"{replica.useful:g} GPU-s"
         )
-    if shadow.phase == RUNNING and shadow.rate != job.rate:
+    if replica.phase == RUNNING and replica.rate != job.rate:
         raise InvariantError(
-            f"job {job.id} at {now_s:g} s: its rate is {job.rate:g}, the log says {shadow.rate:g}"
+            f"job {job.id} at {now_s:g} s: its rate is {job.rate:g}, the log says {replica.rate:g}"
         )
 
 
-def _agree_on_phase(shadow: Shadow, job: Job, now_s: float) -> None:
-    if shadow.instant:  # the row does not say whether the stop took time
-        shadow.instant = False
+def _agree_on_phase(replica: JobReplica, job: Job, now_s: float) -> None:
+    if replica.instant:  # the row does not say whether the stop took time
+        replica.instant = False
         if job.phase == WAITING:
-            shadow.phase, shadow.gpus = WAITING, 0.0
-        elif job.phase == STARTING and shadow.moves:
-            shadow.phase, shadow.gpus, shadow.body = STARTING, job.allocation.gpus, shadow.ref
-    if shadow.phase != job.phase:
+            replica.phase, replica.gpus = WAITING, 0.0
+        elif job.phase == STARTING and replica.moves:
+            replica.phase, replica.gpus, replica.body = STARTING, job.allocation.gpus, replica.ref
+    if replica.phase != job.phase:
         raise InvariantError(
             f"job {job.id} at {now_s:g} s is {Phase(job.phase).name.lower()}, but the log says "
-            f"{Phase(shadow.phase).name.lower()}"
+            f"{Phase(replica.phase).name.lower()}"
         )
 
 
-def _agree_on_work(shadow: Shadow, job: Job, now_s: float, *, exact_end: bool) -> None:
+def _agree_on_work(replica: JobReplica, job: Job, now_s: float, *, exact_end: bool) -> None:
     done = job.work - job.left_at(now_s)
     if not exact_end and job.phase == DONE:
         return
-    if not exact_end and shadow.done > job.work:  # done already, but its end comes with the round
+    if not exact_end and replica.done > job.work:  # done already, but its end comes with the round
         if job.phase == RUNNING:
             return
-        shadow.done = job.work
-    if not close(shadow.done, done, now_s):
+        replica.done = job.work
+    if not close(replica.done, done, now_s):
         raise InvariantError(
             f"job {job.id} at {now_s:g} s: {done:g} of its work ({job.work:g}) is done, from the "
-            f"log it is {shadow.done:g}: progress changed without a row"
+            f"log it is {replica.done:g}: progress changed without a row"
         )

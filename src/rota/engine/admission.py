@@ -1,18 +1,19 @@
-"""The way into the queue, shared by all composed schedulers: never-fitting gangs, admission."""
+"""The queue before the queue, shared by all composed schedulers: admission, requests too large."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rota.core import machine
 from rota.core.admission import Admission
 from rota.core.errors import PolicyError
-from rota.core.jobs import Job, JobSpec, Request, Shape
+from rota.core.jobs import Job, Shape
 from rota.core.plan import Plan
 from rota.core.reasons import Reason
 from rota.core.view import View
 from rota.placement.base import Placement
 
 
-class Gate:
+class AdmissionQueue:
     """Refuses what can never fit and holds what admission does not want yet."""
 
     def __init__(
@@ -45,7 +46,7 @@ class Gate:
 
     def enter(self, job: Job, view: View, plan: Plan) -> bool:
         """May this new job join the queue? Otherwise the plan says what happens to it."""
-        if not job.started:  # who has run is not turned away by a new scheduler
+        if not job.started:  # a job that has run is not turned away by a new scheduler
             message = self.never(job)
             if message is None and not self.open:
                 message = self.admission.refuse(job, view)
@@ -81,7 +82,7 @@ class Gate:
             self._enter(job)
 
     def leave(self, job: Job) -> None:
-        """A job is over; it counts if it had entered."""
+        """A job has ended; it counts if it had entered."""
         if job.index in self._inside:
             self._inside.remove(job.index)
             self.admission.left(job)
@@ -98,6 +99,7 @@ class Gate:
             if self._consider(job, view) is None:
                 self._enter(job)
                 if not plan.withdraw_hold(job):  # held in this very step: nothing happened to it
+                    machine.admit(job)
                     plan.admit(job)
                 entering.append(job)
             else:
@@ -116,21 +118,9 @@ class Gate:
         return {**state, "placement": learnt} if learnt else state
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
-        """Take the state of `snapshot` up again."""
+        """Resume from the state of `snapshot`."""
         self.held = [view.everyone[index] for index in state["held"]]
         self._inside = set(state["inside"])
         self.admission.restore(state["admission"])
         if "placement" in state:
             self.placement.restore(state["placement"])
-
-
-def refinement(placement: Placement) -> Callable[[JobSpec], Request] | None:
-    """How the placement tells jobs of equal requests apart; None if it does not."""
-    return None if type(placement).refine is Placement.refine else placement.refine
-
-
-def mark_down(placement: Placement) -> None:
-    """Tell a fresh placement which nodes cannot be used (after a restart)."""
-    for node in placement.topology.nodes:
-        if not node.open:
-            placement.set_node(node, up=False)
