@@ -3,16 +3,14 @@
 from collections.abc import Hashable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rota.core.jobs import Job
 from rota.core.view import View
-from rota.policies.gavel.beliefs import Told
-from rota.policies.gavel.ledger import Shares
-from rota.policies.gavel.packed import Indices, PackedShares, Pairs
-from rota.policies.gavel.packing import worth
-from rota.policies.gavel.problem import Array, Problem
+from rota.policies.rounds.problem import Array, Pairs, Problem, worth
+from rota.policies.rounds.speeds import Told
 
-LITTLE = 1e-6  # such a share is none
+Indices = NDArray[np.intp]
 
 
 class Partners:
@@ -80,11 +78,3 @@ def _best(pairs: Indices, value: Array, most: int) -> Indices:
     order = np.lexsort((-np.tile(value, 2), job))
     begins = np.searchsorted(job[order], job[order])
     return np.unique(number[order[np.arange(len(order)) - begins < most]])
-
-
-def as_shares(asked: Problem, jobs: Sequence[Job], pairs: Pairs, found: PackedShares) -> Shares:
-    """With the numbers of the jobs, and without pairs that have no share."""
-    some = found.pairs.max(axis=1, initial=0.0) > LITTLE
-    names = [(jobs[a].index, jobs[b].index) for a, b in pairs.jobs[some].tolist()]
-    fast = pairs.throughput[some].sum(axis=2)
-    return Shares(np.where(asked.throughput > 0, found.alone, 0.0), names, found.pairs[some], fast)

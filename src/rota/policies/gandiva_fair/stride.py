@@ -10,16 +10,17 @@ idle, those who can use them get more than their share, and nobody less.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
+
+import msgspec
 
 K = TypeVar("K", bound=Hashable)
 
 
-class Stride(Generic[K]):
+class Stride(msgspec.Struct, Generic[K]):
     """The passes of all who compete."""
 
-    def __init__(self) -> None:
-        self.passes: dict[K, float] = {}
+    passes: dict[K, float] = {}
 
     def present(self, members: Collection[K]) -> None:
         """These compete now. Newcomers have neither saved up nor owe anything; others are gone."""
@@ -40,14 +41,6 @@ class Stride(Generic[K]):
         for member, value in self.passes.items():
             if value < least:
                 self.passes[member] = least
-
-    def snapshot(self) -> list[tuple[Any, float]]:
-        """The passes as plain data."""
-        return list(self.passes.items())
-
-    def restore(self, state: Sequence[tuple[Any, float]]) -> None:
-        """Take them up again."""
-        self.passes = dict(state)
 
 
 def deal(

@@ -24,17 +24,18 @@ it has made progress for as long as its start took.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from rota.core.jobs import Job
 from rota.core.policy import Params
+from rota.core.state import State
 from rota.core.view import View
-from rota.policies._kinds import held_type
-from rota.policies._rounds import Choice, Held, RoundPolicy, Seconds
-from rota.policies._stride import Stride, deal
-from rota.policies._trading import EPSILON, Market, entitlements, trade
+from rota.policies.gandiva_fair.stride import Stride, deal
+from rota.policies.gandiva_fair.trading import EPSILON, Market, entitlements, trade
+from rota.policies.rounds.choice import Choice, ChoicePolicy, Seconds
+from rota.policies.rounds.leases import Seat
+from rota.policies.rounds.types import held_type
 
 
 class GandivaFairParams(Params, frozen=True):
@@ -44,7 +45,15 @@ class GandivaFairParams(Params, frozen=True):
     trades: bool = True
 
 
-class GandivaFair(RoundPolicy[GandivaFairParams]):
+class GandivaFairState(State):
+    """Passes of users by GPU type, of jobs by user; tickets by GPU type and user."""
+
+    users: dict[str, Stride[str]] = {}
+    jobs: dict[str, Stride[int]] = {}
+    tickets: dict[str, dict[str, float]] = {}
+
+
+class GandivaFair(ChoicePolicy[GandivaFairParams]):
     """Users get GPU time in proportion to tickets, and trade fast GPUs for slow ones."""
 
     name = "gandiva-fair"
@@ -57,9 +66,7 @@ class GandivaFair(RoundPolicy[GandivaFairParams]):
 
     def __init__(self, params: GandivaFairParams | None = None) -> None:
         super().__init__(params)
-        self._users: dict[str, Stride[str]] = {}  # by GPU type
-        self._jobs: dict[str, Stride[int]] = {}  # by user
-        self._tickets: dict[str, dict[str, float]] = {}  # by GPU type and user
+        self.state: GandivaFairState = GandivaFairState()
 
     @property
     def round_s(self) -> float:
@@ -73,21 +80,21 @@ class GandivaFair(RoundPolicy[GandivaFairParams]):
         waiting = {job.tenant for job in jobs if not job.running}
         open_jobs = {job.index: job for job in jobs}
         for kind in self._fastest_first(view, jobs):
-            stride = self._users[kind]
+            stride = self.state.users[kind]
             stride.settle([user for user in stride.passes if user in waiting])
             queues = self._queues(view, list(open_jobs.values()), kind)
-            tickets = self._tickets[kind]
+            tickets = self.state.tickets[kind]
             for index in deal(stride.passes, tickets, queues, room[kind], self.round_s):
                 yield open_jobs.pop(index), kind
 
-    def charge(self, view: View, held: Mapping[int, Held], seconds: float) -> None:  # noqa: ARG002
+    def charge(self, view: View, held: Mapping[int, Seat], seconds: float) -> None:  # noqa: ARG002
         """Passes grow by what was received per ticket."""
         for index, has in held.items():
-            if has.tenant in self._jobs:
-                self._jobs[has.tenant].charge(index, seconds)
-            tickets = self._tickets.get(has.kind or "", {}).get(has.tenant, 0.0)
+            if has.tenant in self.state.jobs:
+                self.state.jobs[has.tenant].charge(index, seconds)
+            tickets = self.state.tickets.get(has.kind or "", {}).get(has.tenant, 0.0)
             if has.kind is not None and tickets > 0:
-                self._users[has.kind].charge(has.tenant, has.gpus * seconds / tickets)
+                self.state.users[has.kind].charge(has.tenant, has.gpus * seconds / tickets)
 
     def prepare(self, view: View) -> None:
         """Users and jobs that compete now, and what they are entitled to."""
@@ -95,23 +102,27 @@ class GandivaFair(RoundPolicy[GandivaFairParams]):
         for job in view.jobs:
             if job.gpus:
                 by_user.setdefault(job.tenant, []).append(job)
-        self._jobs = {user: self._jobs.get(user, Stride()) for user in by_user}
+        self.state.jobs = {user: self.state.jobs.get(user, Stride()) for user in by_user}
         for user, own in by_user.items():
-            self._jobs[user].present([job.index for job in own])
+            self.state.jobs[user].present([job.index for job in own])
         market = self._market(view, by_user)
         given = entitlements(market)
         if self.params.trades:
             given, _ = trade(market, given)
-        self._users = {kind: self._users.get(kind, Stride()) for kind in view.up_by_type}
-        for column, (kind, stride) in enumerate(self._users.items()):
+        self.state.users = {kind: self.state.users.get(kind, Stride()) for kind in view.up_by_type}
+        for column, (kind, stride) in enumerate(self.state.users.items()):
             tickets = dict(zip(by_user, given[:, column].tolist(), strict=True))
-            self._tickets[kind] = {user: gpus for user, gpus in tickets.items() if gpus > EPSILON}
-            stride.present(self._tickets[kind])
+            self.state.tickets[kind] = {
+                user: gpus for user, gpus in tickets.items() if gpus > EPSILON
+            }
+            stride.present(self.state.tickets[kind])
 
     def queue(self, view: View, jobs: Sequence[Job]) -> Sequence[Job]:  # noqa: ARG002
         """By the pass of the user, then of the job."""
         least = {
-            user: min((stride.passes.get(user, 0.0) for stride in self._users.values()), default=0)
+            user: min(
+                (stride.passes.get(user, 0.0) for stride in self.state.users.values()), default=0
+            )
             for user in {job.tenant for job in jobs}
         }
         return sorted(jobs, key=lambda job: (least[job.tenant], self._turn(job)))
@@ -125,7 +136,7 @@ class GandivaFair(RoundPolicy[GandivaFairParams]):
         for row, own in enumerate(by_user.values()):
             gpus = sum(job.gpus for job in own)
             for job in own:
-                for kind in self.kinds.liked(job, view):
+                for kind in self.types.preferred(job, view):
                     speed[row, kinds.index(kind)] += job.gpus / gpus * job.speed_on(kind)
         return Market(
             capacity=np.array(list(view.up_by_type.values()), float),
@@ -138,7 +149,7 @@ class GandivaFair(RoundPolicy[GandivaFairParams]):
         """GPU types by their mean speed."""
         total = dict.fromkeys(view.up_by_type, 0.0)
         for job in jobs:
-            for kind in self.kinds.liked(job, view):
+            for kind in self.types.preferred(job, view):
                 total[kind] += job.speed_on(kind)
         return sorted(total, key=lambda kind: -total[kind])
 
@@ -148,7 +159,7 @@ class GandivaFair(RoundPolicy[GandivaFairParams]):
         """Each user's jobs that can run on a type, in their order."""
         queues: dict[str, list[Job]] = {}
         for job in jobs:
-            if kind in self.kinds.liked(job, view):
+            if kind in self.types.preferred(job, view):
                 queues.setdefault(job.tenant, []).append(job)
         for own in queues.values():
             own.sort(key=lambda job: self._turn(job, stays=_stays(job, kind, view)))
@@ -156,32 +167,9 @@ class GandivaFair(RoundPolicy[GandivaFairParams]):
 
     def _turn(self, job: Job, *, stays: bool = False) -> tuple[int, bool, int]:
         """Whole quanta received; then those that can stay where they are; then by arrival."""
-        stride = self._jobs.get(job.tenant)
+        stride = self.state.jobs.get(job.tenant)
         received = stride.passes.get(job.index, 0.0) if stride is not None else 0.0
         return (int(received / self.round_s + 1e-9), not stays, job.index)
-
-    # --- state ------------------------------------------------------------------------------------
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """Passes and tickets."""
-        return {
-            **super().snapshot(),
-            "users": [(kind, stride.snapshot()) for kind, stride in self._users.items()],
-            "jobs": [(user, stride.snapshot()) for user, stride in self._jobs.items()],
-            "tickets": [(kind, list(own.items())) for kind, own in self._tickets.items()],
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take them up again."""
-        super().restore(state)
-        self._users, self._jobs = {}, {}
-        for kind, passes in state["users"]:
-            self._users[kind] = Stride()
-            self._users[kind].restore(passes)
-        for user, turns in state["jobs"]:
-            self._jobs[user] = Stride()
-            self._jobs[user].restore(turns)
-        self._tickets = {kind: dict(own) for kind, own in state["tickets"]}
 
 
 def _stays(job: Job, kind: str, view: View) -> bool:

@@ -1,11 +1,10 @@
-"""What all problems of the family have in common.
+"""The problem of shares: jobs with their speeds, and the GPUs of each type.
 
 Notation: T[i, j] steps per second of job i with its whole gang on type j, s[i] GPUs of the gang,
 w[i] weight, N[j] GPUs of type j, n[i] steps left, t[i] seconds since submission. X is a feasible
 allocation if X >= 0, sum_i s[i] X[i, j] <= N[j] for each type and sum_j X[i, j] <= 1 for each job.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -57,6 +56,25 @@ class Problem:
         return replace(self, throughput=np.where(fits, self.throughput, 0.0))
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of jobs (by number) and the steps per second of both on each type: [pair, type, 0/1].
+
+    Pairs of gangs of different size are no combinations: give them or not, they get no time.
+    """
+
+    jobs: NDArray[np.intp]
+    throughput: Array
+
+
+@dataclass(frozen=True)
+class PackedShares:
+    """Shares of time of the jobs alone, by job and type, and of the pairs, by pair and type."""
+
+    alone: Array
+    pairs: Array
+
+
 def problem(
     throughput: Array,
     capacity: Array,
@@ -90,69 +108,17 @@ def _vector(given: Array | None, length: int, default: float) -> Array:
     return np.full(length, default) if given is None else np.asarray(given, float)
 
 
-def throughputs(problem: Problem, shares: Array) -> Array:
-    """Steps per second that every job makes on average."""
-    total: Array = (problem.throughput * shares).sum(axis=1)
-    return total
+def worth(problem: Problem, pairs: Pairs) -> Array:
+    """Normalised throughput of each pair, on average over the types of the cluster.
 
-
-def proportional(problem: Problem) -> Array:
-    """Every job spends its time in proportion to the GPUs of each type (not feasible in general).
-
-    X[i, j] = N[j] / sum(N)
+    A pair that would stop one of its jobs on any type is worth nothing.
     """
-    total = problem.capacity.sum()
-    part = problem.capacity / (total if total > 0 else 1.0)
-    return np.repeat(part[None, :], problem.jobs, axis=0)
-
-
-def isolated(problem: Problem) -> Array:
-    """Every job has the m-th part of each type for itself.
-
-    y[i, j] = N[j] / (m s[i]);  X[i, j] = y[i, j] / max(1, sum_j y[i, j])
-    """
-    if not problem.jobs:
-        return np.zeros_like(problem.throughput)
-    part = problem.capacity[None, :] / problem.jobs / problem.size[:, None]
-    shares: Array = part / np.maximum(1.0, part.sum(axis=1))[:, None]
-    return shares
-
-
-def even(problem: Problem) -> Array:
-    """Everyone runs for the same part of the time, in proportion to the GPUs of each type.
-
-    X[i, j] = N[j] / sum(N) min(1, sum(N) / sum(s))
-    """
-    wanted = max(float(problem.size.sum()), 1e-300)
-    return proportional(problem) * min(1.0, float(problem.capacity.sum()) / wanted)
-
-
-def alike(problem: Problem, reference: int | None = None) -> Problem:
-    """As a policy sees it that does not know that types differ.
-
-    Every type is as fast as the one with the number `reference`; without it, as the average GPU of
-    the cluster.
-    """
-    if reference is None:
-        speed = throughputs(problem, proportional(problem))
-    else:
-        speed = problem.throughput[:, reference]
-    repeated = np.repeat(speed[:, None], problem.throughput.shape[1], axis=1)
-    return replace(problem, throughput=repeated)
-
-
-def runnable(problem: Problem) -> NDArray[np.bool_]:
-    """Which jobs make progress on some type that the cluster has."""
-    usable = (problem.throughput > 0) & (problem.capacity > 0)
-    return np.asarray(usable.any(axis=1), bool)
-
-
-def for_runnable(problem: Problem, solve: Callable[[Problem], Array]) -> Array:
-    """Solve for the jobs that can run anywhere; the others get nothing and hinder nobody."""
-    able = runnable(problem)
-    shares = np.zeros_like(problem.throughput)
-    if able.all() and problem.jobs:
-        return solve(problem)
-    if able.any():
-        shares[able] = solve(problem.take(able))
-    return shares
+    first, second = pairs.jobs[:, 0], pairs.jobs[:, 1]
+    alone = np.stack([problem.throughput[first], problem.throughput[second]], axis=2)
+    stopped = (pairs.throughput <= 0) | (alone <= 0)
+    relative = np.where(stopped, 0.0, pairs.throughput / np.where(alone > 0, alone, 1.0))
+    here = problem.capacity > 0
+    if not here.any():
+        return np.zeros(len(pairs.jobs))
+    total: Array = relative[:, here].sum(axis=2).mean(axis=1)
+    return np.where(stopped[:, here].any(axis=(1, 2)), 0.0, total)

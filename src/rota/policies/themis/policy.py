@@ -35,11 +35,14 @@ import msgspec
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import DecidePolicy, Params
+from rota.core.state import State
 from rota.core.view import Draft, View
-from rota.policies._auction import Award, Bid, Option, auction
-from rota.policies._kinds import Kinds, held_type
-from rota.policies._leases import Contention, Leases, fewest_nodes, free_nodes, ideal_rate
-from rota.policies._rounds import Seats, Seconds, Starts
+from rota.policies.rounds.choice import Seconds
+from rota.policies.rounds.leases import Lease, Leases
+from rota.policies.rounds.seats import Seats
+from rota.policies.rounds.types import GpuTypes, held_type
+from rota.policies.themis.auction import Award, Bid, Option, auction
+from rota.policies.themis.fairness import Contention, fewest_nodes, free_nodes, ideal_rate
 
 Part = Annotated[float, msgspec.Meta(gt=0, le=1)]
 
@@ -55,6 +58,14 @@ class ThemisParams(Params, frozen=True):
     bidders: Annotated[int, msgspec.Meta(ge=1)] = 24
 
 
+class ThemisState(State):
+    """How crowded it was, since when jobs have had no GPUs, and leases."""
+
+    crowd: Contention = msgspec.field(default_factory=Contention)
+    waits: dict[int, float] = {}
+    leases: dict[int, Lease] = {}
+
+
 class Themis(DecidePolicy[ThemisParams]):
     """Auction leases of GPUs among the jobs that finish latest compared with a fair share."""
 
@@ -66,32 +77,35 @@ class Themis(DecidePolicy[ThemisParams]):
 
     def __init__(self, params: ThemisParams | None = None) -> None:
         super().__init__(params)
-        self._kinds = Kinds()
-        self._starts = Starts()
+        self.state: ThemisState = ThemisState()
+        self._types = GpuTypes()
         self._leases = Leases()
-        self._crowd = Contention()
         self._up: Mapping[str, float] = {}  # GPUs by type at this decision
-        self._waits: dict[int, float] = {}  # since when jobs have had no GPUs
+        self._terms: dict[int, float] = {}  # seconds of progress that it gives to jobs
 
     def decide(self, view: View) -> Draft:
         """Leased jobs go on; what is not leased is auctioned, and the rest given away."""
         now_s = view.now_s
         self._up = view.up_by_type
-        self._crowd.advance(now_s, [job.index for job in view.jobs if job.gpus])
-        self._starts.forget(view.active)
-        self._leases.forget(job.index for job in view.running)
+        self._terms = {}
+        self.state.crowd.advance(now_s, [job.index for job in view.jobs if job.gpus])
+        self._leases.keep_only({job.index for job in view.running}, now_s)
         plan = view.plan()
-        seats = Seats(view, plan, self._starts)
+        seats = Seats(view, plan, self._leases)
         seats.keep(job for job in view.running if not job.gpus)
         if not self._rescue(view, seats):
             self._grant(view, seats)
         for job in view.waiting:
             if not job.gpus:
                 seats.anywhere(job)
-        self._waits = {
-            job.index: self._waits.get(job.index, now_s)
+        self._leases.settle(view.active, seats.placed, view.topology, now_s)
+        for index, term_s in self._terms.items():
+            self._leases.extend(view.active[index], now_s, term_s)
+        waits = self.state.waits
+        self.state.waits = {
+            job.index: waits.get(job.index, now_s)
             for job in view.jobs
-            if job.gpus and job.index not in seats.held
+            if job.gpus and job.index not in seats.placed
         }
         wake_s = self._wake_s(view, seats)
         if wake_s < inf:
@@ -116,27 +130,27 @@ class Themis(DecidePolicy[ThemisParams]):
         limit_s = self.params.patience * self.params.lease_s
         starved = [
             job for job in view.waiting
-            if job.gpus and now_s >= self._waits.get(job.index, now_s) + limit_s
+            if job.gpus and now_s >= self.state.waits.get(job.index, now_s) + limit_s
         ]  # fmt: skip
         leased = [
             job for job in view.running
-            if self._leases.holds(job, now_s) or self._starts.fresh(job, now_s)
+            if self._leases.lasts(job, now_s) or self._leases.unpaid(job, now_s)
         ]  # fmt: skip
         blocked = False
         if starved:
-            seats.keep(job for job in leased if self._starts.fresh(job, now_s))
-            for job in sorted(starved, key=lambda job: (self._waits[job.index], job.index)):
+            seats.keep(job for job in leased if self._leases.unpaid(job, now_s))
+            for job in sorted(starved, key=lambda job: (self.state.waits[job.index], job.index)):
                 if self._anyhow(job, view, seats):
-                    self._leases.give(job, now_s, self.params.lease_s)
+                    self._terms[job.index] = self.params.lease_s
                 else:
-                    blocked |= any(index in seats.held for index in (j.index for j in leased))
+                    blocked |= any(index in seats.placed for index in (j.index for j in leased))
         seats.keep(leased)
         return blocked
 
     def _grant(self, view: View, seats: Seats) -> None:
         """Auction, then what is left over."""
         now_s = view.now_s
-        open_jobs = [job for job in view.jobs if job.gpus and job.index not in seats.held]
+        open_jobs = [job for job in view.jobs if job.gpus and job.index not in seats.placed]
         rank = {job.index: self.rho(job, view) for job in open_jobs}
         open_jobs.sort(key=lambda job: (-rank[job.index], job.index))
         number = max(1, ceil((1 - self.params.fairness) * len(open_jobs) - 1e-9))
@@ -147,12 +161,12 @@ class Themis(DecidePolicy[ThemisParams]):
                 seats.keep([job])
             else:
                 self._anyhow(job, view, seats)
-            if job.index in seats.held and not self._leases.holds(job, now_s):
-                self._leases.give(job, now_s, self.params.lease_s)
+            if job.index in seats.placed and not self._leases.lasts(job, now_s):
+                self._terms.setdefault(job.index, self.params.lease_s)
 
     def _award(self, view: View, seats: Seats, bidding: Sequence[Job]) -> None:
         """Hold the auction and seat the winners, those who can stay where they are first."""
-        offer = free_nodes(view, seats.held)
+        offer = free_nodes(view, seats.placed)
         by_index = {job.index: job for job in bidding}
         awards = auction(offer, [self._bid(job, view) for job in bidding])
 
@@ -167,25 +181,25 @@ class Themis(DecidePolicy[ThemisParams]):
             elif award.option.kind is None:
                 seats.anywhere(job)
             else:
-                seats.seat([(job, award.option.kind)], max_nodes=award.option.nodes or None)
-            if job.index in seats.held:
+                seats.seat(job, award.option.kind, max_nodes=award.option.nodes or None)
+            if job.index in seats.placed:
                 part = max(self.params.least, award.kept)
-                self._leases.give(job, view.now_s, part * self.params.lease_s)
+                self._terms[job.index] = part * self.params.lease_s
 
     # --- bids -------------------------------------------------------------------------------------
 
     def _bid(self, job: Job, view: View) -> Bid:
         """Close together and scattered, for every type; the type that it has now first."""
-        liked = self._kinds.liked(job, view)
+        preferred = self._types.preferred(job, view)
         now = held_type(job, view.topology) if job.running else None
         options = []
-        for kind in sorted(liked, key=lambda kind: kind != now):
+        for kind in sorted(preferred, key=lambda kind: kind != now):
             close = fewest_nodes(view.topology, kind, job.gpus)
             options.append(Option(kind, job.gpus, close, 1 / self.rho(job, view, kind)))
             if job.gpus > 1:
                 value = 1 / self.rho(job, view, kind, scattered=True)
                 options.append(Option(kind, job.gpus, 0, value))
-        if not liked:
+        if not preferred:
             options.append(Option(None, job.gpus, 0, 1 / self.rho(job, view, scattered=True)))
         later_s = self.params.lease_s + self._left_s(job, view.now_s) / self._speed(job, view)
         return Bid(job.index, 1 / self._rho(job, view, later_s), tuple(options))
@@ -193,7 +207,7 @@ class Themis(DecidePolicy[ThemisParams]):
     def _rho(self, job: Job, view: View, needs_s: float) -> float:
         """If it ends so many seconds from now."""
         now_s = view.now_s
-        crowd = self._crowd.mean(job.index, job.submit_s, now_s)
+        crowd = self.state.crowd.mean(job.index, job.submit_s, now_s)
         rate = ideal_rate(self._speeds(job, view), self._up, job.gpus, crowd)
         ideal_s = self._total_s(job, now_s) / max(rate, 1e-9)
         return max(now_s - job.submit_s + needs_s, 1e-9) / max(ideal_s, 1e-9)
@@ -205,8 +219,8 @@ class Themis(DecidePolicy[ThemisParams]):
     def _speed(self, job: Job, view: View) -> float:
         """On the fastest type; a gang on several types is as fast as on the slowest."""
         speeds = self._speeds(job, view).values()
-        liked = self._kinds.liked(job, view)
-        return job.speed_on(liked[0]) if liked else min(speeds, default=1.0)
+        preferred = self._types.preferred(job, view)
+        return job.speed_on(preferred[0]) if preferred else min(speeds, default=1.0)
 
     def _left_s(self, job: Job, now_s: float) -> float:
         """What it still needs at speed 1. If nobody knows: as long again as it has run."""
@@ -222,10 +236,10 @@ class Themis(DecidePolicy[ThemisParams]):
 
     def _anyhow(self, job: Job, view: View, seats: Seats) -> bool:
         """On the fastest type that has room; several types if none is large enough."""
-        liked = self._kinds.liked(job, view)
-        if not liked:
+        preferred = self._types.preferred(job, view)
+        if not preferred:
             return seats.anywhere(job)
-        return seats.seat((job, kind) for kind in liked)
+        return seats.seat_first(job, preferred)
 
     def _wake_s(self, view: View, seats: Seats) -> float:
         """When the next lease ends, or a job has waited for too long.
@@ -234,30 +248,23 @@ class Themis(DecidePolicy[ThemisParams]):
         """
         now_s = view.now_s
         limit_s = self.params.patience * self.params.lease_s
-        times = [since_s + limit_s for since_s in self._waits.values()]
-        for index, has in seats.held.items():
+        times = [since_s + limit_s for since_s in self.state.waits.values()]
+        for index, has in seats.placed.items():
             job = view.active[index]
-            slow = has.kind is not None and self._kinds.liked(job, view)[:1] != [has.kind]
-            if job.gpus and (slow or self._waits):
+            slow = has.kind is not None and self._types.preferred(job, view)[:1] != [has.kind]
+            if job.gpus and (slow or self.state.waits):
                 times.append(self._leases.end_s(job, now_s))
-            if self._waits and job.running:
-                times.append(self._starts.ripe_s(job, now_s))
+            if self.state.waits and job.running:
+                times.append(self._leases.paid_s(job, now_s))
         return min((time_s for time_s in times if time_s > now_s), default=inf)
 
     # --- state ------------------------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Leases, waiting times and how crowded it was."""
-        return {
-            "starts": self._starts.snapshot(),
-            "leases": self._leases.snapshot(),
-            "crowd": self._crowd.snapshot(),
-            "waits": list(self._waits.items()),
-        }
+        """With the leases."""
+        self.state.leases = self._leases.held
+        return super().snapshot()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take them up again."""
-        self._starts.restore(state["starts"])
-        self._leases.restore(state["leases"])
-        self._crowd.restore(state["crowd"])
-        self._waits = dict(state["waits"])
+    def resumed(self) -> None:
+        """Take up the leases."""
+        self._leases.held = self.state.leases

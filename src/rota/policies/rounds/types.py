@@ -1,9 +1,11 @@
-"""GPU types as the policies for mixed clusters see them."""
+"""GPU types as policies for mixed clusters see them: where a gang fits, how fast it is there."""
 
 from rota.core.jobs import Job, Shape
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
 from rota.placement.room import MARK
+
+SLACK = 1e-9  # GPUs: parts of them are sums of floats
 
 
 def room_by_type(topology: Topology, shape: Shape) -> dict[str, float]:
@@ -25,7 +27,7 @@ def _usable(node: Vertex, shape: Shape, *, has_cpus: bool, has_mem: bool) -> flo
         gpus = min(gpus, node.cpus / shape.cpus * shape.gpus)
     if has_mem and shape.mem_gib:
         gpus = min(gpus, node.mem_gib / shape.mem_gib * shape.gpus)
-    return float(int(gpus + 1e-9)) if shape.gpus >= 1 else gpus
+    return float(int(gpus + SLACK)) if shape.gpus >= 1 else gpus
 
 
 def held_type(job: Job, topology: Topology) -> str | None:
@@ -36,36 +38,36 @@ def held_type(job: Job, topology: Topology) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-class Kinds:
-    """On which GPU types a job can run at all, and which of them it likes best."""
+class GpuTypes:
+    """On which GPU types a job can run at all, and which of them it prefers."""
 
     def __init__(self) -> None:
         self._room: dict[int, dict[str, float]] = {}  # by the number of a shape
         self._nodes = 0
-        self._liked: dict[int, list[str]] = {}  # by the number of a job, at one decision
+        self._preferred: dict[int, list[str]] = {}  # by the number of a job, at one decision
         self._version = -1
 
-    def able(self, job: Job, view: View) -> list[str]:
+    def able(self, job: Job, topology: Topology) -> list[str]:
         """Types that have enough GPUs for the whole gang when all nodes are up and idle.
 
         Empty for a gang that no single type can hold: it may only run on several at once.
         """
-        if len(view.topology.nodes) != self._nodes:  # a living cluster grows
-            self._room, self._nodes = {}, len(view.topology.nodes)
+        if len(topology.nodes) != self._nodes:  # a live cluster grows
+            self._room, self._nodes = {}, len(topology.nodes)
         number = job.shape.number
         if number not in self._room:
-            self._room[number] = room_by_type(view.topology, job.shape)
-        return [kind for kind, gpus in self._room[number].items() if gpus >= job.gpus]
+            self._room[number] = room_by_type(topology, job.shape)
+        return [kind for kind, gpus in self._room[number].items() if gpus + SLACK >= job.gpus]
 
-    def liked(self, job: Job, view: View) -> list[str]:
+    def preferred(self, job: Job, view: View) -> list[str]:
         """The same, the fastest first; a type on which it makes no progress is left out."""
         if view.version != self._version:
-            self._liked, self._version = {}, view.version
-        if job.index not in self._liked:
-            self._liked[job.index] = self._by_speed(job, view)
-        return self._liked[job.index]
+            self._preferred, self._version = {}, view.version
+        if job.index not in self._preferred:
+            self._preferred[job.index] = self._by_speed(job, view)
+        return self._preferred[job.index]
 
     def _by_speed(self, job: Job, view: View) -> list[str]:
-        speeds = {kind: job.speed_on(kind) for kind in self.able(job, view)}
+        speeds = {kind: job.speed_on(kind) for kind in self.able(job, view.topology)}
         able = [kind for kind, speed in speeds.items() if speed > 0]
         return able if len(able) == 1 else sorted(able, key=lambda kind: -speeds[kind])

@@ -3,7 +3,7 @@
 A target X says which share of time each job should spend on each GPU type. In every round the
 dispatcher gives whole gangs GPUs for that round, so that what each job has received comes as close
 to X as it can. For gangs this is bin packing and cannot be exact; `shortfall` says by how much each
-job is behind. For jobs of one GPU `_birkhoff` is the exact reference.
+job is behind.
 
 Rules (by name, so that a comparison can choose):
 
