@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from agents_net import alive, eventually, marked
-from rota.live.drivers.local import shim
+from rota.live.agent import shim
 
 
 class ShimFolder:
@@ -60,7 +60,7 @@ class ShimFolder:
 
     def end(self):
         """Wait for the shim; the record of the end."""
-        assert self.process.wait(30) == 0
+        assert self.process.wait(300) == 0
         return json.loads((self.path / "exit.json").read_text())
 
     def out(self, name="0.out"):
