@@ -7,7 +7,7 @@ cluster uses; everything a policy learns of it goes through accessors that check
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -86,6 +86,14 @@ class Request(msgspec.Struct, frozen=True):
             return True
         tasks = (gpus - least) / min(steps)
         return abs(tasks - round(tasks)) <= DUST
+
+    def within(self, gpus: float) -> float:
+        """The largest size of at most so many GPUs that it takes; 0 if there is none."""
+        least, most = self.sizes
+        if gpus < least - DUST:
+            return 0.0
+        step = min((group.gpus for group in self.groups if group.max_count), default=1)
+        return least + max(0, int((min(gpus, most) - least) / step + DUST)) * step
 
     @staticmethod
     @lru_cache(maxsize=65536)
@@ -219,7 +227,7 @@ UNKNOWN = Behaviour(INF)
 
 
 class Job:
-    """Live state of a job. Policies read it; only the engine and its scheduler write it.
+    """Live state of a job. Policies read it; only the engine writes it.
 
     Nothing is integrated between events: `left` is the work that remained at `since_s`, and it
     shrinks by `rate` per second from then on.
@@ -234,8 +242,6 @@ class Job:
         # progress: `left` work at `since_s`, shrinking by `rate`; `service` GPU-seconds so far
         "work", "left", "since_s", "rate", "service", "held_gpus", "run_s", "behaviour", "belief",
         "known", "book",
-        # scratch of the scheduler that owns the job (see engine.index)
-        "key", "slope", "vkey", "stamp", "mark", "before", "queue",
     )  # fmt: skip
 
     def __init__(self, spec: JobSpec, behaviour: Behaviour, index: int, shape: Shape) -> None:
@@ -271,13 +277,20 @@ class Job:
         self.belief = 1.0
         self.known = 0
         self.book: SpeedBook | None = None  # None: its speeds are what they are
-        self.key: Any = 0.0
-        self.slope = 0.0
-        self.vkey: Any = 0.0
-        self.stamp = 0
-        self.mark = 0
-        self.before = NOTHING
-        self.queue = 0
+
+    @property
+    def min_gpus(self) -> float:
+        """The fewest GPUs that it takes; those that it asks for unless it is elastic."""
+        return self.spec.request.sizes[0]
+
+    @property
+    def max_gpus(self) -> float:
+        """The most GPUs that it takes; those that it asks for unless it is elastic."""
+        return self.spec.request.sizes[1]
+
+    def size_within(self, gpus: float) -> float:
+        """The largest size of at most so many GPUs that it takes; 0 if there is none."""
+        return self.spec.request.within(gpus)
 
     # --- what anyone may know -------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from rota.engine.snapshot import VERSION as ENGINE_VERSION
 from rota.engine.snapshot import freeze, restore
 from rota.live.inputs import Batch, Reconfigured
 
-VERSION = 1
+VERSION = 2
 PIECE = 50_000  # rows of the log that are read at once
 log = logging.getLogger("rota.daemon")
 

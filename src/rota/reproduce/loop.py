@@ -14,7 +14,7 @@ from rota.core.events import Event
 from rota.core.jobs import DONE, Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import ON_EVERY_EVENT, Plan, Wake
-from rota.core.ports import FREE, TransitionCost
+from rota.core.ports import FREE, Scheduler, TransitionCost
 from rota.core.reasons import Reason
 from rota.core.topology import Topology
 from rota.core.view import View
@@ -26,7 +26,7 @@ ENDED = (ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_CANCELLED)
 CAPACITY = int(Reason.CAPACITY)
 
 
-class Replanner(ABC):
+class Replanner(Scheduler, ABC):
     """Tells a subclass what happened, one job at a time, and then asks it for the plan."""
 
     trusted = True  # tests run it untrusted
@@ -84,15 +84,11 @@ class Replanner(ABC):
     def decide(self, view: View, plan: Plan) -> Plan | None:
         """Fill the plan, given that all books are up to date."""
 
-    def progressing(self, job: Job, now_s: float) -> None:  # noqa: B027 - few care
+    def progressing(self, job: Job, now_s: float) -> None:
         """A start that took time is over, or the rate changed."""
 
-    def node_changed(self, node: int, *, up: bool) -> None:  # noqa: B027 - pools do not care
+    def node_changed(self, node: int, *, up: bool) -> None:
         """A node went down or came back; its jobs are told with `lost`."""
-
-    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
-        """No job needs a timer of its own: plans carry their wake."""
-        return ()
 
     @abstractmethod
     def snapshot(self) -> Mapping[str, Any]:

@@ -11,7 +11,6 @@ from rota.core.events import INF, NODE_DOWN
 from rota.core.jobs import SpeedBook
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Wake
-from rota.core.policy import Policy, PriorityPolicy
 from rota.core.ports import RateModel, Scheduler
 from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
@@ -30,7 +29,6 @@ from rota.engine.source import WorkloadSource
 from rota.metrics.window import Window
 from rota.models.books import NoisySpeeds, TrueSpeeds
 from rota.models.rates import make_rates
-from rota.placement.base import Placement
 from rota.sim.cluster import SimCluster
 from rota.study.config import (
     DEFAULT_ADMISSION,
@@ -102,7 +100,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     if rounds is not None:
         _refuse_short_rounds(rounds, failure_horizon_s(topology, workload))
     notes = _compare_tenants(config, tenants, workload)
-    _tell_usual(scheduler, workload)
+    scheduler.expect(workload)
     outages = _outages(config, topology, workload)
     belief = draw_beliefs(error, len(workload), draw_seed(config))
     told = workload
@@ -164,13 +162,6 @@ def _speed_error(config: RunConfig) -> EstimateError:
     return parse_estimate_error(config.speed_error or "cv=0", "speed-error")
 
 
-def _tell_usual(scheduler: Scheduler, workload: Workload) -> None:
-    """Placements that care learn beforehand what jobs ask for."""
-    placement = getattr(scheduler, "placement", None)
-    if isinstance(placement, Placement) and type(placement).expect is not Placement.expect:
-        placement.expect(workload.usual)
-
-
 def _assumptions(config: RunConfig, engine: Engine, parts: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that the numbers of a run rest on."""
     assumptions: dict[str, Any] = plain(
@@ -224,16 +215,8 @@ def _scheduler(
         "policy": {"name": policy.name, **_params(policy.params)},
         "placement": {"name": placement.name, **_params(placement.params)},
         "admission": {"name": admission.name, **_params(admission.params)},
-        "preemptive": _preemptive(policy),
+        "preemptive": policy.preemptive,
     }
-
-
-def _preemptive(policy: Policy[Any]) -> bool | None:
-    """Whether it stops jobs in favour of others; None: it does not say so."""
-    if isinstance(policy, PriorityPolicy):
-        return policy.preemptive
-    declared = getattr(policy.params, "preemptive", None)
-    return None if declared is None else bool(declared)
 
 
 def _params(params: msgspec.Struct) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class Driver:
         """Stop it; True if it is gone at once."""
         lost, gone = self.cluster.stop(job)
         _must(lost >= 0, f"stopping lost {lost:g} of the work")
-        _must(gone or not self.cluster.instant_stop, "`instant_stop` was promised")
+        _must(gone or not self.cluster.capabilities.instant_stop, "`instant_stop` was promised")
         machine.begin_stop(job, self.cluster.now_s, lost)
         if gone:
             machine.stopped(job)

@@ -15,12 +15,11 @@ from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
 from rota.core.registry import POLICIES, names, split
 from rota.core.view import Draft, View
 from rota.core.workload import Workload
-from rota.engine.invariants import Invariants
+from rota.engine.invariants import Invariants, check_keys
 from rota.engine.loop import Engine
 from rota.engine.parts import make_policy
 from rota.engine.priority import PriorityScheduler
-from rota.engine.promises import check_keys
-from rota.engine.shadow import rows_from
+from rota.engine.replica import rows_from
 from rota.engine.snapshot import freeze, restore
 from rota.testing import tiny
 from rota.testing.knowledge_checks import (
@@ -275,7 +274,7 @@ def no_gpu_idles_while_somebody_waits(subject: Subject) -> None:
             waiting = engine.view.waiting
             idle = engine.view.up_gpus - sum(job.gpus for job in engine.view.running)
             must(
-                not waiting or idle <= 0 or engine.backlog,
+                not waiting or idle <= 0 or engine.lifecycle.backlog,
                 f"at {engine.view.now_s:g} s {waiting[:1]} waits, {idle:g} GPUs idle in {scenario}",
             )
 
@@ -425,7 +424,7 @@ class EveryEvent(DecidePolicy[Params]):
 
 
 class Promises(Invariants):
-    """Compares the keys of all jobs every time, however many there are (see `engine.promises`)."""
+    """Compares the keys of all jobs every time, however many there are (see `check_keys`)."""
 
     def __init__(self) -> None:
         super().__init__(keys=False)

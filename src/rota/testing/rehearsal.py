@@ -95,7 +95,7 @@ def rehearse(cluster: Cluster, workload: Workload, *, limit_gpu_s: float = 2.0) 
         policy,
         consolidate(cluster.topology),
         _Everyone(),
-        frictionless=cluster.frictionless,
+        frictionless=cluster.capabilities.frictionless,
     )
     engine = Engine(cluster, scheduler, WorkloadSource(workload))
     engine.run()

@@ -12,7 +12,7 @@ from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.jobs import RUNNING, Behaviour, Job, JobSpec, Request
 from rota.core.plan import Wake
 from rota.core.policy import Policy, PriorityPolicy
-from rota.core.ports import Cluster, TransitionCost
+from rota.core.ports import Cluster, RateModel, TransitionCost
 from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.view import View
@@ -75,12 +75,11 @@ class Fixed(msgspec.Struct, frozen=True):
         return msgspec.structs.asdict(self)
 
 
-class Solo:
+class Solo(RateModel):
     """Rate 1 wherever a job runs."""
 
     name = "solo"
     unit = True
-    neighbours = False
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
         """One."""
@@ -137,7 +136,7 @@ def wire(
         policy,
         placement or consolidate(cluster.topology),
         admission or EverybodyEnters(),
-        frictionless=cluster.frictionless,
+        frictionless=cluster.capabilities.frictionless,
     )
     source = WorkloadSource(workload)
     checker = Invariants(keys=False) if check else None

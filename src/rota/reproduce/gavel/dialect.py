@@ -18,14 +18,14 @@ from rota.core.ports import Scheduler
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.models.throughputs import load_throughputs
+from rota.policies.gavel.basics import alike, isolated, throughputs
 from rota.policies.gavel.durations import History, finish_time_fairness, makespan
 from rota.policies.gavel.fairness import max_min, water_filling
 from rota.policies.gavel.matching import allox
-from rota.policies.gavel.packed import PackedShares
 from rota.policies.gavel.packing import random_packing
-from rota.policies.gavel.problem import Array, Problem, alike, isolated, throughputs
 from rota.policies.gavel.queueing import fifo
 from rota.policies.gavel.sums import max_sum
+from rota.policies.rounds.problem import Array, PackedShares, Problem
 from rota.reproduce.gavel.loop import (
     GavelRounds,
     GavelRules,
@@ -191,14 +191,14 @@ class GavelDialect(Dialect):
         if not isinstance(scheduler, GavelRounds):
             return
         if not self.params.throughputs:
-            scheduler.expect(len(workload))
+            scheduler.prepare(len(workload))
             return
         table = read_throughputs(Path(self.params.throughputs))
         for spec, behaviour in workload:
             _require_known(spec, behaviour, table)
         pairs = scheduler.name == GANDIVA
         beside = load_throughputs(self.params.throughputs).pairs if pairs else None
-        scheduler.expect(len(workload), table, beside)
+        scheduler.prepare(len(workload), table, beside)
 
 
 def _require_known(spec: JobSpec, behaviour: Behaviour, table: Table) -> None:

@@ -23,9 +23,8 @@ from rota.core.policy import Params
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.models.rates import Rates
-from rota.policies._dispatch import Dispatcher, DispatchOptions
-from rota.policies.gavel.packed import PackedShares, Pairs
-from rota.policies.gavel.problem import Array, Problem, problem
+from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
+from rota.policies.rounds.problem import Array, PackedShares, Pairs, Problem, problem
 from rota.reproduce.loop import RATE, Blame, Replanner
 
 StepRates = Mapping[str, float]
@@ -280,7 +279,7 @@ class GavelRounds(Replanner):
         self._stale = True
         self._began_s, self._ended_s = 0.0, -1.0  # the last round, as the simulator counts it
 
-    def expect(self, jobs: int, table: Table | None = None, beside: Beside | None = None) -> None:
+    def prepare(self, jobs: int, table: Table | None = None, beside: Beside | None = None) -> None:
         """So many jobs will be submitted: when all are there, nobody waits for a renewal.
 
         `table` tells the steps per second of jobs by their model and GPUs, `beside` those of pairs.
@@ -308,7 +307,7 @@ class GavelRounds(Replanner):
         if self._table is not None:
             rates = self._table.get((job.spec.model, int(job.gpus)))
         entry = self._entries[job.index] = LeasedJob(job, self._kinds, rates)
-        job.key = entry.rates(self._kinds, self._round_s)
+        job.book = LeaseSpeeds(entry.rates(self._kinds, self._round_s))
         self.dispatcher.join(job.index, job.gpus, [speed > 0 for speed in entry.speed])
         self._blame.joins(job)
         self._stale = True
@@ -547,10 +546,25 @@ def _rated(made: Allocation, entry: LeasedJob, rate: float) -> Allocation:
     return Allocation(made.slices, config={RATE: rate})
 
 
+class LeaseSpeeds:
+    """The speeds of one job in full leases; implements `SpeedBook`."""
+
+    def __init__(self, speeds: Mapping[str, float]) -> None:
+        self._speeds = speeds
+
+    def speed(self, job: Job, gpu_type: str) -> float:  # noqa: ARG002 - it is of one job
+        """Work per second; 1 where no lease was planned."""
+        return self._speeds.get(gpu_type, 1.0)
+
+    def speed_beside(self, job: Job, other: Job, gpu_type: str) -> float:  # noqa: ARG002
+        """Leases beside others have their speeds in the allocation."""
+        return 0.0
+
+
 class LeaseRates(Rates):
     """The rate that the scheduler planned; 1 where it planned none.
 
-    It writes the rates of a job by GPU type where schedulers may keep what is theirs (`Job.key`),
+    It gives each job the rates of its leases by GPU type (`LeaseSpeeds`),
     and the rate of a last lease, which ends with the last step, or of a lease beside another job
     into the allocation.
     """
@@ -567,10 +581,9 @@ class LeaseRates(Rates):
         if allocation.config is not None and RATE in allocation.config:
             last: float = allocation.config[RATE]
             return last
-        if not isinstance(job.key, dict) or not allocation.slices:
+        if not isinstance(job.book, LeaseSpeeds) or not allocation.slices:
             return 1.0
-        rate: float = job.key.get(self._types[allocation.slices[0][0]], 1.0)
-        return rate
+        return job.book.speed(job, self._types[allocation.slices[0][0]])
 
 
 # --- Recorded allocations -------------------------------------------------------------------------

@@ -117,6 +117,8 @@ class QueueScheduler(Replanner):
         knowledge: What the policy reads.
     """
 
+    settles = True
+
     def __init__(
         self,
         name: str,
@@ -569,6 +571,8 @@ class RankedScheduler(Replanner):
     because it was ahead until then. Then whoever fits runs, in this order, and everybody else is
     preempted for free.
     """
+
+    settles = True
 
     def __init__(self, name: str, topology: Topology, *, by_service: bool) -> None:
         super().__init__(name, topology, Knowledge.REMAINING_WORK)
