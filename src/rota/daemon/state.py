@@ -21,7 +21,7 @@ from rota.engine.compose import compose
 from rota.engine.loop import Checker, Engine
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.jobfile.convert import to_behaviour, to_launch, to_spec
-from rota.live.clock import Clock
+from rota.live.clock import ClusterClock
 from rota.live.cluster import LiveCluster
 from rota.live.driver import Driver
 from rota.live.inputs import Batch, Noted, Reconfigured, Submitted
@@ -66,7 +66,7 @@ class ClusterState:
         levels: list[str],
         *,
         driver: Driver,
-        clock: Clock,
+        clock: ClusterClock,
         mailbox: Mailbox,
         files: Callable[[int, int], list[StoredJob]],
         checker: Callable[[], Checker] | None = None,
