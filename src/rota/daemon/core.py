@@ -25,14 +25,14 @@ from rota.core.errors import (
 )
 from rota.core.jobs import Job
 from rota.core.launch import Launch
-from rota.core.log import Record
+from rota.core.log import Record, Row
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.growth import extended
 from rota.daemon.projection import Projection
 from rota.daemon.settings import Scheduling, changes
-from rota.daemon.store import Row, Store, StoredJob
+from rota.daemon.store import Store, StoredJob
 from rota.engine.checker import Checker
 from rota.engine.compose import compose
 from rota.engine.handover import hand_over
@@ -173,7 +173,7 @@ class Core(Journal):
         after = 0
         while after < upto:
             rows = self.store.rows(after, min(50_000, upto - after))
-            self.projection.fold(row[1:] for row in rows)
+            self.projection.fold(Row._make(row[1:]) for row in rows)
             after = rows[-1][0] if rows else upto
 
     def _flat_log(self, upto: int) -> Iterator[float]:

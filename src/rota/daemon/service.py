@@ -15,7 +15,7 @@ from rota.core.errors import (
     UnavailableError,
 )
 from rota.core.jobs import Job, Phase
-from rota.core.log import Record
+from rota.core.log import LABELS
 from rota.daemon.core import Core
 from rota.daemon.explain import explain
 from rota.daemon.export import Export, export_live
@@ -56,7 +56,6 @@ from rota.live.inputs import (
 from rota.live.mailbox import Ask, LaterError
 
 T = TypeVar("T")
-LABELS = {int(record): record.name.lower() for record in Record}
 MOST_JOBS = 10_000  # in one submission
 PROBE_S = 2.0  # the longest that a question for readiness may take
 

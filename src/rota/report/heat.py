@@ -7,7 +7,7 @@ import matplotlib as mpl
 import numpy as np
 import polars as pl
 
-from rota.metrics.history import Floats
+from rota.core.eventlog import Floats
 from rota.report import canvas, style
 from rota.report.canvas import Picture
 

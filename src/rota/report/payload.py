@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rota.metrics.history import Floats, History
+from rota.core.eventlog import Floats
+from rota.metrics.history import History
 from rota.metrics.ledger import active_range
 from rota.metrics.vocabulary import alike
 from rota.report import style

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 
-from rota.metrics.history import Floats
+from rota.core.eventlog import Floats
 from rota.metrics.vocabulary import alike
 from rota.report import canvas, style
 from rota.report.canvas import Picture
