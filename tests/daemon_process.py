@@ -11,7 +11,7 @@ from pathlib import Path
 from agents_net import alive, eventually
 from rota.core.errors import RotaError
 from rota.sdk import Client
-from rota.sdk.calls import ENDS
+from rota.wire import ENDED
 
 PATIENCE_S = 300.0
 ROTA = (sys.executable, "-m", "rota.cli")
@@ -204,7 +204,7 @@ class DaemonProcess:
 
         def there():
             info = self.client.job(job)
-            assert info.state in states or info.state not in ENDS, f"{info}\n{self.log()[-3000:]}"
+            assert info.state in states or info.state not in ENDED, f"{info}\n{self.log()[-3000:]}"
             return info if info.state in states else None
 
         return eventually(there, within_s, 0.05)

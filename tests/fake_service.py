@@ -10,26 +10,32 @@ import time
 
 from rota.core.errors import (
     ConflictError,
-    ForbiddenError,
     InputError,
     NotFoundError,
     UnavailableError,
 )
-from rota.daemon.info import (
+from rota.daemon.access import check_job, sees_job
+from rota.jobfile.model import GpuRange
+from rota.wire import (
+    CANCEL_JOB,
+    ENDED,
+    GET_JOB,
+    HOLD_JOB,
+    READ_OUTPUT,
+    RELEASE_JOB,
+    ROLES,
+    TOKEN_NAME,
     Actor,
+    Event,
     Explanation,
     Forecast,
     JobInfo,
-    LogRow,
     NodeInfo,
     QueueInfo,
     WhyPart,
 )
-from rota.jobfile.model import GpuRange
 
-ENDED = {"SUCCEEDED", "FAILED", "REJECTED", "CANCELLED"}
 WAITING = {"HELD", "PENDING"}
-ROLES = ("viewer", "user", "operator", "admin", "agent")
 EPOCH = 1_700_000_000.0
 TOKENS = {
     "viewer-token": Actor("vera", "viewer"),
@@ -53,7 +59,7 @@ class FakeService:
         self._news = threading.Condition(self._lock)
         self._jobs: dict[str, JobInfo] = {}
         self._keys: dict[tuple[str, str], list[str]] = {}
-        self._rows: list[LogRow] = []
+        self._rows: list[Event] = []
         self._logs: dict[tuple[str, str, int], bytes] = {}
         self._tokens = {_hash(token): actor for token, actor in TOKENS.items()}
         self._nodes = {
@@ -141,7 +147,7 @@ class FakeService:
             found = [
                 job
                 for job in self._jobs.values()
-                if self._sees(actor, job)
+                if sees_job(actor, job.user)
                 and (not states or job.state in states)
                 and queue in ("", job.queue)
                 and user in ("", job.user)
@@ -156,7 +162,7 @@ class FakeService:
 
     def cancel(self, job, actor):
         with self._change("cancel"):
-            found = self._mine(job, actor)
+            found = self._mine(job, actor, CANCEL_JOB)
             if found.state not in ENDED:
                 found.state, found.ended_at = "CANCELLED", time.time()
                 self._row("cancelled", job)
@@ -164,7 +170,7 @@ class FakeService:
 
     def hold(self, job, actor):
         with self._change("hold"):
-            found = self._mine(job, actor)
+            found = self._mine(job, actor, HOLD_JOB)
             if found.state in ENDED:
                 raise ConflictError(f"job {job} is over ({found.state})")
             found.state = "HELD"
@@ -173,7 +179,7 @@ class FakeService:
 
     def release(self, job, actor):
         with self._change("release"):
-            found = self._mine(job, actor)
+            found = self._mine(job, actor, RELEASE_JOB)
             if found.state != "HELD":
                 raise ConflictError(f"job {job} is not held but {found.state}")
             found.state = "PENDING"
@@ -204,7 +210,7 @@ class FakeService:
 
     def logs(self, job, actor, *, stream, node_rank, offset, limit):
         with self._look():
-            self._mine(job, actor)
+            self._mine(job, actor, READ_OUTPUT)
             data = self._logs.get((job, stream, node_rank), b"")
             offset = max(0, len(data) + offset) if offset < 0 else offset
             return data[offset : offset + limit]
@@ -300,16 +306,16 @@ class FakeService:
         return None
 
     def create_token(self, name, role, actor):
+        if role not in ROLES or not TOKEN_NAME.fullmatch(name):
+            raise InputError(f"bad role {role!r} or name {name!r}")
         with self._change("create_token"):
-            if role not in ROLES:
-                raise InputError(f"unknown role {role!r}; known: {', '.join(ROLES)}")
             if any(known.name == name for known in self._tokens.values()):
                 raise ConflictError(f"there is a token {name!r} already; revoke it first")
             token = f"made-for-{name}"
             self._tokens[_hash(token)] = Actor(name, role)
             return token
 
-    def tokens(self, actor):
+    def tokens(self):
         with self._look():
             return list(self._tokens.values())
 
@@ -334,15 +340,9 @@ class FakeService:
         self.changes.append(what)
         return self._look()
 
-    def _sees(self, actor, job):
-        return actor.role != "user" or job.user == actor.name
-
-    def _mine(self, job, actor):
+    def _mine(self, job, actor, operation=GET_JOB):
         found = self._jobs.get(job)
-        if found is None or not self._sees(actor, found):
-            raise NotFoundError(f"there is no job {job!r}")
-        if actor.role == "agent":
-            raise ForbiddenError("agents have no jobs")
+        check_job(operation, actor, job, found and found.user)
         return found
 
     def _node(self, name):
@@ -352,5 +352,11 @@ class FakeService:
 
     def _row(self, event, job, text=None):
         number = len(self._rows) + 1
-        self._rows.append(LogRow(number, float(number), event, int(job), -1, -1, 0.0, text))
+        at = EPOCH + number
+        self._rows.append(
+            Event(
+                number=number, time_s=float(number), at=at, event=event,
+                job=None if job == "-1" else job, ref=-1, other=-1, value=0.0, text=text,
+            )
+        )  # fmt: skip
         self._news.notify_all()

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, settings
 from schemathesis import checks
 
 from fake_service import FakeService
-from rota.api import ApiSettings, create_app
-from rota.daemon.info import Actor
+from rota.api import ApiSettings, create_app, openapi_document
 from rota.jobfile.model import JobFile
+from rota.wire import Actor
 
 ADMIN = {"Authorization": "Bearer admin-token"}
 LIMITS = ApiSettings(
@@ -43,7 +43,7 @@ def fuzzed(service):
     """Return the app of a daemon that has some jobs."""
     user = Actor("ada", "admin")
     service.submit([JobFile(run="true")] * len(KNOWN), user)
-    return create_app(service, settings=LIMITS, agent_sync=lambda body, actor: echo(body))
+    return create_app(service, settings=LIMITS, agent_sync=echo)
 
 
 def echo(body):
@@ -62,7 +62,7 @@ def eventful():
 
 def schema_of(app):
     """Return the schema without its tokens: every request has one, and other tests are about it."""
-    document = msgspec.json.decode(msgspec.json.encode(app.openapi()))
+    document = msgspec.json.decode(msgspec.json.encode(openapi_document()))
     for path in document["paths"].values():
         for operation in path.values():
             operation.pop("security", None)

@@ -10,13 +10,13 @@ from e2e.test_api_fuzz import CHECKS, KNOWN, LIMITS, echo, schema_of
 from rota.api import create_app
 from rota.core.topology import Topology
 from rota.daemon.core import Core
-from rota.daemon.info import Actor
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.jobfile.model import JobFile
 from rota.live.drivers.pretend import PretendDriver
+from rota.wire import Actor
 
 QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -31,7 +31,7 @@ class Later:
 
 
 LATER = Later()
-APP = create_app(LATER, settings=LIMITS, agent_sync=lambda body, actor: echo(body))
+APP = create_app(LATER, settings=LIMITS, agent_sync=echo)
 schema = schema_of(APP)
 
 

@@ -1,21 +1,56 @@
 """Puts the app together."""
 
+from functools import cache
 from typing import Any
 
-from fastapi import FastAPI, Response
-from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import Route
 
-import rota
-from rota.api import cluster, jobs, problems, streams
-from rota.api.bodies import encode
-from rota.api.context import AgentSync, Context, LogExport
-from rota.api.gate import Gate
-from rota.api.openapi import Schemas, document
-from rota.api.routes import Route, add
-from rota.api.settings import ApiSettings
+from rota.api import cluster, events, jobs, problems
+from rota.api.context import AgentSync, ApiSettings, Context, LogExport
+from rota.api.middleware import Edge
+from rota.api.openapi import document
+from rota.api.routing import Ask, Handler, serves
 from rota.core.errors import RotaError
 from rota.daemon.ports import Service
+from rota.wire import EXPORT_EVENTS, GET_SCHEMA, OPERATIONS
+
+
+@serves(GET_SCHEMA)
+async def get_schema(ask: Ask) -> dict[str, Any]:
+    """Describe this API (OpenAPI 3.1)."""
+    return openapi_document(with_export=ask.context.export_log is not None)
+
+
+def _handlers() -> dict[str, Handler[Any]]:
+    """The handler of every operation, in the order of the operations."""
+    found = {
+        handler.operation.name: handler
+        for module in (jobs, events, cluster)
+        for handler in vars(module).values()
+        if isinstance(handler, Handler)
+    }
+    found[GET_SCHEMA.name] = get_schema
+    return {name: found[name] for name in OPERATIONS}
+
+
+HANDLERS = _handlers()
+
+
+@cache
+def openapi_document(*, with_export: bool = False) -> dict[str, Any]:
+    """The OpenAPI document; `with_export`: of a daemon that exports its event log."""
+    return document({name: handler.about for name, handler in _served(with_export=with_export)})
+
+
+def _served(*, with_export: bool) -> list[tuple[str, Handler[Any]]]:
+    return [
+        (name, handler)
+        for name, handler in HANDLERS.items()
+        if with_export or handler.operation is not EXPORT_EVENTS
+    ]
 
 
 def create_app(
@@ -24,7 +59,7 @@ def create_app(
     settings: ApiSettings | None = None,
     agent_sync: AgentSync | None = None,
     export_log: LogExport | None = None,
-) -> FastAPI:
+) -> Starlette:
     """The API of a daemon, as an ASGI app.
 
     Args:
@@ -34,41 +69,17 @@ def create_app(
         export_log: Writes the event log as Parquet; without it that route is missing.
     """
     context = Context(service, settings or ApiSettings(), agent_sync, export_log)
-    app = FastAPI(
-        title="Rota",
-        version=rota.__version__,
-        openapi_url=None,  # served below like every other operation
-        docs_url=None,  # the page would load scripts from elsewhere
-        redoc_url=None,
-        redirect_slashes=False,
+    routes: list[Route] = [
+        handler.route(context) for _, handler in _served(with_export=export_log is not None)
+    ]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Edge, context=context)],
+        exception_handlers={
+            HTTPException: problems.from_refusal,
+            RotaError: problems.from_service,
+        },
     )
+    app.router.redirect_slashes = False
     app.state.context = context
-    _add_routes(app, context)
-    app.add_exception_handler(HTTPException, problems.from_refusal)
-    app.add_exception_handler(RequestValidationError, problems.from_parameters)
-    app.add_exception_handler(RotaError, problems.from_service)
-    app.add_middleware(Gate, context=context)
     return app
-
-
-def _add_routes(app: FastAPI, context: Context) -> None:
-    async def get_schema() -> Response:
-        """Describe this API (OpenAPI 3.1)."""
-        return encode(app.openapi())
-
-    schema_route = Route(
-        method="GET", path="/openapi.json", call=get_schema, tag="health",
-        answer={"type": "object"}, about="The OpenAPI document.",
-    )  # fmt: skip
-    export = (streams.EXPORT_ROUTE,) if context.export_log else ()
-    routes = (*jobs.ROUTES, *streams.ROUTES, *export, *cluster.ROUTES, schema_route)
-    schemas = Schemas(routes)
-    for route in routes:
-        context.queries[route.operation] = add(app, route, schemas)
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            app.openapi_schema = document(app, schemas.components)
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's way to replace the document

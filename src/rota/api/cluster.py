@@ -1,209 +1,142 @@
-"""Operations on nodes, queues and the daemon itself."""
+"""Operations on nodes, queues, tokens and the daemon itself."""
 
-import re
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-from fastapi import Path, Query, Response
+from starlette.responses import Response
 
-from rota.api.access import ROLES, Asker
-from rota.api.bodies import RawBody, decode, encode, keys_of, reading
-from rota.api.context import Here
 from rota.api.metrics import MEDIA_TYPE
-from rota.api.problems import input_problem
-from rota.api.routes import Route
-from rota.api.status import Health, Readiness, Status
+from rota.api.routing import Ask, encode, reading, serves
 from rota.core.errors import NotFoundError
-from rota.daemon.info import Actor, NodeInfo, QueueInfo
-
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
-
-
-class NewToken(msgspec.Struct, forbid_unknown_fields=True):
-    """A token to be made. Jobs of a token belong to the user of its name."""
-
-    name: Annotated[str, msgspec.Meta(pattern=rf"^{_NAME.pattern}$", max_length=64)]
-    role: str
-
-
-class MadeToken(msgspec.Struct):
-    """The token itself is told this once; only its hash is kept."""
-
-    name: str
-    role: str
-    token: str
-
-
-class Changes(msgspec.Struct):
-    """What a reload changed."""
-
-    changes: list[str]
-
-
-_NEW_TOKEN = msgspec.json.Decoder(NewToken)
-NodeName = Annotated[str, Path(description="Name of the node.", examples=["n1"])]
+from rota.wire import (
+    CHECK_HEALTH,
+    CHECK_READY,
+    CREATE_TOKEN,
+    DRAIN_NODE,
+    GET_METRICS,
+    GET_STATUS,
+    LIST_NODES,
+    LIST_QUEUES,
+    LIST_TOKENS,
+    RELOAD,
+    REMOVE_NODE,
+    REVOKE_TOKEN,
+    SYNC_AGENT,
+    UNDRAIN_NODE,
+    WHOAMI,
+    Actor,
+    Changes,
+    DrainQuery,
+    Health,
+    MadeToken,
+    NewToken,
+    NodeInfo,
+    QueueInfo,
+    Readiness,
+)
 
 
-def _known_node(name: str) -> str:
-    if not _NODE.fullmatch(name):
-        raise NotFoundError(f"there is no node {name[:64]!r}")
-    return name
-
-
-def list_nodes(here: Here) -> Response:
+@serves(LIST_NODES)
+def list_nodes(ask: Ask) -> list[NodeInfo]:
     """List all nodes."""
-    return encode(here.service.nodes())
+    return ask.service.nodes()
 
 
-def drain_node(
-    asker: Asker,
-    here: Here,
-    node: NodeName,
-    *,
-    stop: Annotated[bool, Query(description="Preempt what runs there.")] = False,
-) -> Response:
+@serves(DRAIN_NODE)
+def drain_node(ask: Ask, node: str, query: DrainQuery) -> NodeInfo:
     """Start nothing more on a node; what runs there may end, or is preempted with `stop`."""
-    return encode(here.service.drain(_known_node(node), asker, stop=stop))
+    return ask.service.drain(node, ask.actor, stop=query.stop)
 
 
-def undrain_node(asker: Asker, here: Here, node: NodeName) -> Response:
+@serves(UNDRAIN_NODE)
+def undrain_node(ask: Ask, node: str) -> NodeInfo:
     """Use a drained node again."""
-    return encode(here.service.undrain(_known_node(node), asker))
+    return ask.service.undrain(node, ask.actor)
 
 
-def remove_node(asker: Asker, here: Here, node: NodeName) -> Response:
-    """Forget a node that nobody uses.
+@serves(REMOVE_NODE)
+def remove_node(ask: Ask, node: str) -> None:
+    """Forget a node that is not in use.
 
     It must be down or drained, with nothing left there; it is there again when its agent is.
     """
-    here.service.remove_node(_known_node(node), asker)
-    return Response(status_code=204)
+    ask.service.remove_node(node, ask.actor)
 
 
-def list_queues(here: Here) -> Response:
+@serves(LIST_QUEUES)
+def list_queues(ask: Ask) -> list[QueueInfo]:
     """List all queues with what they use and ask for."""
-    return encode(here.service.queues())
+    return ask.service.queues()
 
 
-def get_status(here: Here) -> Response:
+@serves(GET_STATUS)
+def get_status(ask: Ask) -> dict[str, Any]:
     """Show the daemon and its cluster in numbers."""
-    return encode(here.service.status())
-
-
-def whoami(asker: Asker) -> Response:
-    """Tell whose token it is."""
-    return encode(asker)
+    return ask.service.status()
 
 
 # --- tokens and configuration --------------------------------------------------------------------
 
 
-def list_tokens(asker: Asker, here: Here) -> Response:
+@serves(WHOAMI)
+async def whoami(ask: Ask) -> Actor:
+    """Show the name and role of the token."""
+    return ask.actor
+
+
+@serves(LIST_TOKENS)
+def list_tokens(ask: Ask) -> list[Actor]:
     """List the names and roles of all tokens."""
-    return encode(here.service.tokens(asker))
+    return ask.service.tokens()
 
 
-def create_token(asker: Asker, here: Here, body: RawBody) -> Response:
-    """Make a token. It is told this once."""
-    new = decode(body, _NEW_TOKEN, keys_of(NewToken))
-    if new.role not in ROLES:
-        raise input_problem(f"unknown role {new.role[:64]!r}", f"one of: {', '.join(ROLES)}")
-    if not _NAME.fullmatch(new.name):
-        raise input_problem(f"bad name {new.name!r}", "letters, digits and ._@-, at most 64")
-    token = here.service.create_token(new.name, new.role, asker)
-    return encode(MadeToken(new.name, new.role, token), 201)
+@serves(CREATE_TOKEN)
+def create_token(ask: Ask, body: NewToken) -> MadeToken:
+    """Create a token. It is shown only once."""
+    token = ask.service.create_token(body.name, body.role, ask.actor)
+    return MadeToken(body.name, body.role, token)
 
 
-def revoke_token(
-    asker: Asker, here: Here, name: Annotated[str, Path(description="Name of the token.")]
-) -> Response:
+@serves(REVOKE_TOKEN)
+def revoke_token(ask: Ask, name: str) -> None:
     """Make a token worthless; its open streams end with their next heartbeat."""
-    if not _NAME.fullmatch(name):
-        raise NotFoundError(f"there is no token {name[:64]!r}")
-    here.service.revoke_token(name, asker)
-    return Response(status_code=204)
+    ask.service.revoke_token(name, ask.actor)
 
 
-def reload_configuration(asker: Asker, here: Here) -> Response:
+@serves(RELOAD)
+def reload_configuration(ask: Ask) -> Changes:
     """Read the configuration file again."""
-    return encode(Changes(here.service.reload(asker)))
+    return Changes(ask.service.reload(ask.actor))
 
 
-async def sync_agent(asker: Asker, here: Here, body: RawBody) -> Response:
+@serves(SYNC_AGENT)
+async def sync_agent(ask: Ask, body: bytes) -> bytes:
     """Exchange news and orders with an agent.
 
     For agents of the same version only: the messages are not part of the public interface.
     """
-    if here.agent_sync is None:
+    if ask.context.agent_sync is None:
         raise NotFoundError("this daemon has no agents")
     with reading():
-        answer = await here.agent_lane.run(here.agent_sync, body, asker)
-    return Response(answer, media_type="application/json")
+        return await ask.context.agent_lane.run(ask.context.agent_sync, body)
 
 
-# --- for machines that watch ---------------------------------------------------------------------
+# --- monitoring ----------------------------------------------------------------------------------
 
 
-async def check_health() -> Response:
-    """Tell that the process answers."""
-    return encode(Health(ok=True))
+@serves(CHECK_HEALTH)
+async def check_health(ask: Ask) -> Health:  # noqa: ARG001 - as all handlers
+    """Answer while the process is alive."""
+    return Health(ok=True)
 
 
-def check_ready(here: Here) -> Response:
-    """Tell whether work can be accepted."""
-    ready, why = here.service.ready()
+@serves(CHECK_READY)
+def check_ready(ask: Ask) -> Response:
+    """Say whether work can be accepted."""
+    ready, why = ask.service.ready()
     return encode(Readiness(ready, why), 200 if ready else 503)
 
 
-def get_metrics(here: Here) -> Response:
-    """Tell numbers for Prometheus."""
-    return Response(here.metrics.render(), headers={"Content-Type": MEDIA_TYPE})
-
-
-_ANY: dict[str, Any] = {}
-ROUTES = (
-    Route(method="GET", path="/nodes", call=list_nodes, tag="cluster", answer=list[NodeInfo]),
-    Route(
-        method="POST", path="/nodes/{node}/drain", call=drain_node, tag="cluster",
-        answer=NodeInfo, about="The node afterwards.", errors=(409,),
-    ),
-    Route(
-        method="POST", path="/nodes/{node}/undrain", call=undrain_node, tag="cluster",
-        answer=NodeInfo, about="The node afterwards.", errors=(409,),
-    ),
-    Route(
-        method="DELETE", path="/nodes/{node}", call=remove_node, tag="cluster", status=204,
-        about="It is gone.", errors=(409,),
-    ),
-    Route(method="GET", path="/queues", call=list_queues, tag="cluster", answer=list[QueueInfo]),
-    Route(method="GET", path="/status", call=get_status, tag="cluster", answer=Status),
-    Route(method="GET", path="/whoami", call=whoami, tag="admin", answer=Actor),
-    Route(method="GET", path="/tokens", call=list_tokens, tag="admin", answer=list[Actor]),
-    Route(
-        method="POST", path="/tokens", call=create_token, tag="admin", body=NewToken,
-        answer=MadeToken, status=201, about="The token.", errors=(409,),
-        examples={"a user": {"name": "alice", "role": "user"}},
-    ),
-    Route(
-        method="DELETE", path="/tokens/{name}", call=revoke_token, tag="admin", status=204,
-        about="It is worthless.", errors=(409,),
-    ),
-    Route(
-        method="POST", path="/reload", call=reload_configuration, tag="admin", answer=Changes,
-        about="What changed.", errors=(409,),
-    ),
-    Route(
-        method="POST", path="/agent/sync", call=sync_agent, tag="agents", body=_ANY, answer=_ANY,
-        about="Orders.", errors=(404, 409),
-    ),
-    Route(method="GET", path="/healthz", call=check_health, tag="health", answer=Health),
-    Route(
-        method="GET", path="/readyz", call=check_ready, tag="health", answer=Readiness,
-        about="Ready.", also={503: Readiness},
-    ),
-    Route(
-        method="GET", path="/metrics", call=get_metrics, tag="health", answer={"type": "string"},
-        media="text/plain", about="Numbers in the text format of Prometheus.",
-    ),
-)  # fmt: skip
+@serves(GET_METRICS)
+def get_metrics(ask: Ask) -> Response:
+    """Show numbers for Prometheus."""
+    return Response(ask.context.metrics.render(), headers={"Content-Type": MEDIA_TYPE})

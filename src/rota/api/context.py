@@ -1,26 +1,69 @@
-"""What all routes share."""
+"""Settings of the API, and what all requests share."""
 
+import ipaddress
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Annotated
 
-from fastapi import Depends
-from starlette.requests import Request
+import msgspec
 
-from rota.api.hub import Hub
-from rota.api.lanes import Lane
-from rota.api.limits import Buckets, Slots
+from rota.api.limits import Buckets, Lane, Slots
 from rota.api.metrics import Metrics
-from rota.api.settings import ApiSettings
-from rota.api.sight import Sight
-from rota.daemon.info import Actor
+from rota.api.visible import LogWatcher, VisibleLog
 from rota.daemon.ports import Service
+from rota.wire import MAX_BODY_BYTES, MAX_JOBS
 
-AgentSync = Callable[[bytes, Actor], bytes]
-"""Takes what an agent tells and returns what it shall do; may block."""
-LogExport = Callable[[Actor], Iterator[bytes]]
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+ANY_HOST = ("*",)
+
+AgentSync = Callable[[bytes], bytes]
+"""Takes an agent's report and returns its orders; may block."""
+LogExport = Callable[[], Iterator[bytes]]
 """The whole event log as a Parquet file, in pieces."""
+
+
+class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the API allows. The defaults suit a daemon that listens on the loopback address.
+
+    `hosts` are the names by which clients may call it (the Host header without its port; `*`: any).
+    A web page that makes a browser resolve its own name to this machine is refused by that.
+    """
+
+    hosts: tuple[str, ...] = LOOPBACK
+    max_body_bytes: int = MAX_BODY_BYTES
+    max_jobs: int = MAX_JOBS  # of one submission
+    body_timeout_s: float = 30.0  # for the client to send its request
+
+    requests_per_s: float = 500.0  # of one token, in the long run
+    burst: int = 1_000  # at once
+    agent_requests_per_s: float = 5_000.0  # many agents may share a token
+    strangers_per_s: float = 5.0  # refused requests of one address
+    strangers_burst: int = 50
+
+    connections: int = 800
+    streams: int = 64  # live events and followed logs
+    streams_per_token: int = 16
+    stream_s: float = 3_600.0  # then the client has to come again
+    heartbeat_s: float = 15.0
+    poll_s: float = 0.25  # between looks at a log that is followed
+
+    agent_calls: int = 512  # at the same time: most of them wait for orders
+    forecasts: int = 2  # at the same time: each simulates the cluster many times
+
+    open_metrics: bool = False  # /metrics without a token
+    queue_labels: int = 50  # queues with numbers of their own in /metrics; the rest is `other`
+
+    tls_cert: str = ""
+    tls_key: str = ""
+
+
+def allowed_hosts(host: str) -> tuple[str, ...]:
+    """The `hosts` for an address to listen on: only loopback names for a loopback address."""
+    try:
+        loopback = ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        loopback = host == "localhost"
+    return LOOPBACK if loopback else ANY_HOST
 
 
 @dataclass
@@ -31,26 +74,16 @@ class Context:
     settings: ApiSettings
     agent_sync: AgentSync | None = None
     export_log: LogExport | None = None
-    queries: dict[str, frozenset[str]] = field(default_factory=dict)  # known keys by operation
     closing: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         limits = self.settings
         self.metrics = Metrics(self.service, limits.queue_labels)
-        self.sight = Sight(self.service)
-        self.hub = Hub(self.service, self.closing)
+        self.log = VisibleLog(self.service)
+        self.watcher = LogWatcher(self.service, self.closing)
         self.slots = Slots(limits.streams, limits.streams_per_token)
         self.callers = Buckets(limits.requests_per_s, limits.burst)
         self.agents = Buckets(limits.agent_requests_per_s, 2 * int(limits.agent_requests_per_s))
         self.strangers = Buckets(limits.strangers_per_s, limits.strangers_burst)
         self.agent_lane = Lane(limits.agent_calls)
         self.forecast_lane = Lane(limits.forecasts)
-
-
-async def of_request(request: Request) -> Context:
-    """The context of the app that serves this request."""
-    context: Context = request.app.state.context
-    return context
-
-
-Here = Annotated[Context, Depends(of_request)]

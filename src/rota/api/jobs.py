@@ -1,179 +1,178 @@
 """Operations on jobs."""
 
-import re
-from typing import Annotated, Literal
+from collections.abc import AsyncIterator
 
-import msgspec
-from fastapi import Header, Path, Query, Response
+import anyio
+import structlog
+from starlette.responses import Response
 
-from rota.api.access import Asker
-from rota.api.bodies import RawBody, decode, encode, keys_of
-from rota.api.context import Here
-from rota.api.problems import Problem, Refusal, input_problem
-from rota.api.routes import Route
-from rota.core.errors import NotFoundError
-from rota.daemon.info import Explanation, Forecast, JobInfo
-from rota.jobfile.model import Checkpoint, GpuRange, JobFile, Resources
+from rota.api.limits import in_thread
+from rota.api.problems import Refusal, input_problem
+from rota.api.routing import Ask, serves
+from rota.api.streams import Stream, StreamLife
+from rota.core.errors import InputError, RotaError
+from rota.jobfile.model import JobFile
+from rota.wire import (
+    CANCEL_JOB,
+    ENDED,
+    EXPLAIN_JOB,
+    FORECAST_JOB,
+    GET_JOB,
+    HOLD_JOB,
+    LIST_JOBS,
+    NEXT_OFFSET,
+    READ_OUTPUT,
+    RELEASE_JOB,
+    SUBMIT_JOBS,
+    TEXT,
+    Explanation,
+    Forecast,
+    ForecastQuery,
+    JobInfo,
+    JobsQuery,
+    OutputQuery,
+    Problem,
+    SubmitHeaders,
+)
 
-State = Literal[
-    "HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "REJECTED",
-    "CANCELLED",
-]  # fmt: skip
-ENDED = frozenset({"SUCCEEDED", "FAILED", "REJECTED", "CANCELLED"})
-MAX_PAGE = 10_000
-MAX_RUNS = 200
-TEXT = 256  # characters of a filter
-
-_ID = re.compile(r"[0-9]{1,15}", re.ASCII)
-_SUBMISSION = msgspec.json.Decoder(JobFile | list[JobFile])
-_KEYS = keys_of(JobFile, Resources, GpuRange, Checkpoint)
-
-JobId = Annotated[str, Path(description="Id of the job.", examples=["17"])]
+log = structlog.get_logger("rota.api")
 
 
-def known_id(job: str) -> str:
-    """A text that can be the id of a job; nothing else goes any further."""
-    if not _ID.fullmatch(job):
-        raise NotFoundError(f"there is no job {job[:TEXT]!r}; ids are numbers")
-    return job
-
-
-def submit_jobs(
-    asker: Asker,
-    here: Here,
-    body: RawBody,
-    key: Annotated[
-        str | None,
-        Header(
-            alias="Idempotency-Key",
-            min_length=1,
-            max_length=200,
-            pattern=r"^[!-~]+$",
-            description="Send the same key again to get the jobs of the first time.",
-        ),
-    ] = None,
-) -> Response:
+@serves(SUBMIT_JOBS)
+def submit_jobs(ask: Ask, headers: SubmitHeaders, body: JobFile | list[JobFile]) -> list[JobInfo]:
     """Submit one job or a list of jobs.
 
     The answer is a list in both cases. All jobs are accepted or none; they are stored safely when
     it comes. A request whose answer got lost can be repeated with the same `Idempotency-Key`:
     nothing is submitted twice.
     """
-    given = decode(body, _SUBMISSION, _KEYS)
-    jobs = given if isinstance(given, list) else [given]
+    jobs = body if isinstance(body, list) else [body]
     if not jobs:
         raise input_problem("the list of jobs is empty", "send at least one")
-    if len(jobs) > here.settings.max_jobs:
-        most = here.settings.max_jobs
-        problem = Problem(
-            f"{len(jobs)} jobs in one request; at most {most} are allowed",
-            "too_large",
-            "send them in several requests",
-        )
-        raise Refusal(413, problem)
-    return encode(here.service.submit(jobs, asker, key=key or ""), 201)
+    most = ask.context.settings.max_jobs
+    if len(jobs) > most:
+        error = f"{len(jobs)} jobs in one request; at most {most} are allowed"
+        raise Refusal(413, Problem(error, "too_large", "send them in several requests"))
+    return ask.service.submit(jobs, ask.actor, key=headers.key or "")
 
 
-def list_jobs(
-    asker: Asker,
-    here: Here,
-    *,
-    state: Annotated[list[State], Query(description="Only in these states; may be repeated.")] = [],  # noqa: B006 - FastAPI copies it
-    queue: Annotated[str, Query(max_length=TEXT, description="Only of this queue.")] = "",
-    user: Annotated[str, Query(max_length=TEXT, description="Only of this user.")] = "",
-    active: Annotated[bool, Query(description="Only those that have not ended.")] = False,
-    after: Annotated[
-        str, Query(pattern=r"^[0-9]{0,15}$", description="Only those after this id.")
-    ] = "",
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="At most so many.")] = 1_000,
-) -> Response:
+@serves(LIST_JOBS)
+def list_jobs(ask: Ask, query: JobsQuery) -> list[JobInfo]:
     """List jobs that the token may see, oldest first, in pages.
 
     The next page begins `after` the last id of this one; a page with fewer than `limit` jobs is the
     last.
     """
-    found = here.service.jobs(
-        asker, states=state, queue=queue, user=user, after=after, limit=limit, active=active
+    return ask.service.jobs(
+        ask.actor,
+        states=query.state,
+        queue=query.queue,
+        user=query.user,
+        after=query.after,
+        limit=query.limit,
+        active=query.active,
     )
-    return encode(found)
 
 
-def get_job(asker: Asker, here: Here, job: JobId) -> Response:
+@serves(GET_JOB)
+def get_job(ask: Ask, job: str) -> JobInfo:
     """Show one job."""
-    return encode(here.service.job(known_id(job), asker))
+    return ask.service.job(job, ask.actor)
 
 
-def cancel_job(asker: Asker, here: Here, job: JobId) -> Response:
+@serves(CANCEL_JOB)
+def cancel_job(ask: Ask, job: str) -> JobInfo:
     """End a job for good.
 
-    Cancelling what is over already changes nothing.
+    Cancelling a finished job changes nothing.
     """
-    return encode(here.service.cancel(known_id(job), asker))
+    return ask.service.cancel(job, ask.actor)
 
 
-def hold_job(asker: Asker, here: Here, job: JobId) -> Response:
+@serves(HOLD_JOB)
+def hold_job(ask: Ask, job: str) -> JobInfo:
     """Keep a job out of the queue; if it runs, stop it first."""
-    return encode(here.service.hold(known_id(job), asker))
+    return ask.service.hold(job, ask.actor)
 
 
-def release_job(asker: Asker, here: Here, job: JobId) -> Response:
+@serves(RELEASE_JOB)
+def release_job(ask: Ask, job: str) -> JobInfo:
     """Let a held job into the queue."""
-    return encode(here.service.release(known_id(job), asker))
+    return ask.service.release(job, ask.actor)
 
 
-def explain_job(asker: Asker, here: Here, job: JobId) -> Response:
+@serves(EXPLAIN_JOB)
+def explain_job(ask: Ask, job: str) -> Explanation:
     """Explain why a job waits or waited; the parts add up to its waiting time."""
-    return encode(here.service.explain(known_id(job), asker))
+    return ask.service.explain(job, ask.actor)
 
 
-async def forecast_job(
-    asker: Asker,
-    here: Here,
-    job: JobId,
-    runs: Annotated[int, Query(ge=1, le=MAX_RUNS, description="Simulations to take.")] = 20,
-) -> Response:
-    """Tell when a job will start, simulated from the present state."""
-    found = await here.forecast_lane.run(here.service.when, known_id(job), asker, runs=runs)
-    return encode(found)
+@serves(FORECAST_JOB)
+async def forecast_job(ask: Ask, job: str, query: ForecastQuery) -> Forecast:
+    """Predict when a job will start, simulated from the present state."""
+    return await ask.context.forecast_lane.run(ask.service.when, job, ask.actor, runs=query.runs)
 
 
-_ONE = {
-    "name": "train",
-    "run": "python train.py",
-    "resources": {"gpus": 2},
-    "queue": "research",
-    "estimate": "2h",
-}
-_BULK = [{"run": f"python train.py --seed {seed}", "resources": {"gpus": 1}} for seed in (1, 2)]
+# --- output --------------------------------------------------------------------------------------
 
-ROUTES = (
-    Route(
-        method="POST", path="/jobs", call=submit_jobs, tag="jobs",
-        body={"anyOf": [JobFile, {"type": "array", "items": JobFile, "minItems": 1}]},
-        examples={"one job": _ONE, "several jobs": _BULK},
-        answer=list[JobInfo], status=201, about="The jobs, in their order.", errors=(409,),
-    ),
-    Route(
-        method="GET", path="/jobs", call=list_jobs, tag="jobs", answer=list[JobInfo],
-        about="A page of jobs.",
-    ),
-    Route(
-        method="GET", path="/jobs/{job}", call=get_job, tag="jobs", answer=JobInfo,
-        about="The job.",
-    ),
-    *(
-        Route(
-            method="POST", path=f"/jobs/{{job}}/{verb}", call=call, tag="jobs", answer=JobInfo,
-            about="The job afterwards.", errors=(409,),
+
+@serves(READ_OUTPUT)
+async def read_job_log(ask: Ask, job: str, query: OutputQuery) -> Response:
+    """Read what a job writes.
+
+    Without `follow`: a piece from `offset` on; the header `Rota-Next-Offset` says where the next
+    one begins, and an empty piece is the end so far. With `follow` the answer goes on until the job
+    has ended (or the stream has been open too long: count the bytes and resume from there). Where
+    the beginning is not kept any more the answer is 410; the header `Rota-First-Offset` says where
+    the rest begins.
+    """
+    output = _Output(ask, job, query)
+    offset = query.offset
+    if query.follow and offset < 0:
+        raise InputError(f"offset={offset}: to follow an output, count from its beginning")
+    if not query.follow:
+        data = await in_thread(output.piece, offset)
+        headers = {NEXT_OFFSET: str(offset + len(data))} if offset >= 0 else {}
+        return Response(data, 200, headers, media_type=TEXT)
+    await in_thread(ask.service.job, job, ask.actor)
+    content = output.follow(StreamLife(ask.context, ask.request), offset)
+    return Stream(ask.context, ask.actor, content, TEXT)
+
+
+class _Output:
+    """One output of one job."""
+
+    def __init__(self, ask: Ask, job: str, query: OutputQuery) -> None:
+        self._ask = ask
+        self._job = job
+        self._query = query
+
+    def piece(self, offset: int) -> bytes:
+        query = self._query
+        return self._ask.service.logs(
+            self._job,
+            self._ask.actor,
+            stream=query.stream,
+            node_rank=query.node_rank,
+            offset=offset,
+            limit=query.limit,
         )
-        for verb, call in (("cancel", cancel_job), ("hold", hold_job), ("release", release_job))
-    ),
-    Route(
-        method="GET", path="/jobs/{job}/explain", call=explain_job, tag="jobs",
-        answer=Explanation, about="Why it waits or waited.", errors=(409,),
-    ),
-    Route(
-        method="GET", path="/jobs/{job}/when", call=forecast_job, tag="jobs", answer=Forecast,
-        about="When it will start.", errors=(409,),
-    ),
-)  # fmt: skip
+
+    def _has_ended(self) -> bool:
+        return self._ask.service.job(self._job, self._ask.actor).state in ENDED
+
+    async def follow(self, life: StreamLife, offset: int) -> AsyncIterator[bytes]:
+        ended = False  # known before the last look, so that nothing written before is missed
+        try:
+            while not await life.is_over():
+                data = await in_thread(self.piece, offset)
+                offset += len(data)
+                if data:
+                    yield data
+                elif ended:
+                    return
+                else:
+                    ended = await in_thread(self._has_ended)
+                    await anyio.sleep(0 if ended else self._ask.context.settings.poll_s)
+        except RotaError as error:
+            log.warning("api.stream.ended", why=str(error))

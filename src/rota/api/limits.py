@@ -1,12 +1,21 @@
-"""How much one caller may ask for."""
+"""How much one caller may ask for, and how many calls may block at the same time."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import ParamSpec, TypeVar
 
-from rota.api.problems import Problem, Refusal
+import anyio
+import anyio.to_thread
 
+from rota.api.problems import Refusal
+from rota.wire import Problem
+
+P = ParamSpec("P")
+T = TypeVar("T")
 KEPT = 10_000  # callers that are remembered; a forgotten one begins with a full bucket
 
 
@@ -69,3 +78,30 @@ def too_many(
     """Come back later."""
     seconds = max(1, min(60, round(wait_s + 0.5)))
     return Refusal(429, Problem(error, "too_many", remedy), {"Retry-After": str(seconds)})
+
+
+# --- threads -------------------------------------------------------------------------------------
+
+
+async def in_thread(call: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
+    """Call it in a thread, out of the event loop's way."""
+    return await anyio.to_thread.run_sync(partial(call, *arguments, **options))
+
+
+class Lane:
+    """Threads for calls that take long, so that they never hold all the threads there are."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._limiter: anyio.CapacityLimiter | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self, call: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
+        """Wait for a free thread of the lane, then call."""
+        loop = asyncio.get_running_loop()
+        if self._limiter is None or self._loop is not loop:  # it belongs to one event loop
+            self._limiter, self._loop = anyio.CapacityLimiter(self._width), loop
+        work = partial(call, *arguments, **options)
+        return await anyio.to_thread.run_sync(
+            work, limiter=self._limiter, abandon_on_cancel=True
+        )  # a stop of the server does not wait for it

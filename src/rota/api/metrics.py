@@ -20,14 +20,14 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from rota.core.errors import RotaError
-from rota.daemon.info import QueueInfo
 from rota.daemon.ports import Service
+from rota.wire import QueueInfo
 
 OTHER = "other"
 LATENCIES_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Keys of `Service.status()` (see rota.api.status): metric and what it means.
+# Keys of `Service.status()` (see `rota.wire.Status`): metric and what it means.
 _COUNTERS = {
     "submissions": ("rota_submissions", "Jobs accepted"),
     "decisions": ("rota_decisions", "Decisions of the policy"),

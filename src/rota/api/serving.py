@@ -5,7 +5,7 @@ import threading
 import time
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from rota.api.context import Context
 from rota.core.errors import InputError, UnavailableError
@@ -17,7 +17,7 @@ STOP_S = 5.0
 class Server:
     """An app that is being served."""
 
-    def __init__(self, app: FastAPI, listener: socket.socket) -> None:
+    def __init__(self, app: Starlette, listener: socket.socket) -> None:
         self._context: Context = app.state.context
         settings = self._context.settings
         self._listener = listener
@@ -76,7 +76,7 @@ class Server:
         self._listener.close()
 
 
-def serve(app: FastAPI, host: str = "127.0.0.1", port: int = 7842) -> Server:
+def serve(app: Starlette, host: str = "127.0.0.1", port: int = 7842) -> Server:
     """Serve an app of `create_app`; port 0: a free one.
 
     Raises:

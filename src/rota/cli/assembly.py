@@ -12,16 +12,15 @@ import msgspec
 import structlog
 
 from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
-from rota.api.settings import LOOPBACK
+from rota.api.context import LOOPBACK
 from rota.cli.signals import work_until_done
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.core import Core
 from rota.daemon.folder import StateFolder
-from rota.daemon.info import Actor
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling, Settings, queue_of
 from rota.daemon.store import Store
-from rota.daemon.tokens import ADMIN, AGENT, Tokens
+from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
@@ -29,6 +28,7 @@ from rota.live.drivers.local.machine import find_gpus, gpu_type
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.orders import Driver, NodeStatus
 from rota.traces.cluster import parse_cluster
+from rota.wire import ADMIN, Actor
 
 OWNER = "local"
 PIECE = 1 << 20
@@ -140,17 +140,12 @@ class Assembly:
                 tls_cert=settings.tls_cert,
                 tls_key=settings.tls_key,
             ),
-            agent_sync=self._sync if isinstance(self.driver, AgentDriver) else None,
+            agent_sync=self.driver.sync_json if isinstance(self.driver, AgentDriver) else None,
             export_log=self._export,
         )
         return serve(app, host, port)
 
-    def _sync(self, body: bytes, actor: Actor) -> bytes:
-        if actor.role not in (AGENT, ADMIN) or not isinstance(self.driver, AgentDriver):
-            return b"{}"
-        return self.driver.sync_json(body)
-
-    def _export(self, actor: Actor) -> Iterator[bytes]:  # noqa: ARG002 - the API checks the role
+    def _export(self) -> Iterator[bytes]:
         """The whole event log, and what it was made with, as Parquet, in pieces."""
         data = self.daemon.export().parquet()
         for at in range(0, len(data), PIECE):

@@ -13,17 +13,13 @@ from click.shell_completion import CompletionItem
 from rota.cli.options import DEBUG
 from rota.core.errors import NotFoundError, RotaError, install
 from rota.core.words import duration
+from rota.wire import ENDED
 
 if TYPE_CHECKING:
     from rota.sdk import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-STATES = (
-    "HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "REJECTED",
-    "CANCELLED",
-)  # fmt: skip
-ENDED = STATES[5:]
 INTERRUPTED = 130
 PATIENCE_S = 1.0  # a person waits; a daemon that is just being restarted is back by then
 LONG_PATIENCE_S = 60.0  # of commands that go on for long

@@ -26,9 +26,9 @@ from rota.cli.show import FORMAT, emit, table, terminal_width
 from rota.core.errors import InputError
 
 if TYPE_CHECKING:
-    from rota.daemon.info import Explanation, Forecast
     from rota.metrics.story import Story
     from rota.study.forecast import Outlook
+    from rota.wire import Explanation, Forecast
 
 _URLS = ("http://", "https://")
 _EVENTS = "events.parquet"

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rota.cli.client import (
-    ENDED,
     INTERVAL,
     JOB,
     JOBS,
-    STATES,
     WATCH,
     amount,
     clean,
@@ -26,11 +24,12 @@ from rota.cli.client import (
 from rota.cli.logs import last_lines
 from rota.cli.show import FORMAT, emit, listing
 from rota.core.errors import RotaError
+from rota.wire import ENDED, STATES
 
 if TYPE_CHECKING:
-    from rota.daemon.info import JobInfo
     from rota.jobfile.model import JobFile
     from rota.sdk import Client
+    from rota.wire import JobInfo
 
 MOST_COUNTED = 1000  # of those that are over
 LAST_LINES, MOST_RANKS = 10, 8  # of the error output of a failed job; nodes that are asked for it

@@ -21,8 +21,8 @@ from rota.cli.show import FORMAT, emit, listing
 from rota.core.errors import RotaError
 
 if TYPE_CHECKING:
-    from rota.daemon.info import NodeInfo, QueueInfo
     from rota.sdk import Client
+    from rota.wire import NodeInfo, QueueInfo
 
 _SPARE_OF_NODES = ("mem_gib", "cpus", "type", "jobs")
 _SPARE_OF_QUEUES = ("parent", "weight", "limit", "held", "quota")

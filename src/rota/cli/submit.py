@@ -16,8 +16,8 @@ from rota.cli.wait import wait_for
 from rota.core.errors import InputError
 
 if TYPE_CHECKING:
-    from rota.daemon.info import JobInfo
     from rota.jobfile.model import JobFile
+    from rota.wire import JobInfo
 
 _COMMAND = "rota.submit.command"
 _RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.)([0-9]+)")

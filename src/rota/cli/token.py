@@ -9,11 +9,10 @@ import click
 from rota.cli.client import clean, on_daemon
 from rota.cli.show import FORMAT, emit, listing
 from rota.core.errors import OutputError
+from rota.wire import ROLES
 
 if TYPE_CHECKING:
     from rota.sdk import Client
-
-ROLES = ("viewer", "user", "operator", "admin", "agent")
 
 
 @click.group()

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from rota.daemon.info import JobInfo, NodeInfo, QueueInfo
     from rota.sdk import Client
+    from rota.wire import JobInfo, NodeInfo, QueueInfo
 
 _BAR = 20  # characters of a bar
 _ORDER = {"STOPPING": 0, "STARTING": 1, "RUNNING": 2, "PENDING": 3, "HELD": 4}

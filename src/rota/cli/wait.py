@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from rota.cli.client import (
-    ENDED,
     INTERRUPTED,
     JOBS,
     LONG_PATIENCE_S,
-    STATES,
     clean,
     connect,
     job_id,
@@ -23,12 +21,13 @@ from rota.cli.client import (
 )
 from rota.cli.jobs import print_jobs
 from rota.cli.show import FORMAT
+from rota.wire import ENDED, STATES
 
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from rota.daemon.info import JobInfo
     from rota.sdk import Client
+    from rota.wire import JobInfo
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 OVER = "over"

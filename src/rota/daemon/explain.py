@@ -8,9 +8,9 @@ import msgspec
 from rota.core.jobs import HELD, STOPPING, WAITING, Job
 from rota.core.reasons import Reason
 from rota.core.words import TEXTS, duration
-from rota.daemon.info import Explanation, WhyPart
 from rota.daemon.logtable import LogTable
 from rota.daemon.pictures import rank_of, reason_of, state_of, tasks_of
+from rota.wire import Explanation, WhyPart
 
 if TYPE_CHECKING:
     import polars as pl

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Behaviour, Job
 from rota.core.topology import Topology
-from rota.daemon.info import Forecast
 from rota.daemon.pictures import state_of
 from rota.engine.loop import Engine
 from rota.engine.snapshot import freeze, restore
@@ -20,6 +19,7 @@ from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
 from rota.sim.durations import Durations
 from rota.sim.foresight import backtest, is_placed, members, nobody_new, sentence, spread_of, starts
+from rota.wire import Forecast
 
 if TYPE_CHECKING:
     from rota.daemon.core import Core

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from rota.core.errors import ConflictError, NotFoundError
-from rota.daemon.info import Actor, NodeInfo
 from rota.daemon.pictures import picture_nodes
 from rota.live.inputs import Input, NodeWish, Noted
 from rota.live.machines import Machine
+from rota.wire import Actor, NodeInfo
 
 if TYPE_CHECKING:
     from rota.daemon.core import Core

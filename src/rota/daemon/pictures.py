@@ -9,12 +9,12 @@ from rota.core.jobs import HELD, WAITING, Job, Phase
 from rota.core.reasons import Reason
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
-from rota.daemon.info import JobInfo, NodeInfo, QueueInfo
 from rota.daemon.projection import Projection
 from rota.engine.executor import on_cluster
 from rota.live.cluster import LiveCluster
 from rota.live.machines import Machine
 from rota.live.runs import Run
+from rota.wire import JobInfo, NodeInfo, QueueInfo
 
 STATES = {
     Phase.HELD: "HELD",

@@ -9,16 +9,17 @@ or locked, or the daemon is stopping: nothing was accepted, try again).
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from rota.daemon.info import (
+from rota.jobfile.model import JobFile
+from rota.wire import (
+    PAGE,
     Actor,
+    Event,
     Explanation,
     Forecast,
     JobInfo,
-    LogRow,
     NodeInfo,
     QueueInfo,
 )
-from rota.jobfile.model import JobFile
 
 
 class Service(Protocol):
@@ -41,7 +42,7 @@ class Service(Protocol):
         queue: str = "",
         user: str = "",
         after: str = "",
-        limit: int = 1000,
+        limit: int = PAGE,
         active: bool = False,
     ) -> list[JobInfo]:
         """Jobs that the actor may see, by number; `after` an id, for pages."""
@@ -113,7 +114,7 @@ class Service(Protocol):
 
     # --- log -------------------------------------------------------------------------------------
 
-    def events(self, after: int, limit: int = 1000) -> list[LogRow]:
+    def events(self, after: int, limit: int = PAGE) -> list[Event]:
         """Rows of the event log after this number."""
         ...
 
@@ -131,7 +132,7 @@ class Service(Protocol):
         """A new token; only its hash is kept."""
         ...
 
-    def tokens(self, actor: Actor) -> list[Actor]:
+    def tokens(self) -> list[Actor]:
         """Names and roles."""
         ...
 

@@ -9,26 +9,17 @@ from typing import Any, TypeVar
 
 from rota.core.errors import (
     ConflictError,
-    ForbiddenError,
     InputError,
     NotFoundError,
     UnavailableError,
 )
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
+from rota.daemon.access import check_job, sees_job, sees_submission
 from rota.daemon.core import Core
 from rota.daemon.explain import explain
 from rota.daemon.export import Export, export_live
 from rota.daemon.forecast import forecast
-from rota.daemon.info import (
-    Actor,
-    Explanation,
-    Forecast,
-    JobInfo,
-    LogRow,
-    NodeInfo,
-    QueueInfo,
-)
 from rota.daemon.logtable import LogTable
 from rota.daemon.measures import Histogram
 from rota.daemon.nodes import remove_node, wish_node
@@ -43,7 +34,7 @@ from rota.daemon.settings import (
 from rota.daemon.status import status_of
 from rota.daemon.store import StoredJob
 from rota.daemon.submissions import refuse_impossible, with_ids, with_priorities
-from rota.daemon.tokens import ADMIN, OPERATOR, RANKS, USER, Tokens, require
+from rota.daemon.tokens import Tokens
 from rota.jobfile.convert import to_request
 from rota.jobfile.model import JobFile
 from rota.live.inputs import (
@@ -54,9 +45,27 @@ from rota.live.inputs import (
     Submitted,
 )
 from rota.live.mailbox import Ask, LaterError
+from rota.wire import (
+    CANCEL_JOB,
+    EXPLAIN_JOB,
+    FORECAST_JOB,
+    GET_JOB,
+    HOLD_JOB,
+    MAX_JOBS,
+    PAGE,
+    READ_OUTPUT,
+    RELEASE_JOB,
+    Actor,
+    Event,
+    Explanation,
+    Forecast,
+    JobInfo,
+    NodeInfo,
+    Operation,
+    QueueInfo,
+)
 
 T = TypeVar("T")
-MOST_JOBS = 10_000  # in one submission
 PROBE_S = 2.0  # the longest that a question for readiness may take
 
 
@@ -145,9 +154,8 @@ class Daemon:
 
     def submit(self, jobs: Sequence[JobFile], actor: Actor, *, key: str = "") -> list[JobInfo]:
         """Accept all jobs or none; they are safe in the store when this returns."""
-        require(actor, USER, "submit jobs")
-        if not 0 < len(jobs) <= MOST_JOBS:
-            raise InputError(f"{len(jobs)} jobs in one submission: send 1 to {MOST_JOBS:,}")
+        if not 0 < len(jobs) <= MAX_JOBS:
+            raise InputError(f"{len(jobs)} jobs in one submission: send 1 to {MAX_JOBS:,}")
         for number, job in enumerate(jobs):
             to_request(job, f"job {number + 1} of {len(jobs)}" if len(jobs) > 1 else "job")
         return self._do(lambda: self._submit(jobs, actor, key))
@@ -185,7 +193,7 @@ class Daemon:
         queue: str = "",
         user: str = "",
         after: str = "",
-        limit: int = 1000,
+        limit: int = PAGE,
         active: bool = False,
     ) -> list[JobInfo]:
         """Jobs that the actor may see, by number."""
@@ -196,7 +204,9 @@ class Daemon:
             found = engine.view.active if active else engine.jobs
             out = []
             for job in found.values():
-                if job.index <= least or job.parent is not None or not _may_see(actor, job):
+                if job.index <= least or job.parent is not None:
+                    continue
+                if not sees_job(actor, job.spec.user):
                     continue
                 if states and state_of(job) not in states:
                     continue
@@ -211,30 +221,26 @@ class Daemon:
 
     def job(self, job: str, actor: Actor) -> JobInfo:
         """One job, by id; its owner and admins are also told what was submitted."""
-        found = self._ask(lambda: self._picture(self._find(job, actor)))
-        if found.user == actor.name or actor.role == ADMIN:
+        found = self._ask(lambda: self._picture(self._find(GET_JOB, job, actor)))
+        if sees_submission(actor, found.user):
             found.file = self.core.store.jobs(int(found.id), 1)[0].file
         return found
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:
         """End it for good. Cancelling what is over already changes nothing."""
-        return self._wish("cancel", job, actor)
+        return self._wish(CANCEL_JOB, "cancel", job, actor)
 
     def hold(self, job: str, actor: Actor) -> JobInfo:
         """Keep it out of the queue; a running job is stopped first."""
-        return self._wish("hold", job, actor)
+        return self._wish(HOLD_JOB, "hold", job, actor)
 
     def release(self, job: str, actor: Actor) -> JobInfo:
         """Let a held job into the queue."""
-        return self._wish("release", job, actor)
+        return self._wish(RELEASE_JOB, "release", job, actor)
 
-    def _wish(self, what: Any, name: str, actor: Actor) -> JobInfo:
-        require(actor, USER, f"{what} jobs")
-
+    def _wish(self, operation: Operation[Any], what: Any, name: str, actor: Actor) -> JobInfo:
         def act() -> tuple[list[Input], Callable[[], JobInfo]]:
-            job = self._find(name, actor)
-            if job.spec.user != actor.name and RANKS.get(actor.role, 0) < RANKS[OPERATOR]:
-                raise ForbiddenError(f"job {name} belongs to {job.spec.user!r}")
+            job = self._find(operation, name, actor)
             wanted: list[Input] = [JobWish(what, job.index, actor.name)]
             if not self._makes_sense(what, job):
                 wanted = []
@@ -258,10 +264,10 @@ class Daemon:
             return False
         return True
 
-    def _find(self, name: str, actor: Actor) -> Job:
+    def _find(self, operation: Operation[Any], name: str, actor: Actor) -> Job:
         job = self.core.engine.jobs.get(int(name)) if name.isascii() and name.isdigit() else None
-        if job is None or not _may_see(actor, job):
-            raise NotFoundError(f"there is no job {name!r}: see `rota ls --all`")
+        check_job(operation, actor, name, job.spec.user if job else None)
+        assert job is not None  # noqa: S101 - just checked
         return job
 
     def _picture(self, job: Job) -> JobInfo:
@@ -272,19 +278,17 @@ class Daemon:
     def explain(self, job: str, actor: Actor) -> Explanation:
         """Why it waits or waited."""
         self._ask(self.core.idle)  # what was logged must be in the store
-        return explain(self.core, self._log, self._ask, lambda: self._find(job, actor))
+        return explain(self.core, self._log, self._ask, lambda: self._find(EXPLAIN_JOB, job, actor))
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
-        return forecast(self.core, self._ask, lambda: self._find(job, actor), runs)
+        return forecast(self.core, self._ask, lambda: self._find(FORECAST_JOB, job, actor), runs)
 
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
     ) -> bytes:
         """A piece of its output; empty at the end."""
-        found = self._ask(lambda: self._find(job, actor))
-        if found.spec.user != actor.name and RANKS.get(actor.role, 0) < RANKS[OPERATOR]:
-            raise ForbiddenError(f"job {job} belongs to {found.spec.user!r}: its output is private")
+        found = self._ask(lambda: self._find(READ_OUTPUT, job, actor))
         if not self.core.driver.capabilities.logs:
             raise NotFoundError(f"the backend {self.core.driver.name!r} keeps no output")
         return self.core.driver.read_log(found.id, stream, node_rank, offset, limit)
@@ -297,17 +301,14 @@ class Daemon:
 
     def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
         """Start nothing more there; `stop`: and preempt what runs there."""
-        require(actor, OPERATOR, "drain nodes")
         return self._do(lambda: wish_node(self.core, "clear" if stop else "drain", node, actor))
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:
         """Use it again."""
-        require(actor, OPERATOR, "undrain nodes")
         return self._do(lambda: wish_node(self.core, "undrain", node, actor))
 
     def remove_node(self, node: str, actor: Actor) -> None:
         """Forget a node that nobody uses; it is there again when its agent comes back."""
-        require(actor, OPERATOR, "remove nodes")
         self._do(lambda: remove_node(self.core, node, actor))
 
     def queues(self) -> list[QueueInfo]:
@@ -339,7 +340,6 @@ class Daemon:
 
     def reload(self, actor: Actor) -> list[str]:
         """Read the configuration file again; what changed."""
-        require(actor, ADMIN, "reload the configuration")
         settings = read_settings(self._config, self._said)
         wanted = self._complete(settings)
         later = [] if self._settings is None else needs_restart(self._settings, settings)
@@ -356,12 +356,18 @@ class Daemon:
 
     # --- log --------------------------------------------------------------------------------------
 
-    def events(self, after: int, limit: int = 1000) -> list[LogRow]:
+    def events(self, after: int, limit: int = PAGE) -> list[Event]:
         """Rows of the event log after this number."""
+        epoch = self.core.store.epoch_unix
         return [
-            LogRow(number, time_s, LABELS[event], *rest)
-            for number, time_s, event, *rest in self.core.store.rows(after, limit)
-        ]
+            Event(
+                number=number, time_s=time_s, at=epoch + time_s, event=LABELS[event],
+                job=str(job) if job >= 0 else None, ref=ref, other=other, value=value, text=text,
+            )
+            for number, time_s, event, job, ref, other, value, text in self.core.store.rows(
+                after, limit
+            )
+        ]  # fmt: skip
 
     def wait_events(self, after: int, timeout_s: float) -> bool:
         """Block until there are rows after this number; False if the time is over."""
@@ -385,19 +391,16 @@ class Daemon:
 
     def create_token(self, name: str, role: str, actor: Actor) -> str:
         """A new token; only its digest is kept."""
-        require(actor, ADMIN, "create tokens")
         token = self.access.create(name, role)
         self._note(f"token {name!r} with the role {role} created by {actor.name}")
         return token
 
-    def tokens(self, actor: Actor) -> list[Actor]:
+    def tokens(self) -> list[Actor]:
         """Names and roles."""
-        require(actor, ADMIN, "list tokens")
         return self.access.all()
 
     def revoke_token(self, name: str, actor: Actor) -> None:
         """It is worth nothing from now on."""
-        require(actor, ADMIN, "revoke tokens")
         if name == actor.name:
             raise ConflictError(f"token {name!r} is the one that you use: use another to revoke it")
         self.access.revoke(name)
@@ -405,8 +408,3 @@ class Daemon:
 
     def _note(self, text: str) -> None:
         self._do(lambda: ([Noted(text)], lambda: None))
-
-
-def _may_see(actor: Actor, job: Job) -> bool:
-    """Users see their own jobs; viewers (dashboards) and operators see all."""
-    return actor.role != USER or job.spec.user == actor.name

@@ -1,16 +1,16 @@
 """What has to be settled before jobs are accepted."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
 from rota.core.errors import ClusterSpecError, InputError
 from rota.core.jobs import Job
 from rota.core.tenants import TenantTree
-from rota.daemon.info import Actor
-from rota.daemon.tokens import OPERATOR, RANKS
+from rota.daemon.access import owns_job
 from rota.jobfile.model import JobFile
 from rota.live.orders import Driver
+from rota.wire import Actor
 
 
 def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
@@ -35,9 +35,10 @@ def with_ids(
     """
     if not any(job.depends_on for job in jobs):
         return list(jobs)
-    mine = {number: j for number, j in others.items() if j.spec.user == actor.name}
-    names = {j.spec.name: j.id for j in mine.values() if j.spec.name}
-    known = others if RANKS.get(actor.role, 0) >= RANKS[OPERATOR] else mine
+    names = {
+        j.spec.name: j.id for j in others.values() if j.spec.user == actor.name and j.spec.name
+    }
+    known = {number for number, j in others.items() if owns_job(actor, j.spec.user)}
     names.update((job.name, str(first + i)) for i, job in enumerate(jobs) if job.name)
     return [
         msgspec.structs.replace(
@@ -72,7 +73,7 @@ def _value(job: JobFile, tenants: TenantTree) -> int:
 
 
 def _resolve(
-    name: str, names: dict[str, str], known: Mapping[int, Job], first: int, number: int
+    name: str, names: dict[str, str], known: Container[int], first: int, number: int
 ) -> str:
     found = names.get(name)
     if found is None and name.isascii() and name.isdigit():

@@ -1,29 +1,16 @@
-"""Who may do what: bearer tokens (only their digests are kept) and roles."""
+"""Bearer tokens, of which only the digests are kept."""
 
 import os
-import re
 import secrets
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
 
-from rota.core.errors import ForbiddenError, InputError, NotFoundError
-from rota.daemon.info import Actor
+from rota.core.errors import InputError, NotFoundError
 from rota.daemon.store import Store
+from rota.wire import ADMIN, ROLES, TOKEN_NAME, Actor
 
-VIEWER, USER, OPERATOR, ADMIN, AGENT = "viewer", "user", "operator", "admin", "agent"
-RANKS = {VIEWER: 1, USER: 2, OPERATOR: 3, ADMIN: 4}
-ROLES = (*RANKS, AGENT)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _PREFIX = "rota_"
-
-
-def require(actor: Actor, role: str, what: str) -> None:
-    """Refuse actors below a role."""
-    if RANKS.get(actor.role, 0) < RANKS[role]:
-        raise ForbiddenError(
-            f"{actor.name!r} has the role {actor.role}: to {what} takes {role} or more"
-        )
 
 
 class Tokens:
@@ -42,10 +29,10 @@ class Tokens:
         return self._actors.get(_digest(token))
 
     def create(self, name: str, role: str) -> str:
-        """A new token, told once."""
+        """A new token; it can be read only now."""
         if role not in ROLES:
             raise InputError(f"role {role!r}: there are {', '.join(ROLES)}")
-        if not _NAME.fullmatch(name):
+        if not TOKEN_NAME.fullmatch(name):
             raise InputError(
                 f"token name {name!r}: use up to 64 letters, digits, '.', '_', '@' and '-'"
             )
@@ -62,7 +49,7 @@ class Tokens:
         return sorted(self._actors.values(), key=lambda actor: actor.name)
 
     def revoke(self, name: str) -> None:
-        """It is worth nothing from now on."""
+        """Make it worthless."""
         with self._lock:
             if not self._store.drop_token(name):
                 raise NotFoundError(f"there is no token {name!r}: see `rota token ls`")

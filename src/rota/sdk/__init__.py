@@ -9,9 +9,8 @@ with Client() as rota:
 ```
 """
 
-from rota.sdk.aio import AsyncClient
-from rota.sdk.client import Client
-from rota.sdk.events import Event
+from rota.sdk.client import AsyncClient, Client
 from rota.sdk.place import Place, find_place
+from rota.wire import Event
 
 __all__ = ["AsyncClient", "Client", "Event", "Place", "find_place"]

@@ -1,24 +1,461 @@
-"""The client for ordinary programs."""
+"""The clients. `AsyncClient` has the methods; `Client` runs them without an event loop."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
 
 import httpx2
+import msgspec
+from msgspec import UNSET
 
-from rota.core.errors import GoneError, UnavailableError
-from rota.daemon.info import Actor, Explanation, Forecast, JobInfo, NodeInfo, QueueInfo
-from rota.sdk import calls
-from rota.sdk.answers import unreachable
-from rota.sdk.base import STREAM_S, Base, wait_after_answer
-from rota.sdk.calls import ENDS, PAGE, Call, JobLike
-from rota.sdk.events import Event, Messages
-from rota.sdk.patience import Patience
+from rota.core.errors import GoneError, InputError, UnavailableError
+from rota.jobfile.check import check
+from rota.jobfile.model import JobFile
+from rota.sdk.place import Place
+from rota.sdk.transport import (
+    AsyncIO,
+    Backoff,
+    BlockingIO,
+    EventParser,
+    Session,
+    unreachable,
+)
+from rota.wire import (
+    CANCEL_JOB,
+    CREATE_TOKEN,
+    DRAIN_NODE,
+    ENDED,
+    EXPLAIN_JOB,
+    EXPORT_EVENTS,
+    FORECAST_JOB,
+    GET_JOB,
+    GET_STATUS,
+    HOLD_JOB,
+    LIST_EVENTS,
+    LIST_JOBS,
+    LIST_NODES,
+    LIST_QUEUES,
+    LIST_TOKENS,
+    MAX_BODY_BYTES,
+    MAX_JOBS,
+    MAX_KEY,
+    PAGE,
+    READ_OUTPUT,
+    RELEASE_JOB,
+    RELOAD,
+    REMOVE_NODE,
+    REVOKE_TOKEN,
+    STREAM_EVENTS,
+    SUBMIT_JOBS,
+    UNDRAIN_NODE,
+    WHOAMI,
+    Actor,
+    DrainQuery,
+    Event,
+    EventsQuery,
+    Explanation,
+    Forecast,
+    ForecastQuery,
+    JobInfo,
+    JobsQuery,
+    NewToken,
+    NodeInfo,
+    OutputQuery,
+    QueueInfo,
+    StreamQuery,
+    SubmitHeaders,
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+JobLike: TypeAlias = JobFile | Mapping[str, Any]
+LONGEST_KEY = MAX_KEY - 50  # the number of the request is appended
 
 
-class Client(Base):
+def as_job(job: JobLike, where: str = "job") -> JobFile:
+    """A job from a struct or from keys as in a job file."""
+    if not isinstance(job, JobFile):
+        try:
+            job = msgspec.convert(job, JobFile)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{where}: {str(error).replace('`', '')}: correct it") from error
+    check(job, where)
+    return job
+
+
+def _submissions(jobs: Sequence[JobLike]) -> Iterator[bytes]:
+    """The bodies that submit these jobs: one, unless there are too many for that."""
+    batch: list[bytes] = []
+    size = 2
+    for number, job in enumerate(jobs, 1):
+        encoded = msgspec.json.encode(as_job(job, f"job {number}"))
+        if batch and (len(batch) == MAX_JOBS or size + len(encoded) > MAX_BODY_BYTES):
+            yield b"[" + b",".join(batch) + b"]"
+            batch, size = [], 2
+        batch.append(encoded)
+        size += len(encoded) + 1
+    if batch:
+        yield b"[" + b",".join(batch) + b"]"
+
+
+class _OnSession:
+    """What is common to the clients: where the daemon is and how patient to be."""
+
+    _session: Session
+
+    @property
+    def place(self) -> Place:
+        """Where the daemon is."""
+        return self._session.place
+
+    @property
+    def patience_s(self) -> float:
+        """How long to try again while the daemon cannot be reached or is not ready."""
+        return self._session.patience_s
+
+    @patience_s.setter
+    def patience_s(self, seconds: float) -> None:
+        self._session.patience_s = seconds
+
+    @property
+    def on_start(self) -> Callable[[str], None]:
+        """Called with a message when a daemon that is just starting is waited for."""
+        return self._session.on_start
+
+    @on_start.setter
+    def on_start(self, call: Callable[[str], None]) -> None:
+        self._session.on_start = call
+
+
+class AsyncClient(_OnSession):
+    """As `Client`, with `await` and `async for`."""
+
+    def __init__(
+        self,
+        server: str | None = None,
+        token: str | None = None,
+        *,
+        token_file: str | Path | None = None,
+        ca: str | Path | None = None,
+        patience_s: float = 10.0,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._session = Session(
+            server, token, token_file=token_file, ca=ca, patience_s=patience_s,
+            connect=partial(AsyncIO, transport=transport),
+        )  # fmt: skip
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._session.io.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # --- jobs -----------------------------------------------------------------------------------
+
+    async def submit(self, job: JobLike, *, key: str | None = None) -> JobInfo:
+        """Submit a job; with the same `key` again, the same job comes back."""
+        return (await self.submit_many([job], key=key))[0]
+
+    async def submit_many(
+        self, jobs: Sequence[JobLike], *, key: str | None = None
+    ) -> list[JobInfo]:
+        """Submit jobs, all or none (of every 10,000)."""
+        key = key or uuid.uuid4().hex
+        visible = key.isascii() and key.isprintable() and " " not in key
+        if not visible or len(key) > LONGEST_KEY:
+            raise InputError(f"key is {key[:60]!r}: give 1 to {LONGEST_KEY} letters and digits")
+        found: list[JobInfo] = []
+        for number, body in enumerate(list(_submissions(jobs))):  # all are right before any is sent
+            headers = SubmitHeaders(f"{key}-{number}" if number else key)
+            accepted = await self._session.ask(SUBMIT_JOBS, headers=headers, body=body)
+            found.extend(accepted)
+        return found
+
+    async def jobs(
+        self,
+        *,
+        states: Sequence[str] = (),
+        queue: str = "",
+        user: str = "",
+        active: bool = False,
+    ) -> AsyncGenerator[JobInfo, None]:
+        """Jobs that the token may see, oldest first."""
+        which: dict[str, Any] = {"state": list(states), "queue": queue, "user": user}
+        after = ""
+        while True:
+            query = JobsQuery(**which, active=active, after=after)
+            page = await self._session.ask(LIST_JOBS, query=query)
+            for info in page:
+                yield info
+            if len(page) < PAGE:
+                return
+            after = page[-1].id
+
+    async def job(self, job: str) -> JobInfo:
+        """One job, by id."""
+        return await self._session.ask(GET_JOB, job=job)
+
+    async def cancel(self, job: str) -> JobInfo:
+        """End it for good."""
+        return await self._session.ask(CANCEL_JOB, job=job)
+
+    async def hold(self, job: str) -> JobInfo:
+        """Keep it out of the queue; a running job is stopped first."""
+        return await self._session.ask(HOLD_JOB, job=job)
+
+    async def release(self, job: str) -> JobInfo:
+        """Let a held job into the queue."""
+        return await self._session.ask(RELEASE_JOB, job=job)
+
+    async def explain(self, job: str) -> Explanation:
+        """Why it waits or waited."""
+        return await self._session.ask(EXPLAIN_JOB, job=job)
+
+    async def when(self, job: str, *, runs: int = 20) -> Forecast:
+        """When it will start, simulated so many times from the present state."""
+        return await self._session.ask(FORECAST_JOB, query=ForecastQuery(runs), job=job)
+
+    async def wait(self, job: str, timeout_s: float | None = None) -> JobInfo:
+        """The job when it has finished.
+
+        Raises:
+            TimeoutError: It has not finished in time.
+        """
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        pause_s = 0.05
+        while True:
+            found = await self.job(job)
+            if found.state in ENDED:
+                return found
+            if until_s is not None and time.monotonic() + pause_s > until_s:
+                raise TimeoutError(f"job {job} is {found.state} after {timeout_s:g} s")
+            await self._session.io.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 1.0)
+
+    async def logs(
+        self,
+        job: str,
+        *,
+        stream: str = "out",
+        node_rank: int = 0,
+        offset: int = 0,
+        follow: bool = False,
+    ) -> AsyncGenerator[bytes, None]:
+        """What it wrote to `out`, `err` or `all` (both, in order) on one of its nodes, in pieces.
+
+        `follow`: until it has finished; a daemon that goes away and comes back is not noticed.
+        """
+        which: dict[str, Any] = {"stream": stream, "node_rank": node_rank}
+        while True:
+            ended = not follow or (await self.job(job)).state in ENDED
+            while True:
+                offset, piece = await self._piece(job, offset, which)
+                if not piece:
+                    break
+                yield piece
+            if ended:
+                return
+            query = OutputQuery(offset=offset, follow=True, **which)
+            async with aclosing(self._follow(job, query)) as pieces:
+                async for piece in pieces:
+                    offset += len(piece)
+                    yield piece
+
+    async def last_output(
+        self, job: str, *, stream: str = "all", node_rank: int = 0, most: int = 4096
+    ) -> bytes:
+        """The end of what it wrote, at most so many bytes."""
+        which: dict[str, Any] = {"stream": stream, "node_rank": node_rank}
+        query = OutputQuery(offset=-most, limit=most, **which)
+        return await self._session.ask(READ_OUTPUT, query=query, job=job)
+
+    async def _piece(self, job: str, offset: int, which: dict[str, Any]) -> tuple[int, bytes]:
+        """A piece and where the next one begins; what was rotated away is passed over."""
+        ask = partial(self._session.ask, READ_OUTPUT, job=job)
+        try:
+            piece = await ask(query=OutputQuery(offset=offset, **which))
+        except GoneError as error:
+            if error.first <= offset:
+                raise
+            offset = error.first
+            piece = await ask(query=OutputQuery(offset=offset, **which))
+        return offset + len(piece), piece
+
+    async def _follow(self, job: str, query: OutputQuery) -> AsyncGenerator[bytes, None]:
+        """Pieces until the connection ends, for whatever reason: the caller looks again."""
+        session = self._session
+        try:
+            async with session.open(READ_OUTPUT, query, job=job) as response:
+                async for piece in session.io.pieces(response):
+                    yield piece
+        except (httpx2.TransportError, UnavailableError):
+            await session.io.sleep(0.2)
+
+    # --- cluster --------------------------------------------------------------------------------
+
+    async def nodes(self) -> list[NodeInfo]:
+        """All nodes."""
+        return await self._session.ask(LIST_NODES)
+
+    async def drain(self, node: str, *, stop: bool = False) -> NodeInfo:
+        """Start nothing more there; `stop`: and preempt what runs there."""
+        return await self._session.ask(DRAIN_NODE, query=DrainQuery(stop), node=node)
+
+    async def undrain(self, node: str) -> NodeInfo:
+        """Use it again."""
+        return await self._session.ask(UNDRAIN_NODE, node=node)
+
+    async def remove_node(self, node: str) -> None:
+        """Forget a node that is down or drained; it is there again when its agent is."""
+        await self._session.ask(REMOVE_NODE, node=node)
+
+    async def queues(self) -> list[QueueInfo]:
+        """All queues."""
+        return await self._session.ask(LIST_QUEUES)
+
+    async def status(self) -> dict[str, Any]:
+        """Version, policy, times, counts."""
+        return await self._session.ask(GET_STATUS)
+
+    async def reload(self) -> list[str]:
+        """Let the daemon read its configuration again; what changed."""
+        return (await self._session.ask(RELOAD)).changes
+
+    # --- tokens ---------------------------------------------------------------------------------
+
+    async def whoami(self) -> Actor:
+        """Name and role of the token."""
+        return await self._session.ask(WHOAMI)
+
+    async def tokens(self) -> list[Actor]:
+        """Names and roles of all tokens."""
+        return await self._session.ask(LIST_TOKENS)
+
+    async def create_token(self, name: str, role: str) -> str:
+        """A new token; the daemon shows it only this once."""
+        body = msgspec.json.encode(NewToken(name, role))
+        return (await self._session.ask(CREATE_TOKEN, body=body)).token
+
+    async def revoke_token(self, name: str) -> None:
+        """Make a token worthless."""
+        await self._session.ask(REVOKE_TOKEN, name=name)
+
+    # --- events ---------------------------------------------------------------------------------
+
+    async def events(
+        self, *, after: int | None = 0, job: str = "", follow: bool = False
+    ) -> AsyncGenerator[Event, None]:
+        """Rows of the event log after this number (None: only new ones).
+
+        `follow`: for ever; a connection that breaks is taken up again where it was.
+        """
+        pages = self._events_to_come(after, job) if follow else self._events(after or 0, job)
+        async with aclosing(pages) as events:
+            async for event in events:
+                yield event
+
+    async def _events(self, after: int, job: str) -> AsyncGenerator[Event, None]:
+        while True:
+            query = EventsQuery(after=after, job=job or UNSET)
+            page = await self._session.ask(LIST_EVENTS, query=query)
+            for event in page.events:
+                yield event
+            after = page.next
+            if page.end:
+                return
+
+    async def _events_to_come(self, after: int | None, job: str) -> AsyncGenerator[Event, None]:
+        session = self._session
+        parser = EventParser(after)
+        backoff = Backoff(session.patience_s)
+        while True:
+            start = UNSET if parser.last is None else parser.last
+            query = StreamQuery(after=start, job=job or UNSET)
+            try:
+                async with session.open(STREAM_EVENTS, query) as response:
+                    async for line in session.io.lines(response):
+                        event = parser.take(line)
+                        if event is not None:
+                            yield event
+                        backoff.reset()
+                pause_s = 0.2  # the daemon ends streams that are old
+            except httpx2.TransportError as error:
+                again_s = backoff.wait_s()
+                if again_s is None:
+                    raise unreachable(error, session.place) from error
+                pause_s = again_s
+            parser.restart()
+            await session.io.sleep(pause_s)
+
+    async def export(self) -> bytes:
+        """The whole event log, and what it was made with, as a Parquet file; for operators."""
+        return await self._session.ask(EXPORT_EVENTS)
+
+
+# --- without an event loop -----------------------------------------------------------------------
+
+
+def finish(work: Awaitable[T]) -> T:
+    """Run a coroutine that never suspends, because its I/O blocks."""
+    steps = work.__await__()
+    try:
+        next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("blocking I/O has suspended")
+
+
+def _blocking(
+    method: Callable[Concatenate[AsyncClient, P], Awaitable[T]],
+) -> "Callable[Concatenate[Client, P], T]":
+    """The method, without `await`."""
+
+    @wraps(method)
+    def call(self: "Client", /, *args: P.args, **options: P.kwargs) -> T:
+        return finish(method(self._client, *args, **options))
+
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]],
+) -> "Callable[Concatenate[Client, P], Iterator[T]]":
+    """The method, with `for` instead of `async for`."""
+
+    @wraps(method)
+    def call(self: "Client", /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
+        items = method(self._client, *args, **options)
+        try:
+            while True:
+                try:
+                    item = finish(anext(items))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            finish(items.aclose())
+
+    return call
+
+
+class _BlockingClient(AsyncClient):
+    """The methods over I/O that blocks."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+
+class Client(_OnSession):
     """A daemon, as Python sees it. Errors are those of `rota.core.errors`.
 
     Requests that can be repeated without harm are repeated while the daemon is away, for
@@ -35,12 +472,11 @@ class Client(Base):
         patience_s: float = 10.0,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        super().__init__(server, token, token_file=token_file, ca=ca, patience_s=patience_s)
-        self._http = httpx2.Client(**self._settings(), transport=transport)
-
-    def close(self) -> None:
-        """Give up the connections."""
-        self._http.close()
+        self._session = Session(
+            server, token, token_file=token_file, ca=ca, patience_s=patience_s,
+            connect=partial(BlockingIO, transport=transport),
+        )  # fmt: skip
+        self._client = _BlockingClient(self._session)
 
     def __enter__(self) -> Self:
         return self
@@ -48,272 +484,33 @@ class Client(Base):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- jobs -----------------------------------------------------------------------------------
+    close = _blocking(AsyncClient.aclose)
 
-    def submit(self, job: JobLike, *, key: str | None = None) -> JobInfo:
-        """Submit a job; with the same `key` again, the same job comes back."""
-        return self.submit_many([job], key=key)[0]
+    submit = _blocking(AsyncClient.submit)
+    submit_many = _blocking(AsyncClient.submit_many)
+    jobs = _iterating(AsyncClient.jobs)
+    job = _blocking(AsyncClient.job)
+    cancel = _blocking(AsyncClient.cancel)
+    hold = _blocking(AsyncClient.hold)
+    release = _blocking(AsyncClient.release)
+    explain = _blocking(AsyncClient.explain)
+    when = _blocking(AsyncClient.when)
+    wait = _blocking(AsyncClient.wait)
+    logs = _iterating(AsyncClient.logs)
+    last_output = _blocking(AsyncClient.last_output)
 
-    def submit_many(self, jobs: Sequence[JobLike], *, key: str | None = None) -> list[JobInfo]:
-        """Submit jobs, all or none (of every 5,000)."""
-        return [info for call in calls.submit(jobs, key) for info in self._ask(call)]
+    nodes = _blocking(AsyncClient.nodes)
+    drain = _blocking(AsyncClient.drain)
+    undrain = _blocking(AsyncClient.undrain)
+    remove_node = _blocking(AsyncClient.remove_node)
+    queues = _blocking(AsyncClient.queues)
+    status = _blocking(AsyncClient.status)
+    reload = _blocking(AsyncClient.reload)
 
-    def jobs(
-        self,
-        *,
-        states: Sequence[str] = (),
-        queue: str = "",
-        user: str = "",
-        active: bool = False,
-    ) -> Iterator[JobInfo]:
-        """Jobs that the token may see, oldest first."""
-        after = ""
-        while True:
-            page: list[JobInfo] = self._ask(
-                calls.jobs(states=states, queue=queue, user=user, active=active, after=after)
-            )
-            yield from page
-            if len(page) < PAGE:
-                return
-            after = page[-1].id
+    whoami = _blocking(AsyncClient.whoami)
+    tokens = _blocking(AsyncClient.tokens)
+    create_token = _blocking(AsyncClient.create_token)
+    revoke_token = _blocking(AsyncClient.revoke_token)
 
-    def job(self, job: str) -> JobInfo:
-        """One job, by id."""
-        found: JobInfo = self._ask(calls.job(job))
-        return found
-
-    def cancel(self, job: str) -> JobInfo:
-        """End it for good."""
-        return self._change(job, "cancel")
-
-    def hold(self, job: str) -> JobInfo:
-        """Keep it out of the queue; a running job is stopped first."""
-        return self._change(job, "hold")
-
-    def release(self, job: str) -> JobInfo:
-        """Let a held job into the queue."""
-        return self._change(job, "release")
-
-    def _change(self, job: str, verb: str) -> JobInfo:
-        found: JobInfo = self._ask(calls.change(job, verb))
-        return found
-
-    def explain(self, job: str) -> Explanation:
-        """Why it waits or waited."""
-        found: Explanation = self._ask(calls.explain(job))
-        return found
-
-    def when(self, job: str, *, runs: int = 20) -> Forecast:
-        """When it will start, simulated so many times from the present state."""
-        found: Forecast = self._ask(calls.when(job, runs))
-        return found
-
-    def wait(self, job: str, timeout_s: float | None = None) -> JobInfo:
-        """The job when it is over.
-
-        Raises:
-            TimeoutError: It is not over in time.
-        """
-        until_s = None if timeout_s is None else time.monotonic() + timeout_s
-        pause_s = 0.05
-        while True:
-            found = self.job(job)
-            if found.state in ENDS:
-                return found
-            if until_s is not None and time.monotonic() + pause_s > until_s:
-                raise TimeoutError(f"job {job} is {found.state} after {timeout_s:g} s")
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, 1.0)
-
-    def logs(
-        self,
-        job: str,
-        *,
-        stream: str = "out",
-        node_rank: int = 0,
-        offset: int = 0,
-        follow: bool = False,
-    ) -> Iterator[bytes]:
-        """What it wrote to `out`, `err` or `all` (both, in order) on one of its nodes, in pieces.
-
-        `follow`: until it is over; a daemon that goes away and comes back is not noticed.
-        """
-        which = {"stream": stream, "node_rank": node_rank}
-        while True:
-            ended = not follow or self.job(job).state in ENDS
-            while True:
-                offset, piece = self._piece(job, offset, which)
-                if not piece:
-                    break
-                yield piece
-            if ended:
-                return
-            for piece in self._follow(calls.logs(job, offset=offset, follow=True, **which)):
-                offset += len(piece)
-                yield piece
-
-    def last_output(
-        self, job: str, *, stream: str = "all", node_rank: int = 0, most: int = 4096
-    ) -> bytes:
-        """The end of what it wrote, at most so many bytes."""
-        call = calls.logs(job, stream=stream, node_rank=node_rank, offset=-most, limit=most)
-        piece: bytes = self._ask(call)
-        return piece
-
-    def _piece(self, job: str, offset: int, which: dict[str, Any]) -> tuple[int, bytes]:
-        """A piece and where the next one begins; what was rotated away is passed over."""
-        try:
-            piece: bytes = self._ask(calls.logs(job, offset=offset, **which))
-        except GoneError as error:
-            if error.first <= offset:
-                raise
-            offset = error.first
-            piece = self._ask(calls.logs(job, offset=offset, **which))
-        return offset + len(piece), piece
-
-    def _follow(self, call: Call) -> Iterator[bytes]:
-        """Pieces until the connection ends, for whatever reason: the caller looks again."""
-        try:
-            with self._open(call) as response:
-                yield from response.iter_bytes()
-        except (httpx2.TransportError, UnavailableError):
-            time.sleep(0.2)
-
-    # --- cluster --------------------------------------------------------------------------------
-
-    def nodes(self) -> list[NodeInfo]:
-        """All nodes."""
-        found: list[NodeInfo] = self._ask(calls.nodes())
-        return found
-
-    def drain(self, node: str, *, stop: bool = False) -> NodeInfo:
-        """Start nothing more there; `stop`: and preempt what runs there."""
-        found: NodeInfo = self._ask(calls.drain(node, stop=stop))
-        return found
-
-    def undrain(self, node: str) -> NodeInfo:
-        """Use it again."""
-        found: NodeInfo = self._ask(calls.undrain(node))
-        return found
-
-    def remove_node(self, node: str) -> None:
-        """Forget a node that is down or drained; it is there again when its agent is."""
-        self._ask(calls.remove_node(node))
-
-    def queues(self) -> list[QueueInfo]:
-        """All queues."""
-        found: list[QueueInfo] = self._ask(calls.queues())
-        return found
-
-    def status(self) -> dict[str, Any]:
-        """Version, policy, times, counts."""
-        found: dict[str, Any] = self._ask(calls.status())
-        return found
-
-    def reload(self) -> list[str]:
-        """Let the daemon read its configuration again; what changed."""
-        changes: list[str] = self._ask(calls.reload()).get("changes", [])
-        return changes
-
-    # --- tokens ---------------------------------------------------------------------------------
-
-    def whoami(self) -> Actor:
-        """Name and role of the token."""
-        found: Actor = self._ask(calls.whoami())
-        return found
-
-    def tokens(self) -> list[Actor]:
-        """Names and roles of all tokens."""
-        found: list[Actor] = self._ask(calls.tokens())
-        return found
-
-    def create_token(self, name: str, role: str) -> str:
-        """A new token; it is told this once."""
-        token: str = self._ask(calls.create_token(name, role))["token"]
-        return token
-
-    def revoke_token(self, name: str) -> None:
-        """It is worth nothing from now on."""
-        self._ask(calls.revoke_token(name))
-
-    # --- events ---------------------------------------------------------------------------------
-
-    def events(
-        self, *, after: int | None = 0, job: str = "", follow: bool = False
-    ) -> Iterator[Event]:
-        """Rows of the event log after this number (None: only new ones).
-
-        `follow`: for ever; a connection that breaks is taken up again where it was.
-        """
-        if not follow:
-            yield from self._pages(after or 0, job)
-            return
-        messages = Messages(after)
-        patience = Patience(self.patience_s)
-        while True:
-            try:
-                with self._open(calls.stream(messages.last, job)) as response:
-                    for line in response.iter_lines():
-                        event = messages.take(line)
-                        if event is not None:
-                            yield event
-                        patience.reset()
-                pause_s = 0.2  # the daemon ends streams that are old
-            except httpx2.TransportError as error:
-                again_s = patience.wait_s()
-                if again_s is None:
-                    raise unreachable(error, self.place) from error
-                pause_s = again_s
-            messages.restart()
-            time.sleep(pause_s)
-
-    def export(self) -> bytes:
-        """The whole event log, and what it was made with, as a Parquet file; for operators."""
-        data: bytes = self._ask(calls.export())
-        return data
-
-    def _pages(self, after: int, job: str) -> Iterator[Event]:
-        while True:
-            page = self._ask(calls.events(after, PAGE, job))
-            yield from page.events
-            after = page.next
-            if page.end:
-                return
-
-    # --- sending --------------------------------------------------------------------------------
-
-    def _moved(self) -> None:
-        settings = self._settings()
-        self._http.base_url = settings["base_url"]
-        self._http.headers = settings["headers"]
-
-    def _ask(self, call: Call) -> Any:
-        patience = Patience(self.patience_s)
-        while True:
-            try:
-                response = self._http.request(**self._request(call))
-            except httpx2.TransportError as error:
-                pause_s = self._pause_s(call, patience, error)
-                if pause_s is None:
-                    raise unreachable(error, self.place) from error
-            else:
-                pause_s = self._pause_s(call, patience, response)
-                if pause_s is None:
-                    return self._answer(call, response)
-            time.sleep(pause_s)
-
-    @contextmanager
-    def _open(self, call: Call) -> Iterator[httpx2.Response]:
-        """An answer that is read while it comes."""
-        patience = Patience(self.patience_s)
-        request = self._request(call) | {"timeout": STREAM_S}
-        while True:
-            with self._http.stream(**request) as response:
-                if response.status_code == httpx2.codes.OK:
-                    yield response
-                    return
-                response.read()
-                pause_s = wait_after_answer(call, response, patience)
-                if pause_s is None:
-                    raise self._refused(response)
-            time.sleep(pause_s)
+    events = _iterating(AsyncClient.events)
+    export = _blocking(AsyncClient.export)

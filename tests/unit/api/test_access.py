@@ -1,12 +1,13 @@
 """Tokens and roles: who may do what, for every operation there is."""
 
 import pytest
-from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from fake_service import TOKENS
-from rota.api import create_app
-from rota.api.access import LEAST, PUBLIC, may
+from rota.api.app import _handlers
+from rota.api.routing import serves
+from rota.daemon.access import is_enough
+from rota.wire import GET_JOB, OPERATIONS, PUBLIC
 
 ORDER = ("viewer", "user", "operator", "admin")
 BODIES = {
@@ -19,21 +20,20 @@ FILLED = {"{job}": "1", "{node}": "n1", "{name}": "vera"}
 
 @pytest.fixture
 def app(make_client):
-    return make_client(export_log=lambda actor: iter([b"PAR1"]), stream_s=0.01).app
+    return make_client(export_log=lambda: iter([b"PAR1"]), stream_s=0.01).app
 
 
-def operations(app):
-    return [route for route in app.routes if isinstance(route, APIRoute)]
+def operations():
+    return list(OPERATIONS.values())
 
 
-def call(app, route, headers):
+def call(app, operation, headers):
     """Return the status of a request that is complete and right."""
-    path = route.path
+    path = operation.path
     for name, value in FILLED.items():
         path = path.replace(name, value)
     client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
-    (method,) = route.methods
-    return client.request(method, path, json=BODIES.get(route.operation_id), headers=headers)
+    return client.request(operation.method, path, json=BODIES.get(operation.name), headers=headers)
 
 
 def bearer(role):
@@ -41,23 +41,31 @@ def bearer(role):
     return {"Authorization": f"Bearer {token}"}
 
 
-def test_every_route_is_an_operation_with_a_least_role(app):
-    assert len(app.routes) == len(operations(app))
-    assert {route.operation_id for route in operations(app)} == set(LEAST)
+def test_every_route_is_an_operation_of_the_table(app):
+    served = [(route.path, *route.methods) for route in app.routes]
+    assert sorted(served) == sorted((found.path, found.method) for found in operations())
 
 
-def test_an_operation_without_a_role_does_not_start(service, monkeypatch):
-    monkeypatch.delitem(LEAST, "get_job")
-    with pytest.raises(KeyError, match="get_job"):
-        create_app(service)
+def test_an_operation_without_a_handler_does_not_start(monkeypatch):
+    monkeypatch.setitem(OPERATIONS, "dance", None)
+    with pytest.raises(KeyError, match="dance"):
+        _handlers()
+
+
+def test_a_handler_takes_what_its_operation_declares():
+    def get_job(ask, job: int) -> None:
+        """Take another type."""
+
+    with pytest.raises(TypeError, match="get_job takes"):
+        serves(GET_JOB)(get_job)
 
 
 def test_without_a_token_only_public_operations_answer(app, service):
-    for route in operations(app):
+    for operation in operations():
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp5"}):
-            answer = call(app, route, headers)
-            expected = {200} if LEAST[route.operation_id] == PUBLIC else {401, 429}
-            assert answer.status_code in expected, route.path
+            answer = call(app, operation, headers)
+            expected = {200} if operation.role == PUBLIC else {401, 429}
+            assert answer.status_code in expected, operation.path
             if answer.status_code == 401:
                 assert answer.headers["WWW-Authenticate"] == "Bearer"
                 assert answer.json()["kind"] == "unauthorised"
@@ -65,39 +73,41 @@ def test_without_a_token_only_public_operations_answer(app, service):
 
 
 def test_a_viewer_changes_nothing_on_any_route(app, service):
-    statuses = {route.operation_id: call(app, route, bearer("viewer")) for route in operations(app)}
+    statuses = {
+        operation.name: call(app, operation, bearer("viewer")) for operation in operations()
+    }
     assert service.changes == []
-    for operation, answer in statuses.items():
-        allowed = LEAST[operation] in (PUBLIC, "viewer")
-        assert (answer.status_code != 403) == allowed, operation
-    assert {route.operation_id for route in operations(app) if "GET" not in route.methods} <= {
-        operation for operation, answer in statuses.items() if answer.status_code == 403
+    for name, answer in statuses.items():
+        allowed = OPERATIONS[name].role in (PUBLIC, "viewer")
+        assert (answer.status_code != 403) == allowed, name
+    assert {operation.name for operation in operations() if operation.method != "GET"} <= {
+        name for name, answer in statuses.items() if answer.status_code == 403
     }
 
 
 def test_an_agent_may_call_its_own_route_only(app, service):
-    for route in operations(app):
-        status = call(app, route, bearer("agent")).status_code
-        if LEAST[route.operation_id] != PUBLIC:
-            assert (status != 403) == (route.operation_id == "sync_agent"), route.path
+    for operation in operations():
+        status = call(app, operation, bearer("agent")).status_code
+        if operation.role != PUBLIC:
+            assert (status != 403) == (operation.name == "sync_agent"), operation.path
     assert service.changes == []
 
 
 @pytest.mark.parametrize("role", ORDER)
 def test_a_role_is_enough_exactly_from_the_least_on(app, service, role):
-    for route in operations(app):
-        least = LEAST[route.operation_id]
-        status = call(app, route, bearer(role)).status_code
-        enough = least == PUBLIC or may(role, least)
-        assert (status not in (401, 403)) == enough, route.path
+    for operation in operations():
+        least = operation.role
+        status = call(app, operation, bearer(role)).status_code
+        enough = least == PUBLIC or is_enough(role, least)
+        assert (status not in (401, 403)) == enough, operation.path
         assert status < 500
-    assert [may(role, least) for least in ORDER] == [
+    assert [is_enough(role, least) for least in ORDER] == [
         ORDER.index(role) >= ORDER.index(least) for least in ORDER
     ]
 
 
 def test_an_unknown_role_may_nothing():
-    assert not any(may("root", least) for least in (*ORDER, "agent"))
+    assert not any(is_enough("root", least) for least in (*ORDER, "agent"))
 
 
 def test_users_do_not_see_the_jobs_of_others(make_client, service):

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from rota.core.errors import ClusterError, InvariantError, UnavailableError
-from rota.daemon.info import JobInfo
+from rota.wire import JobInfo
 
 JOBS = "/api/v1/jobs"
 ONE = {"run": "python train.py", "name": "train", "resources": {"gpus": 2}, "queue": "vision"}

@@ -2,9 +2,9 @@
 
 import pytest
 
+from rota.api.context import ANY_HOST, LOOPBACK, allowed_hosts
 from rota.api.limits import KEPT, Buckets, Slots
 from rota.api.problems import Refusal
-from rota.api.settings import ANY_HOST, LOOPBACK, allowed_hosts
 
 JOBS = "/api/v1/jobs"
 

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rota.core.errors import UnavailableError
-from rota.daemon.info import QueueInfo
+from rota.wire import QueueInfo
 
 JOBS = "/api/v1/jobs"
 

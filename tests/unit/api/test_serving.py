@@ -115,11 +115,11 @@ def test_a_large_body_over_the_wire_is_refused(make_server, service):
 
 
 def test_agents_exchange_messages(make_client):
-    def sync(body, actor):
-        return msgspec.json.encode({"for": actor.name, "got": msgspec.json.decode(body)})
+    def sync(body):
+        return msgspec.json.encode({"got": msgspec.json.decode(body)})
 
     client = make_client("agent-token", agent_sync=sync)
-    assert client.post("/api/v1/agent/sync", json=[1]).json() == {"for": "n1", "got": [1]}
+    assert client.post("/api/v1/agent/sync", json=[1]).json() == {"got": [1]}
     for body in (b"{", b"\xff", b"[" * 100_000):
         answer = client.post("/api/v1/agent/sync", content=body)
         assert (answer.status_code, answer.json()["kind"]) == (422, "input")

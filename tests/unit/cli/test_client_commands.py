@@ -13,8 +13,8 @@ import yaml
 from rota.cli import client as shared
 from rota.cli import top
 from rota.cli.logs import last_lines
-from rota.daemon.info import Explanation, WhyPart
 from rota.jobfile.read import read_jobs
+from rota.wire import Explanation, WhyPart
 
 # --- submit --------------------------------------------------------------------------------------
 
@@ -189,7 +189,10 @@ def test_changes(rota, job, service):
     assert (code, out) == (1, "")
     assert "is not held" in err
     code, _, err = rota("cancel", "77", job)
-    assert (code, err) == (1, "error: there is no job '77'\njob 1: cancelled\n")
+    assert (code, err) == (
+        1,
+        "error: there is no job '77': see `rota ls --all`\njob 1: cancelled\n",
+    )
 
 
 def test_nodes(rota, daemon):

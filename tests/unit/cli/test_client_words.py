@@ -11,8 +11,8 @@ from rota.cli import agent, show, top
 from rota.cli import client as shared
 from rota.cli.app import run
 from rota.cli.wait import wait
-from rota.daemon.info import NodeInfo, QueueInfo
 from rota.jobfile.model import JobFile
+from rota.wire import NodeInfo, QueueInfo
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 
 from rota.core.topology import Topology
 from rota.daemon.core import Core
-from rota.daemon.info import Actor
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store
@@ -15,6 +14,7 @@ from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
 from rota.jobfile.model import JobFile, Resources
 from rota.live.drivers.pretend import PretendDriver
+from rota.wire import Actor
 
 
 @contextmanager

@@ -7,12 +7,12 @@ import pytest
 from rota.core.errors import OptionError, PolicyError, UnavailableError
 from rota.core.topology import Topology
 from rota.daemon.core import Core
-from rota.daemon.info import Actor
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.live.drivers.pretend import PretendDriver
+from rota.wire import Actor
 
 ALICE = Actor("alice", "user")
 

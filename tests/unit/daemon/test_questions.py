@@ -5,11 +5,11 @@ import pytest
 from daemon_slow import Slow, state
 from rota.core.errors import InputError
 from rota.core.log import Record
-from rota.daemon.info import Actor
 from rota.daemon.logtable import LogTable
 from rota.jobfile.model import JobFile
 from rota.metrics import fold_jobs
 from rota.metrics.story import Stories
+from rota.wire import Actor
 
 # --- why it waits ---------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import pytest
 from rota.core.jobs import CANCELLED
 from rota.core.topology import Topology
 from rota.daemon.core import Core
-from rota.daemon.info import Actor
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store, StoredJob
@@ -16,6 +15,7 @@ from rota.live.drivers.pretend import PretendDriver
 from rota.live.inputs import JobWish, NodeWish, Submitted
 from rota.live.mailbox import Ask
 from rota.live.orders import RunStatus
+from rota.wire import Actor
 from scripted import ScriptedWorld, job_file, make_core
 
 ALICE = Actor("alice", "admin")

@@ -7,9 +7,9 @@ import pytest
 from rota.core.errors import UnavailableError
 from rota.core.topology import NodeSpec
 from rota.daemon import core as core_module
-from rota.daemon.info import Actor
 from rota.live.drivers.pretend import PretendDriver
 from rota.live.orders import NodeStatus
+from rota.wire import Actor
 
 ALICE = Actor("alice", "user")
 PROBLEM = "the store cannot be used: disk is full"

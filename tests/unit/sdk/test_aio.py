@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from rota.core.errors import InputError, NotFoundError, UnavailableError
-from rota.daemon.info import Actor
 from rota.sdk import AsyncClient
+from rota.wire import Actor
 
 
 async def every(found):

@@ -1,5 +1,6 @@
 """The client against the real API."""
 
+import asyncio
 import inspect
 import threading
 import time
@@ -14,9 +15,10 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
-from rota.daemon.info import Actor
 from rota.jobfile.model import GpuRange, JobFile, Resources
-from rota.sdk import AsyncClient, Client, calls
+from rota.sdk import AsyncClient, Client
+from rota.sdk.client import finish
+from rota.wire import Actor
 
 
 def until(condition, timeout_s=5.0):
@@ -44,8 +46,7 @@ def test_submit_and_look(client):
 
 
 def test_many_jobs_come_in_several_requests_and_pages(client, service, monkeypatch):
-    monkeypatch.setattr(calls, "MOST_JOBS", 40)
-    monkeypatch.setattr("rota.sdk.client.PAGE", 1000)
+    monkeypatch.setattr("rota.sdk.client.MAX_JOBS", 40)
     made = client.submit_many([{"run": f"echo {i}"} for i in range(100)], key="k")
 
     assert [job.id for job in made] == [str(i) for i in range(1, 101)]
@@ -61,7 +62,7 @@ def test_a_list_longer_than_a_page(client):
 
 
 def test_large_jobs_are_divided_by_size(client, service):
-    client.submit_many([{"run": "x" * 200_000}] * 30)
+    client.submit_many([{"run": "x" * 200_000}] * 60)
     assert service.changes == ["submit"] * 2
 
 
@@ -248,12 +249,33 @@ def test_the_token_is_not_shown(client):
 
 
 def test_both_clients_have_the_same_methods():
-    for name, method in inspect.getmembers(Client, inspect.isfunction):
-        if name.startswith("_"):
-            continue
-        other = getattr(AsyncClient, {"close": "aclose"}.get(name, name))
-        assert (
-            inspect.signature(method).parameters.keys()
-            == inspect.signature(other).parameters.keys()
-        )
-        assert inspect.getdoc(method) == inspect.getdoc(other)
+    blocking, waiting = (
+        {
+            {"aclose": "close"}.get(name, name): method
+            for name, method in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
+        }
+        for kind in (Client, AsyncClient)
+    )
+    assert blocking.keys() == waiting.keys()
+    for name, method in blocking.items():
+        assert inspect.signature(method) == inspect.signature(waiting[name])
+        assert inspect.getdoc(method) == inspect.getdoc(waiting[name])
+
+
+def test_the_blocking_client_works_where_a_loop_runs(client, service):
+    """As in a notebook."""
+
+    async def within():
+        job = client.submit({"run": "x"})
+        events = client.events(follow=True)
+        first = next(events)
+        events.close()
+        return [found.id for found in client.jobs()] == [job.id], first.event
+
+    assert asyncio.run(within()) == (True, "submit")
+
+
+def test_io_that_suspends_cannot_be_run_without_a_loop():
+    with pytest.raises(RuntimeError, match="has suspended"):
+        finish(asyncio.sleep(0))

@@ -14,9 +14,8 @@ from rota.core.errors import (
 )
 from rota.daemon.folder import StateFolder
 from rota.sdk import Client
-from rota.sdk.events import Messages
-from rota.sdk.patience import Patience, asked_s
 from rota.sdk.place import is_starting
+from rota.sdk.transport import Backoff, EventParser, retry_after_s
 
 JOB = {"id": "1", "name": "", "user": "u", "queue": "", "state": "PENDING", "gpus": 1.0,
        "submitted_at": 0.0}  # fmt: skip
@@ -76,7 +75,7 @@ def test_what_could_happen_twice_is_not_repeated():
 
 
 def test_what_never_arrived_is_repeated():
-    script = Script(REFUSED, 503, 429, ok({"token": "t"}, 201))
+    script = Script(REFUSED, 503, 429, ok({"name": "a", "role": "user", "token": "t"}, 201))
     with client(script) as rota:
         assert rota.create_token("a", "user") == "t"
 
@@ -172,29 +171,29 @@ def test_output_that_is_gone_for_good():
 
 
 def test_events_that_cannot_be_read():
-    messages = Messages(None)
-    messages.take("data: {}")
+    parser = EventParser(None)
+    parser.take("data: {}")
     with pytest.raises(RequestError, match="cannot be read"):
-        messages.take("")
+        parser.take("")
 
 
 def test_waits_grow_and_end():
     now = [0.0]
-    patience = Patience(10.0, lambda: now[0])
+    backoff = Backoff(10.0, lambda: now[0])
     waits = []
-    while (wait := patience.wait_s()) is not None:
+    while (wait := backoff.wait_s()) is not None:
         waits.append(wait)
         now[0] += wait
     assert 7 <= sum(waits) <= 10
     assert waits[0] < 0.1 < waits[-1] <= 2.5
-    patience.reset()
-    assert patience.wait_s(3.0) == 3.0
-    assert patience.wait_s(100.0) == 5.0
+    backoff.reset()
+    assert backoff.wait_s(3.0) == 3.0
+    assert backoff.wait_s(100.0) == 5.0
 
 
 @pytest.mark.parametrize(("header", "seconds"), [(None, 0), ("3", 3), ("soon", 0), ("²", 0)])
 def test_retry_after(header, seconds):
-    assert asked_s(header) == seconds
+    assert retry_after_s(header) == seconds
 
 
 # --- a daemon that is just starting ---------------------------------------------------------------
@@ -227,7 +226,7 @@ class Starting(Script):
 
 @pytest.mark.parametrize("first", [401, REFUSED])
 def test_a_daemon_that_is_starting_is_waited_for(first, folder, monkeypatch):
-    monkeypatch.setattr("rota.sdk.client.time.sleep", lambda _: None)
+    monkeypatch.setattr("rota.sdk.transport.time.sleep", lambda _: None)
     script = Starting(folder, first, first, ok(JOB))
     told = []
     with Client(transport=script, patience_s=0.0) as rota:
@@ -241,8 +240,8 @@ def test_a_daemon_that_is_starting_is_waited_for(first, folder, monkeypatch):
 
 
 def test_the_waiting_for_a_start_has_an_end(folder, monkeypatch):
-    monkeypatch.setattr("rota.sdk.client.time.sleep", lambda _: None)
-    monkeypatch.setattr("rota.sdk.base.READY_S", 0.0)
+    monkeypatch.setattr("rota.sdk.transport.time.sleep", lambda _: None)
+    monkeypatch.setattr("rota.sdk.transport.READY_S", 0.0)
     script = Script(REFUSED, REFUSED, REFUSED)
     with Client(transport=script, patience_s=0.0) as rota, pytest.raises(UnavailableError):
         rota.job("1")

@@ -12,14 +12,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rota.api.context import Context
-from rota.api.problems import Problem, Refusal, answer
-from rota.api.routes import PREFIX, ROOT_PATHS
+from rota.api.problems import Refusal, answer
+from rota.api.routing import UNMATCHED, path_of
+from rota.wire import PREFIX, SYNC_AGENT, Problem
 
-UNMATCHED = "unmatched"
 METHODS = ("GET", "POST", "DELETE")  # clients may invent others: labels must stay few
 CLIENT_GONE = 499
 REFUSED = 400
-SYNC = f"{PREFIX}/agent/sync"
 SECURITY_HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -31,8 +30,8 @@ SECURITY_HEADERS = {
 log = structlog.get_logger("rota.api")
 
 
-class Gate:
-    """The outermost layer of the app. Nothing that is raised inside passes it."""
+class Edge:
+    """The outermost layer of the app. No exception passes it."""
 
     def __init__(self, app: ASGIApp, context: Context) -> None:
         self._app = app
@@ -54,7 +53,7 @@ class Gate:
             exchange.status = exchange.status or CLIENT_GONE
         except Exception:
             name = uuid.uuid4().hex[:12]
-            log.exception("api.broken", id=name, method=scope["method"], route=_template(scope))
+            log.exception("api.broken", id=name, method=scope["method"], route=path_of(scope))
             await self._broken(name, scope, exchange)
         finally:
             self._note(scope, exchange)
@@ -78,9 +77,9 @@ class Gate:
         await answer(500, problem)(scope, exchange.receive, exchange.send)
 
     def _note(self, scope: Scope, exchange: "_Exchange") -> None:
-        route = _template(scope)
+        route = path_of(scope)
         status = exchange.status or CLIENT_GONE
-        actor = scope.get("state", {}).get("actor")
+        actor = scope.get("actor")
         method = scope["method"] if scope["method"] in METHODS else "other"
         self._context.metrics.count_request(route, method, status, exchange.until_answer_s())
         write = log.info if _is_worth_telling(scope["method"], route, status) else log.debug
@@ -103,8 +102,9 @@ def too_large(limit: int) -> Problem:
 
 def _is_worth_telling(method: str, route: str, status: int) -> bool:
     """Changes and refusals are; questions that are asked every few seconds are not."""
-    changes = method != "GET" and route != SYNC
-    return route not in ROOT_PATHS and (changes or status >= REFUSED)
+    changes = method != "GET" and route != SYNC_AGENT.path
+    watched = not route.startswith(PREFIX) and route != UNMATCHED  # /metrics and the like
+    return not watched and (changes or status >= REFUSED)
 
 
 def _without_port(host: str) -> str:

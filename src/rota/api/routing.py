@@ -1,0 +1,222 @@
+"""From an HTTP request to a handler's arguments, and from its result to an answer.
+
+A handler is a function with the decorator `serves(operation)`. It gets an `Ask`, the names in the
+path, and what the operation declares of `query`, `headers` and `body`. Plain functions are called
+in a thread.
+"""
+
+import asyncio
+import difflib
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Generic, TypeVar, get_origin, get_type_hints
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Scope
+
+from rota.api.auth import authorise
+from rota.api.context import Context
+from rota.api.limits import in_thread
+from rota.api.problems import Refusal, input_problem
+from rota.core.errors import NotFoundError
+from rota.daemon.ports import Service
+from rota.wire import JSON, PATH_PARTS, Actor, Operation, Problem
+
+T = TypeVar("T")
+UNMATCHED = "unmatched"
+_PART = re.compile(r"{(\w+)}")
+_UNKNOWN = re.compile(r"unknown field `(.*?)`(?: - at `|$)", re.DOTALL)
+_AT = re.compile(r"(.*) - at `\$\.([^`\[]+).*`", re.DOTALL)
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A request of an actor who may send it."""
+
+    context: Context
+    request: Request
+    actor: Actor
+
+    @property
+    def service(self) -> Service:
+        """The daemon."""
+        return self.context.service
+
+
+class Handler(Generic[T]):
+    """Serves one operation."""
+
+    def __init__(self, operation: Operation[T], call: Callable[..., Any]) -> None:
+        self.operation = operation
+        self.about = inspect.getdoc(call) or ""
+        self._call = call
+        self._blocks = not inspect.iscoroutinefunction(call)
+        self._parts = _PART.findall(operation.path)
+        self._query = _Parameters("query", operation.query)
+        self._headers = _Parameters("header", operation.headers)
+        self._decoder = msgspec.json.Decoder(operation.body)
+        self._keys = _keys_in(operation.body)
+        self._check_signature()
+
+    def _check_signature(self) -> None:
+        """A handler takes what the operation declares, and nothing else."""
+        takes: dict[str, Any] = {"ask": Ask} | dict.fromkeys(self._parts, str)
+        for name in ("query", "headers", "body"):
+            kind = getattr(self.operation, name)
+            if kind is not None:
+                takes[name] = kind
+        given = get_type_hints(self._call)
+        given.pop("return")
+        if given != takes:
+            raise TypeError(f"{self.operation.name} takes {given}; it has to take {takes}")
+
+    def route(self, context: Context) -> Route:
+        """Where requests for it come in."""
+        operation = self.operation
+        route = Route(operation.path, partial(self.respond, context), methods=[operation.method])
+        route.methods = {operation.method}  # without HEAD
+        return route
+
+    async def respond(self, context: Context, request: Request) -> Response:
+        """Check a request, call the handler, encode its result."""
+        ask = Ask(context, request, await authorise(context, request, self.operation))
+        arguments = self._arguments(request)
+        if self.operation.body is None:
+            body = b""
+        else:
+            body = await _read(request, context.settings.body_timeout_s)
+        if self._blocks:
+            return await in_thread(self._respond, ask, arguments, body)
+        return self._encode(await self._call(ask, **arguments, **self._decode(body)))
+
+    def _respond(self, ask: Ask, arguments: dict[str, Any], body: bytes) -> Response:
+        return self._encode(self._call(ask, **arguments, **self._decode(body)))
+
+    def _arguments(self, request: Request) -> dict[str, Any]:
+        query, headers = request.query_params, request.headers
+        self._query.refuse_others(query)
+        arguments: dict[str, Any] = {}
+        for name in self._parts:
+            arguments[name] = text = request.path_params[name]
+            part = PATH_PARTS[name]
+            if not part.pattern.fullmatch(text):
+                raise NotFoundError(f"there is no {part.what} {text[:64]!r}")
+        if self.operation.query:
+            arguments["query"] = self._query.read(
+                lambda key, several: query.getlist(key) if several else query[key], query
+            )
+        if self.operation.headers:
+            arguments["headers"] = self._headers.read(lambda key, _: headers[key], headers)
+        return arguments
+
+    def _decode(self, body: bytes) -> dict[str, Any]:
+        if self.operation.body is None:
+            return {}
+        if self.operation.body is bytes:
+            return {"body": body}
+        with reading(self._keys):
+            return {"body": self._decoder.decode(body)}
+
+    def _encode(self, result: Any) -> Response:
+        if isinstance(result, Response):
+            return result
+        operation = self.operation
+        if operation.answer is type(None):
+            return Response(status_code=operation.status)
+        content = result if operation.answer is bytes else msgspec.json.encode(result)
+        return Response(content, operation.status, media_type=operation.media)
+
+
+def path_of(scope: Scope) -> str:
+    """The path of a request as it is declared, without what the client put in."""
+    endpoint = scope.get("endpoint")  # the partial of `Handler.route`
+    return endpoint.func.__self__.operation.path if endpoint else UNMATCHED
+
+
+def serves(
+    operation: Operation[T],
+) -> Callable[[Callable[..., T | Awaitable[T | Response] | Response]], Handler[T]]:
+    """Make a function the handler of an operation; its docstring becomes the description."""
+    return lambda call: Handler(operation, call)
+
+
+class _Parameters:
+    """Parameters of the query or the headers, as the fields of a struct."""
+
+    def __init__(self, where: str, kind: type[msgspec.Struct] | None) -> None:
+        self._where = where
+        self._kind = kind
+        fields = msgspec.structs.fields(kind) if kind else ()
+        hints = get_type_hints(kind) if kind else {}
+        self._several = {
+            field.encode_name: get_origin(hints[field.name]) is list for field in fields
+        }
+
+    def refuse_others(self, given: Mapping[str, str]) -> None:
+        """A misspelt parameter must not be ignored."""
+        unknown = sorted(set(given) - set(self._several))
+        if unknown:
+            known = ", ".join(sorted(self._several)) or "none"
+            raise input_problem(
+                f"unknown {self._where} parameter {unknown[0]!r}", f"known here: {known}"
+            )
+
+    def read(self, get: Callable[[str, bool], Any], given: Mapping[str, str]) -> Any:
+        """The struct; `get` finds the value of a key, or the list of its values."""
+        found = {key: get(key, several) for key, several in self._several.items() if key in given}
+        try:
+            return msgspec.convert(found, self._kind, strict=False)
+        except msgspec.ValidationError as error:
+            match = _AT.fullmatch(str(error))
+            text = f"{match[2]}: {match[1]}" if match else str(error)
+            raise input_problem(f"{self._where} parameter {text}") from None
+
+
+async def _read(request: Request, timeout_s: float) -> bytes:
+    """The whole body (the middleware bounds it)."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await request.body()
+    except TimeoutError:
+        problem = Problem("the request did not arrive in time", "input", "send it faster")
+        raise Refusal(408, problem, {"Connection": "close"}) from None
+
+
+@contextmanager
+def reading(known: tuple[str, ...] = ()) -> Iterator[None]:
+    """Errors of msgspec inside are the client's; `known` keys help where one is unknown."""
+    try:
+        yield
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise input_problem(str(error), _remedy(str(error), known)) from None
+    except RecursionError:
+        raise input_problem("the JSON is nested too deeply") from None
+
+
+def _remedy(error: str, known: tuple[str, ...]) -> str:
+    match = _UNKNOWN.search(error)
+    if not match or not known:
+        return ""
+    near = difflib.get_close_matches(match[1], known, n=1)
+    hint = f"did you mean `{near[0]}`? " if near else ""
+    return f"{hint}known keys: {', '.join(known)}"
+
+
+def _keys_in(kind: Any) -> tuple[str, ...]:
+    """All keys of a type and of the types inside, its own first."""
+    if kind is None or kind is bytes:
+        return ()
+    (shown,), parts = msgspec.json.schema_components([kind], ref_template="{name}")
+    own = [name for name in parts if f"'{name}'" in str(shown)]
+    names = dict.fromkeys([*own, *parts])
+    return tuple(dict.fromkeys(key for name in names for key in parts[name].get("properties", ())))
+
+
+def encode(value: Any, status: int) -> Response:
+    """An answer in JSON with another status than usual."""
+    return Response(msgspec.json.encode(value), status, media_type=JSON)

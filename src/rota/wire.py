@@ -1,0 +1,611 @@
+"""What clients and the daemon exchange over HTTP, said once for API, SDK, command line and daemon.
+
+An `Operation` is one call of the interface: its address, who may call it, what it takes and what it
+answers. To add one, declare it here and give it a handler in `rota.api` and a method in `rota.sdk`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar, get_args
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from rota.core.backtest import Backtest
+from rota.jobfile.model import JobFile
+
+PREFIX = "/api/v1"
+JSON = "application/json"
+PARQUET = "application/vnd.apache.parquet"
+TEXT = "text/plain"
+EVENT_STREAM = "text/event-stream"
+NEXT_OFFSET = "Rota-Next-Offset"  # headers of an answer with a job's output
+FIRST_OFFSET = "Rota-First-Offset"
+
+# --- limits --------------------------------------------------------------------------------------
+
+MAX_BODY_BYTES = 8 * 2**20
+MAX_JOBS = 10_000  # in one submission
+MAX_PAGE = 10_000  # jobs or events in one answer
+PAGE = 1_000
+MAX_OUTPUT_BYTES = 2**20  # of a job, in one answer
+OUTPUT_BYTES = 64 * 2**10
+MAX_FORECAST_RUNS = 200
+MAX_KEY = 200  # characters
+MAX_FILTER = 256  # characters
+MAX_NUMBER = 2**53 - 1  # what every JSON reader keeps exactly
+
+# --- who asks ------------------------------------------------------------------------------------
+
+PUBLIC, VIEWER, USER, OPERATOR, ADMIN, AGENT = (
+    "public", "viewer", "user", "operator", "admin", "agent",
+)  # fmt: skip
+ROLES = (VIEWER, USER, OPERATOR, ADMIN, AGENT)
+TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
+
+
+class Actor(msgspec.Struct, frozen=True):
+    """Who asks. Roles: viewer < user < operator < admin; `agent` only speaks for its nodes."""
+
+    name: str
+    role: str
+
+
+class NewToken(msgspec.Struct, forbid_unknown_fields=True):
+    """A token to create. Jobs submitted with it belong to the user of its name."""
+
+    name: Annotated[str, Meta(pattern=rf"^{TOKEN_NAME.pattern}$", max_length=64)]
+    role: Annotated[str, Meta(extra_json_schema={"enum": list(ROLES)})]
+
+
+class MadeToken(msgspec.Struct):
+    """A new token. It is shown only here: the daemon keeps its hash."""
+
+    name: str
+    role: str
+    token: str
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+
+State = Literal[
+    "HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "REJECTED",
+    "CANCELLED",
+]  # fmt: skip
+STATES: tuple[str, ...] = get_args(State)
+ENDED = STATES[5:]
+
+
+class JobInfo(msgspec.Struct, kw_only=True):
+    """One job. Times are Unix seconds; None: not yet (or never).
+
+    `state`: HELD, PENDING, STARTING, RUNNING, STOPPING (being preempted), SUCCEEDED, FAILED,
+    REJECTED or CANCELLED. `reason`: why it waits (one of the labels of `rota.core.reasons`).
+    """
+
+    id: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    reason: str = ""
+    message: str = ""  # why it failed, was rejected or is held
+    gpus: float
+    gpu_type: str = ""
+    nodes: dict[str, float] = {}  # GPUs by name of node, while it has a place
+    priority: int = 0
+    group: str = ""
+    submitted_at: float
+    started_at: float | None = None
+    ended_at: float | None = None
+    deadline_at: float | None = None
+    estimate_s: float | None = None
+    run_s: float = 0.0  # seconds of progress
+    gpu_s: float = 0.0  # GPU-seconds of progress
+    starts: int = 0
+    preemptions: int = 0
+    metrics: dict[str, float] = {}
+    stopping_s: float | None = None  # its processes are being stopped: the longest this may take
+    file: JobFile | None = None  # as submitted: only for its owner and admins, and of one job
+
+
+class WhyPart(msgspec.Struct, kw_only=True):
+    """A part of a job's waiting time."""
+
+    reason: str
+    seconds: float
+    text: str
+
+
+class Explanation(msgspec.Struct, kw_only=True):
+    """Why a job waits or waited; the parts add up to `wait_s`."""
+
+    id: str
+    state: str
+    reason: str
+    text: str  # one sentence for people
+    wait_s: float
+    parts: list[WhyPart]
+    ahead: list[str] = []  # jobs that are served first (the first few)
+    preempted_by: list[str] = []
+    waits_for: list[str] = []  # unfinished jobs that it depends on
+
+
+class Forecast(msgspec.Struct, kw_only=True):
+    """When a job will start: simulated from the present state, `runs` times."""
+
+    id: str
+    state: str
+    starts_at: float | None  # median; None: not within the horizon
+    earliest_at: float | None
+    latest_at: float | None  # None: perhaps never
+    runs: int
+    never: int  # runs in which it did not start within the horizon
+    text: str
+    assumptions: dict[str, Any]
+    share: float = 0.8  # the probability with which it starts between earliest and latest
+    backtest: Backtest | None = None  # None: there is nothing to predict
+
+
+class SubmitHeaders(msgspec.Struct, rename={"key": "Idempotency-Key"}):
+    """The key that makes a submission repeatable."""
+
+    key: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1, max_length=MAX_KEY, pattern=r"^[!-~]+$",
+                description="Send the same key again to get the jobs of the first time.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET  # fmt: skip
+
+
+class JobsQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which jobs to list."""
+
+    state: Annotated[list[State], Meta(description="Only in these states; may be repeated.")] = []
+    queue: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this queue.")] = ""
+    user: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this user.")] = ""
+    active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
+    after: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only after this id.")] = ""
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many.")] = PAGE
+
+
+class ForecastQuery(msgspec.Struct):
+    """How to simulate."""
+
+    runs: Annotated[int, Meta(ge=1, le=MAX_FORECAST_RUNS, description="Number of simulations.")] = (
+        20
+    )
+
+
+class OutputQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which output of a job, and which piece of it."""
+
+    stream: Annotated[
+        Literal["out", "err", "all"], Meta(description="Which output; `all`: both, in order.")
+    ] = "out"
+    node_rank: Annotated[int, Meta(ge=0, le=100_000, description="Of which of its nodes.")] = 0
+    offset: Annotated[
+        int,
+        Meta(
+            ge=-MAX_OUTPUT_BYTES, le=MAX_NUMBER,
+            description="Bytes to skip; negative: from the end.",
+        ),
+    ] = 0  # fmt: skip
+    limit: Annotated[int, Meta(ge=1, le=MAX_OUTPUT_BYTES, description="At most so many bytes.")] = (
+        OUTPUT_BYTES
+    )
+    follow: Annotated[bool, Meta(description="Go on until the job has ended.")] = False
+
+
+# --- cluster -------------------------------------------------------------------------------------
+
+
+class NodeInfo(msgspec.Struct, kw_only=True):
+    """One node. `state`: up, silent, down, draining or drained.
+
+    A node is draining while something still runs there, and drained afterwards.
+    """
+
+    name: str
+    state: str
+    gpus: float
+    free_gpus: float
+    gpu_type: str = ""
+    cpus: float = 0.0
+    mem_gib: float = 0.0
+    jobs: list[str] = []
+    why: str = ""
+    stopping: list[str] = []  # jobs whose processes there are being stopped
+    stopping_s: float | None = None  # the longest that this may take
+
+
+class QueueInfo(msgspec.Struct, kw_only=True):
+    """One queue (a tenant)."""
+
+    name: str
+    parent: str = ""
+    quota: float = 0.0
+    limit: float | None = None
+    weight: float = 1.0
+    running: int = 0
+    pending: int = 0
+    held: int = 0
+    gpus: float = 0.0  # in use
+    asked_gpus: float = 0.0  # by waiting jobs
+    lend: float | None = None  # GPUs of its quota that others may use; None: all
+    borrow: float | None = None  # GPUs that it may use beyond its quota; None: up to its limit
+
+
+class DrainQuery(msgspec.Struct, omit_defaults=True):
+    """How to drain a node."""
+
+    stop: Annotated[bool, Meta(description="Preempt what runs there.")] = False
+
+
+class Distribution(TypedDict):
+    """Seconds, counted since the daemon started.
+
+    `buckets` are pairs (upper bound in seconds, how many were at most that), with rising bounds;
+    what is above the last bound is only in `count`.
+    """
+
+    count: int
+    sum: float
+    buckets: list[tuple[float, int]]
+
+
+class Gpus(TypedDict, total=False):
+    """GPUs of the nodes. `total` is without nodes that are down; `used` by jobs."""
+
+    total: float
+    free: float
+    used: float
+    down: float
+
+
+class Status(TypedDict, total=False):
+    """The daemon and its cluster in numbers. Times are Unix seconds; any key may be missing."""
+
+    version: str
+    policy: str
+    placement: str
+    admission: str
+    backend: str
+    now: float
+    started_at: float  # this process
+    epoch_unix: float  # instant 0 of the event log
+    last_event: int  # number of the last row of the event log
+    jobs: dict[str, int]  # by state, as in JobInfo
+    gpus: Gpus
+    nodes: dict[str, int]  # by state, as in NodeInfo
+    agents: dict[str, int]  # by state
+    queues: dict[str, float]  # GPUs in use by queue
+    submissions: int  # jobs accepted since the daemon started, like the other counts below
+    decisions: int
+    preemptions: int
+    restarts: int  # starts of jobs that had run before
+    decision_s: Distribution  # one decision of the policy, with its plan carried out
+    start_s: Distribution  # from the decision to start a job to its first progress
+    commit_s: Distribution  # one transaction of the store
+    journal_lag_s: float  # age of the oldest input that is not in the journal yet
+
+
+class Changes(msgspec.Struct):
+    """What a reload changed."""
+
+    changes: list[str]
+
+
+class Health(msgspec.Struct):
+    """The process answers."""
+
+    ok: bool
+
+
+class Readiness(msgspec.Struct):
+    """Whether work can be accepted, and if not, why."""
+
+    ready: bool
+    why: str = ""
+
+
+# --- event log -----------------------------------------------------------------------------------
+
+
+class Event(msgspec.Struct, kw_only=True):
+    """One row of the event log.
+
+    `number` counts from 1 and is where to continue after a break. `time_s` are seconds since the
+    store was created, `at` the same as Unix seconds. What `ref`, `other`, `value` and `text` mean
+    depends on `event`: see the reference of the event log.
+    """
+
+    number: int
+    time_s: float
+    at: float
+    event: str
+    job: str | None
+    ref: int
+    other: int
+    value: float | None
+    text: str | None
+
+
+class EventPage(msgspec.Struct):
+    """A piece of the event log. Ask again with `after` = `next`; `end`: there is no more yet."""
+
+    events: list[Event]
+    next: int
+    end: bool
+
+
+_OneJob = Annotated[str, Meta(pattern="^[0-9]{1,15}$", description="Only of this job (its id).")]
+
+
+class EventsQuery(msgspec.Struct, kw_only=True):
+    """Which rows of the event log to read."""
+
+    after: Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="Rows after this number.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many.")] = PAGE
+    job: _OneJob | UnsetType = UNSET
+
+
+class StreamQuery(msgspec.Struct, kw_only=True):
+    """Which rows of the event log to follow; without `after` only new ones."""
+
+    after: (
+        Annotated[
+            int, Meta(ge=0, le=MAX_NUMBER, description="Rows after this number; else new ones.")
+        ]
+        | UnsetType
+    ) = UNSET
+    job: _OneJob | UnsetType = UNSET
+
+
+class StreamHeaders(msgspec.Struct, rename={"last": "Last-Event-ID"}):
+    """Where a stream that was cut off continues; it goes before `after`."""
+
+    last: (
+        Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="Resume after this number.")]
+        | UnsetType
+    ) = UNSET
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+KINDS = (
+    "not_found", "forbidden", "gone", "conflict", "input", "unavailable", "unauthorised",
+    "too_large", "too_many", "internal",
+)  # fmt: skip
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What every error looks like.
+
+    `error` is a sentence for people, `kind` is for programs. `id`: look for it in the daemon's log.
+    """
+
+    error: str
+    kind: Annotated[str, Meta(extra_json_schema={"enum": list(KINDS)})]  # later ones can be read
+    remedy: str = ""
+    id: str = ""
+
+
+# --- operations ----------------------------------------------------------------------------------
+
+T = TypeVar("T")
+Reach = Literal["", "visible", "own"]
+
+
+class PathPart(msgspec.Struct, frozen=True):
+    """A name in the path of an operation; other texts cannot name anything."""
+
+    what: str
+    pattern: re.Pattern[str]
+    about: str
+    example: str
+    listing: str  # the command that lists them
+
+
+PATH_PARTS = {
+    "job": PathPart("job", re.compile("[0-9]{1,15}"), "Id of the job.", "17", "ls --all"),
+    "node": PathPart(
+        "node", re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,252}"), "Name of the node.", "n1", "nodes"
+    ),
+    "name": PathPart("token", TOKEN_NAME, "Name of the token.", "alice", "token ls"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation(Generic[T]):
+    """One call of the interface.
+
+    Args:
+        name: Its id, and the name of its handler.
+        method: Of HTTP.
+        path: With names in braces (see `PATH_PARTS`).
+        role: The least role that may call it.
+        reach: Which jobs it works on: `visible` (users see only their own) or `own` (those of the
+            actor; for operators all).
+        answer: The type of the answer; bytes: as it is.
+        shape: A JSON schema (which may hold types) to document instead of `answer`.
+        query: Its query parameters.
+        headers: Its header parameters.
+        body: The type of the body.
+        body_shape: A JSON schema to document instead of `body`.
+        examples: Bodies, by title.
+        media: The media type of the answer.
+        status: Of the answer.
+        also: Types of other answers that are no problems, by status.
+        errors: The statuses of problems that only some operations have.
+        about: What the answer is.
+        tag: Its section in the documentation.
+        again: Sending it twice does no harm.
+        timeout_s: How long clients wait for the answer.
+    """
+
+    name: str
+    method: str = "GET"
+    path: str
+    role: str
+    reach: Reach = ""
+    answer: type[T]
+    shape: Any = None
+    query: type[msgspec.Struct] | None = None
+    headers: type[msgspec.Struct] | None = None
+    body: Any = None
+    body_shape: Any = None
+    examples: Mapping[str, Any] | None = None
+    media: str = JSON
+    status: int = 200
+    also: Mapping[int, Any] | None = None
+    errors: tuple[int, ...] = ()
+    about: str = "Done."
+    tag: str
+    again: bool = True
+    timeout_s: float = 30.0
+
+
+SUBMIT_JOBS = Operation(
+    name="submit_jobs", method="POST", path=f"{PREFIX}/jobs", role=USER, tag="jobs",
+    headers=SubmitHeaders, body=JobFile | list[JobFile],
+    body_shape={"anyOf": [JobFile, {"type": "array", "items": JobFile, "minItems": 1}]},
+    examples={
+        "one job": {
+            "name": "train", "run": "python train.py", "resources": {"gpus": 2},
+            "queue": "research", "estimate": "2h",
+        },
+        "several jobs": [
+            {"run": f"python train.py --seed {seed}", "resources": {"gpus": 1}} for seed in (1, 2)
+        ],
+    },
+    answer=list[JobInfo], status=201, about="The jobs, in their order.", errors=(409,),
+    timeout_s=120.0,  # with the same key again they are the same jobs
+)  # fmt: skip
+LIST_JOBS = Operation(
+    name="list_jobs", path=f"{PREFIX}/jobs", role=VIEWER, reach="visible", tag="jobs",
+    query=JobsQuery, answer=list[JobInfo], about="A page of jobs.",
+)  # fmt: skip
+GET_JOB = Operation(
+    name="get_job", path=f"{PREFIX}/jobs/{{job}}", role=VIEWER, reach="visible", tag="jobs",
+    answer=JobInfo, about="The job.",
+)  # fmt: skip
+CANCEL_JOB, HOLD_JOB, RELEASE_JOB = (
+    Operation(
+        name=f"{verb}_job", method="POST", path=f"{PREFIX}/jobs/{{job}}/{verb}", role=USER,
+        reach="own", tag="jobs", answer=JobInfo, about="The job afterwards.", errors=(409,),
+    )
+    for verb in ("cancel", "hold", "release")
+)  # fmt: skip
+EXPLAIN_JOB = Operation(
+    name="explain_job", path=f"{PREFIX}/jobs/{{job}}/explain", role=VIEWER, reach="visible",
+    tag="jobs", answer=Explanation, about="Why it waits or waited.", errors=(409,),
+)  # fmt: skip
+FORECAST_JOB = Operation(
+    name="forecast_job", path=f"{PREFIX}/jobs/{{job}}/when", role=VIEWER, reach="visible",
+    tag="jobs", query=ForecastQuery, answer=Forecast, about="When it will start.", errors=(409,),
+    timeout_s=600.0,
+)  # fmt: skip
+READ_OUTPUT = Operation(
+    name="read_job_log", path=f"{PREFIX}/jobs/{{job}}/logs", role=VIEWER, reach="own", tag="jobs",
+    query=OutputQuery, answer=bytes, shape={"type": "string"}, media=TEXT,
+    about="The output, as it was written.", errors=(410,),
+)  # fmt: skip
+
+LIST_EVENTS = Operation(
+    name="list_events", path=f"{PREFIX}/events", role=VIEWER, reach="visible", tag="events",
+    query=EventsQuery, answer=EventPage, about="A page of the event log.", errors=(404,),
+)  # fmt: skip
+STREAM_EVENTS = Operation(
+    name="stream_events", path=f"{PREFIX}/events/stream", role=VIEWER, reach="visible",
+    tag="events", query=StreamQuery, headers=StreamHeaders, answer=bytes,
+    shape={
+        "type": "object",
+        "description": "One message of the stream.",
+        "properties": {
+            "id": {"type": "string", "description": "Number of the row."},
+            "data": {"type": "string", "contentMediaType": JSON, "contentSchema": Event},
+        },
+    },
+    media=EVENT_STREAM, about="Messages, as they come.", errors=(404,),
+)  # fmt: skip
+EXPORT_EVENTS = Operation(
+    name="export_events", path=f"{PREFIX}/events.parquet", role=OPERATOR, tag="events",
+    answer=bytes, shape={"type": "string", "format": "binary"}, media=PARQUET, about="The file.",
+    timeout_s=600.0,
+)  # fmt: skip
+
+LIST_NODES = Operation(
+    name="list_nodes", path=f"{PREFIX}/nodes", role=VIEWER, tag="cluster", answer=list[NodeInfo]
+)
+DRAIN_NODE = Operation(
+    name="drain_node", method="POST", path=f"{PREFIX}/nodes/{{node}}/drain", role=OPERATOR,
+    tag="cluster", query=DrainQuery, answer=NodeInfo, about="The node afterwards.", errors=(409,),
+)  # fmt: skip
+UNDRAIN_NODE = Operation(
+    name="undrain_node", method="POST", path=f"{PREFIX}/nodes/{{node}}/undrain", role=OPERATOR,
+    tag="cluster", answer=NodeInfo, about="The node afterwards.", errors=(409,),
+)  # fmt: skip
+REMOVE_NODE = Operation(
+    name="remove_node", method="DELETE", path=f"{PREFIX}/nodes/{{node}}", role=OPERATOR,
+    tag="cluster", answer=type(None), status=204, about="It is gone.", errors=(409,),
+    again=False,  # the second time it would not be found
+)  # fmt: skip
+LIST_QUEUES = Operation(
+    name="list_queues", path=f"{PREFIX}/queues", role=VIEWER, tag="cluster", answer=list[QueueInfo]
+)
+GET_STATUS = Operation(
+    name="get_status", path=f"{PREFIX}/status", role=VIEWER, tag="cluster",
+    answer=dict[str, Any], shape=Status,  # clients keep the keys that later daemons add
+)  # fmt: skip
+
+WHOAMI = Operation(
+    name="whoami", path=f"{PREFIX}/whoami", role=VIEWER, tag="admin", answer=Actor
+)  # fmt: skip
+LIST_TOKENS = Operation(
+    name="list_tokens", path=f"{PREFIX}/tokens", role=ADMIN, tag="admin", answer=list[Actor]
+)
+CREATE_TOKEN = Operation(
+    name="create_token", method="POST", path=f"{PREFIX}/tokens", role=ADMIN, tag="admin",
+    body=NewToken, examples={"a user": {"name": "alice", "role": "user"}},
+    answer=MadeToken, status=201, about="The token.", errors=(409,),
+    again=False,  # the second time its name would be taken
+)  # fmt: skip
+REVOKE_TOKEN = Operation(
+    name="revoke_token", method="DELETE", path=f"{PREFIX}/tokens/{{name}}", role=ADMIN,
+    tag="admin", answer=type(None), status=204, about="It is worthless.", errors=(409,),
+    again=False,  # the second time it would not be found
+)  # fmt: skip
+RELOAD = Operation(
+    name="reload_configuration", method="POST", path=f"{PREFIX}/reload", role=ADMIN, tag="admin",
+    answer=Changes, about="What changed.", errors=(409,),
+)  # fmt: skip
+SYNC_AGENT = Operation(
+    name="sync_agent", method="POST", path=f"{PREFIX}/agent/sync", role=AGENT, tag="agents",
+    body=bytes, body_shape={}, answer=bytes, shape={}, about="Orders.", errors=(404, 409),
+)  # fmt: skip
+
+CHECK_HEALTH = Operation(
+    name="check_health", path="/healthz", role=PUBLIC, tag="health", answer=Health
+)
+CHECK_READY = Operation(
+    name="check_ready", path="/readyz", role=PUBLIC, tag="health", answer=Readiness,
+    about="Ready.", also={503: Readiness},
+)  # fmt: skip
+GET_METRICS = Operation(
+    name="get_metrics", path="/metrics", role=VIEWER, tag="health", answer=bytes,
+    shape={"type": "string"}, media=TEXT, about="Numbers in the text format of Prometheus.",
+)  # fmt: skip
+GET_SCHEMA = Operation(
+    name="get_schema", path=f"{PREFIX}/openapi.json", role=PUBLIC, tag="health",
+    answer=dict[str, Any], shape={"type": "object"}, about="The OpenAPI document.",
+)  # fmt: skip
+
+OPERATIONS: dict[str, Operation[Any]] = {
+    found.name: found for found in list(globals().values()) if isinstance(found, Operation)
+}
