@@ -34,11 +34,9 @@ from rota.daemon.projection import Projection
 from rota.daemon.settings import Scheduling, changes
 from rota.daemon.store import Store, StoredJob
 from rota.engine.checker import Checker
-from rota.engine.compose import compose
 from rota.engine.handover import hand_over
-from rota.engine.loop import Engine
-from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.snapshot import freeze, restore
+from rota.engine.wiring import Parts, make_engine
 from rota.jobfile.convert import to_behaviour, to_launch, to_spec
 from rota.live.clock import Clock, WallClock
 from rota.live.cluster import RETRY_S, LiveCluster
@@ -122,9 +120,9 @@ class Core(Journal):
             topology.extend(group)
         clock = self._make_clock(self.store.epoch_unix, self._reached_s())
         self.cluster = LiveCluster(topology, self.driver, self._launch_of, clock, journal=self)
-        self.engine = Engine(
-            self.cluster,
+        self.engine = make_engine(
             self._compose(scheduling),
+            self.cluster,
             self.cluster.source,
             tenants=scheduling.tenants(),
             checker=self._make_checker() if self._make_checker else None,
@@ -417,13 +415,15 @@ class Core(Journal):
         self.engine.log.text(text)
 
     def _compose(self, scheduling: Scheduling, topology: Topology | None = None) -> Successor:
-        policy = make_policy(scheduling.policy)
-        self._refuse_impossible(scheduling, policy)
-        placement = make_placement(
-            scheduling.placement, topology or self.cluster.topology, scheduling.seed
+        parts = Parts.named(
+            scheduling.policy,
+            topology or self.cluster.topology,
+            placement=scheduling.placement,
+            admission=scheduling.admission,
+            seed=scheduling.seed,
         )
-        admission = make_admission(scheduling.admission)
-        return compose(policy, placement, admission, patient=self.patient)
+        self._refuse_impossible(scheduling, parts.policy)
+        return parts.scheduler(patient=self.patient)
 
     def compose_on(self, topology: Topology) -> Successor:
         """The same scheduler on other (simulated) nodes."""

@@ -13,6 +13,7 @@ from rota.core.topology import Topology
 from rota.daemon.pictures import state_of
 from rota.engine.loop import Engine
 from rota.engine.snapshot import freeze, restore
+from rota.engine.wiring import make_engine
 from rota.live.source import LiveSource
 from rota.models.costs import Zero
 from rota.models.rates import Uniform
@@ -104,7 +105,7 @@ class Living:
         source = LiveSource()
         source.announce([(int(spec.id), spec, Behaviour(INF)) for spec in self._specs])
         tenants = core.scheduling.tenants()
-        engine = Engine(cluster, core.compose_on(topology), source, tenants=tenants)
+        engine = make_engine(core.compose_on(topology), cluster, source, tenants=tenants)
         restore(engine, {**self._state, "cluster": cluster.snapshot()})
         if change is not None:
             change(engine)

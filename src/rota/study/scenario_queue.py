@@ -14,9 +14,8 @@ from rota.core.jobs import Behaviour, Job, JobSpec, Request, TaskGroup
 from rota.core.log import Record, Row
 from rota.core.reasons import Reason
 from rota.core.topology import Topology, Vertex
-from rota.engine.compose import compose
-from rota.engine.loop import Engine
-from rota.engine.parts import make_admission, make_costs, make_placement, make_policy
+from rota.engine.parts import make_costs
+from rota.engine.wiring import Parts, make_engine
 from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
 from rota.traces.cluster import looks_like_counts, parse_cluster
@@ -122,17 +121,16 @@ class QueuePlay:
                 raise InputError(f"the key {key!r} is missing: write it as on the command line")
         topology, tenants = parse_cluster(_located(scenario["cluster"], folder))
         costs = make_costs(str(scenario.get("costs", "zero")))
-        rates = Uniform(topology)
-        placement = str(scenario.get("placement", "consolidate"))
-        scheduler = compose(
-            make_policy(_located_files(scenario["policy"], folder)),
-            make_placement(placement, topology, int(scenario.get("seed", 0))),
-            make_admission(str(scenario.get("admission", "accept-all"))),
-            frictionless=costs.free and rates.unit,
+        parts = Parts.named(
+            _located_files(scenario["policy"], folder),
+            topology,
+            placement=scenario.get("placement"),
+            admission=scenario.get("admission"),
+            seed=int(scenario.get("seed", 0)),
         )
-        self.cluster = ScriptedCluster(topology, costs, rates)
         self.source = ScriptedSource()
-        self.engine = Engine(self.cluster, scheduler, self.source, tenants=tenants)
+        self.cluster = ScriptedCluster(topology, costs, Uniform(topology))
+        self.engine = make_engine(parts, self.cluster, self.source, tenants=tenants)
         self._reasons: dict[int, int] = {}
         self._told: dict[int, int] = {}
         self._allocations: dict[int, dict[str, float]] = {}

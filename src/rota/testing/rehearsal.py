@@ -17,8 +17,8 @@ from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.engine.log import Log
 from rota.engine.loop import Engine
-from rota.engine.priority import PriorityScheduler
 from rota.engine.source import WorkloadSource
+from rota.engine.wiring import Parts, make_engine
 from rota.live.drivers.local import LocalCluster, standin
 from rota.placement.consolidate import consolidate
 from rota.policies.tiresias import Tiresias, TiresiasParams
@@ -90,13 +90,8 @@ def stand_ins(workload: Workload, folder: Path, slow: float = 1.0) -> dict[str, 
 def rehearse(cluster: Cluster, workload: Workload, *, limit_gpu_s: float = 2.0) -> Engine:
     """Run the workload under Tiresias with jobs kept together on nodes; the engine afterwards."""
     policy = Tiresias(TiresiasParams(limits=(limit_gpu_s,)))
-    scheduler = PriorityScheduler(
-        policy,
-        consolidate(cluster.topology),
-        _Everyone(),
-        frictionless=cluster.frictionless,
-    )
-    engine = Engine(cluster, scheduler, WorkloadSource(workload))
+    parts = Parts(policy, consolidate(cluster.topology), _Everyone())
+    engine = make_engine(parts, cluster, WorkloadSource(workload))
     engine.run()
     engine.finish()
     return engine

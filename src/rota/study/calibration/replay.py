@@ -13,10 +13,8 @@ from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.log import Record
 from rota.core.topology import Topology, Vertex
 from rota.core.workload import Workload
-from rota.engine.compose import compose
-from rota.engine.loop import Engine
-from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.source import WorkloadSource
+from rota.engine.wiring import Parts, make_engine
 from rota.metrics import fold_jobs
 from rota.models.costs import Custom
 from rota.models.rates import make_rates
@@ -77,24 +75,23 @@ def replay(
         outages: Failures and repairs of nodes.
     """
     topology, tenants = parse_cluster(setting.cluster)
-    rates = make_rates("uniform", topology)
-    scheduler = compose(
-        make_policy(setting.policy),
-        make_placement(setting.placement, topology, setting.seed),
-        make_admission(setting.admission),
-        frictionless=costs.free and rates.unit,
-    )
     rounds = parse_rounds(setting.round) if setting.round else None
     cluster = SimCluster(
         topology,
         costs,
-        rates,
+        make_rates("uniform", topology),
         outages=_outages(topology, outages),
         finish_round_s=rounds.finish_round_s if rounds else 0.0,
     )
-    engine = Engine(
+    engine = make_engine(
+        Parts.named(
+            setting.policy,
+            topology,
+            placement=setting.placement,
+            admission=setting.admission,
+            seed=setting.seed,
+        ),
         cluster,
-        scheduler,
         WorkloadSource(workload),
         tenants=tenants,
         wake=rounds.wake if rounds else None,

@@ -21,8 +21,8 @@ from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.log import Record
 from rota.core.workload import Workload
+from rota.engine.wiring import DEFAULT_ADMISSION, DEFAULT_PLACEMENT
 from rota.study.calibration.samples import Observed
-from rota.study.config import DEFAULT_ADMISSION, DEFAULT_PLACEMENT
 from rota.study.inputs import InputFile
 from rota.traces.read import read_workload
 
