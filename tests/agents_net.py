@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rota.core.launch import Launch
 from rota.core.topology import NodeSpec
+from rota.live.driver import NodeStatus, Part, RunOrder, RunStatus
 from rota.live.drivers.local.agent import Agent
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import nodes_here
 from rota.live.drivers.local.link import Link
-from rota.live.orders import NodeStatus, Part, RunOrder, RunStatus
 
 PATIENCE_S = 300.0
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from rota.core.log import Record
 from rota.core.topology import Topology
-from rota.daemon.core import Core
+from rota.daemon.loop import DaemonLoop
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store
 from rota.metrics import fold_delay, read_history
@@ -38,8 +38,10 @@ def stored_rows(path):
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     store = Store(path)
     try:
-        core = Core(store, ScriptedDriver(ScriptedWorld({})), Scheduling(), Topology.uniform(4, 4))
-        core.idle()  # writes what was not logged yet
+        loop = DaemonLoop(
+            store, ScriptedDriver(ScriptedWorld({})), Scheduling(), Topology.uniform(4, 4)
+        )
+        loop.flush()  # writes what was not logged yet
         return [row[1:] for row in store.rows(0, 10**9)]
     finally:
         store.close()

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from rota.core.jobs import INF
 from rota.core.topology import NodeSpec, Topology
-from rota.daemon.core import Core
+from rota.daemon.loop import DaemonLoop
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store, StoredJob
 from rota.jobfile.model import Checkpoint, JobFile, Resources
-from rota.live.inputs import JobWish, NodeWish, Reconfigured, Submitted
-from rota.live.mailbox import Ask
-from rota.live.orders import Capabilities, NodeStatus, RunStatus
+from rota.live.driver import Capabilities, NodeStatus, RunStatus
+from rota.live.inputs import JobRequest, NodeRequest, Reconfigured, Submitted
+from rota.live.mailbox import PendingCall
 
 
 class ScriptedWorld:
@@ -175,11 +175,11 @@ def job_file(gpus=1, *, estimate=None, queue="", name="", **rest):
     )  # fmt: skip
 
 
-def make_core(store_path, world, *, policy="fifo-skip", nodes=(4, 4), **options):
+def make_loop(store_path, world, *, policy="fifo-skip", nodes=(4, 4), **options):
     """`nodes` is (nodes, GPUs each) or a list of `NodeSpec`."""
     store = Store(store_path, durable=False)
     store.epoch_unix = 0.0
-    return Core(
+    return DaemonLoop(
         store, ScriptedDriver(world), Scheduling(policy=policy),
         Topology(nodes) if isinstance(nodes, list) else Topology.uniform(*nodes),
         clock=lambda epoch, reached: ScriptedClock(world), **options,
@@ -201,7 +201,7 @@ class Script:
     def next_s(self):
         return self.entries[self.said][0] if self.said < len(self.entries) else INF
 
-    def speak(self, core, now_s):
+    def speak(self, loop, now_s):
         """Ask for everything that is due."""
         due = []
         while self.next_s() <= now_s:
@@ -209,26 +209,28 @@ class Script:
             self.said += 1
         files = [what for what in due if isinstance(what, JobFile)]
         if files:
-            self.ask(core, lambda: self.submit(core, files))
+            self.ask(loop, lambda: self.submit(loop, files))
         for wish in due:
             if isinstance(wish, NodeStatus):
                 self.happened.append(wish)
-                core.driver.world.node(wish)
+                loop.driver.world.node(wish)
             elif not isinstance(wish, JobFile):
-                self.ask(core, lambda wish=wish: self.wish(core, wish))
+                self.ask(loop, lambda wish=wish: self.wish(loop, wish))
 
-    def ask(self, core, act):
-        with core.cluster.mailbox._changed:
-            core.cluster.mailbox._asks.append(Ask(act))
+    def ask(self, loop, act):
+        with loop.mailbox._changed:
+            loop.mailbox._calls.append(PendingCall(act))
 
-    def submit(self, core, files):
-        first = core.next_number()
-        jobs = [StoredJob(first + i, "me", core.cluster.now_s, f) for i, f in enumerate(files)]
-        core.accept(jobs, None)
+    def submit(self, loop, files):
+        first = loop.journal.next_number()
+        jobs = [
+            StoredJob(first + i, "me", loop.state.cluster.now_s, f) for i, f in enumerate(files)
+        ]
+        loop.journal.accept(jobs, None)
         return [Submitted(first, len(files))], lambda: None
 
-    def wish(self, core, wish):
-        if isinstance(wish, JobWish) and core.engine.jobs[wish.job].terminal:
+    def wish(self, loop, wish):
+        if isinstance(wish, JobRequest) and loop.state.engine.jobs[wish.job].terminal:
             return [], lambda: None
         return [wish], lambda: None
 
@@ -244,27 +246,27 @@ class Script:
         self.entries, self.said = left, 0
 
 
-def drive(core, world, script):
+def drive(loop, world, script):
     """Until nothing can happen any more."""
 
     def wait_s(until_s):
         world.go(min(until_s, world.next_s(), script.next_s()))
-        script.speak(core, world.now_s)
+        script.speak(loop, world.now_s)
         if until_s == world.next_s() == script.next_s() == INF:
-            core.cluster.interrupt()
+            loop.interrupt()
         return 0.0
 
-    core.cluster._clock.wait_s = wait_s
-    core.go_live()
-    script.speak(core, world.now_s)
+    loop._clock.wait_s = wait_s
+    loop.go_live()
+    script.speak(loop, world.now_s)
     still = 0
     while still < 3:
-        before = core.engine.view.version
-        core.step()
-        mailbox = core.cluster.mailbox
+        before = loop.state.engine.view.version
+        loop.step()
+        mailbox = loop.mailbox
         quiet = world.next_s() == script.next_s() == INF and not mailbox._messages
-        still = still + 1 if quiet and core.engine.view.version == before else 0
-    core._flush()
+        still = still + 1 if quiet and loop.state.engine.view.version == before else 0
+    loop.journal.flush()
 
 
 def a_day(seed, jobs=25):
@@ -278,14 +280,14 @@ def a_day(seed, jobs=25):
         entries.append((at_s, job_file(dice.choice([1, 1, 2, 4, 8]), estimate=work[str(number)])))
         if dice.random() < 0.3:
             what = dice.choice(["cancel", "hold"])
-            entries.append((at_s + 2.0, JobWish(what, number, "me")))
+            entries.append((at_s + 2.0, JobRequest(what, number, "me")))
             if what == "hold":
-                entries.append((at_s + 8.0, JobWish("release", number, "me")))
+                entries.append((at_s + 8.0, JobRequest("release", number, "me")))
     for time_s, what, node in [
         (12.0, "drain", "n1"), (15.0, "clear", "n2"), (30.0, "undrain", "n1"),
         (31.0, "undrain", "n2"),
     ]:  # fmt: skip
-        entries.append((time_s, NodeWish(what, node, "me")))
+        entries.append((time_s, NodeRequest(what, node, "me")))
     entries += [
         (9.0, NodeStatus("late", "up", NodeSpec("late", 4))),
         (17.0, NodeStatus("n0", "silent")),

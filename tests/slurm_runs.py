@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from rota.core.launch import PER_GPU, Launch
-from rota.live.orders import Measured, Message, NodeStatus, Part, RunOrder, RunStatus
+from rota.live.driver import Measured, Message, NodeStatus, Part, RunOrder, RunStatus
 
 PATIENCE_S = 300.0
 

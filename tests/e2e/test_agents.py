@@ -15,9 +15,9 @@ import pytest
 from agents_net import Told, alive, eventually, order
 from netns import ip
 from rota.core.errors import UnavailableError
+from rota.live.driver import NodeStatus, Part
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.transport import PATH
-from rota.live.orders import NodeStatus, Part
 
 SILENT_S, LOST_S = 1.0, 4.0
 AGENT = [sys.executable, "-c", "from rota.cli.agent import agent; agent()"]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from e2e.test_api_fuzz import CHECKS, KNOWN, LIMITS, echo, schema_of
 from rota.api import create_app
 from rota.core.topology import Topology
-from rota.daemon.core import Core
+from rota.daemon.loop import DaemonLoop
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store
@@ -39,9 +39,9 @@ schema = schema_of(APP)
 def headers(tmp_path_factory):
     """Start the daemon (tiresias, four nodes); return the headers of its administrator."""
     store = Store(tmp_path_factory.mktemp("fuzz") / "rota.db", durable=False)
-    core = Core(store, PretendDriver(), Scheduling(policy="tiresias"), Topology.uniform(4, 4))
+    loop = DaemonLoop(store, PretendDriver(), Scheduling(policy="tiresias"), Topology.uniform(4, 4))
     tokens = Tokens(store)
-    daemon = LATER.target = Daemon(core, tokens)
+    daemon = LATER.target = Daemon(loop, tokens)
     thread = threading.Thread(target=daemon.run)
     thread.start()
     daemon.submit([JobFile(run="true")] * len(KNOWN), Actor("ada", "admin"))

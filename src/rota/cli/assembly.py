@@ -15,18 +15,18 @@ from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.context import LOOPBACK
 from rota.cli.signals import work_until_done
 from rota.core.topology import NodeSpec, Topology
-from rota.daemon.core import Core
 from rota.daemon.folder import StateFolder
+from rota.daemon.loop import DaemonLoop
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling, Settings, queue_of
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
+from rota.live.driver import Driver, NodeStatus
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
 from rota.live.drivers.local.machine import find_gpus, gpu_type
 from rota.live.drivers.pretend import PretendDriver
-from rota.live.orders import Driver, NodeStatus
 from rota.traces.cluster import parse_cluster
 from rota.wire import ADMIN, Actor
 
@@ -69,14 +69,14 @@ class Assembly:
             topology, scheduling = declared(settings)
             self.driver, topology = self._driver(topology)
             checker = Invariants if settings.check else None
-            self.core = Core(
+            self.loop = DaemonLoop(
                 store, self.driver, scheduling, topology, checker=checker,
                 patient=not topology.nodes,
             )  # fmt: skip
             tokens = Tokens(store)
             tokens.local_file(self.folder.token, OWNER, ADMIN)
             self.daemon = Daemon(
-                self.core, tokens, config=config, said=said, settings=settings,
+                self.loop, tokens, config=config, said=said, settings=settings,
                 complete=lambda settings: declared(settings)[1],
             )  # fmt: skip
             self.embedded = self._embed(topology)
@@ -113,8 +113,8 @@ class Assembly:
         here = [node.name for node in topology.nodes]
         gone = set(self.store.note("nodes_here", here)) - set(here)
         for name in sorted(gone):  # they were parts of this machine
-            self.core.cluster.mailbox.post(NodeStatus(name, "lost", why="not declared any more"))
-        known = self.core.cluster.machines.by_name.items()
+            self.loop.mailbox.post(NodeStatus(name, "lost", why="not declared any more"))
+        known = self.loop.state.cluster.nodes.by_name.items()
         self.driver.expect(n for n, machine in known if n not in gone and not machine.removed)
         if not topology.nodes:
             return None
@@ -170,11 +170,11 @@ class Assembly:
         if self.embedded is not None:
             self._embedded_works = True
             self.embedded.start()
-        core = self.core
+        loop = self.loop
         log.info(
             "ready", url=self.server.url, state=str(self.folder.path), backend=self.driver.name,
-            policy=core.wanted.policy, nodes=len(core.cluster.topology.nodes),
-            gpus=core.cluster.topology.gpus, jobs=len(core.engine.view.active),
+            policy=loop.wanted.policy, nodes=len(loop.state.cluster.topology.nodes),
+            gpus=loop.state.cluster.topology.gpus, jobs=len(loop.state.engine.view.active),
         )  # fmt: skip
         self.daemon.run()
 

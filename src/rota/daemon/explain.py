@@ -10,12 +10,11 @@ from rota.core.reasons import Reason
 from rota.core.words import TEXTS, duration
 from rota.daemon.logtable import LogTable
 from rota.daemon.pictures import rank_of, reason_of, state_of, tasks_of
+from rota.daemon.state import ClusterState
 from rota.wire import Explanation, WhyPart
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from rota.daemon.core import Core
 
 Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Has something done in the engine's thread."""
@@ -36,7 +35,7 @@ class _Seen(msgspec.Struct):
     now_s: float
 
 
-def explain(core: "Core", log: LogTable, ask: Ask, find: Callable[[], Job]) -> Explanation:
+def explain(state: ClusterState, log: LogTable, ask: Ask, find: Callable[[], Job]) -> Explanation:
     """From the live state (in the engine's thread) and the stored log (in this one)."""
 
     def look() -> _Seen:
@@ -44,20 +43,20 @@ def explain(core: "Core", log: LogTable, ask: Ask, find: Callable[[], Job]) -> E
         return _Seen(
             job,
             state_of(job),
-            reason_of(job, core.projection, core.engine.view),
-            _ahead(core, job),
-            core.engine.arrivals.blockers(job) if job.phase == HELD else [],
-            [str(i) for i in core.projection.preempted_by.get(job.index, [])],
+            reason_of(job, state.projection, state.engine.view),
+            _ahead(state, job),
+            state.engine.arrivals.blockers(job) if job.phase == HELD else [],
+            [str(i) for i in state.projection.preempted_by.get(job.index, [])],
             [task.index for task in tasks_of(job) if task.phase == STOPPING],
-            _ending(core, job),
-            core.cluster.now_s,
+            _ending(state, job),
+            state.cluster.now_s,
         )
 
     seen: _Seen = ask(look)
     index = seen.job.index
     parts = waiting_parts(log.frame(seen.now_s, leaving=seen.leaving), index)
     wait_s = sum(part.seconds for part in parts)
-    message = core.projection.messages.get(index, "")
+    message = state.projection.messages.get(index, "")
     return Explanation(
         id=seen.job.id,
         state=seen.state,
@@ -81,30 +80,30 @@ def waiting_parts(log: "pl.DataFrame", index: int) -> list[WhyPart]:
     ]
 
 
-def _ending(core: "Core", job: Job) -> str:
+def _ending(state: ClusterState, job: Job) -> str:
     """What is being stopped, in words; empty: nothing is."""
-    runs = [run for task in tasks_of(job) for run in core.cluster.runs.ending(task)]
+    runs = [run for task in tasks_of(job) for run in state.cluster.runs.ending(task)]
     if not runs:
         return ""
     grace_s = max(run.order.launch.grace_s for run in runs)
-    machines = core.cluster.machines.by_name
+    machines = state.cluster.nodes.by_name
     nodes = dict.fromkeys(part.node for run in runs for part in run.order.parts)
     drained = [node for node in nodes if node in machines and machines[node].drained]
     why = ""
     if job.terminal:
         why = ", because it was cancelled"
-    elif job.index in core.engine.detained:
+    elif job.index in state.engine.detained:
         why = ", to be held on request"
     elif drained:
         why = f", because {', '.join(drained)} {'is' if len(drained) == 1 else 'are'} drained"
     return f"it is being stopped{why} (grace up to {grace_s:g} s)"
 
 
-def _ahead(core: "Core", job: Job) -> list[str]:
+def _ahead(state: ClusterState, job: Job) -> list[str]:
     """The first few of those in the queue that rank before it."""
     if job.phase != WAITING:
         return []
-    waiting = [other for other in core.engine.view.active.values() if other.phase == WAITING]
+    waiting = [other for other in state.engine.view.active.values() if other.phase == WAITING]
     try:
         before = sorted((o for o in waiting if rank_of(o) < rank_of(job)), key=rank_of)
     except TypeError:  # keys of a policy that does not rank

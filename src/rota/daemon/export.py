@@ -8,7 +8,6 @@ everything else can be written. What a job executes, and its environment, is not
 import hashlib
 import io
 import platform
-import zlib
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,7 +32,7 @@ from rota.live.inputs import Reconfigured
 if TYPE_CHECKING:
     import polars as pl
 
-    from rota.daemon.core import Core
+    from rota.daemon.loop import DaemonLoop
     from rota.daemon.store import Store, StoredJob
     from rota.metrics.basis import Basis
 
@@ -100,33 +99,33 @@ class Export(msgspec.Struct, frozen=True):
 # --- where it comes from ------------------------------------------------------------------------
 
 
-def export_live(core: "Core", ask: Ask) -> Export:
+def export_live(loop: "DaemonLoop", ask: Ask) -> Export:
     """From a daemon that runs."""
 
     def look() -> tuple[Made, float, tuple[int, int], int]:
-        core.idle()  # what was logged must be in the store
-        engine, store = core.engine, core.store
+        loop.flush()  # what was logged must be in the store
+        state, store = loop.state, loop.store
         made = Made(
             rota=__version__,
-            backend=core.driver.name,
+            backend=loop.driver.name,
             epoch_unix=store.epoch_unix,
-            scheduling=core.scheduling,
-            levels=core.levels,
-            nodes=[spec for group in core.growth for spec in group],
+            scheduling=state.scheduling,
+            levels=state.levels,
+            nodes=[spec for group in state.growth for spec in group],
             jobs=[],
         )
-        counts = (engine.events, engine.decisions)
-        return made, core.cluster.now_s, counts, store.job_number
+        counts = (state.engine.events, state.engine.decisions)
+        return made, state.cluster.now_s, counts, store.job_number
 
     made, now_s, counts, last = ask(look)
-    jobs = _asked(core.store.jobs(1, last))
-    log = LogTable(core.store).frame(now_s, counts)
+    jobs = _asked(loop.store.jobs(1, last))
+    log = LogTable(loop.store).frame(now_s, counts)
     return Export(log, msgspec.structs.replace(made, jobs=jobs))
 
 
 def export_stored(folder: Path) -> Export:
     """From the state folder of a daemon that does not run: everything up to its last commit."""
-    from rota.daemon.core import Saved
+    from rota.daemon.recovery import unpack
     from rota.daemon.store import Store
 
     path = folder / STORE
@@ -137,7 +136,7 @@ def export_stored(folder: Path) -> Export:
         found = store.last_snapshot()
         if found is None:
             raise InputError(f"{path}: its daemon never ran")
-        saved = msgspec.msgpack.decode(zlib.decompress(found[1]), type=Saved)
+        saved = unpack(found[1], store)
         scheduling, growth = _followed(store, found[0], saved.scheduling, saved.growth)
         made = Made(
             rota=__version__,

@@ -1,33 +1,33 @@
-"""What people may want of nodes: inputs for the engine, and how they are answered."""
+"""Requests about nodes: the inputs they become, and how they are answered."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rota.core.errors import ConflictError, NotFoundError
 from rota.daemon.pictures import picture_nodes
-from rota.live.inputs import Input, NodeWish, Noted
-from rota.live.machines import Machine
+from rota.daemon.state import ClusterState
+from rota.live.inputs import Input, NodeRequest, Noted
+from rota.live.nodes import NodeRecord
 from rota.wire import Actor, NodeInfo
 
-if TYPE_CHECKING:
-    from rota.daemon.core import Core
 
-
-def wish_node(
-    core: "Core", what: Literal["drain", "clear", "undrain"], name: str, actor: Actor
+def request_node(
+    state: ClusterState, what: Literal["drain", "clear", "undrain"], name: str, actor: Actor
 ) -> tuple[list[Input], Callable[[], NodeInfo]]:
     """Drain it, drain it and stop what runs there, or use it again."""
-    drained = _known(core, name).drained
+    drained = _known(state, name).drained
     changes = drained if what == "undrain" else what == "clear" or not drained
-    wanted: list[Input] = [NodeWish(what, name, actor.name)] if changes else []
-    return wanted, lambda: _picture(core, name)
+    wanted: list[Input] = [NodeRequest(what, name, actor.name)] if changes else []
+    return wanted, lambda: _picture(state, name)
 
 
-def remove_node(core: "Core", name: str, actor: Actor) -> tuple[list[Input], Callable[[], None]]:
+def remove_node(
+    state: ClusterState, name: str, actor: Actor
+) -> tuple[list[Input], Callable[[], None]]:
     """Forget it. Its number stays, for the log; it comes back when its agent does."""
-    _known(core, name)
-    found = _picture(core, name)
-    busy = list(dict.fromkeys([*found.jobs, *(run.job.id for run in core.cluster.runs.on(name))]))
+    _known(state, name)
+    found = _picture(state, name)
+    busy = list(dict.fromkeys([*found.jobs, *(run.job.id for run in state.cluster.runs.on(name))]))
     if busy:
         raise ConflictError(
             f"node {name} cannot be removed: {_jobs(busy)} there: drain it with "
@@ -39,18 +39,18 @@ def remove_node(core: "Core", name: str, actor: Actor) -> tuple[list[Input], Cal
             f"its agent with --leave"
         )
     note = Noted(f"node {name} removed by {actor.name}")
-    return [NodeWish("remove", name, actor.name), note], lambda: None
+    return [NodeRequest("remove", name, actor.name), note], lambda: None
 
 
-def _known(core: "Core", name: str) -> Machine:
-    machine = core.cluster.machines.by_name.get(name)
-    if machine is None or machine.removed:
+def _known(state: ClusterState, name: str) -> NodeRecord:
+    node = state.cluster.nodes.by_name.get(name)
+    if node is None or node.removed:
         raise NotFoundError(f"there is no node {name!r}: see `rota nodes`")
-    return machine
+    return node
 
 
-def _picture(core: "Core", name: str) -> NodeInfo:
-    nodes = picture_nodes(core.engine.view, core.cluster)
+def _picture(state: ClusterState, name: str) -> NodeInfo:
+    nodes = picture_nodes(state.engine.view, state.cluster)
     return next(info for info in nodes if info.name == name)
 
 

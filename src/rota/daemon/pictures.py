@@ -12,7 +12,7 @@ from rota.core.view import View
 from rota.daemon.projection import Projection
 from rota.engine.executor import on_cluster
 from rota.live.cluster import LiveCluster
-from rota.live.machines import Machine
+from rota.live.nodes import NodeRecord
 from rota.live.runs import Run
 from rota.wire import JobInfo, NodeInfo, QueueInfo
 
@@ -132,7 +132,7 @@ def places(job: Job, topology: Topology) -> dict[str, float]:
 
 def picture_nodes(view: View, cluster: LiveCluster) -> list[NodeInfo]:
     """All nodes that were not removed, with who is on them."""
-    machines = cluster.machines.by_name
+    machines = cluster.nodes.by_name
     used: Counter[str] = Counter()
     jobs: dict[str, list[str]] = {}
     for job in view.active.values():
@@ -166,12 +166,12 @@ def picture_nodes(view: View, cluster: LiveCluster) -> list[NodeInfo]:
     ]
 
 
-def _node_state(node: Vertex, machine: Machine, *, busy: bool) -> str:
+def _node_state(node: Vertex, record: NodeRecord, *, busy: bool) -> str:
     if not node.up:
         return "down"
-    if machine.silent:
+    if record.silent:
         return "silent"
-    if machine.drained:
+    if record.drained:
         return "draining" if busy else "drained"
     return "up"
 

@@ -16,13 +16,13 @@ from rota.core.errors import (
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.daemon.access import check_job, sees_job, sees_submission
-from rota.daemon.core import Core
 from rota.daemon.explain import explain
 from rota.daemon.export import Export, export_live
 from rota.daemon.forecast import forecast
 from rota.daemon.logtable import LogTable
+from rota.daemon.loop import DaemonLoop
 from rota.daemon.measures import Histogram
-from rota.daemon.nodes import remove_node, wish_node
+from rota.daemon.nodes import remove_node, request_node
 from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
 from rota.daemon.settings import (
     Scheduling,
@@ -39,12 +39,12 @@ from rota.jobfile.convert import to_request
 from rota.jobfile.model import JobFile
 from rota.live.inputs import (
     Input,
-    JobWish,
+    JobRequest,
     Noted,
     Reconfigured,
     Submitted,
 )
-from rota.live.mailbox import Ask, LaterError
+from rota.live.mailbox import LaterError, PendingCall
 from rota.wire import (
     CANCEL_JOB,
     EXPLAIN_JOB,
@@ -70,11 +70,11 @@ PROBE_S = 2.0  # the longest that a question for readiness may take
 
 
 class Daemon:
-    """Implements `Service` around a `Core`; `run` is the engine's thread."""
+    """Implements `Service` around a `DaemonLoop`; `run` is the engine's thread."""
 
     def __init__(
         self,
-        core: Core,
+        loop: DaemonLoop,
         tokens: Tokens,
         *,
         config: Path | None = None,
@@ -82,30 +82,33 @@ class Daemon:
         settings: Settings | None = None,
         complete: Callable[[Settings], Scheduling] = lambda settings: settings.scheduling,
     ) -> None:
-        """Answer for a core.
+        """Answer for a loop, from any thread.
 
         Args:
-            core: The engine with its memory.
+            loop: Drives the engine.
             tokens: Who may come in.
             config: The configuration file, for `reload`.
             said: What the command line said on top of it.
             settings: What holds now.
             complete: Makes the scheduling from settings (queues may stand in a cluster file).
         """
-        self.core = core
+        self.loop = loop
+        self.state = loop.state
+        self.store = loop.store
         self.access = tokens
         self.started_unix = time()
         self.decision_s = Histogram()
         self.start_s = Histogram()
         self.commit_s = Histogram()
-        core.cluster.observe = self.decision_s.observe
-        core.projection.observe = self.start_s.observe
-        core.store.observe = self.commit_s.observe
+        loop.observe = self.decision_s.observe
+        loop.on_log = self._tell_news
+        loop.state.projection.observe = self.start_s.observe
+        loop.store.observe = self.commit_s.observe
         self._config = config
         self._said = said or {}
         self._settings = settings
         self._complete = complete
-        self._log = LogTable(core.store)
+        self._log = LogTable(loop.store)
         self._news = threading.Condition()
         self._stopping = threading.Event()
         self._running = False
@@ -116,28 +119,25 @@ class Daemon:
 
     def run(self) -> None:
         """Go live and work until `stop`; saves everything at the end."""
-        core = self.core
-        core.go_live()
+        loop = self.loop
+        loop.go_live()
         self._running = True
         try:
             while not self._stopping.is_set():
-                before = core.store.log_number
-                core.step()
-                if core.store.log_number != before:
-                    self._tell_news()
+                loop.step()
         except BaseException as error:
             self.failure = f"{type(error).__name__}: {error}"
             raise
         finally:
             self._running = False
-            core.cluster.close()
+            loop.disconnect()
             self._tell_news()
-        core.close()
+        loop.close()
 
     def stop(self) -> None:
         """Let `run` come to its end; from any thread."""
         self._stopping.set()
-        self.core.cluster.interrupt()
+        self.loop.interrupt()
 
     def _tell_news(self) -> None:
         with self._news:
@@ -145,10 +145,10 @@ class Daemon:
 
     def _ask(self, read: Callable[[], T]) -> T:
         """Something that changes nothing."""
-        return self.core.cluster.mailbox.ask(Ask(lambda: ([], read)))
+        return self.loop.mailbox.call(PendingCall(lambda: ([], read)))
 
     def _do(self, act: Callable[[], tuple[list[Input], Callable[[], T]]]) -> T:
-        return self.core.cluster.mailbox.ask(Ask(act))
+        return self.loop.mailbox.call(PendingCall(act))
 
     # --- jobs -------------------------------------------------------------------------------------
 
@@ -163,27 +163,27 @@ class Daemon:
     def _submit(
         self, jobs: Sequence[JobFile], actor: Actor, key: str
     ) -> tuple[list[Input], Callable[[], list[JobInfo]]]:
-        core = self.core
+        journal, engine = self.loop.journal, self.state.engine
         if key:
-            if core.is_pending(actor.name, key):
+            if journal.is_pending(actor.name, key):
                 raise LaterError
-            known = core.store.known_key(actor.name, key)
+            known = self.store.known_key(actor.name, key)
             if known is not None:
                 numbers = range(known[0], known[0] + known[1])
-                return [], lambda: [self._picture(core.engine.jobs[n]) for n in numbers]
-        first = core.next_number()
-        refuse_impossible(jobs, core.driver)
-        jobs = with_priorities(jobs, core.engine.view.tenants)
+                return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
+        first = journal.next_number()
+        refuse_impossible(jobs, self.loop.driver)
+        jobs = with_priorities(jobs, engine.view.tenants)
         stored = [
-            StoredJob(first + i, actor.name, core.cluster.now_s, job)
-            for i, job in enumerate(with_ids(jobs, first, actor, core.engine.jobs))
+            StoredJob(first + i, actor.name, self.state.cluster.now_s, job)
+            for i, job in enumerate(with_ids(jobs, first, actor, engine.jobs))
         ]
-        core.accept(stored, (actor.name, key) if key else None)
+        journal.accept(stored, (actor.name, key) if key else None)
         return [Submitted(first, len(jobs))], lambda: self._accepted(stored)
 
     def _accepted(self, stored: list[StoredJob]) -> list[JobInfo]:
         self._submissions += len(stored)
-        return [self._picture(self.core.engine.jobs[job.number]) for job in stored]
+        return [self._picture(self.state.engine.jobs[job.number]) for job in stored]
 
     def jobs(
         self,
@@ -200,7 +200,7 @@ class Daemon:
         least = int(after) if after.isdigit() else 0
 
         def read() -> list[JobInfo]:
-            engine = self.core.engine
+            engine = self.state.engine
             found = engine.view.active if active else engine.jobs
             out = []
             for job in found.values():
@@ -223,25 +223,25 @@ class Daemon:
         """One job, by id; its owner and admins are also told what was submitted."""
         found = self._ask(lambda: self._picture(self._find(GET_JOB, job, actor)))
         if sees_submission(actor, found.user):
-            found.file = self.core.store.jobs(int(found.id), 1)[0].file
+            found.file = self.store.jobs(int(found.id), 1)[0].file
         return found
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:
         """End it for good. Cancelling what is over already changes nothing."""
-        return self._wish(CANCEL_JOB, "cancel", job, actor)
+        return self._request(CANCEL_JOB, "cancel", job, actor)
 
     def hold(self, job: str, actor: Actor) -> JobInfo:
         """Keep it out of the queue; a running job is stopped first."""
-        return self._wish(HOLD_JOB, "hold", job, actor)
+        return self._request(HOLD_JOB, "hold", job, actor)
 
     def release(self, job: str, actor: Actor) -> JobInfo:
         """Let a held job into the queue."""
-        return self._wish(RELEASE_JOB, "release", job, actor)
+        return self._request(RELEASE_JOB, "release", job, actor)
 
-    def _wish(self, operation: Operation[Any], what: Any, name: str, actor: Actor) -> JobInfo:
+    def _request(self, operation: Operation[Any], what: Any, name: str, actor: Actor) -> JobInfo:
         def act() -> tuple[list[Input], Callable[[], JobInfo]]:
             job = self._find(operation, name, actor)
-            wanted: list[Input] = [JobWish(what, job.index, actor.name)]
+            wanted: list[Input] = [JobRequest(what, job.index, actor.name)]
             if not self._makes_sense(what, job):
                 wanted = []
             return wanted, lambda: self._picture(job)
@@ -254,66 +254,74 @@ class Daemon:
             if what == "cancel":
                 return False
             raise ConflictError(f"job {job.id} is over ({state_of(job)}): it cannot be {what}ed")
-        held = job.index in self.core.engine.detained
+        held = job.index in self.state.engine.detained
         if what == "hold":
             return not held
         if what == "release" and not held:
             if job.phase == Phase.HELD:
-                reason = self.core.projection.held_for(job.index).label
+                reason = self.state.projection.held_for(job.index).label
                 raise ConflictError(f"job {job.id} is held for {reason}, not on request")
             return False
         return True
 
     def _find(self, operation: Operation[Any], name: str, actor: Actor) -> Job:
-        job = self.core.engine.jobs.get(int(name)) if name.isascii() and name.isdigit() else None
+        job = self.state.engine.jobs.get(int(name)) if name.isascii() and name.isdigit() else None
         check_job(operation, actor, name, job.spec.user if job else None)
         assert job is not None  # noqa: S101 - just checked
         return job
 
     def _picture(self, job: Job) -> JobInfo:
-        core = self.core
-        epoch, view = core.store.epoch_unix, core.engine.view
-        return picture_job(job, core.cluster, core.projection, epoch, view)
+        state = self.state
+        epoch, view = self.store.epoch_unix, state.engine.view
+        return picture_job(job, state.cluster, state.projection, epoch, view)
 
     def explain(self, job: str, actor: Actor) -> Explanation:
         """Why it waits or waited."""
-        self._ask(self.core.idle)  # what was logged must be in the store
-        return explain(self.core, self._log, self._ask, lambda: self._find(EXPLAIN_JOB, job, actor))
+        self._ask(self.loop.flush)  # what was logged must be in the store
+        return explain(
+            self.state, self._log, self._ask, lambda: self._find(EXPLAIN_JOB, job, actor)
+        )
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
-        return forecast(self.core, self._ask, lambda: self._find(FORECAST_JOB, job, actor), runs)
+        return forecast(
+            self.state,
+            self.store.epoch_unix,
+            self._ask,
+            lambda: self._find(FORECAST_JOB, job, actor),
+            runs,
+        )
 
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
     ) -> bytes:
         """A piece of its output; empty at the end."""
         found = self._ask(lambda: self._find(READ_OUTPUT, job, actor))
-        if not self.core.driver.capabilities.logs:
-            raise NotFoundError(f"the backend {self.core.driver.name!r} keeps no output")
-        return self.core.driver.read_log(found.id, stream, node_rank, offset, limit)
+        if not self.loop.driver.capabilities.logs:
+            raise NotFoundError(f"the backend {self.loop.driver.name!r} keeps no output")
+        return self.loop.driver.read_log(found.id, stream, node_rank, offset, limit)
 
     # --- cluster ----------------------------------------------------------------------------------
 
     def nodes(self) -> list[NodeInfo]:
         """All nodes."""
-        return self._ask(lambda: picture_nodes(self.core.engine.view, self.core.cluster))
+        return self._ask(lambda: picture_nodes(self.state.engine.view, self.state.cluster))
 
     def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
         """Start nothing more there; `stop`: and preempt what runs there."""
-        return self._do(lambda: wish_node(self.core, "clear" if stop else "drain", node, actor))
+        return self._do(lambda: request_node(self.state, "clear" if stop else "drain", node, actor))
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:
         """Use it again."""
-        return self._do(lambda: wish_node(self.core, "undrain", node, actor))
+        return self._do(lambda: request_node(self.state, "undrain", node, actor))
 
     def remove_node(self, node: str, actor: Actor) -> None:
         """Forget a node that nobody uses; it is there again when its agent comes back."""
-        self._do(lambda: remove_node(self.core, node, actor))
+        self._do(lambda: remove_node(self.state, node, actor))
 
     def queues(self) -> list[QueueInfo]:
         """All queues that are declared or in use."""
-        return self._ask(lambda: picture_queues(self.core.engine.view))
+        return self._ask(lambda: picture_queues(self.state.engine.view))
 
     def status(self) -> dict[str, Any]:
         """Version, policy, times, counts by state, GPUs, latencies."""
@@ -324,7 +332,7 @@ class Daemon:
             "start_s": self.start_s.as_dict(),
             "commit_s": self.commit_s.as_dict(),
         }
-        return self._ask(lambda: status_of(self.core) | own)
+        return self._ask(lambda: status_of(self.loop) | own)
 
     def ready(self) -> tuple[bool, str]:
         """Can work be accepted? And if not, why."""
@@ -332,10 +340,10 @@ class Daemon:
             return False, f"the daemon has failed: {self.failure}"
         if self._stopping.is_set() or not self._running:
             return False, "the daemon is starting or stopping"
-        if self.core.trouble:
+        if self.loop.journal.trouble:
             with suppress(UnavailableError):  # busy with the trouble
-                self.core.cluster.mailbox.ask(Ask(lambda: ([], self.core.probe)), PROBE_S)
-        trouble = self.core.trouble
+                self.loop.mailbox.call(PendingCall(lambda: ([], self.loop.journal.probe)), PROBE_S)
+        trouble = self.loop.journal.trouble
         return not trouble, trouble
 
     def reload(self, actor: Actor) -> list[str]:
@@ -345,11 +353,11 @@ class Daemon:
         later = [] if self._settings is None else needs_restart(self._settings, settings)
 
         def act() -> tuple[list[Input], Callable[[], list[str]]]:
-            changed = changes(self.core.scheduling, wanted)
+            changed = changes(self.state.scheduling, wanted)
             if not changed:
                 return [], lambda: later
             change = Reconfigured(wanted.as_dict(), by=actor.name)
-            self.core.compose_for(change)
+            self.state.check_change(change)
             return [change], lambda: [*changed, *later]
 
         return self._do(act)
@@ -358,13 +366,13 @@ class Daemon:
 
     def events(self, after: int, limit: int = PAGE) -> list[Event]:
         """Rows of the event log after this number."""
-        epoch = self.core.store.epoch_unix
+        epoch = self.store.epoch_unix
         return [
             Event(
                 number=number, time_s=time_s, at=epoch + time_s, event=LABELS[event],
                 job=str(job) if job >= 0 else None, ref=ref, other=other, value=value, text=text,
             )
-            for number, time_s, event, job, ref, other, value, text in self.core.store.rows(
+            for number, time_s, event, job, ref, other, value, text in self.store.rows(
                 after, limit
             )
         ]  # fmt: skip
@@ -374,14 +382,14 @@ class Daemon:
         with self._news:
             return (
                 self._news.wait_for(
-                    lambda: self.core.store.log_number > after or self._stopping.is_set(), timeout_s
+                    lambda: self.store.log_number > after or self._stopping.is_set(), timeout_s
                 )
                 and not self._stopping.is_set()
             )
 
     def export(self) -> Export:
         """The whole log, and what it was made with."""
-        return export_live(self.core, self._ask)
+        return export_live(self.loop, self._ask)
 
     # --- tokens -----------------------------------------------------------------------------------
 

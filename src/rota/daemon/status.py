@@ -1,30 +1,29 @@
 """The cluster in numbers."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rota import __version__
+from rota.daemon.loop import DaemonLoop
 from rota.daemon.pictures import picture_nodes, picture_queues, state_of
 
-if TYPE_CHECKING:
-    from rota.daemon.core import Core
 
-
-def status_of(core: "Core") -> dict[str, Any]:
+def status_of(loop: DaemonLoop) -> dict[str, Any]:
     """Version, policy, times, counts by state, GPUs; in the engine's thread."""
-    engine = core.engine
-    nodes = picture_nodes(engine.view, core.cluster)
+    state, store = loop.state, loop.store
+    engine = state.engine
+    nodes = picture_nodes(engine.view, state.cluster)
     free = sum(node.free_gpus for node in nodes)
     total = sum(node.gpus for node in nodes if node.state != "down")
     return {
         "version": __version__,
-        "policy": core.scheduling.policy,
-        "placement": core.scheduling.placement,
-        "admission": core.scheduling.admission,
-        "backend": core.driver.name,
-        "now": core.store.epoch_unix + core.cluster.now_s,
-        "epoch_unix": core.store.epoch_unix,
-        "last_event": core.store.log_number,
+        "policy": state.scheduling.policy,
+        "placement": state.scheduling.placement,
+        "admission": state.scheduling.admission,
+        "backend": loop.driver.name,
+        "now": store.epoch_unix + state.cluster.now_s,
+        "epoch_unix": store.epoch_unix,
+        "last_event": store.log_number,
         "jobs": dict(Counter(state_of(j) for j in engine.jobs.values() if j.parent is None)),
         "gpus": {
             "total": total, "free": free, "used": total - free,
@@ -33,7 +32,7 @@ def status_of(core: "Core") -> dict[str, Any]:
         "nodes": dict(Counter(node.state for node in nodes)),
         "queues": {queue.name: queue.gpus for queue in picture_queues(engine.view)},
         "decisions": engine.decisions,
-        "preemptions": core.projection.preemptions,
-        "restarts": core.projection.restarts,
-        "journal_lag_s": core.cluster.lag_s,
+        "preemptions": state.projection.preemptions,
+        "restarts": state.projection.restarts,
+        "journal_lag_s": loop.lag_s,
     }  # fmt: skip

@@ -219,6 +219,11 @@ class Store:
                 connection.execute(sa.select(sa.func.max(tables.journal.c.time_s))).scalar() or 0.0
             )
 
+    def reached_s(self) -> float:
+        """The latest time that is known here."""
+        rows = self.rows(self.log_number - 1, 1) if self.log_number else []
+        return max(self.last_time_s(), rows[-1][1] if rows else 0.0)
+
     def batches(self, after: int) -> Iterator[Batch]:
         """The journal from there on, in pieces."""
         while True:

@@ -9,7 +9,7 @@ from rota.core.jobs import Job
 from rota.core.tenants import TenantTree
 from rota.daemon.access import owns_job
 from rota.jobfile.model import JobFile
-from rota.live.orders import Driver
+from rota.live.driver import Driver
 from rota.wire import Actor
 
 

@@ -18,6 +18,7 @@ from rota.engine.loop import Engine
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.placement.base import Placement
 
+FIRST_TASK = 1 << 24  # jobs have smaller numbers
 DEFAULT_PLACEMENT = "consolidate"
 DEFAULT_ADMISSION = "accept-all"
 
@@ -64,6 +65,7 @@ def make_engine(
     wake: Wake | None = None,
     belief: Callable[[int], float] | None = None,
     checker: Checker | None = None,
+    first_task: int = FIRST_TASK,
 ) -> Engine:
     """An engine on a cluster, simulated or live.
 
@@ -75,8 +77,16 @@ def make_engine(
         wake: When decisions are made; None: when the scheduler wants.
         belief: Factor by which the scheduler is wrong about the work of a job, by its number.
         checker: Checks invariants.
+        first_task: Numbers from here on are tasks of jobs.
     """
     scheduler = who.scheduler(frictionless=cluster.frictionless) if isinstance(who, Parts) else who
     return Engine(
-        cluster, scheduler, source, tenants=tenants, wake=wake, belief=belief, checker=checker
+        cluster,
+        scheduler,
+        source,
+        tenants=tenants,
+        wake=wake,
+        belief=belief,
+        checker=checker,
+        first_task=first_task,
     )

@@ -1,7 +1,7 @@
 """Everything that enters the engine of a living cluster, as it stands in the journal.
 
-Inputs are plain data and are turned into events by `LiveCluster` alone; the same inputs in the same
-batches give the same decisions. That is what recovery rests on.
+Inputs are plain data; the same inputs in the same batches give the same decisions. That is what
+recovery rests on.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from rota.core.topology import NodeSpec
-from rota.live.orders import Measured, NodeStatus, RunStatus
+from rota.live.driver import Measured, NodeStatus, RunStatus
 
 
 class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
@@ -20,16 +20,16 @@ class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
     count: int
 
 
-class JobWish(msgspec.Struct, frozen=True, tag="job"):
-    """Somebody wants something of a job."""
+class JobRequest(msgspec.Struct, frozen=True, tag="job"):
+    """A user's request about a job."""
 
     what: Literal["cancel", "hold", "release"]
     job: int
     by: str
 
 
-class NodeWish(msgspec.Struct, frozen=True, tag="wish"):
-    """Somebody wants something of a node.
+class NodeRequest(msgspec.Struct, frozen=True, tag="wish"):
+    """An operator's request about a node.
 
     `clear`: drain it and stop what runs there. `remove`: forget it; nothing runs there.
     """
@@ -57,7 +57,7 @@ class Noted(msgspec.Struct, frozen=True, tag="note"):
 
 
 Input: TypeAlias = (
-    RunStatus | NodeStatus | Measured | Submitted | JobWish | NodeWish | Reconfigured | Noted
+    RunStatus | NodeStatus | Measured | Submitted | JobRequest | NodeRequest | Reconfigured | Noted
 )
 
 
@@ -71,6 +71,12 @@ class Batch(msgspec.Struct, frozen=True):
     time_s: float
     inputs: tuple[Input, ...]
     back: bool = False
+
+    @property
+    def change(self) -> Reconfigured | None:
+        """The change of the configuration, if it is one."""
+        first = self.inputs[0] if self.inputs else None
+        return first if isinstance(first, Reconfigured) else None
 
 
 ENCODER = msgspec.msgpack.Encoder()

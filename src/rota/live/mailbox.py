@@ -1,4 +1,4 @@
-"""Where all other threads leave what the engine's thread has to know."""
+"""The mailbox of the engine's thread: where all other threads leave messages and calls."""
 
 from collections import deque
 from collections.abc import Callable
@@ -8,19 +8,20 @@ from threading import Condition, get_ident
 from typing import Any, Generic, TypeVar
 
 from rota.core.errors import UnavailableError
+from rota.live.driver import Message
 from rota.live.inputs import Input
 
 T = TypeVar("T")
 
 
 class LaterError(Exception):
-    """What was asked for has to wait for the next batch."""
+    """This call has to wait for the next batch."""
 
 
-class Ask(Generic[T]):
+class PendingCall(Generic[T]):
     """Something to be done in the engine's thread, between two batches.
 
-    `act` returns inputs (which are journaled and then happen) and a function that makes the answer
+    `act` returns inputs (which are journaled and then applied) and a function that makes the answer
     after that; whatever it raises is the answer.
     """
 
@@ -31,71 +32,71 @@ class Ask(Generic[T]):
         self.future: Future[T] = Future()
 
     def reply(self, make: Callable[[], T]) -> None:
-        """Make the answer and hand it over; whatever goes wrong is the answer too."""
+        """Make the answer and hand it over; an error is an answer too."""
         try:
             result = make()
         except Exception as error:  # noqa: BLE001 - as said
             self.future.set_exception(error)
             return
-        with suppress(InvalidStateError):  # whoever asked has given up
+        with suppress(InvalidStateError):  # the caller has given up
             self.future.set_result(result)
 
 
 class Mailbox:
-    """Inputs of the driver and wishes of people, in the order in which they came."""
+    """Messages of the driver and calls of other threads, in the order in which they came."""
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._messages: deque[Input] = deque()
-        self._asks: deque[Ask[Any]] = deque()
+        self._messages: deque[Message] = deque()
+        self._calls: deque[PendingCall[Any]] = deque()
         self._closed = False
         self._alarm = False
         self.owner = 0  # the engine's thread
 
-    def post(self, message: Input) -> None:
+    def post(self, message: Message) -> None:
         """Leave a message; from any thread."""
         with self._changed:
             self._messages.append(message)
             self._changed.notify()
 
-    def ask(self, ask: Ask[T], timeout_s: float = 60.0) -> T:
+    def call(self, call: PendingCall[T], timeout_s: float = 60.0) -> T:
         """Have something done and wait for the answer."""
         if get_ident() == self.owner:
             raise RuntimeError("the engine's thread must not wait for itself")
         with self._changed:
             if self._closed:
                 raise UnavailableError("the daemon is stopping: try again in a moment")
-            self._asks.append(ask)
+            self._calls.append(call)
             self._changed.notify()
         try:
-            return ask.future.result(timeout_s)
+            return call.future.result(timeout_s)
         except TimeoutError:
             raise UnavailableError(
                 f"the daemon did not answer within {timeout_s:g} s: look at its log"
             ) from None
 
-    def take(self) -> tuple[list[Input], list[Ask[Any]]]:
+    def take(self) -> tuple[list[Message], list[PendingCall[Any]]]:
         """Everything that is there."""
         with self._changed:
-            messages, asks = list(self._messages), list(self._asks)
+            messages, calls = list(self._messages), list(self._calls)
             self._messages.clear()
-            self._asks.clear()
-        return messages, asks
+            self._calls.clear()
+        return messages, calls
 
-    def put_back(self, messages: list[Input]) -> None:
-        """These shall be taken first next time."""
+    def put_back(self, messages: list[Message]) -> None:
+        """Requeue messages at the front."""
         with self._changed:
             self._messages.extendleft(reversed(messages))
 
-    def ask_again(self, ask: Ask[Any]) -> None:
-        """It shall be considered first next time."""
+    def call_again(self, call: PendingCall[Any]) -> None:
+        """Requeue a call."""
         with self._changed:
-            self._asks.append(ask)
+            self._calls.append(call)
 
     def wait(self, longest_s: float) -> None:
         """Until there is something, at most so long."""
         with self._changed:
-            if not (self._messages or self._asks or self._alarm or self._closed):
+            if not (self._messages or self._calls or self._alarm or self._closed):
                 self._changed.wait(max(0.0, longest_s))
             self._alarm = False
 
@@ -106,13 +107,13 @@ class Mailbox:
             self._changed.notify()
 
     def close(self) -> None:
-        """Nobody is heard any more; who waits for an answer learns it."""
+        """Accept no more calls; those that wait are refused."""
         with self._changed:
             self._closed = True
-            asks = list(self._asks)
-            self._asks.clear()
+            calls = list(self._calls)
+            self._calls.clear()
             self._changed.notify()
-        for ask in asks:
-            ask.future.set_exception(
+        for call in calls:
+            call.future.set_exception(
                 UnavailableError("the daemon is stopping: try again in a moment")
             )

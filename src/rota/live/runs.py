@@ -10,7 +10,7 @@ from rota.core.jobs import Job
 from rota.core.launch import PER_GPU, Launch
 from rota.core.resources import CPU, MEMORY
 from rota.core.topology import DEVICE, Topology
-from rota.live.orders import Part, RunOrder
+from rota.live.driver import Part, RunOrder
 
 FIRST_PORT, PORTS = 20_000, 10_000  # below the range from which systems take ports by themselves
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from rota.core.topology import Topology
-from rota.daemon.core import Core
+from rota.daemon.loop import DaemonLoop
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store
@@ -20,12 +20,12 @@ from rota.wire import Actor
 @contextmanager
 def a_daemon(path, *, nodes=(2, 2), patient=False, driver=None, config=None, **scheduling):
     store = Store(path, durable=False)
-    core = Core(
+    loop = DaemonLoop(
         store, driver or PretendDriver(), Scheduling(**scheduling),
         Topology.uniform(*nodes) if nodes else Topology((), growing=True), checker=Invariants,
         patient=patient,
     )  # fmt: skip
-    daemon = Daemon(core, Tokens(store), config=config)
+    daemon = Daemon(loop, Tokens(store), config=config)
     thread = threading.Thread(target=daemon.run)
     thread.start()
     try:

@@ -13,29 +13,31 @@ from rota.daemon.settings import Queue, Scheduling
 from rota.daemon.store import StoredJob
 from rota.jobfile.model import GpuRange
 from rota.live.inputs import Reconfigured, Submitted
-from rota.live.mailbox import Ask
+from rota.live.mailbox import PendingCall
 from rota.traces.cluster import parse_cluster
 from rota.traces.read import read_workload
-from scripted import ScriptedWorld, job_file, make_core
+from scripted import ScriptedWorld, job_file, make_loop
 
 WORK_S = {"1": 3.0, "2": 2.0, "3": 1.0, "4": 1.0}
 
 
 def run(folder, *files, policy="fifo-skip", nodes=(2, 2)):
-    """Run these jobs to their end; the core."""
+    """Run these jobs to their end; the loop."""
     world = ScriptedWorld(WORK_S)
-    core = make_core(folder / "rota.db", world, policy=policy, nodes=nodes)
-    core.go_live()
+    loop = make_loop(folder / "rota.db", world, policy=policy, nodes=nodes)
+    loop.go_live()
 
     def submit():
-        core.accept([StoredJob(i, "me", 0.0, file) for i, file in enumerate(files, 1)], None)
+        loop.journal.accept(
+            [StoredJob(i, "me", 0.0, file) for i, file in enumerate(files, 1)], None
+        )
         return [Submitted(1, len(files))], lambda: None
 
-    core.cluster.mailbox._asks.append(Ask(submit))
-    core.step()
-    while core.engine.view.active and world.due:
-        core.step()
-    return core
+    loop.mailbox._calls.append(PendingCall(submit))
+    loop.step()
+    while loop.state.engine.view.active and world.due:
+        loop.step()
+    return loop
 
 
 def at_once(read):
@@ -45,7 +47,7 @@ def at_once(read):
 
 @pytest.fixture
 def three(tmp_path):
-    """Return a core that ran three jobs."""
+    """Return a loop that ran three jobs."""
     files = [
         job_file(1, estimate=4, queue="a", name="one", envs={"TOKEN": "hidden"}),
         job_file(GpuRange(1, 4), depends_on=("1",), model="resnet", group="g", priority=3),
@@ -60,7 +62,7 @@ def test_a_file_holds_the_log_and_what_it_was_made_with(three):
     assert again.log.equals(export.log)
     assert again.made == export.made
     assert again.log["event"][-1] == "end"
-    assert again.log["other"][-1] == three.engine.decisions
+    assert again.log["other"][-1] == three.state.engine.decisions
     assert [job.file.name for job in again.made.jobs] == ["one", "", ""]
     assert b"hidden" not in export.parquet()
     assert {job.file.run for job in again.made.jobs} == {"-"}
@@ -139,8 +141,8 @@ def test_fragments_are_measured_by_what_was_asked_for(three, tmp_path):
 
 
 def test_jobs_that_never_ran_or_did_not_finish_are_told(tmp_path):
-    core = run(tmp_path, job_file(1), job_file(4, hold=True), job_file(1, depends_on=("2",)))
-    notes, _ = written(export_live(core, at_once), tmp_path / "run")
+    loop = run(tmp_path, job_file(1), job_file(4, hold=True), job_file(1, depends_on=("2",)))
+    notes, _ = written(export_live(loop, at_once), tmp_path / "run")
     assert notes == ["2 jobs never ran: they are not in workload.csv"]
     assert [spec.id for spec, _ in read_workload(str(tmp_path / "run/workload.csv"))] == ["1"]
 

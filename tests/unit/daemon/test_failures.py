@@ -6,7 +6,7 @@ import pytest
 
 from rota.core.errors import OptionError, PolicyError, UnavailableError
 from rota.core.topology import Topology
-from rota.daemon.core import Core
+from rota.daemon.loop import DaemonLoop
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store
@@ -32,8 +32,8 @@ class Broken(PriorityPolicy):
 
 def make(path, policy):
     store = Store(path, durable=False)
-    core = Core(store, PretendDriver(), Scheduling(policy=policy), Topology.uniform(1, 4))
-    return Daemon(core, Tokens(store))
+    loop = DaemonLoop(store, PretendDriver(), Scheduling(policy=policy), Topology.uniform(1, 4))
+    return Daemon(loop, Tokens(store))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -48,7 +48,7 @@ def test_a_broken_policy_ends_the_daemon_and_another_one_goes_on(tmp_path, file)
     thread.join(10)
     assert "PolicyError" in daemon.failure
     assert daemon.ready() == (False, f"the daemon has failed: {daemon.failure}")
-    daemon.core.store.close()
+    daemon.loop.store.close()
 
     with pytest.raises(PolicyError, match="job 3"):  # it would only fail again
         make(tmp_path / "rota.db", str(policy))
@@ -62,7 +62,7 @@ def test_a_broken_policy_ends_the_daemon_and_another_one_goes_on(tmp_path, file)
     daemon.stop()
     thread.join(10)
     assert not daemon.failure
-    daemon.core.store.close()
+    daemon.loop.store.close()
 
 
 def test_a_store_that_cannot_be_written_accepts_nothing_and_recovers(tmp_path, file, monkeypatch):
@@ -70,17 +70,17 @@ def test_a_store_that_cannot_be_written_accepts_nothing_and_recovers(tmp_path, f
     thread = threading.Thread(target=daemon.run)
     thread.start()
     daemon.submit([file(4, 0.3), file(4, 0.0)], ALICE)
-    append = daemon.core.store.append
+    append = daemon.loop.store.append
 
     def full(*args, **kwargs):
         raise UnavailableError("the store cannot be used: disk is full")
 
-    monkeypatch.setattr(daemon.core.store, "append", full)
+    monkeypatch.setattr(daemon.loop.store, "append", full)
     with pytest.raises(UnavailableError, match="disk is full"):
         daemon.submit([file()], ALICE)
     assert daemon.ready() == (False, "the store cannot be used: disk is full")
     assert len(daemon.jobs(ALICE)) == 2
-    monkeypatch.setattr(daemon.core.store, "append", append)
+    monkeypatch.setattr(daemon.loop.store, "append", append)
     (third,) = daemon.submit([file(1, 0.0)], ALICE)
     assert third.id == "3"
     assert daemon.ready() == (True, "")
@@ -91,11 +91,11 @@ def test_a_store_that_cannot_be_written_accepts_nothing_and_recovers(tmp_path, f
     assert [info.state for info in daemon.jobs(ALICE)] == ["SUCCEEDED"] * 3
     daemon.stop()
     thread.join(10)
-    daemon.core.store.close()
+    daemon.loop.store.close()
 
 
 def test_a_wrong_policy_is_refused_before_anybody_is_told_that_it_is_ready(tmp_path):
     path = tmp_path / "rota.db"
-    make(path, "fifo").core.store.close()
+    make(path, "fifo").loop.store.close()
     with pytest.raises(OptionError, match="did you mean 'fifo'"):
         make(path, "fiffo")

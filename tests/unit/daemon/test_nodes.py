@@ -6,12 +6,12 @@ from daemon_slow import Slow, state, until
 from rota.core.errors import ConflictError, NotFoundError
 from rota.core.topology import NodeSpec
 from rota.jobfile.model import Checkpoint
-from rota.live.orders import NodeStatus
+from rota.live.driver import NodeStatus
 
 
 def tell(daemon, name, what, gpus=None, why=""):
     spec = None if gpus is None else NodeSpec(name, gpus)
-    daemon.core.cluster.mailbox.post(NodeStatus(name, what, spec, why))
+    daemon.loop.mailbox.post(NodeStatus(name, what, spec, why))
 
 
 def nodes(daemon):
@@ -118,7 +118,7 @@ def test_it_repeats_from_the_journal(running, tmp_path, alice, file):
         comes(daemon, n0=("up", 2), n1=("up", 3))
         daemon.submit([file(3)], alice)
         state(daemon, alice, "1", "RUNNING")
-        daemon.core.snapshot = lambda: None  # as if it were killed
+        daemon.loop.snapshot = lambda: None  # as if it were killed
     with running() as daemon:
         assert nodes(daemon) == {"n0": ("up", 2), "n1": ("up", 3)}
         assert daemon.job("1", alice).nodes == {"n1": 3}

@@ -77,7 +77,7 @@ def test_the_log_is_read_once(running, alice, file, monkeypatch):
     with running() as daemon:
         daemon.submit([file(), file()], alice)
         daemon.explain("1", alice)
-        store, asked = daemon.core.store, []
+        store, asked = daemon.loop.store, []
         rows = store.rows
         monkeypatch.setattr(store, "rows", lambda *args: asked.append(args[0]) or rows(*args))
         before = daemon._log.frame(1e9).height - 1  # but for the row that ends it

@@ -11,46 +11,46 @@ from rota.daemon.export import export_stored, observed_workload, write_export
 from rota.daemon.logtable import LogTable, as_it_was
 from rota.daemon.pictures import picture_job
 from rota.engine.invariants import Invariants
-from rota.live.inputs import JobWish
-from rota.live.mailbox import Ask
-from rota.live.orders import RunStatus
+from rota.live.driver import RunStatus
+from rota.live.inputs import JobRequest
+from rota.live.mailbox import PendingCall
 from rota.metrics import fold_jobs, read_history
 from rota.metrics.history import RUNS
 from rota.study.calibration.samples import observe
-from scripted import Power, Script, ScriptedWorld, a_day, drive, job_file, make_core
+from scripted import Power, Script, ScriptedWorld, a_day, drive, job_file, make_loop
 
 SLEEP_S, AWAY_S = 10.0, 45.0
 
 
-def go_live(core, entries=()):
-    core.go_live()
+def go_live(loop, entries=()):
+    loop.go_live()
     script = Script([(0.0, entry) for entry in entries])
-    script.speak(core, core.driver.world.now_s)
-    steps(core)
+    script.speak(loop, loop.driver.world.now_s)
+    steps(loop)
 
 
-def steps(core, count=3):
+def steps(loop, count=3):
     """What is due now; the time stands still."""
 
     def wait_s(_):
-        core.cluster.interrupt()
+        loop.interrupt()
         return 0.0
 
-    core.cluster._clock.wait_s = wait_s
+    loop._clock.wait_s = wait_s
     for _ in range(count):
-        core.step()
-    core._flush()
+        loop.step()
+    loop.journal.flush()
 
 
-def die(core):
-    core.store.close()
-    core.driver.world.listener = None
+def die(loop):
+    loop.store.close()
+    loop.driver.world.listener = None
 
 
-def run_s_in_log(core):
+def run_s_in_log(loop):
     """By job id, from the log alone."""
-    core._flush()
-    history = read_history(LogTable(core.store).frame(core.cluster.now_s))
+    loop.journal.flush()
+    history = read_history(LogTable(loop.store).frame(loop.state.cluster.now_s))
     seconds = history.per_job(np.where(history.state == RUNS, history.length_s, 0.0))
     return dict(zip(fold_jobs(history)["job_id"], seconds[history.is_job].tolist(), strict=True))
 
@@ -58,26 +58,28 @@ def run_s_in_log(core):
 @pytest.mark.parametrize("seen", ["began", "nothing"])
 def test_a_run_is_as_long_as_it_ran_not_as_long_as_nobody_looked(seen, tmp_path):
     world = ScriptedWorld({"1": SLEEP_S, "2": SLEEP_S}, start_s=0.25)
-    core = make_core(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
-    go_live(core, [job_file(1, estimate=SLEEP_S), job_file(1, estimate=SLEEP_S)])
+    loop = make_loop(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
+    go_live(loop, [job_file(1, estimate=SLEEP_S), job_file(1, estimate=SLEEP_S)])
     if seen == "began":
         world.go(1.0)
-        steps(core)
-    die(core)
+        steps(loop)
+    die(loop)
     world.go(AWAY_S)
-    core = make_core(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
-    core.go_live()
-    steps(core, 6)
-    first = core.engine.jobs[1]
+    loop = make_loop(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
+    loop.go_live()
+    steps(loop, 6)
+    first = loop.state.engine.jobs[1]
     assert first.phase == DONE
-    info = picture_job(first, core.cluster, core.projection, 0.0, core.engine.view)
+    info = picture_job(
+        first, loop.state.cluster, loop.state.projection, 0.0, loop.state.engine.view
+    )
     began_s = world.began["1.0"]
     assert (info.run_s, info.gpu_s, info.ended_at) == (SLEEP_S, SLEEP_S, began_s + SLEEP_S)
-    assert core.engine.view.finished[0].run_s == SLEEP_S  # from which `when` learns
-    assert run_s_in_log(core)["1"] == SLEEP_S
+    assert loop.state.engine.view.finished[0].run_s == SLEEP_S  # from which `when` learns
+    assert run_s_in_log(loop)["1"] == SLEEP_S
     # the second one could not begin before somebody was there to start it
-    assert core.engine.jobs[2].start_s == AWAY_S
-    die(core)
+    assert loop.state.engine.jobs[2].start_s == AWAY_S
+    die(loop)
 
     export = export_stored(tmp_path)
     assert export.log["time_s"].is_sorted()
@@ -95,51 +97,51 @@ def test_a_run_is_as_long_as_it_ran_not_as_long_as_nobody_looked(seen, tmp_path)
 
 def test_what_still_runs_goes_on_from_its_real_beginning(tmp_path):
     world = ScriptedWorld({"1": 100.0})
-    core = make_core(tmp_path / "rota.db", world, nodes=(1, 2), policy="las", checker=Invariants)
-    go_live(core, [job_file(2)])
-    die(core)
+    loop = make_loop(tmp_path / "rota.db", world, nodes=(1, 2), policy="las", checker=Invariants)
+    go_live(loop, [job_file(2)])
+    die(loop)
     world.go(40.25)
-    core = make_core(tmp_path / "rota.db", world, nodes=(1, 2), policy="las", checker=Invariants)
-    core.go_live()
-    steps(core)
-    job = core.engine.jobs[1]
+    loop = make_loop(tmp_path / "rota.db", world, nodes=(1, 2), policy="las", checker=Invariants)
+    loop.go_live()
+    steps(loop)
+    job = loop.state.engine.jobs[1]
     assert (job.executed_s(40.25), job.attained_gpu_s(40.25)) == (40.0, 80.0)
 
 
 def test_a_job_that_had_ended_when_it_was_told_to_stop(tmp_path):
     world = ScriptedWorld({"1": SLEEP_S})
-    core = make_core(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
-    go_live(core, [job_file(1)])
+    loop = make_loop(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
+    go_live(loop, [job_file(1)])
     world.go(1.0)
-    steps(core)
+    steps(loop)
     listener, world.listener = world.listener, None  # its agent is cut off
     world.go(30.0)
-    ask = Ask(lambda: ([JobWish("hold", 1, "me")], lambda: None))
-    core.cluster.mailbox._asks.append(ask)
-    steps(core)
-    assert core.engine.jobs[1].run_s == pytest.approx(30.0 - world.began["1.0"])
+    ask = PendingCall(lambda: ([JobRequest("hold", 1, "me")], lambda: None))
+    loop.mailbox._calls.append(ask)
+    steps(loop)
+    assert loop.state.engine.jobs[1].run_s == pytest.approx(30.0 - world.began["1.0"])
     listener(world.ended["1.0"])
-    steps(core)
-    assert core.engine.jobs[1].phase == DONE
-    assert core.engine.jobs[1].run_s == pytest.approx(SLEEP_S)
-    assert run_s_in_log(core) == {"1": pytest.approx(SLEEP_S)}
+    steps(loop)
+    assert loop.state.engine.jobs[1].phase == DONE
+    assert loop.state.engine.jobs[1].run_s == pytest.approx(SLEEP_S)
+    assert run_s_in_log(loop) == {"1": pytest.approx(SLEEP_S)}
 
 
 def test_a_lost_run_counts_until_it_was_seen_last(tmp_path):
     world = ScriptedWorld({"1": 1000.0})
-    core = make_core(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
-    go_live(core, [job_file(1)])
+    loop = make_loop(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
+    go_live(loop, [job_file(1)])
     world.go(7.0)
-    steps(core)
-    die(core)
+    steps(loop)
+    die(loop)
     world.go(600.0)
     world.running.clear()  # with its node: nobody ever hears of it again
-    core = make_core(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
-    core.driver.adopt = lambda runs, halting: None
-    core.go_live()
-    core.cluster._hear(RunStatus("1.0", "lost", why="it did not come back"))
-    steps(core)
-    assert core.engine.jobs[1].run_s == pytest.approx(7.0 - world.began["1.0"])
+    loop = make_loop(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
+    loop.driver.adopt = lambda runs, halting: None
+    loop.go_live()
+    loop.state.cluster._receive(RunStatus("1.0", "lost", why="it did not come back"))
+    steps(loop)
+    assert loop.state.engine.jobs[1].run_s == pytest.approx(7.0 - world.began["1.0"])
 
 
 @pytest.mark.parametrize("policy", ["fifo-skip", "las", "tiresias:limits=8/40"])
@@ -150,10 +152,10 @@ def test_whoever_was_away_the_log_has_the_run_times_of_the_world(policy, seed, t
     dice = random.Random(seed)  # noqa: S311
     away = 0
     while True:
-        core = make_core(tmp_path / "rota.db", world, policy=policy, checker=Invariants)
-        core.wanted = core.scheduling
+        loop = make_loop(tmp_path / "rota.db", world, policy=policy, checker=Invariants)
+        loop.wanted = loop.state.scheduling
         fuse = dice.randrange(2, 9)
-        append = core.store.append
+        append = loop.store.append
 
         def failing(batch, *args, append=append, **kwargs):
             nonlocal fuse
@@ -162,21 +164,21 @@ def test_whoever_was_away_the_log_has_the_run_times_of_the_world(policy, seed, t
             if fuse == 0:
                 raise Power
 
-        core.store.append = failing
+        loop.store.append = failing
         try:
-            drive(core, world, script)
+            drive(loop, world, script)
         except Power:
             away += 1
-            die(core)
+            die(loop)
             world.go(world.now_s + dice.choice([0.0, 0.3, 5.0, 45.0]))
-            script.forget_committed(core.store.job_number, [what for _, what in entries])
+            script.forget_committed(loop.store.job_number, [what for _, what in entries])
         else:
             break
     assert away > 3
-    told = run_s_in_log(core)
+    told = run_s_in_log(loop)
     # whoever was told to stop goes on until it is gone: that is not run time
-    stopped = {row[3] for row in core.store.rows(0, 10**9) if row[2] == Record.STOP}
-    jobs = core.engine.jobs.values()
+    stopped = {row[3] for row in loop.store.rows(0, 10**9) if row[2] == Record.STOP}
+    jobs = loop.state.engine.jobs.values()
     calm = [job for job in jobs if job.phase == DONE and job.index not in stopped]
     assert calm
     for job in calm:
@@ -205,18 +207,18 @@ def test_rows_are_put_where_they_belong():
 
 def test_what_was_heard_of_late_is_right_for_the_next_daemon_too(tmp_path):
     world = ScriptedWorld({"1": SLEEP_S, "2": 60.0})
-    core = make_core(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
-    go_live(core, [job_file(1), job_file(1)])
+    loop = make_loop(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
+    go_live(loop, [job_file(1), job_file(1)])
     world.go(1.0)
-    steps(core)
+    steps(loop)
     for _ in range(2):
-        core.close()  # in good order: the next one begins with a snapshot and the log so far
-        die(core)
+        loop.close()  # in good order: the next one begins with a snapshot and the log so far
+        die(loop)
         world.go(world.now_s + AWAY_S)
-        core = make_core(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
-        core.go_live()
-        steps(core)
+        loop = make_loop(tmp_path / "rota.db", world, nodes=(1, 1), checker=Invariants)
+        loop.go_live()
+        steps(loop)
         world.go(world.now_s + 10.0)
-        steps(core)
-    assert run_s_in_log(core) == {"1": SLEEP_S, "2": 60.0}
-    assert [core.engine.jobs[number].run_s for number in (1, 2)] == [SLEEP_S, 60.0]
+        steps(loop)
+    assert run_s_in_log(loop) == {"1": SLEEP_S, "2": 60.0}
+    assert [loop.state.engine.jobs[number].run_s for number in (1, 2)] == [SLEEP_S, 60.0]

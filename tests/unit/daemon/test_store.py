@@ -11,8 +11,8 @@ from rota.daemon import store as store_module
 from rota.daemon import tables
 from rota.daemon.store import Store, StoredJob
 from rota.jobfile.model import GpuRange, JobFile, Resources
-from rota.live.inputs import Batch, JobWish, Reconfigured, Submitted
-from rota.live.orders import Measured, NodeStatus, RunStatus
+from rota.live.driver import Measured, NodeStatus, RunStatus
+from rota.live.inputs import Batch, JobRequest, Reconfigured, Submitted
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ INPUTS = (
     RunStatus("1.0", "ended", 3, asked=True, why="exit code 3"),
     NodeStatus("n0", "up", NodeSpec("n0", 4, "a100", 8.0, 64.0, ("r1",), ("fast",)), "joined"),
     Measured("1.0", {"loss": 0.5}),
-    JobWish("cancel", 1, "alice"),
+    JobRequest("cancel", 1, "alice"),
     Reconfigured({"policy": "srtf"}, (NodeSpec("n1", 1),), "root"),
 )
 

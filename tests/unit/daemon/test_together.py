@@ -6,17 +6,17 @@ import pytest
 
 from rota.core.jobs import CANCELLED
 from rota.core.topology import Topology
-from rota.daemon.core import Core
+from rota.daemon.loop import DaemonLoop
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store, StoredJob
 from rota.daemon.tokens import Tokens
+from rota.live.driver import RunStatus
 from rota.live.drivers.pretend import PretendDriver
-from rota.live.inputs import JobWish, NodeWish, Submitted
-from rota.live.mailbox import Ask
-from rota.live.orders import RunStatus
+from rota.live.inputs import JobRequest, NodeRequest, Submitted
+from rota.live.mailbox import PendingCall
 from rota.wire import Actor
-from scripted import ScriptedWorld, job_file, make_core
+from scripted import ScriptedWorld, job_file, make_loop
 
 ALICE = Actor("alice", "admin")
 
@@ -25,8 +25,8 @@ ALICE = Actor("alice", "admin")
 def daemon(tmp_path):
     """Return a daemon that is not running yet, so that asks can pile up."""
     store = Store(tmp_path / "rota.db", durable=False)
-    core = Core(store, PretendDriver(), Scheduling(), Topology.uniform(2, 2))
-    yield Daemon(core, Tokens(store))
+    loop = DaemonLoop(store, PretendDriver(), Scheduling(), Topology.uniform(2, 2))
+    yield Daemon(loop, Tokens(store))
     store.close()
 
 
@@ -40,12 +40,12 @@ def together(daemon, *asks):
         except Exception as error:  # noqa: BLE001 - it is the answer
             answers[number] = error
 
-    box = daemon.core.cluster.mailbox
+    box = daemon.loop.mailbox
     threads = []
     for number in range(len(asks)):
         threads.append(threading.Thread(target=ask, args=(number,)))
         threads[-1].start()
-        while len(box._asks) <= number:
+        while len(box._calls) <= number:
             threading.Event().wait(0.001)
     runner = threading.Thread(target=daemon.run)
     runner.start()
@@ -64,7 +64,7 @@ def test_a_drain_and_a_submission(daemon, file, key):
     )
     assert node.state == "drained"
     assert [info.id for info in jobs] == ["1"]
-    assert daemon.core.engine.jobs[1].started
+    assert daemon.loop.state.engine.jobs[1].started
 
 
 def test_the_same_key_twice(daemon, file):
@@ -82,62 +82,62 @@ def test_two_reloads(daemon, tmp_path):
     first, second = together(daemon, lambda: daemon.reload(ALICE), lambda: daemon.reload(ALICE))
     assert first == ["policy: fifo-skip -> srtf"]
     assert second == []
-    assert daemon.core.scheduling.policy == "srtf"
+    assert daemon.loop.state.scheduling.policy == "srtf"
 
 
-def ask(core, act):
-    with core.cluster.mailbox._changed:
-        core.cluster.mailbox._asks.append(Ask(act))
+def ask(loop, act):
+    with loop.mailbox._changed:
+        loop.mailbox._calls.append(PendingCall(act))
 
 
-def submit(core, *files):
-    first = core.next_number()
-    core.accept([StoredJob(first + i, "me", 0.0, f) for i, f in enumerate(files)], None)
+def submit(loop, *files):
+    first = loop.journal.next_number()
+    loop.journal.accept([StoredJob(first + i, "me", 0.0, f) for i, f in enumerate(files)], None)
     return [Submitted(first, len(files))], lambda: None
 
 
 def test_a_job_and_its_dependant_are_cancelled(tmp_path):
     world = ScriptedWorld({"1": 9.0, "2": 9.0})
-    core = make_core(tmp_path / "s.db", world)
-    core.go_live()
-    ask(core, lambda: submit(core, job_file(), job_file(depends_on=("1",))))
-    core.step()
+    loop = make_loop(tmp_path / "s.db", world)
+    loop.go_live()
+    ask(loop, lambda: submit(loop, job_file(), job_file(depends_on=("1",))))
+    loop.step()
     for number in (1, 2):
-        ask(core, lambda number=number: ([JobWish("cancel", number, "me")], lambda: None))
-    core.step()
-    assert core.engine.jobs[1].phase == CANCELLED
-    assert core.engine.jobs[2].terminal
-    core.store.close()
-    assert make_core(tmp_path / "s.db", world).engine.jobs[2].terminal
+        ask(loop, lambda number=number: ([JobRequest("cancel", number, "me")], lambda: None))
+    loop.step()
+    assert loop.state.engine.jobs[1].phase == CANCELLED
+    assert loop.state.engine.jobs[2].terminal
+    loop.store.close()
+    assert make_loop(tmp_path / "s.db", world).state.engine.jobs[2].terminal
 
 
 def test_a_run_that_waits_and_is_halted_is_not_launched(tmp_path):
     world = ScriptedWorld({"1": 99.0}, stop_s=5.0)
-    core = make_core(tmp_path / "s.db", world, nodes=(2, 1))
-    core.go_live()
-    ask(core, lambda: submit(core, job_file()))
+    loop = make_loop(tmp_path / "s.db", world, nodes=(2, 1))
+    loop.go_live()
+    ask(loop, lambda: submit(loop, job_file()))
     for _ in range(2):
-        core.step()
+        loop.step()
     assert world.running
-    run = core.cluster.runs.current[1]
-    core.engine.cluster.mailbox.post(RunStatus("1.0", "running"))
-    core.cluster.runs.give_up(core.engine.jobs[1])
-    following = core.cluster.runs.make(core.engine.jobs[1])
+    run = loop.state.cluster.runs.current[1]
+    loop.mailbox.post(RunStatus("1.0", "running"))
+    loop.state.cluster.runs.give_up(loop.state.engine.jobs[1])
+    following = loop.state.cluster.runs.make(loop.state.engine.jobs[1])
     assert following.waits
     following.halting = True
-    assert core.cluster.runs.remove(run) is None
+    assert loop.state.cluster.runs.remove(run) is None
     assert world.launched == ["1.0"]
-    core.store.close()
+    loop.store.close()
 
 
 def test_a_node_wish_stays_alone(tmp_path):
     world = ScriptedWorld({"1": 9.0})
-    core = make_core(tmp_path / "s.db", world)
-    core.go_live()
-    ask(core, lambda: ([NodeWish("drain", "n0", "me")], lambda: None))
-    ask(core, lambda: submit(core, job_file()))
-    core.step()
-    assert not core.engine.jobs
-    core.step()
-    assert core.engine.jobs[1].started
-    core.store.close()
+    loop = make_loop(tmp_path / "s.db", world)
+    loop.go_live()
+    ask(loop, lambda: ([NodeRequest("drain", "n0", "me")], lambda: None))
+    ask(loop, lambda: submit(loop, job_file()))
+    loop.step()
+    assert not loop.state.engine.jobs
+    loop.step()
+    assert loop.state.engine.jobs[1].started
+    loop.store.close()

@@ -6,9 +6,9 @@ import pytest
 
 from rota.core.errors import UnavailableError
 from rota.core.topology import NodeSpec
-from rota.daemon import core as core_module
+from rota.daemon import loop as loop_module
+from rota.live.driver import NodeStatus
 from rota.live.drivers.pretend import PretendDriver
-from rota.live.orders import NodeStatus
 from rota.wire import Actor
 
 ALICE = Actor("alice", "user")
@@ -53,13 +53,13 @@ def test_an_instant_that_could_not_be_written_is_not_passed_over(running, file, 
     with running(nodes=(1, 1), policy="tiresias:limits=0.3") as daemon:
         daemon.submit([file(1, 60.0), file(1, 60.0)], ALICE)
         until(lambda: daemon.job("1", ALICE).state == "RUNNING")
-        with Trouble(daemon.core.store, monkeypatch) as trouble:
+        with Trouble(daemon.loop.store, monkeypatch) as trouble:
             assert trouble.failed.wait(10)
         until(lambda: daemon.job("2", ALICE).state == "RUNNING")
         before = daemon.jobs(ALICE)
-        snapshot = daemon.core.snapshot
-        monkeypatch.setattr(daemon.core, "snapshot", lambda: None)  # only the journal remains
-    daemon.core.snapshot = snapshot
+        snapshot = daemon.loop.snapshot
+        monkeypatch.setattr(daemon.loop, "snapshot", lambda: None)  # only the journal remains
+    daemon.loop.snapshot = snapshot
     with running(nodes=(1, 1), policy="tiresias:limits=0.3") as daemon:
         after = daemon.jobs(ALICE)
         assert [(j.id, j.state, j.preemptions) for j in after] == [
@@ -70,9 +70,9 @@ def test_an_instant_that_could_not_be_written_is_not_passed_over(running, file, 
 def test_a_node_that_joins_meanwhile_joins_later(running, file, monkeypatch):
     driver = PretendDriver()
     with running(nodes=(1, 1), driver=driver) as daemon:
-        with Trouble(daemon.core.store, monkeypatch) as trouble:
+        with Trouble(daemon.loop.store, monkeypatch) as trouble:
             spec = NodeSpec("new", 4)
-            daemon.core.cluster.mailbox.post(NodeStatus("new", "up", spec))
+            daemon.loop.mailbox.post(NodeStatus("new", "up", spec))
             assert trouble.failed.wait(10)
             assert [node.name for node in daemon.nodes()] == ["n0"]
         until(lambda: [node.name for node in daemon.nodes()] == ["n0", "new"])
@@ -80,10 +80,10 @@ def test_a_node_that_joins_meanwhile_joins_later(running, file, monkeypatch):
 
 
 def test_a_snapshot_that_fails_is_taken_later(running, file, monkeypatch):
-    monkeypatch.setattr(core_module, "SNAPSHOT_EVERY", 20)
+    monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 20)
     with running(nodes=(1, 1)) as daemon:
         taken = []
-        save = daemon.core.store.save_snapshot
+        save = daemon.loop.store.save_snapshot
 
         def failing(state):
             taken.append(len(state))
@@ -91,7 +91,7 @@ def test_a_snapshot_that_fails_is_taken_later(running, file, monkeypatch):
                 raise UnavailableError(PROBLEM)
             save(state)
 
-        monkeypatch.setattr(daemon.core.store, "save_snapshot", failing)
+        monkeypatch.setattr(daemon.loop.store, "save_snapshot", failing)
         for _ in range(60):
             daemon.submit([file(1, 0.0)], ALICE)
         until(lambda: len(taken) > 2)
@@ -102,7 +102,7 @@ def test_a_snapshot_that_fails_is_taken_later(running, file, monkeypatch):
 
 def test_readiness_comes_back_by_itself(running, file, monkeypatch):
     with running(nodes=(1, 1)) as daemon:
-        with Trouble(daemon.core.store, monkeypatch):
+        with Trouble(daemon.loop.store, monkeypatch):
             with pytest.raises(UnavailableError, match="disk is full"):
                 daemon.submit([file()], ALICE)
             assert daemon.ready() == (False, PROBLEM)
@@ -113,7 +113,7 @@ def test_the_lag_of_the_journal_is_told(running, file, monkeypatch):
     with running(nodes=(1, 1)) as daemon:
         daemon.submit([file(1, 0.3)], ALICE)
         assert daemon.status()["journal_lag_s"] == 0
-        with Trouble(daemon.core.store, monkeypatch) as trouble:
+        with Trouble(daemon.loop.store, monkeypatch) as trouble:
             assert trouble.failed.wait(10)
             assert daemon.status()["journal_lag_s"] > 0
         until(lambda: daemon.job("1", ALICE).state == "SUCCEEDED")

@@ -8,8 +8,8 @@ import pytest
 from rota.core.errors import UnavailableError
 from rota.live import clock
 from rota.live.clock import WallClock
-from rota.live.mailbox import Ask, Mailbox
-from rota.live.orders import RunStatus
+from rota.live.driver import RunStatus
+from rota.live.mailbox import Mailbox, PendingCall
 
 NEWS = RunStatus("1.0", "running")
 
@@ -40,7 +40,7 @@ def test_an_ask_is_answered_by_the_owner():
 
     owner = threading.Thread(target=own)
     owner.start()
-    assert box.ask(Ask(lambda: ([], lambda: 42))) == 42
+    assert box.call(PendingCall(lambda: ([], lambda: 42))) == 42
     owner.join()
 
 
@@ -48,7 +48,7 @@ def test_the_owner_must_not_ask():
     box = Mailbox()
     box.owner = threading.get_ident()
     with pytest.raises(RuntimeError, match="must not wait for itself"):
-        box.ask(Ask(lambda: ([], lambda: 0)))
+        box.call(PendingCall(lambda: ([], lambda: 0)))
 
 
 def test_nobody_waits_for_a_closed_box():
@@ -57,24 +57,24 @@ def test_nobody_waits_for_a_closed_box():
 
     def ask():
         try:
-            box.ask(Ask(lambda: ([], lambda: 0)))
+            box.call(PendingCall(lambda: ([], lambda: 0)))
         except UnavailableError as error:
             failed.append(str(error))
 
     asker = threading.Thread(target=ask)
     asker.start()
-    while not box._asks:
+    while not box._calls:
         time.sleep(0.001)
     box.close()
     asker.join(5)
     assert failed == ["the daemon is stopping: try again in a moment"]
     with pytest.raises(UnavailableError):
-        box.ask(Ask(lambda: ([], lambda: 0)))
+        box.call(PendingCall(lambda: ([], lambda: 0)))
 
 
 def test_an_owner_that_does_not_answer_is_reported():
     with pytest.raises(UnavailableError, match="did not answer within"):
-        Mailbox().ask(Ask(lambda: ([], lambda: 0)), timeout_s=0.01)
+        Mailbox().call(PendingCall(lambda: ([], lambda: 0)), timeout_s=0.01)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from time import monotonic
 
 from rota.core.errors import ClusterError
-from rota.live.orders import Capabilities, Listener, RunOrder, RunStatus
+from rota.live.driver import Capabilities, Listener, RunOrder, RunStatus
 
 VARIABLE = "PRETEND_S"
 USUAL_S = 10.0

@@ -18,6 +18,14 @@ from rota.core.errors import (
     UnavailableError,
 )
 from rota.live.clock import boot_time_s
+from rota.live.driver import (
+    Capabilities,
+    Listener,
+    Measured,
+    Message,
+    NodeStatus,
+    RunOrder,
+)
 from rota.live.drivers.local.fleet import Fleet, KnownAgent
 from rota.live.drivers.local.logs import read_piece
 from rota.live.drivers.local.messages import (
@@ -32,14 +40,6 @@ from rota.live.drivers.local.messages import (
 )
 from rota.live.drivers.local.outputs import Outputs
 from rota.live.drivers.local.records import RunRecord
-from rota.live.orders import (
-    Capabilities,
-    Listener,
-    Measured,
-    Message,
-    NodeStatus,
-    RunOrder,
-)
 
 log = logging.getLogger("rota.driver")
 

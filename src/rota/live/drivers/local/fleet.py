@@ -2,6 +2,7 @@
 
 from collections import deque
 
+from rota.live.driver import NodeStatus
 from rota.live.drivers.local.messages import (
     AgentNode,
     AgentReport,
@@ -9,7 +10,6 @@ from rota.live.drivers.local.messages import (
     PartKey,
     PartStatus,
 )
-from rota.live.orders import NodeStatus
 
 
 class KnownAgent:

@@ -10,7 +10,7 @@ import msgspec
 
 from rota.core.launch import Launch
 from rota.core.topology import NodeSpec
-from rota.live.orders import Part
+from rota.live.driver import Part
 
 PartState: TypeAlias = Literal["waiting", "starting", "running", "ended", "lost"]
 OVER: frozenset[PartState] = frozenset({"ended", "lost"})

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from rota.live.driver import Part, RunOrder, RunStatus
 from rota.live.drivers.local.messages import (
     HALT,
     KILL,
@@ -10,7 +11,6 @@ from rota.live.drivers.local.messages import (
     PartKey,
     PartStatus,
 )
-from rota.live.orders import Part, RunOrder, RunStatus
 
 
 class RunRecord:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from rota.core.errors import ClusterError
 from rota.live.clock import boot_time_s
+from rota.live.driver import Listener, Measured, Message, RunOrder, RunStatus
 from rota.live.drivers.slurm.commands import Commands
 from rota.live.drivers.slurm.folders import Folders
 from rota.live.drivers.slurm.layout import PENDING, SeenJob, SeenNode
@@ -21,7 +22,6 @@ from rota.live.drivers.slurm.names import Mark, job_name, read_mark
 from rota.live.drivers.slurm.options import SlurmOptions
 from rota.live.drivers.slurm.request import Request, is_even, make_request
 from rota.live.drivers.slurm.verdict import judge, judge_requeued
-from rota.live.orders import Listener, Measured, Message, RunOrder, RunStatus
 
 log = logging.getLogger("rota.slurm")
 

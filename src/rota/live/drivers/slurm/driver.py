@@ -9,6 +9,13 @@ from time import monotonic
 
 from rota.core.errors import ClusterError
 from rota.core.topology import NodeSpec
+from rota.live.driver import (
+    Capabilities,
+    Listener,
+    NodeStatus,
+    RunOrder,
+    RunStatus,
+)
 from rota.live.drivers.slurm.carrier import HALT, KILL, Carrier, Tracked
 from rota.live.drivers.slurm.commands import Commands, Recorder
 from rota.live.drivers.slurm.folders import Folders
@@ -16,13 +23,6 @@ from rota.live.drivers.slurm.layout import SeenNode
 from rota.live.drivers.slurm.names import plain
 from rota.live.drivers.slurm.options import SlurmOptions
 from rota.live.drivers.slurm.preflight import check, usable_nodes
-from rota.live.orders import (
-    Capabilities,
-    Listener,
-    NodeStatus,
-    RunOrder,
-    RunStatus,
-)
 
 log = logging.getLogger("rota.slurm")
 

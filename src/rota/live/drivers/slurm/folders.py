@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 
 from rota.core.errors import ClusterError
+from rota.live.driver import RunOrder
 from rota.live.drivers.local.logs import BOTH, read_both
 from rota.live.drivers.slurm import script
 from rota.live.drivers.slurm.names import plain
 from rota.live.drivers.slurm.request import Request
-from rota.live.orders import RunOrder
 
 PRIVATE = 0o700
 STREAMS = ("out", "err", BOTH)

@@ -6,9 +6,9 @@ from math import ceil
 import msgspec
 
 from rota.core.errors import ClusterError
+from rota.live.driver import Part, RunOrder
 from rota.live.drivers.slurm.names import fingerprint, plain
 from rota.live.drivers.slurm.options import SlurmOptions
-from rota.live.orders import Part, RunOrder
 
 MIB = 1024
 

@@ -16,8 +16,8 @@ variables are quoted. The folder of a run lies on a file system that all nodes s
 from shlex import quote
 
 from rota.core.errors import ClusterError
+from rota.live.driver import Part, RunOrder
 from rota.live.drivers.slurm.names import VARIABLE, plain
-from rota.live.orders import Part, RunOrder
 
 BOOTSTRAP = """\
 #!/bin/bash

@@ -3,9 +3,9 @@
 import signal
 from collections.abc import Sequence
 
+from rota.live.driver import RunStatus
 from rota.live.drivers.slurm.folders import End
 from rota.live.drivers.slurm.layout import SIGNALLED, SeenJob
-from rota.live.orders import RunStatus
 
 NOT_ITS_FAULT = ("NODE_FAIL", "BOOT_FAIL", "PREEMPTED", "REVOKED")
 BY_SLURM = {

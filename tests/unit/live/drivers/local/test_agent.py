@@ -13,6 +13,7 @@ from agents_net import alive, eventually, marked, order
 from local_shims import fill
 from rota.core.errors import ClusterError, GoneError
 from rota.core.topology import NodeSpec
+from rota.live.driver import Measured, Part
 from rota.live.drivers.local import processes
 from rota.live.drivers.local.agent import Agent
 from rota.live.drivers.local.embedded import EmbeddedAgent, nodes_here
@@ -20,7 +21,6 @@ from rota.live.drivers.local.logs import log_file
 from rota.live.drivers.local.messages import AgentOrders, PartKey
 from rota.live.drivers.local.names import folder_name
 from rota.live.drivers.local.records import RunRecord
-from rota.live.orders import Measured, Part
 
 SLEEP = "echo $$ > pid; exec sleep 1000"
 

@@ -1,10 +1,10 @@
 from pathlib import Path
 
 from agents_net import order
+from rota.live.driver import Part
 from rota.live.drivers.local import contract
 from rota.live.drivers.local.messages import PartKey
 from rota.live.drivers.local.records import RunRecord
-from rota.live.orders import Part
 
 
 def launch(**options):

@@ -7,6 +7,7 @@ import pytest
 from agents_net import Told, order
 from rota.core.errors import ClusterError, InputError, OptionError, UnavailableError
 from rota.core.topology import NodeSpec
+from rota.live.driver import Measured, NodeStatus, Part, RunStatus
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.messages import (
     AgentNode,
@@ -16,7 +17,6 @@ from rota.live.drivers.local.messages import (
     PartMeasured,
     PartStatus,
 )
-from rota.live.orders import Measured, NodeStatus, Part, RunStatus
 
 
 class FakeAgent:

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from rota.core.errors import ClusterError
+from rota.live.driver import NodeStatus
 from rota.live.drivers.slurm import SlurmDriver, SlurmOptions, carrier
 from rota.live.drivers.slurm.commands import Commands
 from rota.live.drivers.slurm.layout import SeenJob, SeenNode
 from rota.live.drivers.slurm.preflight import check
-from rota.live.orders import NodeStatus
 from slurm_runs import Ears, order
 
 

@@ -8,15 +8,15 @@ from rota.core.jobs import CANCELLED, DONE
 from rota.core.knowledge import Knowledge
 from rota.core.log import Record
 from rota.engine.invariants import Invariants
-from rota.live.inputs import JobWish, NodeWish, Reconfigured
-from scripted import Power, Script, ScriptedWorld, a_day, drive, job_file, make_core
+from rota.live.inputs import JobRequest, NodeRequest, Reconfigured
+from scripted import Power, Script, ScriptedWorld, a_day, drive, job_file, make_loop
 
-WISHES = (JobWish, NodeWish, Reconfigured)
+WISHES = (JobRequest, NodeRequest, Reconfigured)
 POLICIES = ["fifo", "tiresias:limits=8/40", "srtf", "easy"]
 
 
-def logged(core):
-    return [row[1:] for row in core.store.rows(0, 10**9)]
+def logged(loop):
+    return [row[1:] for row in loop.store.rows(0, 10**9)]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -24,18 +24,18 @@ def logged(core):
 def test_everything_ends_and_every_invariant_holds(policy, seed, tmp_path):
     work, entries = a_day(seed)
     world = ScriptedWorld(work)
-    core = make_core(tmp_path / "s.db", world, policy=policy, checker=Invariants)
-    drive(core, world, Script(entries))
-    assert {job.phase for job in core.engine.jobs.values()} == {DONE, CANCELLED}
+    loop = make_loop(tmp_path / "s.db", world, policy=policy, checker=Invariants)
+    drive(loop, world, Script(entries))
+    assert {job.phase for job in loop.state.engine.jobs.values()} == {DONE, CANCELLED}
     assert not world.running
-    assert not core.cluster.runs.by_id
-    kinds = {row[1] for row in logged(core)}
+    assert not loop.state.cluster.runs.by_id
+    kinds = {row[1] for row in logged(loop)}
     assert {Record.HELD, Record.CANCELLED, Record.NODE_CLOSED, Record.STOP} <= kinds
 
 
-def explosive(core, fuse, where, committed):
+def explosive(loop, fuse, where, committed):
     """Make the store's owner die at one of its next commits, before or after it is done."""
-    append = core.store.append
+    append = loop.store.append
 
     def failing(batch, *args, **kwargs):
         nonlocal fuse
@@ -48,7 +48,7 @@ def explosive(core, fuse, where, committed):
         if fuse == 0:
             raise Power
 
-    core.store.append = failing
+    loop.store.append = failing
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -56,73 +56,73 @@ def explosive(core, fuse, where, committed):
 def test_a_crash_changes_no_later_decision(policy, seed, tmp_path):
     work, entries = a_day(seed)
     calm = ScriptedWorld(work)
-    expected = make_core(tmp_path / "calm.db", calm, policy=policy)
+    expected = make_loop(tmp_path / "calm.db", calm, policy=policy)
     drive(expected, calm, Script(entries))
 
     dice = random.Random(seed)  # noqa: S311
     world, script, committed = ScriptedWorld(work), Script(entries), []
     crashes = 0
     while True:
-        core = make_core(tmp_path / "crash.db", world, policy=policy)
-        core.wanted = core.scheduling  # the configuration was changed too
-        explosive(core, dice.randrange(1, 10), dice.choice(["before", "after"]), committed)
+        loop = make_loop(tmp_path / "crash.db", world, policy=policy)
+        loop.wanted = loop.state.scheduling  # the configuration was changed too
+        explosive(loop, dice.randrange(1, 10), dice.choice(["before", "after"]), committed)
         try:
-            drive(core, world, script)
+            drive(loop, world, script)
         except Power:
             crashes += 1
             world.listener = None
-            core.store.close()
-            script.forget_committed(core.store.job_number, committed)
+            loop.store.close()
+            script.forget_committed(loop.store.job_number, committed)
         else:
             break
     assert crashes > 3
     assert len(set(world.launched)) == len(world.launched)
-    assert logged(core) == logged(expected)
+    assert logged(loop) == logged(expected)
 
 
 def test_a_change_after_a_long_absence_is_made_when_it_is_made(tmp_path):
     world = ScriptedWorld({"1": 100.0, "2": 100.0})
-    core = make_core(tmp_path / "s.db", world, policy="tiresias:limits=8/40", nodes=(1, 4))
+    loop = make_loop(tmp_path / "s.db", world, policy="tiresias:limits=8/40", nodes=(1, 4))
     script = Script([(0.0, job_file(4, estimate=100.0)), (0.0, job_file(4, estimate=50.0))])
-    core.go_live()
-    script.speak(core, 0.0)
+    loop.go_live()
+    script.speak(loop, 0.0)
     for _ in range(2):
-        core.step()
-    assert core.engine.timers  # the running job will be demoted
-    core.store.close()  # it dies
+        loop.step()
+    assert loop.state.engine.timers  # the running job will be demoted
+    loop.store.close()  # it dies
     world.listener = None
 
     world.go(60.0)
-    core = make_core(tmp_path / "s.db", world, policy="srtf", nodes=(1, 4))
-    core.go_live()
-    core.step()
-    core._flush()
-    note = next(row for row in core.store.rows(0, 1000) if row[2] == Record.NOTE)
+    loop = make_loop(tmp_path / "s.db", world, policy="srtf", nodes=(1, 4))
+    loop.go_live()
+    loop.step()
+    loop.journal.flush()
+    note = next(row for row in loop.store.rows(0, 1000) if row[2] == Record.NOTE)
     assert (note[1], note[7]) == (60.0, "policy: tiresias:limits=8/40 -> srtf (configuration)")
-    before = logged(core)
-    core.store.close()  # it dies again
+    before = logged(loop)
+    loop.store.close()  # it dies again
 
-    core = make_core(tmp_path / "s.db", world, policy="srtf", nodes=(1, 4))
-    core._flush()
-    assert logged(core)[: len(before)] == before
-    assert core.scheduling.policy == "srtf"
+    loop = make_loop(tmp_path / "s.db", world, policy="srtf", nodes=(1, 4))
+    loop.journal.flush()
+    assert logged(loop)[: len(before)] == before
+    assert loop.state.scheduling.policy == "srtf"
 
 
 def test_speeds_of_a_job_file_are_told_to_policies_that_ask(tmp_path):
     world = ScriptedWorld({"1": 100.0, "2": 100.0})
-    core = make_core(tmp_path / "s.db", world, policy="fifo", nodes=(1, 4))
+    loop = make_loop(tmp_path / "s.db", world, policy="fifo", nodes=(1, 4))
     speeds = {"v100": 1.0, "k80": 0.25}
-    Script([(0.0, job_file(1, speeds=speeds)), (0.0, job_file(1))]).speak(core, 0.0)
-    core.go_live()
+    Script([(0.0, job_file(1, speeds=speeds)), (0.0, job_file(1))]).speak(loop, 0.0)
+    loop.go_live()
     for _ in range(2):
-        core.step()
-    core._flush()
-    core.store.close()  # it dies
+        loop.step()
+    loop.journal.flush()
+    loop.store.close()  # it dies
 
-    core = make_core(tmp_path / "s.db", world, policy="fifo", nodes=(1, 4))
-    with_speeds, without = (core.engine.jobs[number] for number in (1, 2))
+    loop = make_loop(tmp_path / "s.db", world, policy="fifo", nodes=(1, 4))
+    with_speeds, without = (loop.state.engine.jobs[number] for number in (1, 2))
     for job in (with_speeds, without):
         job.known = int(Knowledge.SPEEDS)
     assert [with_speeds.speed_on(kind) for kind in ("v100", "k80", "other")] == [1.0, 0.25, 1.0]
     assert without.speed_on("k80") == 1.0
-    core.store.close()
+    loop.store.close()

@@ -1,0 +1,140 @@
+"""Recovery: load the last snapshot, replay the journal through `apply`, compare the log.
+
+Both are exact, so the state (the policy's own too) is what it was when the last batch was
+committed. Nothing is started or stopped meanwhile: commands reach the driver from `go_live` on,
+which then adopts what runs.
+"""
+
+import zlib
+from array import array
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from rota.core.errors import InputError, PolicyError, RotaError
+from rota.core.log import Row
+from rota.core.topology import NodeSpec, Topology
+from rota.daemon.journal import Journal
+from rota.daemon.settings import Scheduling
+from rota.daemon.state import ClusterState
+from rota.daemon.store import Store
+from rota.engine.snapshot import freeze, restore
+from rota.engine.wiring import FIRST_TASK
+from rota.live.inputs import Batch, Reconfigured
+
+VERSION = 1
+PIECE = 50_000  # rows of the log that are read at once
+
+
+class StateSnapshot(msgspec.Struct):
+    """What a snapshot holds. `growth`: the nodes, in the groups in which they came."""
+
+    version: int
+    scheduling: Scheduling
+    growth: list[list[NodeSpec]]
+    levels: list[str]
+    engine: dict[str, Any]
+
+
+class Build(Protocol):
+    """Makes an empty state."""
+
+    def __call__(
+        self, scheduling: Scheduling, growth: list[list[NodeSpec]], levels: list[str]
+    ) -> ClusterState:
+        """With this configuration and these nodes."""
+        ...
+
+
+def begin(journal: Journal, build: Build, wanted: Scheduling, topology: Topology) -> ClusterState:
+    """The state of a new store; it is saved."""
+    state = build(wanted, [list(topology.specs)], list(topology.levels))
+    state.cluster.runs.ports = zlib.crc32(journal.store.id.encode())
+    journal.log(state.take_rows())
+    journal.save(pack(state))
+    return state
+
+
+def recover(journal: Journal, build: Build, wanted: Scheduling) -> ClusterState:
+    """The state after everything that was committed.
+
+    Args:
+        journal: Of a store that has a snapshot; rows of the log that are not stored stay in it.
+        build: Makes an empty state.
+        wanted: The scheduling that is configured now; it takes over where the former policy fails.
+    """
+    store = journal.store
+    number, packed = store.last_snapshot() or (0, b"")
+    saved = unpack(packed, store)
+    logged = int(saved.engine["log"]["taken"])
+    state = build(saved.scheduling, saved.growth, saved.levels)
+    _load_log(state, store, logged)
+    jobs = [index for index, *_ in saved.engine["jobs"] if index < FIRST_TASK]
+    state.submit(1, max(jobs, default=0))
+    restore(state.engine, saved.engine)
+    repaired = _replay(state, journal, number, wanted)
+    journal.compare(logged)
+    journal.since_snapshot = store.journal_number - number
+    if repaired:  # the repair is not in the journal
+        journal.save(pack(state))
+    return state
+
+
+def _load_log(state: ClusterState, store: Store, upto: int) -> None:
+    """Fold the stored log; a checker of invariants knows the past from it only."""
+    checked = state.engine.checker is not None
+    kept = array("d")
+    after = 0
+    while after < upto:
+        rows = store.rows(after, min(PIECE, upto - after))
+        state.projection.fold(Row._make(row[1:]) for row in rows)
+        if checked:
+            kept.extend(value for row in rows for value in row[1:7])
+        after = rows[-1][0] if rows else upto
+    if checked:
+        state.engine.log.kept = kept
+
+
+def _replay(state: ClusterState, journal: Journal, after: int, wanted: Scheduling) -> bool:
+    """Apply the batches after a number; was a policy that fails replaced by the one configured?"""
+    repaired = False
+
+    def survive(act: Callable[..., None], *batch: Batch) -> None:
+        nonlocal repaired
+        try:
+            act(*batch)
+        except Exception as error:
+            ours = isinstance(error, RotaError) and not isinstance(error, PolicyError)
+            if ours or wanted == state.scheduling:
+                raise  # it failed then and would fail again
+            repaired = True
+            state.change(Reconfigured(wanted.as_dict(), by="recovery"))
+        journal.log(state.take_rows())
+
+    for batch in journal.store.batches(after):
+        while batch.version > state.engine.view.version + 1 and state.follows:
+            survive(state.follow)
+        survive(state.apply, batch)
+    while state.follows:
+        survive(state.follow)
+    return repaired
+
+
+def pack(state: ClusterState) -> bytes:
+    """A snapshot of the state between two batches."""
+    saved = StateSnapshot(
+        VERSION, state.scheduling, state.growth, state.levels, freeze(state.engine)
+    )
+    return zlib.compress(msgspec.msgpack.encode(saved), 1)
+
+
+def unpack(packed: bytes, store: Store) -> StateSnapshot:
+    """Read a snapshot; refuse one of another version."""
+    saved = msgspec.msgpack.decode(zlib.decompress(packed), type=StateSnapshot)
+    if saved.version != VERSION:
+        raise InputError(
+            f"{store.path}: its state is of version {saved.version}, this Rota reads "
+            f"{VERSION}: stop it once with the version that wrote it"
+        )
+    return saved

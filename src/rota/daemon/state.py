@@ -1,0 +1,246 @@
+"""The state that the journal determines: the engine, its cluster, and the configuration."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from rota.core import events as ev
+from rota.core.errors import ClusterError, OptionError
+from rota.core.events import INF
+from rota.core.jobs import Behaviour, Job, JobSpec
+from rota.core.launch import Launch
+from rota.core.log import Record, Row
+from rota.core.policy import PriorityPolicy
+from rota.core.ports import Successor
+from rota.core.topology import NodeSpec, Topology
+from rota.daemon.growth import extended
+from rota.daemon.projection import Projection
+from rota.daemon.settings import Scheduling, changes
+from rota.daemon.store import StoredJob
+from rota.engine.checker import Checker
+from rota.engine.handover import hand_over
+from rota.engine.wiring import FIRST_TASK, Parts, make_engine
+from rota.jobfile.convert import to_behaviour, to_launch, to_spec
+from rota.live.clock import Clock
+from rota.live.cluster import LiveCluster
+from rota.live.driver import Driver
+from rota.live.inputs import Batch, Noted, Reconfigured, Submitted
+from rota.live.mailbox import Mailbox
+
+Submission: TypeAlias = tuple[int, JobSpec, Behaviour]
+
+
+class SubmissionQueue:
+    """The engine's source of jobs: those that were submitted with the present batch."""
+
+    linked = True  # job files have `depends_on`
+
+    def __init__(self) -> None:
+        self.next_s = INF
+        self._pending: list[Submission] = []
+
+    def announce(self, jobs: Sequence[Submission]) -> None:
+        """They arrive with the present batch."""
+        self._pending += jobs
+        if jobs:
+            self.next_s = min(self.next_s, jobs[0][1].submit_s)
+
+    def take(self, now_s: float) -> list[Submission]:  # noqa: ARG002 - part of the port
+        """Everything that was announced."""
+        taken, self._pending = self._pending, []
+        self.next_s = INF
+        return taken
+
+
+class ClusterState:
+    """A deterministic state machine: the same batches give the same decisions and the same log.
+
+    `apply` is the only way to change it, live and in a replay. Only the engine's thread touches it.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is outside of it
+        self,
+        scheduling: Scheduling,
+        growth: list[list[NodeSpec]],
+        levels: list[str],
+        *,
+        driver: Driver,
+        clock: Clock,
+        mailbox: Mailbox,
+        files: Callable[[int, int], list[StoredJob]],
+        checker: Callable[[], Checker] | None = None,
+        patient: bool = False,
+    ) -> None:
+        """An empty cluster.
+
+        Args:
+            scheduling: Policy, placement, admission, queues.
+            growth: The nodes, in the groups in which they came.
+            levels: Names of the levels of the topology.
+            driver: Executes runs, once the cluster is live.
+            clock: The time outside.
+            mailbox: Where the driver's messages go.
+            files: Finds submitted jobs by first number and count.
+            checker: Makes a checker of invariants.
+            patient: What does not fit may fit later, when nodes have come.
+        """
+        self.scheduling = scheduling
+        self.growth = growth
+        self.levels = levels
+        self.driver = driver
+        self.projection = Projection()
+        self.submissions = SubmissionQueue()
+        self._files = files
+        self._patient = patient
+        self._launches: dict[int, Launch] = {}
+        topology = Topology(growth[0], levels, growing=True)
+        for group in growth[1:]:
+            topology.extend(group)
+        self.cluster = LiveCluster(topology, driver, self._launch_of, clock, mailbox)
+        self.engine = make_engine(
+            self.compose(scheduling),
+            self.cluster,
+            self.submissions,
+            tenants=scheduling.tenants(),
+            first_task=FIRST_TASK,
+            checker=checker() if checker else None,
+        )
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def apply(self, batch: Batch) -> None:
+        """Let a batch of inputs happen: events, decisions, commands to the driver, log."""
+        change = batch.change
+        if batch.version != self.engine.view.version + 1 or (
+            (change is None and self.follows) or self._is_late(batch)
+        ):
+            raise ClusterError(
+                f"the journal does not fit the state: batch {batch.version} at {batch.time_s:g} s "
+                f"cannot follow {self.engine.view.version}, which waits until "
+                f"{self.engine.horizon_s():g} s"
+            )
+        self.cluster.now_s = batch.time_s
+        if change is not None:
+            self.change(change)
+            return
+        for item in batch.inputs:
+            if isinstance(item, Submitted):
+                self.submit(item.first, item.count)
+        self.cluster.deliver(batch.inputs, self.engine.jobs)
+        self.engine.advance()
+        for item in batch.inputs:
+            if isinstance(item, Noted):
+                self._note(item.text)
+
+    @property
+    def follows(self) -> bool:
+        """Does the engine act again at the same instant? That is no input: it is not journaled."""
+        return self.engine.horizon_s() <= self.engine.view.now_s
+
+    def follow(self) -> None:
+        """Let the engine act again at the same instant."""
+        self.engine.advance()
+
+    def _is_late(self, batch: Batch) -> bool:
+        """Is it after an instant at which the engine wanted to act?"""
+        return batch.change is None and not batch.back and batch.time_s > self.engine.horizon_s()
+
+    def take_rows(self) -> list[Row]:
+        """New rows of the event log, for the journal."""
+        rows = self.engine.log.take()
+        if rows:
+            self.projection.fold(rows)
+        return rows
+
+    def _note(self, text: str) -> None:
+        self.engine.log.row(self.engine.view.now_s, Record.NOTE)
+        self.engine.log.text(text)
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def submit(self, first: int, count: int) -> None:
+        """Announce stored jobs to the engine."""
+        out: list[Submission] = []
+        for job in self._files(first, count):
+            spec = to_spec(job.file, str(job.number), job.submit_s, job.user, checked=True)
+            # how long it will run is unknown: a policy that asks gets the owner's estimate
+            out.append((job.number, spec, to_behaviour(job.file, spec)))
+            self._launches[job.number] = to_launch(job.file, checked=True)
+            if job.file.hold:
+                self.engine.detained.add(job.number)
+        self.submissions.announce(out)
+
+    def _launch_of(self, job: Job) -> Launch:
+        number = job.index if job.parent is None else job.parent.index
+        launch = self._launches.get(number)
+        if launch is None:
+            launch = self._launches[number] = to_launch(
+                self._files(number, 1)[0].file, checked=True
+            )
+        return launch
+
+    # --- configuration ----------------------------------------------------------------------------
+
+    def change(self, change: Reconfigured) -> None:
+        """Another configuration holds, or there are more nodes."""
+        engine = self.engine
+        engine.view.now_s = max(engine.view.now_s, self.cluster.now_s)
+        scheduling = self.scheduling
+        if change.config is not None:
+            scheduling = msgspec.convert(change.config, Scheduling)
+        if change.nodes:
+            self._grow(change.nodes)
+        same = (scheduling.policy, scheduling.admission) == (
+            self.scheduling.policy, self.scheduling.admission,
+        )  # fmt: skip
+        engine.view.tenants = scheduling.tenants()
+        state = engine.scheduler.snapshot() if same else None
+        for line in changes(self.scheduling, scheduling):
+            self._note(f"{line} ({change.by})")
+        hand_over(engine, self.compose(scheduling), state)
+        for spec in change.nodes:  # a job that waits may fit there
+            node = self.cluster.nodes.vertex(spec.name)
+            engine.backlog.append(engine.event(ev.NODE_UP, node))
+        self.scheduling = scheduling
+
+    def _grow(self, nodes: Sequence[NodeSpec]) -> None:
+        self.growth, renamed = extended(self.growth, nodes)
+        for old, new in renamed.items():
+            self._note(f"node {old} joins with other GPUs; what it was before is {new}")
+            self.cluster.topology.rename(old, new)
+            self.cluster.nodes.retired(old, new)
+        self.cluster.topology.extend(nodes)
+        self.cluster.grown()
+        self.engine.view.up_gpus += sum(spec.gpus for spec in nodes)
+
+    def check_change(self, change: Reconfigured) -> None:
+        """Raise if this cannot be built."""
+        if change.config is not None:
+            self.compose(msgspec.convert(change.config, Scheduling))
+
+    def compose(self, scheduling: Scheduling, topology: Topology | None = None) -> Successor:
+        """The scheduler of a configuration, on the nodes of the cluster or on others."""
+        parts = Parts.named(
+            scheduling.policy,
+            topology or self.cluster.topology,
+            placement=scheduling.placement,
+            admission=scheduling.admission,
+            seed=scheduling.seed,
+        )
+        self._refuse_impossible(scheduling, parts.policy)
+        return parts.scheduler(patient=self._patient)
+
+    def _refuse_impossible(self, scheduling: Scheduling, policy: Any) -> None:
+        """What the backend cannot do is refused now, not when it is needed."""
+        name = self.driver.name
+        if scheduling.placement.partition(":")[0] == "count":
+            raise OptionError(
+                "placement 'count' names no nodes, so nothing could be started: "
+                "use consolidate, spread, best-fit, ..."
+            )
+        preempts = isinstance(policy, PriorityPolicy) and policy.preemptive
+        if preempts and not self.driver.capabilities.preempt:
+            raise OptionError(
+                f"policy {policy.name!r} preempts, the backend {name!r} cannot: use e.g. fifo-skip"
+            )

@@ -1,0 +1,192 @@
+"""The nodes of a living cluster: what is known of each, and which ones want to join."""
+
+import logging
+import re
+from typing import Any
+
+import msgspec
+
+from rota.core import events as ev
+from rota.core.topology import NodeSpec, Topology, Vertex
+from rota.live.driver import NodeStatus
+from rota.live.inputs import NodeRequest
+from rota.live.runs import Runs
+
+MOST_GPUS = 1024  # of a node that joins: a mistyped number would be remembered for ever
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+log = logging.getLogger("rota.daemon")
+
+
+class NodeRecord(msgspec.Struct):
+    """One node: lost, silent (no heartbeat), drained or removed (on request)."""
+
+    lost: bool = False
+    silent: bool = False
+    drained: bool = False
+    why: str = ""
+    drained_by: str = ""
+    removed: bool = False  # hidden until its agent comes back
+
+
+class NodeRegistry:
+    """Turns news about nodes into kinds of events; the engine only knows up and open."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self.by_name: dict[str, NodeRecord] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Take in the nodes by which the topology has grown."""
+        self._vertices: dict[str, Vertex] = {node.name: node for node in self._topology.nodes}
+        for name in self._vertices:
+            self.by_name.setdefault(name, NodeRecord())
+
+    def knows(self, name: str) -> bool:
+        """Is it a node of this cluster?"""
+        return name in self._vertices
+
+    def vertex(self, name: str) -> Vertex:
+        """Its place in the topology."""
+        return self._vertices[name]
+
+    def recognised(self, status: NodeStatus) -> NodeStatus:
+        """A node that comes back with other GPUs is not the one we know: that one is lost."""
+        if status.spec is None or status.node not in self._vertices:
+            return status
+        vertex = self._vertices[status.node]
+        if not _differs(vertex, status.spec):
+            return status
+        return NodeStatus(
+            status.node,
+            "lost",
+            status.spec,  # which waits for its place
+            why=f"had {_gpus(vertex.gpus, vertex.gpu_type)}, now has "
+            f"{_gpus(status.spec.gpus, status.spec.gpu_type)}",
+        )
+
+    def retired(self, name: str, new_name: str) -> None:
+        """Another machine took the name of this one."""
+        gone = self.by_name.pop(name)
+        gone.removed = gone.lost = True
+        self.by_name[new_name] = gone
+
+    def is_news(self, status: NodeStatus) -> bool:
+        """Does it change anything?"""
+        node = self.by_name[status.node]
+        if status.state == "up":
+            return node.lost or node.silent
+        return not node.lost and (status.state == "lost" or not node.silent)
+
+    def reported(self, status: NodeStatus) -> list[int]:
+        """Record what the driver says; the kinds of events that follow from it."""
+        node = self.by_name[status.node]
+        node.why = status.why or _drained(node)
+        if status.state == "silent":
+            node.silent = True
+            return [ev.NODE_CLOSED]
+        if status.state == "lost":
+            node.lost = True
+            return [ev.NODE_DOWN]
+        if node.removed:  # it is here again, as if it were new
+            node.removed = node.drained = False
+            node.why = ""
+        kinds = [ev.NODE_UP] if node.lost else []
+        node.lost = node.silent = False
+        if self._vertices[status.node].closed and not node.drained:
+            kinds.append(ev.NODE_OPENED)
+        return kinds
+
+    def requested(self, request: NodeRequest) -> list[int]:
+        """Record what an operator wants; the kinds of events that follow from it."""
+        node = self.by_name[request.node]
+        if request.what == "remove":
+            was_lost, node.lost, node.removed = node.lost, True, True
+            node.why = f"removed by {request.by}"
+            return [] if was_lost else [ev.NODE_DOWN]
+        node.drained = request.what != "undrain"
+        node.drained_by = request.by
+        node.why = _drained(node)
+        if node.drained:
+            return [ev.NODE_CLEARED if request.what == "clear" else ev.NODE_CLOSED]
+        return [] if node.silent else [ev.NODE_OPENED]
+
+    def snapshot(self) -> list[Any]:
+        """As plain data."""
+        return [(name, msgspec.structs.astuple(node)) for name, node in self.by_name.items()]
+
+    def restore(self, state: list[Any]) -> None:
+        """Take the state of `snapshot` up again."""
+        self.by_name.update((name, NodeRecord(*fields)) for name, fields in state)
+
+
+class JoinQueue:
+    """Nodes that are out there and have no place in the topology yet.
+
+    Not journaled: after a restart agents announce themselves again. A node that comes with other
+    GPUs than before is a new one under the same name: it may join when the former one is lost and
+    nothing of what ran there is left. One that was drained stays so.
+    """
+
+    def __init__(self, nodes: NodeRegistry, runs: Runs) -> None:
+        self._nodes = nodes
+        self._runs = runs
+        self._specs: dict[str, NodeSpec] = {}
+
+    def consider(self, status: NodeStatus) -> None:
+        """Queue a node that is up and has no place."""
+        spec, name = status.spec, status.node
+        if status.state == "lost" and spec is None:
+            self._specs.pop(name, None)
+        if spec is None or status.state != "up":
+            return
+        known = self._nodes.knows(name)
+        if known and not _differs(self._nodes.vertex(name), spec):
+            self._specs.pop(name, None)
+        elif _acceptable(spec):
+            self._specs[name] = spec
+
+    def ready(self) -> tuple[NodeSpec, ...]:
+        """Those that can have a place now."""
+        if not self._specs:
+            return ()
+        return tuple(spec for name, spec in self._specs.items() if self._is_free(name))
+
+    def _is_free(self, name: str) -> bool:
+        if not self._nodes.knows(name):
+            return True
+        node = self._nodes.by_name[name]
+        kept = node.drained and not node.removed
+        return not (kept or self._nodes.vertex(name).up or self._runs.on(name))
+
+    def refresh(self) -> None:
+        """The topology has grown: drop those that have their place."""
+        self._specs = {
+            name: spec
+            for name, spec in self._specs.items()
+            if not self._nodes.knows(name) or _differs(self._nodes.vertex(name), spec)
+        }
+
+
+def _acceptable(spec: NodeSpec) -> bool:
+    """May this node join? If not, the log says why."""
+    if _NAME.fullmatch(spec.name) and spec.name == spec.name.strip() and spec.gpus <= MOST_GPUS:
+        return True
+    log.warning(
+        "node %r with %d GPUs may not join: names have letters, digits, '.', '_' and '-', and "
+        "there may be %d GPUs", spec.name[:100], spec.gpus, MOST_GPUS,
+    )  # fmt: skip
+    return False
+
+
+def _differs(vertex: Vertex, spec: NodeSpec) -> bool:
+    """Is this another machine than the one with this place in the topology?"""
+    return (vertex.gpus, vertex.gpu_type) != (spec.gpus, spec.gpu_type)
+
+
+def _drained(node: NodeRecord) -> str:
+    return f"drained by {node.drained_by}" if node.drained else ""
+
+
+def _gpus(count: int, kind: str) -> str:
+    return f"{count} GPUs of type {kind}" if kind else f"{count} GPUs"
