@@ -15,8 +15,8 @@ import numpy as np
 from rota.policies.gavel.durations import finish_time_fairness, makespan
 from rota.policies.gavel.fairness import max_min, strategy_proof, water_filling
 from rota.policies.gavel.matching import allox
-from rota.policies.gavel.problem import Array, Problem, problem
 from rota.policies.gavel.sums import max_sum
+from rota.policies.rounds.problem import Array, Problem, problem
 
 KINDS = 83  # of jobs
 POLICIES: dict[str, tuple[Callable[[Problem], object], int]] = {

@@ -1,7 +1,6 @@
 """Settings and fixtures of all tests."""
 
 import os
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,14 +12,6 @@ import shared_data
 settings.register_profile("test", max_examples=40, deadline=None, print_blob=True)
 settings.register_profile("soak", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
-
-
-HERE = Path(__file__).parent
-REAL = (HERE / "e2e", HERE / "docs" / "test_pages.py")
-WITHOUT_RACES = {  # they wait for causes alone: one try is enough
-    HERE / "e2e" / name
-    for name in ("test_fractions.py", "test_output.py", "test_run_times.py", "test_tenants.py")
-}
 
 
 def pytest_addoption(parser):
@@ -43,17 +34,6 @@ def pytest_configure(config):
         needs.require_everything()
 
 
-def pytest_collection_modifyitems(items):
-    """One more try for tests that drive real machines, whose time is shared with others.
-
-    The first failure is printed at the end all the same.
-    """
-    for item in items:
-        real = any(place == item.path or place in item.path.parents for place in REAL)
-        if real and item.path not in WITHOUT_RACES:
-            item.add_marker(pytest.mark.flaky(reruns=1))
-
-
 @pytest.fixture(scope="session")
 def shared():
     """Return `shared(path)`: a path in the shared reference folder, or a skip (a failure in CI)."""
@@ -61,7 +41,7 @@ def shared():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """Print what could not run, first failures of tests with two tries, and what tests measured.
+    """Print what could not run, and what tests measured.
 
     A test tells what it measured by `record_property("latency", ...)`.
     """
@@ -71,11 +51,6 @@ def pytest_terminal_summary(terminalreporter):
         for (enable, what), number in sorted(groups.items()):
             tests = "1 test" if number == 1 else f"{number} tests"
             terminalreporter.line(f"{tests}: {what}; to run: {enable}")
-    again = terminalreporter.getreports("rerun")
-    if again:
-        terminalreporter.section("failed at the first try")
-        for report in again:
-            terminalreporter.line(f"{report.nodeid}\n{report.longreprtext}")
     measured = [
         f"{report.nodeid.rpartition('::')[2]}: {value}"
         for report in terminalreporter.getreports("passed")

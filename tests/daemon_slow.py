@@ -2,6 +2,7 @@
 
 import time
 
+from agents_net import PATIENCE_S
 from rota.live.drivers.pretend import PretendDriver
 
 
@@ -23,7 +24,7 @@ class Slow(PretendDriver):
             super().halt(run)
 
 
-def until(look, wanted, longest_s=10.0):
+def until(look, wanted, longest_s=PATIENCE_S):
     """Wait until a look shows what is wanted."""
     end_s = time.monotonic() + longest_s
     while time.monotonic() < end_s:

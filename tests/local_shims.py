@@ -60,7 +60,7 @@ class ShimFolder:
 
     def end(self):
         """Wait for the shim; the record of the end."""
-        assert self.process.wait(30) == 0
+        assert self.process.wait(300) == 0
         return json.loads((self.path / "exit.json").read_text())
 
     def out(self, name="0.out"):

@@ -40,7 +40,7 @@ def engine(policy, jobs, cluster, *, placement="consolidate", tenants=(), costs=
     made = SimCluster(topology, costs or Fixed(), Types(topology), outages=down)
     return Engine(
         made,
-        compose(policy, placed, AcceptAll(), frictionless=made.frictionless),
+        compose(policy, placed, AcceptAll(), frictionless=made.capabilities.frictionless),
         WorkloadSource(Workload([spec for spec, _ in jobs], [how for _, how in jobs])),
         tenants=TenantTree(tenants),
         checker=Invariants(),

@@ -49,7 +49,7 @@ def engine(policy, jobs, *, gpus=1, nodes=1, placement="count", admission=None, 
         policy,
         PLACEMENTS[placement](topology),
         admission or AcceptAll(),
-        frictionless=cluster.frictionless,
+        frictionless=cluster.capabilities.frictionless,
     )
     source = WorkloadSource(Workload([spec for spec, _ in jobs], [how for _, how in jobs]))
     return Engine(cluster, scheduler, source, tenants=TenantTree(tenants), belief=belief)

@@ -120,7 +120,7 @@ class Picture:
 def check_all(engine, look, *, all_end=True):
     """Run to the end; `look` sees a picture whenever nothing more is to be decided at once."""
     while engine.advance():
-        if not engine.ask_now and not engine.backlog:
+        if not engine.timers.ask_now and not engine.lifecycle.backlog:
             look(Picture(engine))
     engine.finish()
     assert not (all_end and engine.view.active), f"never ended: {engine.view.jobs[:3]}"

@@ -129,13 +129,15 @@ def test_a_view_that_is_wrong_about_what_is_up():
 
 def test_a_job_in_two_places():
     engine = engine_at(2)
-    engine.scheduler.packer.index.push_running(engine.jobs[2], 2.0)
+    index = engine.scheduler.packer.index
+    index.push_running(index.entries[2], 2.0)
     broken(engine, "j2 at 3 s is (in two places: queue and cluster|not in its place)")
 
 
 def test_a_job_in_no_place():
     engine = engine_at(2)
-    engine.scheduler.packer.index.drop_waiting(engine.jobs[3])
+    index = engine.scheduler.packer.index
+    index.drop_waiting(index.entries[3])
     broken(engine, r"Job\(j3, .*\) at 3 s is not in its place: queue")
 
 
@@ -143,7 +145,7 @@ def test_a_job_that_the_scheduler_remembers_for_ever():
     engine = engine_at(2)
     ghost = engine.jobs[3]
     engine.view.active.pop(3)
-    engine.checker._ledger.present.pop(3)
+    engine.checker._replica.present.pop(3)
     ghost.phase = DONE
     broken(engine, r"the scheduler knows jobs that are gone: \{3\}")
 

@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import hashlib, sys
 from rota.core.registry import POLICIES, load
-from rota.engine.shadow import rows_from
+from rota.engine.replica import rows_from
 from rota.testing.scenario import random_scenario
 
 seen = hashlib.sha256()

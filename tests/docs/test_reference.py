@@ -12,8 +12,8 @@ from rota.metrics.jobs import COLUMNS
 from rota.study.config import RunConfig
 from rota.study.output import Manifest
 from rota.study.run import simulate
-from rota.traces.cluster_yaml import _Node
-from rota.traces.formats.plain import SCHEMA
+from rota.traces.cluster import _Node
+from rota.traces.formats.plain import LAYOUT as PLAIN
 from rota.traces.read import recognise
 from rota.traces.synth.generate import GeneratorParams
 from shared_data import CHECKOUT, shared
@@ -89,7 +89,7 @@ def test_links_beside_the_pages_lead_somewhere(page):
 
 
 def test_every_column_of_a_workload_is_described():
-    assert set(SCHEMA.known) <= code_in("reference/workload-csv.md")
+    assert set(PLAIN.titles) <= code_in("reference/workload-csv.md")
 
 
 def test_every_option_of_a_generator_is_described():

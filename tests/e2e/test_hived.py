@@ -36,7 +36,7 @@ class Site:
 
     def runs_on(self, job, node):
         """Wait until it is there."""
-        eventually(lambda: self.daemon.client.job(job).nodes == {node: 1}, 60, 0.05)
+        eventually(lambda: self.daemon.client.job(job).nodes == {node: 1}, every_s=0.05)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def cells(tmp_path):
 
 def test_a_promise_survives_a_machine(daemons, cells, tmp_path):
     config = tmp_path / "rota.yaml"
-    config.write_text(f"policy: hived:config={cells}\nlocal: {{silent_s: 0.5, lost_s: 1.5}}\n")
+    config.write_text(f"policy: hived:config={cells}\nlocal: {{silent_s: 1.0, lost_s: 5.0}}\n")
     daemon = daemons("--config", config, "--check")
     site = Site(daemon, tmp_path)
     large = daemon.submit("true", queue="vision", gpus=2)

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from daemon_process import DaemonProcess
+from agents_net import eventually
+from daemon_process import PATIENCE_S, DaemonProcess
 from rota.core.log import Record
 from rota.daemon.store import Store
 from rota.jobfile.model import Checkpoint, JobFile, Resources
@@ -12,12 +13,15 @@ from slurm_cluster import SlurmCluster, require_slurm
 
 require_slurm()
 
-# Works for $WORK_S in all, over as many runs as it takes; one line at every start and at the end.
+# Works for $WORK_DS tenths of a second in all, over as many runs as it takes, and at least until
+# the file `go` is there; one line at every start and at the end.
 SCRIPT = """
 [ "$NODE_RANK" = 0 ] && echo "$ROTA_RUN_ID" >> "$TRACES/$ROTA_JOB_ID.runs"
 done_ds=$(cat "$ROTA_CHECKPOINT_DIR/done" 2>/dev/null || echo 0)
 trap 'echo $done_ds > "$ROTA_CHECKPOINT_DIR/done"; exit 0' TERM
-while [ "$done_ds" -lt "$WORK_DS" ]; do sleep 0.1; done_ds=$((done_ds + 1)); done
+while [ "$done_ds" -lt "$WORK_DS" ] || [ ! -e "$TRACES/go" ]; do
+  sleep 0.1; done_ds=$((done_ds + 1))
+done
 [ "$NODE_RANK" != 0 ] || echo "$ROTA_RUN_ID" >> "$TRACES/$ROTA_JOB_ID.ends"
 """
 
@@ -51,7 +55,7 @@ def daemon(slurm, tmp_path):
     made.close()
 
 
-def wait_until(daemon, holds, longest_s=100.0):
+def wait_until(daemon, holds, longest_s=PATIENCE_S):
     end_s = time.monotonic() + longest_s
     while time.monotonic() < end_s:
         jobs = list(daemon.client.jobs())
@@ -74,7 +78,7 @@ def test_twenty_jobs_with_preemption_a_dead_node_and_a_restart(slurm, daemon, tm
     traces = tmp_path / "traces"
     traces.mkdir()
     sizes = [4, 4, 4, 4, 2, 1, 8, 1, 2, 4] * 2
-    first = [job(traces, gpus, 6.0) for gpus in sizes[:6]]
+    first = [job(traces, gpus, 3.0) for gpus in sizes[:6]]
     later = [job(traces, gpus, 1.5) for gpus in sizes[6:]]
     daemon.client.submit_many(first)
     wait_until(daemon, lambda jobs: sum(j.state == "RUNNING" for j in jobs) >= 4)
@@ -83,7 +87,9 @@ def test_twenty_jobs_with_preemption_a_dead_node_and_a_restart(slurm, daemon, tm
     daemon.kill()
     daemon.start()
     slurm.crash("n2")
-    jobs = wait_until(daemon, lambda jobs: all(j.state == "SUCCEEDED" for j in jobs), 150)
+    eventually(lambda: {n.name: n.state for n in daemon.client.nodes()}["n2"] == "down")
+    (traces / "go").touch()
+    jobs = wait_until(daemon, lambda jobs: all(j.state == "SUCCEEDED" for j in jobs))
     assert len(jobs) == 20
     for info in jobs:
         runs = (traces / f"{info.id}.runs").read_text().split()

@@ -22,11 +22,15 @@ seeds: 5
 """
 SLOW = """\
 import time
+from pathlib import Path
 from rota.core.policy import PriorityPolicy
 
-time.sleep(0.15)
-
 class Slow(PriorityPolicy):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        while Path("pause").exists() and len(list(Path("out/runs").glob("[!.]*"))) >= 6:
+            time.sleep(0.02)
+
     def key(self, job, now_s):
         return (job.submit_s,)
 """
@@ -82,10 +86,12 @@ def wait_for_runs(process, folder, count):
 
 
 def test_a_killed_sweep_goes_on_where_it_was_and_ends_with_the_same_table(place, start):
+    (place / "pause").touch()
     process = start("slow.yaml", "--jobs", "2", "-o", "out")
     wait_for_runs(process, place / "out", 6)
     kill(process.pid)
     process.wait()
+    (place / "pause").unlink()
     before = finished(place / "out")
     assert 6 <= len(before) < RUNS
     shown = rota_sweep("out", "--show", cwd=place)
@@ -115,6 +121,7 @@ def test_two_sweeps_do_not_write_to_one_folder(place, start):
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_sweep_that_is_told_to_stop_ends_its_processes(place, start, number, code):
+    (place / "pause").touch()
     process = start("slow.yaml", "--jobs", "2", "-o", "out")
     wait_for_runs(process, place / "out", 2)
     process.send_signal(number)

@@ -132,7 +132,7 @@ def ddp(folder, *, number=0, ranks=2, step_s=0.0):
 
 def preempted(folder, *, number, ranks=2):
     """Run until the first report, then preempt; the step at which it stopped."""
-    run = ddp(folder, number=number, ranks=ranks, step_s=0.1)
+    run = ddp(folder, number=number, ranks=ranks, step_s=0.5)
     run.wait_for(run.reports.exists)
     assert set(run.stop()) == {75}, run.everything()
     return int(re.search(r"^stopped at step (\d+), ", run.out, re.MULTILINE)[1])
@@ -189,10 +189,11 @@ def test_the_script_with_the_library_ends_with_the_same_number(tmp_path):
 
     whole = start(tmp_path / "whole", 0, 0)
     assert whole.end() == [0]
-    broken = start(tmp_path / "broken", 0, 0.05)
+    broken = start(tmp_path / "broken", 0, 0.5)
     broken.wait_for(broken.reports.exists)
     assert broken.stop() == [75]
-    assert re.search(r"^stopped at step \d+, (29\.\d|30\.0) s left$", broken.out, re.MULTILINE)
+    left_s = float(re.search(r"^stopped at step \d+, (\S+) s left$", broken.out, re.MULTILINE)[1])
+    assert 0 <= left_s <= 30
     again = start(tmp_path / "broken", 1, 0)
     assert again.end() == [0]
     assert "begins at step 0\n" not in again.out
@@ -202,8 +203,8 @@ def test_the_script_with_the_library_ends_with_the_same_number(tmp_path):
 @pytest.mark.parametrize("how", ["asked", "killed"])
 def test_the_plain_script_goes_on_where_it_was(tmp_path, how):
     (tmp_path / "checkpoint").mkdir()
-    command = ["sh", str(EXAMPLES / "plain.sh"), "3"]
-    first = Run(command, tmp_path, number=0)
+    command = ["sh", str(EXAMPLES / "plain.sh")]
+    first = Run([*command, "600"], tmp_path, number=0)
     first.wait_for((tmp_path / "checkpoint" / "count").exists)
     if how == "asked":
         assert first.stop() == [0]
@@ -211,14 +212,16 @@ def test_the_plain_script_goes_on_where_it_was(tmp_path, how):
     else:
         first._ranks[0].kill()
         assert first.end() == [-signal.SIGKILL]
-    again = Run(command, tmp_path, number=1)
+    count = int((tmp_path / "checkpoint" / "count").read_text())
+    again = Run([*command, str(count + 1)], tmp_path, number=1)
     assert again.end() == [0]
-    assert re.fullmatch(r"begins at [12], restart 1\ndone at 3\n", again.out)
+    assert count > 0
+    assert again.out == f"begins at {count}, restart 1\ndone at {count + 1}\n"
 
 
 def test_the_job_with_planted_costs_works_as_long_as_it_says(tmp_path):
-    command = [sys.executable, str(PLANTED / "work.py"), "1.0", "--stop-s", "0.4"]
-    first = Run(command, tmp_path, number=0)
+    command = [sys.executable, str(PLANTED / "work.py"), "--stop-s", "0.4"]
+    first = Run([*command, "600"], tmp_path, number=0)
     first.wait_for(first.reports.exists)
     asked_s = time.monotonic()
     assert first.stop() == [75]
@@ -226,7 +229,7 @@ def test_the_job_with_planted_costs_works_as_long_as_it_says(tmp_path):
     (saved,) = (tmp_path / "checkpoint").iterdir()
     done_s = float(saved.read_text())
     assert done_s > 0
-    again = Run(command, tmp_path, number=1)
+    again = Run([*command, str(done_s + 0.5)], tmp_path, number=1)
     assert again.end() == [0]
     last = json.loads(again.reports.read_text().splitlines()[0])
     assert last["step"] > done_s

@@ -13,8 +13,8 @@ from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.models.costs import Zero
 from rota.models.rates import Uniform
-from rota.reproduce.blox.dialect import Blox, BloxParams
-from rota.reproduce.tiresias.dialect import Tiresias
+from rota.reproduce.blox.dialect import BloxDialect, BloxParams
+from rota.reproduce.tiresias.dialect import TiresiasDialect
 from rota.sim.cluster import SimCluster
 from rota.traces.formats import plain, tiresias
 from shared_data import shared
@@ -62,7 +62,7 @@ def check_tiresias(run, schedule, scheme, topology, workload):
     policy = SCHEDULES[schedule]
     if policy == "gittins":
         policy += f":distribution={shared('reference/tiresias/yarn-gput1000.csv')}"
-    jobs = simulate(Tiresias(), policy, topology, workload, scheme)
+    jobs = simulate(TiresiasDialect(), policy, topology, workload, scheme)
     theirs = rows_of(shared(f"reference/tiresias/{run}/{schedule}-{scheme}.csv"))
     expected = [
         (row["job_id"], int(row["start_time"]), int(row["end_time"]), int(row["preempt"]))
@@ -106,7 +106,7 @@ NODES = {"single300": 6, "multi300": 8, "multi2000": 40}
 def blox_run(workload, policy, scatter="blox"):
     jobs = plain.PlainCsv().read(shared(f"reference/blox/jobs_{workload}.csv"), {})
     cluster = Topology.uniform(NODES[workload], 4)
-    return simulate(Blox(BloxParams(scatter=scatter)), policy, cluster, jobs)
+    return simulate(BloxDialect(BloxParams(scatter=scatter)), policy, cluster, jobs)
 
 
 @pytest.mark.parametrize(

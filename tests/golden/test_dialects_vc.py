@@ -14,10 +14,10 @@ from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.models.costs import Zero
 from rota.models.rates import Uniform
-from rota.reproduce.helios.costs import Planned
-from rota.reproduce.helios.dialect import Helios
-from rota.reproduce.lucid.dialect import Lucid
-from rota.reproduce.pai.dialect import Pai
+from rota.reproduce.helios.dialect import HeliosDialect
+from rota.reproduce.loop import PlannedCosts
+from rota.reproduce.lucid.dialect import LucidDialect
+from rota.reproduce.pai.dialect import PaiDialect
 from rota.sim.cluster import SimCluster
 from rota.traces.formats import plain
 from shared_data import shared
@@ -30,7 +30,7 @@ def simulate(dialect, policy, workload):
     topology = Topology.uniform(NODES[workload], 8)
     jobs = plain.PlainCsv().read(shared(f"reference/common/{workload}.csv"), {})
     scheduler = dialect.build(policy, None, topology, seed=0)
-    costs = {"zero": Zero, "planned": Planned}[dialect.costs]()
+    costs = {"zero": Zero, "planned": PlannedCosts}[dialect.costs]()
     cluster = SimCluster(topology, costs, Uniform(topology), finish_round_s=dialect.finish_round_s)
     engine = Engine(cluster, scheduler, WorkloadSource(jobs), wake=dialect.wake)
     engine.run()
@@ -48,9 +48,9 @@ def rows_of(path):
 @pytest.mark.parametrize(
     ("dialect", "workload", "policy"),
     [
-        *((Helios, "philly1000", policy) for policy in Helios.policies),
-        *((Lucid, "philly300", policy) for policy in Lucid.policies),
-        *((Lucid, "philly1000", policy) for policy in Lucid.policies),
+        *((HeliosDialect, "philly1000", policy) for policy in HeliosDialect.policies),
+        *((LucidDialect, "philly300", policy) for policy in LucidDialect.policies),
+        *((LucidDialect, "philly1000", policy) for policy in LucidDialect.policies),
     ],
 )
 def test_starts_ends_and_preemptions_are_those_of_the_simulator(dialect, workload, policy):
@@ -69,11 +69,11 @@ def test_starts_ends_and_preemptions_are_those_of_the_simulator(dialect, workloa
 @pytest.mark.parametrize(
     ("dialect", "workload", "policy"),
     [
-        (Helios, "philly1000", "srtf"),
-        (Lucid, "philly300", "srtf"),
-        (Lucid, "philly1000", "srtf"),
-        (Lucid, "philly300", "tiresias"),
-        (Lucid, "philly1000", "tiresias"),
+        (HeliosDialect, "philly1000", "srtf"),
+        (LucidDialect, "philly300", "srtf"),
+        (LucidDialect, "philly1000", "srtf"),
+        (LucidDialect, "philly300", "tiresias"),
+        (LucidDialect, "philly1000", "tiresias"),
     ],
 )
 def test_waits_of_preempted_jobs_are_those_of_the_simulator(dialect, workload, policy):
@@ -92,7 +92,7 @@ def test_waits_of_preempted_jobs_are_those_of_the_simulator(dialect, workload, p
     ("workload", "policy"), [("philly300", "fifo"), ("philly1000", "fifo"), ("philly1000", "sjf")]
 )
 def test_jobs_end_as_in_pai(workload, policy):
-    jobs = simulate(Pai(), policy, workload)
+    jobs = simulate(PaiDialect(), policy, workload)
     theirs = rows_of(shared(f"reference/pai/{workload}/{policy.upper()}_1node_jobs.csv"))
     expected = {row["job_id"]: int(row["end_s"]) for row in theirs}
     assert {name: job.end_s for name, job in jobs.items()} == expected

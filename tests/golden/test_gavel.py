@@ -14,12 +14,12 @@ from rota.core.topology import NodeSpec, Topology
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.models.costs import Zero
-from rota.reproduce import gavel as recipe
-from rota.reproduce.base import Verdict
-from rota.reproduce.carry import reproduce
-from rota.reproduce.gavel.dialect import Gavel, GavelDialectParams
-from rota.reproduce.gavel.draws import draw_trace
-from rota.reproduce.gavel.rates import LeaseRates
+from rota.reproduce.gavel import recipe
+from rota.reproduce.gavel.dialect import GavelDialect, GavelDialectParams
+from rota.reproduce.gavel.load import draw_trace
+from rota.reproduce.gavel.loop import LeaseRates
+from rota.reproduce.recipe import CheckVerdict
+from rota.reproduce.run import reproduce
 from rota.sim.cluster import SimCluster
 from rota.traces.formats import gavel
 from shared_data import shared
@@ -35,9 +35,9 @@ def registered(monkeypatch):
     """Let the registry know the names, whether or not this installation has them yet."""
     before = registry._entries
     added = {
-        registry.DIALECTS: ("gavel", "rota.reproduce.gavel.dialect:Gavel"),
+        registry.DIALECTS: ("gavel", "rota.reproduce.gavel.dialect:GavelDialect"),
         registry.FORMATS: ("gavel", "rota.traces.formats.gavel:FORMAT"),
-        registry.RATES: ("leases", "rota.reproduce.gavel.rates:LeaseRates"),
+        registry.RATES: ("leases", "rota.reproduce.gavel.loop:LeaseRates"),
     }
 
     def entries(group):
@@ -52,8 +52,8 @@ def test_the_recipe_agrees(registered, monkeypatch):
     """Exactly without a solver, to 1 % with one; a makespan only promises the makespan."""
     monkeypatch.setattr(recipe, "SEEDS", range(4))  # fewer than in the recipe: a narrower range
     checks = reproduce(recipe.RECIPE, data=shared("reference")).checks
-    odd = [check for check in checks if check.verdict != Verdict.AGREES]
-    assert {check.verdict for check in odd} == {Verdict.DEVIATES}, odd
+    odd = [check for check in checks if check.verdict != CheckVerdict.AGREES]
+    assert {check.verdict for check in odd} == {CheckVerdict.DEVIATES}, odd
     shares = {f"{name}: mean JCT (s)" for name in recipe.SHARES}
     for check in odd:  # which optimum is found depends on the processor, but not by much
         if check.quantity in shares:
@@ -76,7 +76,7 @@ def test_as_many_rounds_and_renewals_as_the_simulator(policy, name):
     """What a run costs is counted: it decides once a round, and asks the policy no more often."""
     topology = Topology([NodeSpec(f"{kind}-{i}", 1, kind) for kind in KINDS for i in range(12)])
     workload = gavel.FORMAT.read(TRACE, {"throughputs": str(TABLE)})
-    dialect = Gavel(GavelDialectParams(throughputs=str(TABLE)))
+    dialect = GavelDialect(GavelDialectParams(throughputs=str(TABLE)))
     scheduler = dialect.build(policy, None, topology, seed=0)
     dialect.meet(scheduler, workload, topology)
     counts = {"renewals": 0, "rounds": 0}

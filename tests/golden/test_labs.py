@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 
 from rota.core.registry import RECIPES, names
-from rota.reproduce import hived_queueing, labs, yarn_delay
-from rota.reproduce.base import Scale, Verdict
-from rota.reproduce.carry import own_files, reproduce
-from rota.reproduce.labs.picture import draw
-from rota.reproduce.labs.story import Bar, Story, Wait, tell
+from rota.reproduce.hived import recipe as hived_queueing
+from rota.reproduce.labs import recipe as labs
+from rota.reproduce.labs.timeline import LabHistory, NodeStay, QueueStay, draw, tell
+from rota.reproduce.recipe import CheckVerdict, Scale
+from rota.reproduce.run import own_files, reproduce
+from rota.reproduce.yarn import delay as yarn_delay
 from rota.study.config import RunConfig
 from rota.study.run import simulate
 from rota.study.scenario import run_scenario
@@ -59,7 +60,7 @@ SEEN = {
 
 
 def odd(report):
-    return [check for check in report.checks if check.verdict != Verdict.AGREES]
+    return [check for check in report.checks if check.verdict != CheckVerdict.AGREES]
 
 
 def told(bar):
@@ -111,7 +112,7 @@ def test_a_wrong_expectation_of_a_lab_fails(tmp_path, monkeypatch):
 
     report = reproduce(labs.GANG)
 
-    assert report.verdict == Verdict.FAILS
+    assert report.verdict == CheckVerdict.FAILS
     [wrong] = odd(report)
     assert wrong.quantity == "60 s, job-6 comes"
     assert wrong.ours == "job-5 on carol; job-6 waits although dan idles"
@@ -135,9 +136,9 @@ def test_the_same_labs_depend_on_the_policy(tmp_path):
 
 
 def test_a_picture_of_nothing_and_of_odd_names():
-    empty = draw(Story(["n0"], [], []), "nothing")
+    empty = draw(LabHistory(["n0"], [], []), "nothing")
     assert ET.fromstring(empty).find(f"{SVG}title").text == "nothing"  # noqa: S314
-    story = Story(["<n>"], [Bar("a&b", "<n>", 0, 5, "c<d")], [Wait("a&b", 5, 9)])
+    story = LabHistory(["<n>"], [NodeStay("a&b", "<n>", 0, 5, "c<d")], [QueueStay("a&b", 5, 9)])
     texts = [text.text for text in ET.fromstring(draw(story, "odd")).iter(f"{SVG}text")]  # noqa: S314
     assert {"<n>", "a&b", "a&b leaves for c<d"} <= set(texts)
     assert not re.search(r"nan|inf", draw(story, "odd"))
@@ -160,7 +161,7 @@ def test_promised_cells_are_as_good_as_nodes_of_ones_own(few_tenants, tmp_path):
     report = reproduce(hived_queueing.RECIPE, output=tmp_path)
 
     cells = [check for check in report.checks if "quotas" not in check.quantity]
-    assert [check.verdict for check in cells] == [Verdict.AGREES] * 4
+    assert [check.verdict for check in cells] == [CheckVerdict.AGREES] * 4
     table = pl.read_csv(tmp_path / "series.csv")
     assert sorted(table["sharing"].unique()) == ["cells", "quotas"]
     alike = table.filter(pl.col("sharing") == "cells")
@@ -175,7 +176,7 @@ def test_delays_by_size_are_told_apart(monkeypatch):
     report = reproduce(yarn_delay.RECIPE)
 
     assert len(report.checks) == 5
-    assert [check for check in report.checks if check.verdict == Verdict.FAILS] == []
+    assert [check for check in report.checks if check.verdict == CheckVerdict.FAILS] == []
     grows = report.checks[0]
     assert "1 GPU 0, " in grows.ours
 
@@ -201,4 +202,4 @@ def test_the_studies_agree_at_their_small_scale(recipe):
 def test_the_scale_of_the_paper_fails_nowhere():
     for recipe in (hived_queueing.RECIPE, yarn_delay.RECIPE):
         report = reproduce(recipe, Scale.PAPER, data=shared("reference"))
-        assert [check for check in report.checks if check.verdict == Verdict.FAILS] == []
+        assert [check for check in report.checks if check.verdict == CheckVerdict.FAILS] == []

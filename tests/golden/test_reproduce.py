@@ -2,18 +2,16 @@
 
 import pytest
 
-from rota.reproduce import (
-    blox,
-    blox_admission,
-    blox_fig6,
-    helios,
-    lucid,
-    pai,
-    tiresias,
-    yarn_locality,
-)
-from rota.reproduce.base import Scale, Verdict
-from rota.reproduce.carry import reproduce
+from rota.reproduce.blox import admission as blox_admission
+from rota.reproduce.blox import fig6 as blox_fig6
+from rota.reproduce.blox import recipe as blox
+from rota.reproduce.helios import recipe as helios
+from rota.reproduce.lucid import recipe as lucid
+from rota.reproduce.pai import recipe as pai
+from rota.reproduce.recipe import CheckVerdict, Scale
+from rota.reproduce.run import reproduce
+from rota.reproduce.tiresias import recipe as tiresias
+from rota.reproduce.yarn import locality as yarn_locality
 from shared_data import shared
 
 RECORDED = {module.RECIPE.name: module.RECIPE for module in (blox, helios, lucid, pai, tiresias)}
@@ -29,7 +27,7 @@ RUNS = {
 
 def odd(report):
     """Return the checks that do not agree."""
-    return [check for check in report.checks if check.verdict != Verdict.AGREES]
+    return [check for check in report.checks if check.verdict != CheckVerdict.AGREES]
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -59,7 +57,7 @@ def test_recorded_jobs_of_philly_are_compared_where_they_are(monkeypatch):
     report = reproduce(yarn_locality.RECIPE, data=shared("reference"))
 
     found = [check for check in report.checks if check.quantity.startswith("philly1000: ")]
-    assert [check.verdict for check in found] == [Verdict.AGREES] * 4
+    assert [check.verdict for check in found] == [CheckVerdict.AGREES] * 4
 
 
 def test_a_wrong_recorded_value_fails(tmp_path, monkeypatch):
@@ -77,7 +75,7 @@ def test_a_wrong_recorded_value_fails(tmp_path, monkeypatch):
 
     report = reproduce(pai.RECIPE, data=tmp_path)
 
-    assert report.verdict == Verdict.FAILS
+    assert report.verdict == CheckVerdict.FAILS
     assert [check.quantity for check in odd(report)] == ["philly300-fifo: end_s"]
     assert odd(report)[0].ours == "299 of 300 equal"
     assert f"job {cells[0]}: ours" in odd(report)[0].reason
@@ -89,7 +87,7 @@ def test_runs_in_processes_give_the_same():
     alone, together = reproduce(recipe, data=data), reproduce(recipe, data=data, workers=2)
 
     assert together.checks == alone.checks
-    assert alone.verdict == Verdict.AGREES
+    assert alone.verdict == CheckVerdict.AGREES
 
 
 @pytest.mark.soak
@@ -97,6 +95,6 @@ def test_runs_in_processes_give_the_same():
 def test_the_scale_of_the_paper_agrees_too(name):
     report = reproduce({**DRAWN, **RECORDED}[name], Scale.PAPER, data=shared("reference"))
 
-    assert [check for check in odd(report) if check.verdict == Verdict.FAILS] == []
+    assert [check for check in odd(report) if check.verdict == CheckVerdict.FAILS] == []
     assert all(check.quantity.startswith("philly5k: ") for check in odd(report))
     assert report.leaves_out == ""

@@ -12,8 +12,8 @@ from rota.core.topology import NodeSpec, Topology
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.models.costs import Zero
-from rota.reproduce.synergy.dialect import Synergy, SynergyDialectParams
-from rota.reproduce.synergy.rates import PlannedRates
+from rota.reproduce.loop import PlannedRates
+from rota.reproduce.synergy.dialect import SynergyDialect, SynergyDialectParams
 from rota.sim.cluster import SimCluster
 from rota.traces.formats.synergy import FORMAT
 from shared_data import shared
@@ -33,7 +33,7 @@ RECORDED = {
 def simulate(order, mechanism, ties):
     """Return (end, seconds of leases) by job."""
     topology = Topology([NodeSpec(f"n{i}", 8, cpus=24, mem_gib=500) for i in range(4)])
-    dialect = Synergy(SynergyDialectParams(ties=ties))
+    dialect = SynergyDialect(SynergyDialectParams(ties=ties))
     scheduler = dialect.build(f"{order}:mechanism={mechanism}", None, topology, seed=0)
     scheduler.trusted = False  # let the engine check every plan
     workload = FORMAT.read(shared("reference/blox/synergy_trace_multi300.csv"), {})

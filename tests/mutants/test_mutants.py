@@ -41,7 +41,7 @@ MUTANTS = {
     ),
     "newcomers never pass a blocked strict queue": (
         f"{PRIORITY}.step",
-        "freed |= self.packer.passes(job)",
+        "freed |= self.packer.passes(entry)",
         "pass",
     ),
     "shapes of the displaced are not looked at again": (
@@ -61,8 +61,8 @@ MUTANTS = {
     ),
     "a move is nothing": (
         f"{PACKER}._net",
-        "elif job.allocation != job.before:",
-        "elif False:",
+        "elif entry.mark == STARTED or entry.place != entry.job.allocation:",
+        "elif entry.mark == STARTED:",
     ),
     "a repaired node adds nothing": (
         f"{PRIORITY}._other",
@@ -75,9 +75,9 @@ MUTANTS = {
         "pass",
     ),
     "ties are broken by chance, not by index": (
-        "rota.engine.index:Index.push_waiting",
-        "(job.key, job.index, stamp, job)",
-        "(job.key, -job.index, stamp, job)",
+        "rota.engine.packer:Index.push_waiting",
+        "(entry.key, entry.index, stamp, entry)",
+        "(entry.key, -entry.index, stamp, entry)",
     ),
     "a start does not wait for those who leave": (
         "rota.engine.executor:Executor._launch",
@@ -85,7 +85,7 @@ MUTANTS = {
         "if late:",
     ),
     "a dead node's pool loses its first starters": (
-        "rota.engine.outages:_over_the_pool",
+        "rota.engine.lifecycle:_over_the_pool",
         "reverse=True",
         "reverse=False",
     ),
@@ -96,13 +96,13 @@ MUTANTS = {
     ),
     "a stopped job keeps the key that it had while running": (
         f"{PRIORITY}._requeue_stopped",
-        "if key != job.key:",
+        "if key != entry.key:",
         "if False:",
     ),
     "a job that begins late is not keyed again": (
         f"{PRIORITY}._reanchor",
-        "self._rekey_running(job, now_s)",
-        "self.packer.index.push_running(job, now_s)",
+        "self._rekey_running(entry, now_s)",
+        "index.push_running(entry, now_s)",
     ),
     "a job that finished stays in the books": (
         f"{PRIORITY}._gone",

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from rota.core.policy import Params, PriorityPolicy
 from rota.core.registry import POLICIES, load
 from rota.placement.consolidate import SearchingConsolidate
-from rota.testing.doors import EveryEvent
 from rota.testing.logs import difference, entries
+from rota.testing.policy_checks import EveryEvent
 from rota.testing.strategies import scenarios
 
 

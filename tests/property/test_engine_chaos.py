@@ -202,7 +202,8 @@ def random_engine(rng, make):
     cluster = SimCluster(topology, random_costs(rng), rates, outages=outages)
     admission = load(ADMISSIONS, rng.choice(names(ADMISSIONS)))()
     placement = rng.choice((count, consolidate))(topology)
-    scheduler = compose(make(rng), placement, admission, frictionless=cluster.frictionless)
+    free = cluster.capabilities.frictionless
+    scheduler = compose(make(rng), placement, admission, frictionless=free)
     return Engine(
         cluster,
         scheduler,

@@ -15,8 +15,8 @@ from rota.placement.best_fit import BestFit
 from rota.placement.consolidate import consolidate
 from rota.placement.spread import Spread
 from rota.policies.easy import Easy
-from rota.testing.doors import EveryEvent
 from rota.testing.partitions import random_partitions
+from rota.testing.policy_checks import EveryEvent
 from rota.testing.scenario import Scenario, to_the_end
 from rota.testing.strategies import topologies, workloads
 

@@ -128,21 +128,23 @@ def test_a_job_that_may_not_fit_does_not(nodes, size, seed, length):
     maker = Maker()
     running = []
     head = maker.job(1 + seed % size)
-    head.key = 20.0
+    head_key = 20.0
+    keys = {}
     said_no = 0
     for step, first, second in steps_of(seed, length, KINDS):
         if step in ("take", "hold", "node"):
             shape = maker.shape(1 + first % size)
             if placement.fits(shape):
                 job = maker.start(placement, shape)
-                job.vkey = float(second)
+                keys[job.index] = float(second)
                 running.append(job)
         elif running:
-            lower = [j for j in running if (j.vkey, j.index) > (head.key, head.index)]
+            lower = [j for j in running if (keys[j.index], j.index) > (head_key, head.index)]
             failed = not placement.fits(head.shape) and not placement.walk(head.shape, lower)
             gone = running.pop(first % len(running))
             placement.give(gone, gone.allocation)
-            if failed and not placement.maybe(head, 0.0, set(gone.allocation.vertices)):
+            dirty = set(gone.allocation.vertices)
+            if failed and not placement.maybe(head.shape, dirty, lower.__contains__):
                 said_no += 1
                 lower = [j for j in lower if j is not gone]
                 assert not placement.fits(head.shape)

@@ -17,7 +17,6 @@ from rota.core.registry import POLICIES, load, names
 from rota.core.topology import NodeSpec, Topology
 from rota.engine.blame import Blamed, why_not
 from rota.engine.compose import compose
-from rota.engine.handover import hand_over
 from rota.engine.snapshot import freeze, restore
 from rota.placement.consolidate import consolidate
 from rota.policies.admission.accept_all import AcceptAll
@@ -197,7 +196,7 @@ def test_another_policy_takes_over(first, later):
         made = scenario.engine(load(POLICIES, first)())
         made.run(9.0)
         placement = consolidate(made.cluster.topology)
-        hand_over(made, compose(load(POLICIES, later)(), placement, AcceptAll()))
+        made.hand_over(compose(load(POLICIES, later)(), placement, AcceptAll()))
         refolded(to_the_end(made), instant_stops=scenario.costs.instant_stop)
 
 
@@ -209,6 +208,6 @@ def test_a_reason_of_ones_own_ends_with_the_policy_that_gave_it():
 
     made = decisions.engine(decisions.Scripted(decide), [decisions.job("a", 2, 10)], (1, 3))
     made.run(5.0)
-    hand_over(made, compose(FifoSkip(), consolidate(made.cluster.topology), AcceptAll()))
+    made.hand_over(compose(FifoSkip(), consolidate(made.cluster.topology), AcceptAll()))
     made.run()
     assert decisions.told(made, "a") == [(0, Reason.QUOTA), (0, Reason.NONE)]

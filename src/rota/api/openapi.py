@@ -5,7 +5,7 @@ from typing import Any, get_origin
 
 import msgspec
 
-import rota
+from rota.core.version import VERSION
 from rota.wire import (
     AGENT,
     JSON,
@@ -61,7 +61,7 @@ def document(about: Mapping[str, str]) -> dict[str, Any]:
         paths.setdefault(operation.path, {})[operation.method.lower()] = shown
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Rota", "description": ABOUT, "version": rota.__version__},
+        "info": {"title": "Rota", "description": ABOUT, "version": VERSION},
         "paths": paths,
         "components": {
             "schemas": {name: _tidy(schema) for name, schema in schemas.components.items()},

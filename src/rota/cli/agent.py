@@ -26,7 +26,7 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     required=True,
     metavar="URL",
     envvar="ROTA_SERVER",
-    help="Where the server is, e.g. http://10.0.0.1:7842.",
+    help="Address of the server, e.g. http://10.0.0.1:7842.",
 )
 @click.option(
     "--token-file",
@@ -34,16 +34,16 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     metavar="F",
     envvar="ROTA_TOKEN_FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file with a token of the role `agent` (read by its owner only).",
+    help="File with a token of the role `agent`, readable by its owner only.",
 )
 @click.option(
     "--ca",
     metavar="F",
     envvar="ROTA_CA",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="A file with the certificates to trust (PEM), for a server that speaks HTTPS.",
+    help="File with certificates to trust (PEM), for a server with HTTPS.",
 )
-@click.option("--name", metavar="N", help="Of this node; by default the name of this machine.")
+@click.option("--name", metavar="N", help="Node name; by default the name of this machine.")
 @click.option(
     "--gpus",
     metavar="N|auto",
@@ -51,7 +51,7 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     show_default=True,
     help="GPUs to offer: a number (0: none), or those that nvidia-smi finds.",
 )
-@click.option("--gpu-type", metavar="T", help="Of all GPUs; by default what nvidia-smi says.")
+@click.option("--gpu-type", metavar="T", help="GPU type; by default what nvidia-smi reports.")
 @click.option(
     "--cpus", metavar="N", type=click.FloatRange(min=0), help="Processors to offer; by default all."
 )
@@ -71,7 +71,7 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     "--root",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of the agent; by default ~/.local/state/rota-agent.",
+    help="State folder of the agent; by default ~/.local/state/rota-agent.",
 )
 @click.option(
     "--jobs",
@@ -81,7 +81,7 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     "agent's folder. On storage that all machines share a job finds its checkpoint "
     "wherever it runs.",
 )
-@click.option("--label", metavar="L", multiple=True, help="Of this node; several times.")
+@click.option("--label", metavar="L", multiple=True, help="Node label; may be repeated.")
 @click.option(
     "--leave",
     is_flag=True,

@@ -7,58 +7,107 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
-from rota import __version__
-from rota.cli.lazy import LazyGroup
 from rota.core.errors import InputError, RotaError, is_full, why_unwritten
+from rota.core.version import VERSION
 
 OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 COMMANDS = {
     "simulate": ("rota.cli.simulate:simulate", "Run a workload on a simulated cluster."),
     "compare": ("rota.cli.compare:compare", "Run several policies on the same workload."),
-    "sweep": ("rota.cli.sweep:sweep", "Run a matrix of runs, resumable, here or on Ray."),
-    "robust": ("rota.cli.robust:robust", "How do results change with errors, failures, costs?"),
-    "replay": ("rota.cli.replay:replay", "What happened on a cluster, and what would have."),
+    "sweep": ("rota.cli.sweep:sweep", "Run a matrix of experiments, here or on Ray."),
+    "robust": ("rota.cli.robust:robust", "Test policies against errors, failures and costs."),
+    "replay": ("rota.cli.replay:replay", "Replay a cluster's history and ask what-if questions."),
     "scenario": ("rota.cli.scenario:scenario", "Play scripted events and check the decisions."),
-    "reproduce": ("rota.cli.reproduce:reproduce", "Compare with published results."),
-    "report": ("rota.cli.report:report", "Make the report of a folder anew."),
-    "rerun": ("rota.cli.rerun:rerun", "Run again what made a folder; is the result the same?"),
+    "reproduce": ("rota.cli.reproduce:reproduce", "Reproduce published results."),
+    "report": ("rota.cli.report:report", "Rebuild a folder's report."),
+    "rerun": ("rota.cli.rerun:rerun", "Repeat a run and check that the result is the same."),
     "policy": ("rota.cli.listing:policy", "List the policies, or explain one."),
     "placement": ("rota.cli.listing:placement", "List the placements, or explain one."),
     "admission": ("rota.cli.listing:admission", "List the admissions, or explain one."),
-    "costs": ("rota.cli.listing:costs", "List the mechanism costs, or explain one."),
+    "costs": ("rota.cli.listing:costs", "List the cost models, or explain one."),
     "dialect": ("rota.cli.listing:dialect", "List the dialects (--like), or explain one."),
-    "trace": ("rota.cli.trace:trace", "Look at workloads, generate, convert and change them."),
+    "trace": ("rota.cli.trace:trace", "Inspect, generate, convert and change workloads."),
     "submit": ("rota.cli.submit:submit", "Submit jobs from files, or a command."),
     "ls": ("rota.cli.jobs:ls", "List jobs."),
-    "show": ("rota.cli.jobs:show", "Show everything about a job."),
-    "logs": ("rota.cli.logs:logs", "Print what a job wrote."),
-    "cancel": ("rota.cli.jobs:cancel", "End jobs for good."),
-    "hold": ("rota.cli.jobs:hold", "Keep jobs out of the queue."),
-    "release": ("rota.cli.jobs:release", "Let held jobs into the queue."),
-    "wait": ("rota.cli.wait:wait", "Wait until jobs are over."),
-    "explain": ("rota.cli.explain:explain", "Tell why a job waits or waited."),
-    "when": ("rota.cli.explain:when", "Tell when a job will start."),
-    "top": ("rota.cli.top:top", "Watch nodes, queues and jobs."),
+    "show": ("rota.cli.jobs:show", "Show a job in full."),
+    "logs": ("rota.cli.logs:logs", "Print a job's output."),
+    "cancel": ("rota.cli.jobs:cancel", "Cancel jobs."),
+    "hold": ("rota.cli.jobs:hold", "Hold jobs: they do not start."),
+    "release": ("rota.cli.jobs:release", "Release held jobs."),
+    "wait": ("rota.cli.wait:wait", "Wait for jobs to finish."),
+    "explain": ("rota.cli.explain:explain", "Explain why a job waits or waited."),
+    "when": ("rota.cli.explain:when", "Estimate when a job will start."),
+    "top": ("rota.cli.top:top", "Watch nodes, queues and jobs live."),
     "nodes": ("rota.cli.nodes:nodes", "List the nodes, or remove some."),
-    "drain": ("rota.cli.nodes:drain", "Start nothing more on a node."),
-    "undrain": ("rota.cli.nodes:undrain", "Use a drained node again."),
+    "drain": ("rota.cli.nodes:drain", "Drain a node: nothing new starts there."),
+    "undrain": ("rota.cli.nodes:undrain", "Put a drained node back into use."),
     "queues": ("rota.cli.nodes:queues", "List the queues."),
-    "token": ("rota.cli.token:token", "Make, list and revoke tokens."),
-    "reload": ("rota.cli.nodes:reload", "Let the daemon read its configuration again."),
-    "export": ("rota.cli.export:export", "Write what a daemon has done into a folder."),
-    "calibrate": ("rota.cli.calibrate:calibrate", "Fit costs to the log of a run, and check them."),
+    "token": ("rota.cli.token:token", "Create, list and revoke tokens."),
+    "reload": ("rota.cli.nodes:reload", "Reload the daemon's configuration."),
+    "export": ("rota.cli.export:export", "Export a daemon's history to a folder."),
+    "calibrate": ("rota.cli.calibrate:calibrate", "Fit costs to a run's log, and check the fit."),
     "serve": ("rota.cli.serve:serve", "Run the scheduler on real machines."),
-    "agent": ("rota.cli.agent:agent", "Let this machine work for a daemon."),
-    "shadow": ("rota.cli.shadow:shadow", "Watch a Slurm: what would Rota do?"),
-    "completion": ("rota.cli.completion:completion", "Completion for your shell."),
+    "agent": ("rota.cli.agent:agent", "Run a worker agent here."),
+    "shadow": ("rota.cli.shadow:shadow", "Watch Slurm and show what Rota would do."),
+    "completion": ("rota.cli.completion:completion", "Print shell completions."),
 }
+
+
+class LazyGroup(click.Group):
+    """Commands that are imported when they are called, not when they are listed.
+
+    Given by name: where each is (`module:attribute`) and one line of help.
+    """
+
+    def __init__(
+        self, *args: Any, lazy: Mapping[str, tuple[str, str]] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._lazy = dict(lazy or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names, in the order in which they were given."""
+        return [*self._lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command."""
+        if cmd_name not in self._lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self._lazy[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Say which command was meant."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not near or "id you mean" in error.message:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from error
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's interface
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """List the commands without importing them."""
+        rows = [(name, text) for name, (_, text) in self._lazy.items()]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
 
 @click.group(
@@ -67,8 +116,8 @@ COMMANDS = {
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ROTA"},
     epilog="Every option can be set in the environment, e.g. ROTA_SIMULATE_CLUSTER=32x8.",
 )
-@click.version_option(__version__, "-V", "--version", message="rota %(version)s")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback when it fails.")
+@click.version_option(VERSION, "-V", "--version", message="rota %(version)s")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show a traceback on failure.")
 def rota() -> None:
     """Schedule deep-learning jobs on GPU clusters: simulate, compare, run, explain.
 

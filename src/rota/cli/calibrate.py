@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 @click.argument("run", metavar="RUN")
 @click.option(
     "--run-policy", metavar="P", shell_complete=names_of(POLICIES),
-    help="The policy of RUN, if its manifest does not say.",
+    help="Policy of RUN, if its manifest does not name it.",
 )  # fmt: skip
-@click.option(
-    "--cluster", metavar="SPEC", help="The machines of RUN, if its manifest does not say."
-)
+@click.option("--cluster", metavar="SPEC", help="Cluster of RUN, if its manifest does not name it.")
 @click.option(
     "--workload", metavar="FILE",
     help="The jobs as they were submitted, with declared durations; RUN/workload.csv by default.",
@@ -37,19 +35,19 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option(
     "--against", metavar="RUN",
-    help="Predict another live run from what was submitted, and tell how far off that is.",
+    help="Predict another live run from its submissions, and report the error.",
 )  # fmt: skip
 @click.option(
     "--runs", metavar="N", type=click.IntRange(min=1), default=40, show_default=True,
-    help="Simulations for the intervals.",
+    help="Number of simulations for the intervals.",
 )  # fmt: skip
 @click.option(
     "--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
-    help="Of all resampling.",
+    help="Random seed of the resampling.",
 )  # fmt: skip
 @click.option(
     "-o", "--output", metavar="DIR", type=click.Path(path_type=Path),
-    help="Folder for the results; created. Without it nothing is written.",
+    help="Output folder; created if missing. Without it nothing is written.",
 )  # fmt: skip
 @FORCE
 @click.option("--json", is_flag=True, help="Print the fit and the errors as JSON.")

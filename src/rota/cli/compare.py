@@ -15,7 +15,7 @@ from rota.cli.options import (
     names_of,
     run_options,
 )
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import table, tell, tell_assumptions
 from rota.core.registry import POLICIES
 
@@ -45,7 +45,7 @@ JOB_BYTES = 40  # about what a line of a trace has
 @run_options
 @click.option(
     "--repeat", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Run every policy with N seeds, the same ones for all.",
+    help="Number of seeds; every policy runs with each of them.",
 )  # fmt: skip
 @click.option(
     "--windows", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
@@ -54,7 +54,7 @@ JOB_BYTES = 40  # about what a line of a trace has
 )  # fmt: skip
 @click.option(
     "--jobs", metavar="N", type=click.IntRange(min=1),
-    help="Runs at the same time, in processes of their own; by default one per core.",
+    help="Parallel runs, each in its own process; by default one per core.",
 )  # fmt: skip
 @click.option(
     "--figures", metavar="F,...", default="svg", show_default=True, callback=figure_formats,
@@ -109,7 +109,7 @@ def compare(
         raise click.UsageError("Missing option '--cluster'.", click.get_current_context())
     config = RunConfig(policy=policy[0], **values)
     workers = jobs or _workers(config, len(policy) * repeat * windows)
-    bar = Bar("comparing")
+    bar = ProgressBar("comparing")
 
     def told(label: str, number: int, total: int) -> "Progress | None":
         if workers == 1:

@@ -9,7 +9,7 @@ from rota.core.errors import OptionError
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a script that teaches SHELL to complete commands, options and names.
+    """Print a completion script for SHELL: commands, options and names.
 
     \b
     Examples:

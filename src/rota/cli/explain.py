@@ -21,14 +21,14 @@ from rota.cli.client import (
     shortened,
     span,
 )
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import FORMAT, emit, table, terminal_width
 from rota.core.errors import InputError
+from rota.wire import Explanation, Forecast
 
 if TYPE_CHECKING:
     from rota.metrics.story import Story
     from rota.study.forecast import Outlook
-    from rota.wire import Explanation, Forecast
 
 _URLS = ("http://", "https://")
 _EVENTS = "events.parquet"
@@ -36,7 +36,7 @@ _SNAPSHOT = b"\x78\x01"  # how a snapshot begins
 _MOST_STEPS = 20
 _FORMAT = click.option(
     "-o", "--output", default="table", show_default=True,
-    type=click.Choice(["table", "json", "yaml", "csv"]), help="Form of the listing.",
+    type=click.Choice(["table", "json", "yaml", "csv"]), help="Output format.",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ _FORMAT = click.option(
 @click.argument("place", metavar="[DIR|URL]", required=False, shell_complete=complete_jobs)
 @click.argument("job", metavar="JOB", required=False, shell_complete=complete_jobs)
 @click.option("--all", is_flag=True,
-              help="Every job of the run in DIR: its wait in seconds by reason.")  # fmt: skip
+              help="Every job of the run in DIR: seconds waited, by reason.")  # fmt: skip
 @_FORMAT
 @server_options
 def explain(
@@ -213,17 +213,17 @@ def _second(at_s: float) -> str:
     type=click.IntRange(1, 200),
     default=20,
     show_default=True,
-    help="Simulations to take.",
+    help="Number of simulations.",
 )
 @click.option(
     "--with-arrivals",
     is_flag=True,
-    help="Of a snapshot: the rest of the trace comes; else nobody else comes.",
+    help="With a snapshot: the rest of the trace arrives; otherwise no job arrives.",
 )
 @click.option(
     "--exact",
     is_flag=True,
-    help="Of a snapshot: the durations of the trace are known; else they are drawn.",
+    help="With a snapshot: durations are those of the trace; otherwise they are drawn.",
 )
 @click.option(
     "--seed",
@@ -231,7 +231,7 @@ def _second(at_s: float) -> str:
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
-    help="Of a snapshot: random seed of the draws.",
+    help="With a snapshot: random seed of the draws.",
 )
 @FORMAT
 @server_options
@@ -284,7 +284,7 @@ def _when_frozen(path: Path, job: str, runs: int, output: str, known: Mapping[st
             f"{str(path)!r} is neither a file nor a URL: name what "
             f"`rota simulate --snapshot-at` wrote"
         )
-    with Bar("forecasting") as bar:
+    with ProgressBar("forecasting") as bar:
         found = forecast(
             path, job, runs=runs, exact=known["exact"], arrivals=known["with_arrivals"],
             seed=known["seed"], told=bar,
@@ -308,7 +308,7 @@ def _when_frozen(path: Path, job: str, runs: int, output: str, known: Mapping[st
     _print_doubts(found)
 
 
-def _print_forecast(found: "Forecast", output: str) -> None:
+def _print_forecast(found: Forecast, output: str) -> None:
     import msgspec
 
     if output != "table":

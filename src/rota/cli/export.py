@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 URLS = ("http://", "https://")
 STATE = click.option(
     "--state", metavar="DIR", type=click.Path(path_type=Path),
-    help="The state folder of a daemon that does not run, instead of asking one that does.",
+    help="State folder of a stopped daemon, instead of asking a running one.",
 )  # fmt: skip
 
 
@@ -34,7 +34,7 @@ STATE = click.option(
 def export(
     output: Path, state: Path | None, server: str | None, token_file: str | None, *, force: bool
 ) -> None:
-    """Write what a daemon has done into a folder, as if it had been simulated.
+    """Export a daemon's history to a folder, in the form of a simulation.
 
     It takes the role operator.
 

@@ -46,31 +46,32 @@ def _text(*names: str, help: str, group: str = "", **kwargs: Any) -> Callable[[F
 
 OUTPUT_DIR = click.option(
     "-o", "--output", required=True, metavar="DIR",
-    type=click.Path(path_type=Path), help="Folder for the results; created.",
+    type=click.Path(path_type=Path), help="Output folder; created if missing.",
 )  # fmt: skip
-FORCE = click.option("--force", is_flag=True, help="Replace Rota's files in a folder.")
+FORCE = click.option("--force", is_flag=True, help="Overwrite Rota's files in an existing folder.")
 DEBUG = click.option(
     "--debug", is_flag=True, expose_value=False, hidden=True, help="Show a traceback."
 )
-POLICY_HELP = "Who runs: name or name:key=value,... (see `rota policy ls`), or a Python file."
+POLICY_HELP = "Policy: name or name:key=value,... (see `rota policy ls`), or a Python file."
 
 _RUN = (
     _text("--cluster", metavar="SPEC",
-          help="Machines: 32x8 (nodes x GPUs), 4x8:v100+4x8:k80, a YAML file or a CSV node list."),
+          help="Cluster: 32x8 (nodes x GPUs), 4x8:v100+4x8:k80, a YAML file or a CSV node list."),
     _text("--placement", metavar="PL", group=registry.PLACEMENTS,
-          help="Where jobs run: a name or a Python file; consolidate unless a dialect differs."),
+          help="Placement: a name or a Python file; consolidate unless a dialect differs."),
     _text("--admission", metavar="A", group=registry.ADMISSIONS,
-          help="Who may enter the queue: a name, or a Python file; accept-all by default."),
+          help="Admission: a name or a Python file; accept-all by default."),
     _text("--costs", metavar="C", group=registry.COSTS,
-          help="What starting, stopping and moving costs; zero by default."),
-    _text("--rates", metavar="R", group=registry.RATES, help="How fast jobs run where they are."),
+          help="Cost model of starts, stops and moves; zero by default."),
+    _text("--rates", metavar="R", group=registry.RATES,
+          help="Rate model: how fast jobs run where they are placed."),
     _text("--like", metavar="NAME", group=registry.DIALECTS,
           help="Assumptions and quirks of a published simulator (see `rota dialect ls`)."),
     _text("--format", metavar="F", group=registry.FORMATS,
-          help="Of the trace; recognised by default (see `rota trace formats`)."),
+          help="Trace format; detected by default (see `rota trace formats`)."),
     _text("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs."),
     _text("--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
-          help="Of everything random."),
+          help="Random seed."),
     _text("--round", metavar="R",
           help="Decide only every R seconds: 300[,refill=yes][,arrivals=now][,finish=boundary]."),
     _text("--estimate-error", metavar="E",

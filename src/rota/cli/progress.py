@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 PATIENCE_S = 1.0  # shorter runs show nothing
 
 
-class Bar:
+class ProgressBar:
     """A context; call it with (done, total) and the simulated time if there is one."""
 
     def __init__(self, title: str) -> None:
@@ -22,7 +22,7 @@ class Bar:
     def __enter__(self) -> Self:
         return self
 
-    def retitle(self, title: str) -> "Bar":
+    def retitle(self, title: str) -> "ProgressBar":
         """Go on with something else."""
         self._title = title
         if self._shown is not None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rota.cli.options import DEBUG, FILES, FORCE, OUTPUT_DIR, POLICY_HELP, names_of
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import table, tell, warn, warn_about
 from rota.core.registry import FORMATS, PLACEMENTS, POLICIES
 
@@ -57,11 +57,11 @@ SPARE_CLOSENESS = ("mean distance", "K-S distance", "rank correlation")
 )  # fmt: skip
 @click.option(
     "--policy", metavar="P", multiple=True, shell_complete=names_of(POLICIES),
-    help=f"What if this one decided: {POLICY_HELP[0].lower()}{POLICY_HELP[1:]} May be repeated.",
+    help=f"What-if {POLICY_HELP[0].lower()}{POLICY_HELP[1:]} May be repeated.",
 )  # fmt: skip
 @click.option(
     "--model", metavar="P", shell_complete=names_of(POLICIES),
-    help="The policy that stands for today. [default: the one of fifo, fifo-skip, easy, "
+    help="Policy that models the present cluster. [default: the one of fifo, fifo-skip, easy, "
     "conservative, slurm and those of --policy that comes closest to what happened]",
 )  # fmt: skip
 @click.option(
@@ -79,46 +79,44 @@ SPARE_CLOSENESS = ("mean distance", "K-S distance", "rank correlation")
 )  # fmt: skip
 @click.option(
     "--placement", metavar="PL", shell_complete=names_of(PLACEMENTS),
-    help="Where jobs run; consolidate by default.",
+    help="Placement; consolidate by default.",
 )  # fmt: skip
 @click.option(
     "--add-nodes", metavar="NxG", multiple=True,
-    help="What if there were more machines: 4x8 (nodes x GPUs), 4x8:a100, and in which partitions "
+    help="What if machines were added: 4x8 (nodes x GPUs), 4x8:a100, and in which partitions "
     "if there are several: 4x8:a100@gpu+debug. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--remove", metavar="NODES", multiple=True,
-    help="What if these machines were gone: names (n1,a[001-008]), patterns (gpu*), or all with "
+    help="What if machines were removed: names (n1,a[001-008]), patterns (gpu*), or all with "
     "partition=debug, label=nvlink, type=a100, rack=r1. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--quota", metavar="TENANT=GPUS", multiple=True,
-    help="What if a tenant had a limit: what its jobs in the queue ask for together. May be "
+    help="What if a tenant had a quota, for all its jobs in the queue together. May be "
     "repeated.",
 )  # fmt: skip
 @click.option(
     "--also", metavar="FILE", multiple=True, shell_complete=FILES,
-    help="What if these jobs came, too: any workload, from the first second of the log on; "
+    help="What if more jobs arrived: any workload, from the first second of the log on; "
     "new-group.csv@gpu says in which partition. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--format", metavar="F", shell_complete=names_of(FORMATS),
-    help="Of LOG, with options: sacct:tz=Europe/Berlin; recognised by default.",
+    help="Format of LOG, with options: sacct:tz=Europe/Berlin; detected by default.",
 )  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
-@click.option(
-    "--seed", metavar="N", type=click.IntRange(min=0), default=0, help="Of what is random."
-)
+@click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, help="Random seed.")
 @OUTPUT_DIR
 @FORCE
 @DEBUG
 def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
-    """What happened on a cluster, and what would have happened otherwise.
+    """Replay the history of a cluster, and ask what would have happened otherwise.
 
     LOG is a history: the accounting of Slurm (sacct), a list of pods of Kubernetes, an event log of
     Rota, or any trace that tells when its jobs started.
 
-    First the books are checked: with the recorded starts, waiting times must come out to the
+    First the log is checked: with the recorded starts, waiting times must come out to the
     second. Then several policies run the same jobs on the same machines, and the one that comes
     closest to what happened is the model of today; how close it is is printed and decides how far
     to trust the rest. What would happen otherwise (--policy, --add-nodes, --remove, --quota,
@@ -157,7 +155,7 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
             for key in ("model", "format", "nodes", "cluster", "placement", "limit", "seed")
         },
     )
-    bar = Bar("replaying")
+    bar = ProgressBar("replaying")
     with OutputFolder(output, force=force, own=own_files(output)) as folder, bar:
         answer = run(
             asked,

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from rota.cli.options import DEBUG, figure_formats
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.core.errors import install
 
 
@@ -22,12 +22,12 @@ from rota.core.errors import install
 )  # fmt: skip
 @click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path),
-    help="The page; report.html in DIR by default. Figures go beside it.",
+    help="Output page; report.html in DIR by default. Figures go beside it.",
 )  # fmt: skip
-@click.option("--open", is_flag=True, help="Show the page in a browser.")
+@click.option("--open", is_flag=True, help="Open the page in a browser.")
 @DEBUG
 def report(folder: Path, figures: tuple[str, ...], output: Path | None, **values: Any) -> None:
-    """Make the report of DIR anew: a page with all pictures, and each picture as a file.
+    """Rebuild the report of DIR: a page with all figures, and each figure as a file.
 
     DIR is a folder that `rota compare` or `rota simulate` made. The page is one file that needs no
     network; everything is in it.
@@ -41,7 +41,7 @@ def report(folder: Path, figures: tuple[str, ...], output: Path | None, **values
     from rota.cli.show import warn
     from rota.report.write import NEEDS_PLOT, has_matplotlib, write_report
 
-    with Bar("report") as bar:
+    with ProgressBar("report") as bar:
         page = write_report(
             folder,
             to=output,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rota.cli.options import DEBUG, FORCE
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import FORMAT, emit, listing, table, warn
 from rota.core import registry
 from rota.core.errors import OptionError
 
 if TYPE_CHECKING:
-    from rota.reproduce.carry import Report
+    from rota.reproduce.run import Reproduction
 
 FAILED = 1
 ALL = "all"
@@ -57,7 +57,7 @@ class Recipes(click.Group):
     epilog="Options of NAME: `rota reproduce NAME --help`. Exit code 1 if something fails.",
 )
 def reproduce() -> None:
-    """Make a paper's table, figure or artifact again, ours against theirs, with a verdict.
+    """Reproduce a paper's table, figure or artifact and compare it with the original.
 
     \b
     Examples:
@@ -78,7 +78,7 @@ def ls(output: str) -> None:
     Example:
       rota reproduce ls -o json
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.reproduce.carry import find_recipe
+    from rota.reproduce.run import find_recipe
 
     rows = []
     for name in registry.names(registry.RECIPES):
@@ -100,7 +100,7 @@ def _carry_out(name: str) -> click.Command:
     @click.command(name, epilog="Results: verdict.json, checks.csv, a folder per run, inputs.")
     @click.option(
         "--scale", type=click.Choice(["small", "paper"]), default="small", show_default=True,
-        help="How much is run: under two minutes, or as in the paper.",
+        help="Size of the runs: under two minutes, or as in the paper.",
     )  # fmt: skip
     @click.option(
         "--data", metavar="DIR", envvar="ROTA_DATA", type=click.Path(path_type=Path),
@@ -108,11 +108,11 @@ def _carry_out(name: str) -> click.Command:
     )  # fmt: skip
     @click.option(
         "-o", "--output", metavar="DIR", type=click.Path(path_type=Path),
-        help="Folder for the results; created. Without it nothing is written.",
+        help="Output folder; created if missing. Without it nothing is written.",
     )  # fmt: skip
     @click.option(
         "--jobs", metavar="N", type=click.IntRange(min=1), default=1, show_default=True,
-        help="Runs at the same time, in processes of their own.",
+        help="Parallel runs, each in its own process.",
     )  # fmt: skip
     @FORCE
     @click.option("--json", is_flag=True, help="Print the verdict as JSON.")
@@ -131,9 +131,7 @@ def _carry_out(name: str) -> click.Command:
             click.get_current_context().exit(FAILED)
 
     about = (
-        "Carry out every recipe whose data are there."
-        if name == ALL
-        else f"Carry out the recipe {name}."
+        "Run every recipe whose data are available." if name == ALL else f"Run the recipe {name}."
     )
     run.help = f"{about}\n\n\b\nExample:\n  rota reproduce {name} --scale paper -o out"
     return run
@@ -141,7 +139,7 @@ def _carry_out(name: str) -> click.Command:
 
 def _possible(data: Path | None) -> list[str]:
     """The recipes whose data are there; the others are told."""
-    from rota.reproduce.carry import find_recipe, lacking
+    from rota.reproduce.run import find_recipe, lacking
 
     possible = []
     for name in registry.names(registry.RECIPES):
@@ -153,10 +151,10 @@ def _possible(data: Path | None) -> list[str]:
     return possible
 
 
-def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Report":
-    from rota.reproduce.base import Scale
-    from rota.reproduce.carry import find_recipe, own_files, settle
-    from rota.reproduce.carry import reproduce as carry_out
+def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Reproduction":
+    from rota.reproduce.recipe import Scale
+    from rota.reproduce.run import find_recipe, own_files, settle
+    from rota.reproduce.run import reproduce as carry_out
     from rota.study.folder import OutputFolder
 
     recipe = find_recipe(name)
@@ -167,7 +165,7 @@ def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Report":
         if target is None
         else OutputFolder(target, force=values["force"], own=own_files(target))
     )
-    with folder as place, Bar(name) as bar:
+    with folder as place, ProgressBar(name) as bar:
         report = carry_out(
             recipe,
             Scale(values["scale"]),
@@ -185,7 +183,7 @@ def _reproduce(name: str, values: dict[str, Any], *, nested: bool) -> "Report":
 # --- what is shown -------------------------------------------------------------------------------
 
 
-def _show(report: "Report") -> None:
+def _show(report: "Reproduction") -> None:
     click.echo(f"{report.recipe}: {report.summary}")
     click.echo(f"paper:  {report.paper}")
     click.echo(f"theirs: {report.source}")
@@ -204,7 +202,7 @@ def _show(report: "Report") -> None:
     click.echo(f"verdict: {report.verdict} (checks: {_counts(report)}; {report.seconds:.0f} s)")
 
 
-def _overview(reports: "list[Report]") -> None:
+def _overview(reports: "list[Reproduction]") -> None:
     rows = [
         [report.recipe, report.verdict, _counts(report), f"{report.seconds:.0f} s"]
         for report in reports
@@ -212,10 +210,14 @@ def _overview(reports: "list[Report]") -> None:
     table(["recipe", "verdict", "checks", "took"], rows)
 
 
-def _counts(report: "Report") -> str:
-    from rota.reproduce.base import Verdict
+def _counts(report: "Reproduction") -> str:
+    from rota.reproduce.recipe import CheckVerdict
 
-    words = {Verdict.AGREES: "agree", Verdict.DEVIATES: "deviate", Verdict.FAILS: "fail"}
+    words = {
+        CheckVerdict.AGREES: "agree",
+        CheckVerdict.DEVIATES: "deviate",
+        CheckVerdict.FAILS: "fail",
+    }
     return ", ".join(f"{report.count(verdict)} {word}" for verdict, word in words.items())
 
 
@@ -225,7 +227,7 @@ def _text(value: float | str | None) -> str:
     return value if isinstance(value, str) else f"{value:,}"
 
 
-def _emit(reports: "list[Report]", *, several: bool) -> None:
+def _emit(reports: "list[Reproduction]", *, several: bool) -> None:
     import msgspec
 
     data = msgspec.to_builtins(reports)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from rota.cli.options import DEBUG
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import warn
 
 
@@ -14,7 +14,7 @@ from rota.cli.show import warn
 @DEBUG
 @click.pass_context
 def rerun(ctx: click.Context, folder: Path) -> None:
-    """Run again what made DIR and compare the event log and the table of jobs.
+    """Repeat the run that made DIR and compare the event log and the table of jobs.
 
     Prints `same`, or what is different (exit code 1). Nothing is written.
 
@@ -24,7 +24,7 @@ def rerun(ctx: click.Context, folder: Path) -> None:
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.study.rerun import rerun as run
 
-    with Bar(f"again: {folder}") as bar:
+    with ProgressBar(f"again: {folder}") as bar:
         verdict = run(folder, bar)
     for note in verdict.notes:
         warn(note)

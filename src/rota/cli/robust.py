@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import table, tell, tell_assumptions, warn, warn_about
 from rota.core.errors import install
 from rota.core.registry import POLICIES
@@ -73,13 +73,13 @@ def _other_options(command: F) -> F:
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Seeds per policy and level, the same ones for all.",
+    help="Number of seeds; every policy and level runs with each.",
 )
 @click.option(
     "--jobs",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Runs at the same time, in processes of their own; by default one per core.",
+    help="Parallel runs, each in its own process; by default one per core.",
 )
 @OUTPUT_DIR
 @FORCE
@@ -94,7 +94,7 @@ def robust(
     force: bool,
     **values: Any,
 ) -> None:  # fmt: skip
-    """Run policies on TRACE while the world gets rougher, and draw a curve of each.
+    """Run policies on TRACE at growing levels of errors, failures or costs, and draw curves.
 
     One of --estimate-error, --mtbf and --costs has several levels; the first is what a policy is
     compared with. With one level it holds for all runs. The interval (95 %) of a ratio needs
@@ -118,7 +118,7 @@ def robust(
     levels = {key: values.pop(key) for key in LEVELS}
     axis, fixed = vary(mttr=values.pop("mttr"), **levels)
     config = RunConfig(policy=policy[0], **values, **fixed)
-    bar = Bar("robustness")
+    bar = ProgressBar("robustness")
     with OutputFolder(output, force=force, own=FILES) as folder, bar:
         workers = jobs or _workers(config.trace, len(policy) * repeat * len(axis.levels))
         curves = trace_curves(
@@ -142,8 +142,7 @@ def _draw(curves: "Curves", folder: Path) -> str:
     from rota.study.robustness import PICTURE
 
     try:
-        from rota.report.curves import curve_figure
-        from rota.report.figures import save
+        from rota.report.figures import curve_figure, save
     except ImportError as error:
         warn(f"no picture: {error.name} is missing, {install('plot')}")
         return ""

@@ -14,7 +14,7 @@ from rota.core.errors import RotaError, install
     "--config",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="rota.yaml: every setting below, and more; read again on SIGHUP.",
+    help="Configuration file (rota.yaml) with every setting below and more; SIGHUP reloads it.",
 )
 @click.option(
     "--nodes",
@@ -25,45 +25,51 @@ from rota.core.errors import RotaError, install
     "--gpus",
     metavar="N",
     type=click.IntRange(min=1),
-    help="One node with so many GPUs: short for --nodes 1xN.",
+    help="One node with N GPUs: short for --nodes 1xN.",
 )
 @click.option(
     "--policy",
     metavar="P",
     shell_complete=names_of(registry.POLICIES),
-    help="As for `rota simulate`; default fifo-skip.",
+    help="Policy, as for `rota simulate`; default fifo-skip.",
 )
 @click.option(
     "--placement",
     metavar="PL",
     shell_complete=names_of(registry.PLACEMENTS),
-    help="As for `rota simulate`; default consolidate.",
+    help="Placement, as for `rota simulate`; default consolidate.",
 )
 @click.option(
     "--admission",
     metavar="A",
     shell_complete=names_of(registry.ADMISSIONS),
-    help="As for `rota simulate`; default accept-all.",
+    help="Admission, as for `rota simulate`; default accept-all.",
 )
 @click.option(
     "--backend",
     type=click.Choice(["local", "slurm", "pretend"]),
-    help="Who runs the jobs; default local (agents). pretend: nobody, for trials.",
+    help="What runs the jobs; default local (agents). pretend runs nothing, for trials.",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Default 127.0.0.1:7842; port 0 is a free one.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Address to listen on; default 127.0.0.1:7842, port 0 picks a free one.",
+)
 @click.option(
     "--state",
     metavar="DIR",
     type=click.Path(path_type=Path),
     envvar="ROTA_STATE",
-    help="The daemon's memory; default ~/.local/state/rota.",
+    help="State folder of the daemon; default ~/.local/state/rota.",
 )
 @click.option(
     "--check/--no-check", default=None, help="Verify every invariant at every event (slower)."
 )
-@click.option("--log-json/--no-log-json", default=None, help="Log lines as JSON.")
+@click.option("--log-json/--no-log-json", default=None, help="Log as JSON lines.")
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Default info."
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="Log level; default info.",
 )
 @DEBUG
 def serve(config: Path | None, gpus: int | None, state: Path | None, **said: object) -> None:

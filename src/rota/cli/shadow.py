@@ -37,11 +37,13 @@ SHOWN = {
 )
 @click.option(
     "--placement", metavar="PL", default="consolidate", show_default=True,
-    help="Where jobs would run.", shell_complete=names_of(PLACEMENTS),
+    help="Placement of the jobs.", shell_complete=names_of(PLACEMENTS),
 )  # fmt: skip
 @click.option("--partition", metavar="NAME", default="", help="Only this partition of Slurm.")
-@click.option("--slurm-conf", metavar="FILE", default="", help="slurm.conf, if Slurm needs it.")
-@click.option("--once", is_flag=True, help="Look once and say what Rota would do now.")
+@click.option(
+    "--slurm-conf", metavar="FILE", default="", help="Path of slurm.conf, if Slurm needs it."
+)
+@click.option("--once", is_flag=True, help="Look once and show what Rota would do now.")
 @click.option("--duration", metavar="SECONDS", type=TIME, help="Stop after this time.")
 @click.option(
     "--interval", metavar="S", type=click.FloatRange(min=0.1), default=15.0, show_default=True,
@@ -62,7 +64,7 @@ def shadow(
     force: bool,
     **what: str,
 ) -> None:
-    """Watch a Slurm and say what Rota would have done, and where that differs.
+    """Watch Slurm and show what Rota would have done, and where that differs.
 
     Only reads (squeue, sinfo): nothing in Slurm is changed. Without --once or --duration it goes on
     until it is interrupted.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FORMAT = click.option(
     "-o", "--output", default="table", show_default=True,
-    type=click.Choice(["table", "json", "yaml"]), help="Form of the listing.",
+    type=click.Choice(["table", "json", "yaml"]), help="Output format.",
 )  # fmt: skip
 WIDE = 200  # characters of a table that goes into a file or a pipe
 

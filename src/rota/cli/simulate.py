@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 from rota.cli.show import emit, table, warn_about
 from rota.core.errors import OptionError
 from rota.core.registry import POLICIES
@@ -60,14 +60,14 @@ SHOWN = (
 )  # fmt: skip
 @click.option(
     "--resume", metavar="FILE", type=click.Path(path_type=Path),
-    help="Go on from a snapshot; trace and options are known from it.",
+    help="Resume from a snapshot, which holds the trace and all options.",
 )  # fmt: skip
 @click.option("--json", is_flag=True, help="Print the summary as JSON.")
 @OUTPUT_DIR
 @FORCE
 @DEBUG
 def simulate(output: Path, *, force: bool, **values: Any) -> None:
-    """Run the jobs of TRACE on a simulated cluster and write what happened to a folder.
+    """Run the jobs of TRACE on a simulated cluster and write the results to a folder.
 
     \b
     Examples:
@@ -91,7 +91,7 @@ def simulate(output: Path, *, force: bool, **values: Any) -> None:
         freeze = None
         if at_s is not None:
             freeze = Freeze(at_s, snapshot or folder.path / SNAPSHOT)
-        with Bar(config.policy) as bar:
+        with ProgressBar(config.policy) as bar:
             result = run(config, bar, freeze=freeze, resume=resume)
         summary = write_run(result, folder.path, ["rota", *sys.argv[1:]])
     warn_about(result.warnings)

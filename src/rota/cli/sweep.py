@@ -44,19 +44,21 @@ SPARE = ("preemptions", "makespan", "p95 JCT", "GPU utilisation", "mean wait", "
 )  # fmt: skip
 @click.option(
     "--on", type=click.Choice(["local", "ray"]), default="local", show_default=True,
-    help="Where the runs are done: on this machine, or on a Ray cluster.",
+    help="Where to run: this machine, or a Ray cluster.",
 )  # fmt: skip
 @click.option(
     "--ray-address", metavar="A", default="auto", show_default=True,
-    help="Of the Ray cluster: auto, HOST:PORT, or local for a new one here.",
+    help="Ray cluster: auto, HOST:PORT, or local for a new one here.",
 )  # fmt: skip
-@click.option("--fresh", is_flag=True, help="Do all runs again, also those that are done.")
-@click.option("--dry-run", is_flag=True, help="Check everything and list the runs; do none.")
-@click.option("--show", is_flag=True, help="SPEC is the folder of a sweep: print its table again.")
+@click.option("--fresh", is_flag=True, help="Run everything again, even what is done.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check everything and list the runs without running them."
+)
+@click.option("--show", is_flag=True, help="SPEC is the folder of a sweep: print its table.")
 @click.option("--json", is_flag=True, help="Print the table as JSON.")
 @DEBUG
 def sweep(spec: Path, output: Path | None, **values: Any) -> int:
-    """Do a matrix of runs: workloads x clusters x policies x options x loads x seeds.
+    """Run a matrix: workloads x clusters x policies x options x loads x seeds.
 
     SPEC is a YAML file:
 

@@ -1,6 +1,7 @@
 """`rota trace`: workloads from generators and other formats, and what is in them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, isfinite
 from pathlib import Path
 
 import click
@@ -10,17 +11,19 @@ from rota.cli.show import FORMAT, listing, warn
 from rota.cli.trace_change import annotate, change, fit, merge
 from rota.core.errors import OptionError
 from rota.core.registry import FORMATS, load, names
+from rota.core.words import duration
+from rota.traces.tools.report import Report
 
 _FILE = click.option(
     "-o", "--output", required=True, metavar="FILE", type=click.Path(path_type=Path),
-    help="The file to write.",
+    help="Output file.",
 )  # fmt: skip
-_FORCE = click.option("--force", is_flag=True, help="Replace the file if it is there.")
+_FORCE = click.option("--force", is_flag=True, help="Overwrite an existing file.")
 
 
 @click.group()
 def trace() -> None:
-    """Look at workloads, generate, convert and change them."""
+    """Inspect, generate, convert and change workloads."""
 
 
 def _kinds() -> Iterable[str]:
@@ -31,12 +34,16 @@ def _kinds() -> Iterable[str]:
 
 @trace.command()
 @click.argument("kind", shell_complete=one_of(_kinds))
-@click.option("--jobs", metavar="N", type=click.IntRange(min=2), required=True, help="How many.")
-@click.option("--cluster", metavar="SPEC", required=True, help="Machines that the load is for.")
+@click.option(
+    "--jobs", metavar="N", type=click.IntRange(min=2), required=True, help="Number of jobs."
+)
+@click.option(
+    "--cluster", metavar="SPEC", required=True, help="Cluster that the load is relative to."
+)
 @click.option("--load", metavar="L", type=float, default=0.9, show_default=True,
               help="Work offered per GPU while jobs arrive.")  # fmt: skip
 @click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Another seed, other jobs.")  # fmt: skip
+              help="Random seed.")  # fmt: skip
 @_FILE
 @_FORCE
 @DEBUG
@@ -77,7 +84,7 @@ def generate(
 @trace.command()
 @click.argument("source", metavar="TRACE", shell_complete=FILES)
 @click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
-              help="Of TRACE; recognised by default.")  # fmt: skip
+              help="Trace format; detected by default.")  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
 @_FILE
 @_FORCE
@@ -85,7 +92,7 @@ def generate(
 def convert(
     source: str, limit: int | None, output: Path, *, force: bool, **values: str | None
 ) -> None:
-    """Write TRACE in another form, whatever its format is.
+    """Convert TRACE to another format.
 
     The end of FILE says which: `.csv` (plain), `.swf` (Standard Workload Format), or no ending: a
     folder of Parquet tables with everything that the trace tells (see the trace schema).
@@ -123,16 +130,16 @@ def convert(
 @trace.command()
 @click.argument("source", metavar="TRACE", shell_complete=FILES)
 @click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
-              help="Of TRACE; recognised by default.")  # fmt: skip
+              help="Trace format; detected by default.")  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
 @click.option("--html", metavar="FILE", type=click.Path(path_type=Path),
-              help="Write it as a page, too, with pictures.")  # fmt: skip
+              help="Also write an HTML page with figures.")  # fmt: skip
 @FORMAT
 @DEBUG
 def inspect(
     source: str, limit: int | None, html: Path | None, output: str, **values: str | None
 ) -> None:
-    """Say what is in TRACE and what its import had to do.
+    """Describe TRACE and what its import had to do.
 
     Rows read, kept, dropped by reason and repaired by rule; censored jobs; contradictions; load by
     hour, sizes and durations. The page (`--html`) is one file that needs no network.
@@ -146,7 +153,7 @@ def inspect(
     import msgspec
 
     from rota.cli.show import emit
-    from rota.cli.trace_report import show
+    from rota.cli.trace import show
     from rota.traces.read import read_trace
     from rota.traces.tools.report import report
 
@@ -198,3 +205,101 @@ def formats(output: str) -> None:
 
 for _command in (fit, change, annotate, merge):
     trace.add_command(_command)
+
+
+# --- The report of `rota trace inspect` -----------------------------------------------------------
+
+_WIDTH = 40
+_LARGE = 1e15
+_STEPS = "▁▂▃▄▅▆▇█"
+
+
+def show(found: Report) -> None:
+    """Print the report."""
+    jobs = found.jobs
+    click.echo(f"{found.name}: {found.rows:,} rows read, {found.kept:,} kept")
+    _counts("dropped", found.dropped)
+    _counts("repaired", found.repaired)
+    _counts("contradiction", found.contradictions)
+    for note in found.notes:
+        click.echo(f"  note: {note}")
+    click.echo(f"  second 0: {found.origin or 'not known'}")
+    click.echo(f"\n{_jobs_line(jobs)}")
+    click.echo(
+        f"duration: median {duration(jobs['median_duration_s'])}, "
+        f"p95 {duration(jobs['p95_duration_s'])}, p99 {duration(jobs['p99_duration_s'])}; "
+        f"{_number(jobs['gpu_hours'])} GPU-hours in all"
+    )
+    if jobs["mean_gpus_needed"] is not None:
+        click.echo(
+            f"submitted over {duration(jobs['span_s'])}: "
+            f"{_number(jobs['mean_gpus_needed'])} GPUs would be busy on average"
+        )
+    if found.cluster["nodes"] or found.cluster["events"]:
+        click.echo(
+            f"cluster: {found.cluster['nodes']:,} nodes, {found.cluster['gpus']:,} GPUs, "
+            f"{found.cluster['events']:,} events"
+        )
+    _observed(found)
+    _bars("GPUs per job", found.sizes)
+    _bars("durations", found.durations)
+    _by_hour("submissions by hour of the day", found.submissions_by_hour)
+    _by_hour("GPU-hours submitted by hour of the day", found.gpu_hours_by_hour)
+
+
+def _jobs_line(jobs: Mapping[str, object]) -> str:
+    parts = [f"{jobs['jobs']:,} jobs"]
+    if jobs["virtual_clusters"]:
+        parts.append(f"{jobs['virtual_clusters']:,} virtual clusters")
+    if jobs["users"]:
+        parts.append(f"{jobs['users']:,} users")
+    if jobs["without_gpus"]:
+        parts.append(f"{jobs['without_gpus']:,} without GPUs")
+    if jobs["single_gpu_pct"] is not None:
+        parts.append(f"{jobs['single_gpu_pct']:.0f} % of those with GPUs ask for one at most")
+    return ", ".join(parts)
+
+
+def _observed(found: Report) -> None:
+    seen = found.observed
+    if not seen["attempts"]:
+        return
+    click.echo(
+        f"observed: {seen['attempts']:,} attempts of {seen['jobs']:,} jobs, "
+        f"{seen['censored']:,} still running at the end; of the others: mean JCT "
+        f"{duration(seen['mean_jct_s'])}, mean wait {duration(seen['mean_wait_s'])}, median wait "
+        f"{duration(seen['median_wait_s'])}, p95 wait {duration(seen['p95_wait_s'])}"
+    )
+
+
+def _counts(what: str, counts: Mapping[str, int]) -> None:
+    for why, many in counts.items():
+        click.echo(f"  {what}: {many:,} {why}")
+
+
+def _bars(title: str, counts: Mapping[str, int]) -> None:
+    if not counts:
+        return
+    click.echo(f"\n{title}")
+    most = max(counts.values())
+    wide = max(map(len, counts))
+    for name, many in counts.items():
+        bar = "█" * max(1, round(_WIDTH * many / most))
+        click.echo(f"  {name:>{wide}}  {bar} {many:,}")
+
+
+def _by_hour(title: str, values: Sequence[float]) -> None:
+    most = max(values)
+    if not 0 < most < inf:
+        return
+    steps = len(_STEPS) - 1
+    line = "".join(_STEPS[round(steps * value / most)] for value in values)
+    click.echo(f"\n{title} (0-23, highest {_number(most)})\n  {line}")
+
+
+def _number(value: float | None) -> str:
+    if value is None or not isfinite(value):
+        return "?"
+    if abs(value) >= _LARGE:
+        return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 10 or value == int(value) else f"{value:.1f}"  # noqa: PLR2004

@@ -23,14 +23,14 @@ def _rules() -> Iterable[str]:
 
 _TRACE = click.argument("source", metavar="TRACE", shell_complete=FILES)
 _FORMAT = click.option("--format", metavar="F", shell_complete=names_of(FORMATS),
-                       help="Of TRACE; recognised by default.")  # fmt: skip
+                       help="Trace format; detected by default.")  # fmt: skip
 _LIMIT = click.option("--limit", metavar="N", type=click.IntRange(min=1),
                       help="Only the first N jobs.")  # fmt: skip
 _OUT = click.option("-o", "--output", required=True, metavar="OUT", type=click.Path(path_type=Path),
                     help="Folder (a name without an ending), .csv or .swf.")  # fmt: skip
 _SEED = click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0,
-                     show_default=True, help="Of everything that is drawn.")  # fmt: skip
-_FORCE = click.option("--force", is_flag=True, help="Replace what is there.")
+                     show_default=True, help="Random seed.")  # fmt: skip
+_FORCE = click.option("--force", is_flag=True, help="Overwrite existing output.")
 
 
 @click.command()
@@ -38,7 +38,7 @@ _FORCE = click.option("--force", is_flag=True, help="Replace what is there.")
 @_FORMAT
 @_LIMIT
 @click.option("-o", "--output", metavar="FILE", type=click.Path(path_type=Path),
-              help="The JSON file to write; stdout by default.")  # fmt: skip
+              help="Output JSON file; stdout by default.")  # fmt: skip
 @click.option("--anonymous", is_flag=True, help="Tenants and users become vc0, user0, ...")
 @_FORCE
 @DEBUG
@@ -51,7 +51,7 @@ def fit(
     force: bool,
     **values: str | None,
 ) -> None:
-    """Make a small model of TRACE to draw workloads like it from.
+    """Fit a small model of TRACE, from which similar workloads can be drawn.
 
     It has rates by hour and weekday, how bursty arrivals are, sizes, durations by size, tenants and
     users; never a job. `rota trace generate fit:FILE` draws from it.
@@ -204,7 +204,7 @@ def merge(
     *,
     force: bool,
 ) -> None:
-    """Put several traces together into one workload.
+    """Merge several traces into one workload.
 
     Jobs keep their tenants and all else; they come in the order of their submission. If traces
     have the same job ids, those of the later one get its name in front; with `--align clock` a job

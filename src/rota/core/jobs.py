@@ -7,7 +7,7 @@ cluster uses; everything a policy learns of it goes through accessors that check
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -219,7 +219,7 @@ UNKNOWN = Behaviour(INF)
 
 
 class Job:
-    """Live state of a job. Policies read it; only the engine and its scheduler write it.
+    """Live state of a job. Policies read it; only the engine writes it.
 
     Nothing is integrated between events: `left` is the work that remained at `since_s`, and it
     shrinks by `rate` per second from then on.
@@ -234,8 +234,6 @@ class Job:
         # progress: `left` work at `since_s`, shrinking by `rate`; `service` GPU-seconds so far
         "work", "left", "since_s", "rate", "service", "held_gpus", "run_s", "behaviour", "belief",
         "known", "book",
-        # scratch of the scheduler that owns the job (see engine.index)
-        "key", "slope", "vkey", "stamp", "mark", "before", "queue",
     )  # fmt: skip
 
     def __init__(self, spec: JobSpec, behaviour: Behaviour, index: int, shape: Shape) -> None:
@@ -271,13 +269,6 @@ class Job:
         self.belief = 1.0
         self.known = 0
         self.book: SpeedBook | None = None  # None: its speeds are what they are
-        self.key: Any = 0.0
-        self.slope = 0.0
-        self.vkey: Any = 0.0
-        self.stamp = 0
-        self.mark = 0
-        self.before = NOTHING
-        self.queue = 0
 
     # --- what anyone may know -------------------------------------------------------------------
 

@@ -115,7 +115,7 @@ class Plan:
         return found
 
     def admit(self, job: Job) -> None:
-        """Let a held job into the queue."""
+        """Record that a held job has entered the queue."""
         self._more("admits").append(job)
 
     def explain(self, job: Job, reason: Reason) -> None:

@@ -39,6 +39,10 @@ class Policy(Stateful, Generic[P]):
     Shared quotas or shares, what is learnt from others, random draws: whoever has none of these
     serves each partition of a cluster as if it were alone.
     """
+    preemptive: bool | None = None
+    """Whether it stops jobs in favour of others; None: it depends."""
+    in_order: ClassVar[bool] = False
+    """It serves jobs in the order of arrival: none is overtaken by one that comes later."""
 
     def __init__(self, params: P | None = None) -> None:
         self.params: P = params if params is not None else self.Parameters()  # type: ignore[assignment]  # the subclass pairs P with Parameters
@@ -53,7 +57,7 @@ class PriorityPolicy(Policy[P]):
     if any slope is not 0, else anything comparable. What cannot promise this uses `DecidePolicy`.
     """
 
-    preemptive: ClassVar[bool] = True
+    preemptive: bool = True
     """A waiting job may displace running jobs with larger keys."""
     strict: bool = False
     """Nobody passes the first job that does not fit."""

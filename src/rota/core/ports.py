@@ -1,32 +1,42 @@
 """The seams of Rota: what a scheduler, a cluster, a source or a cost model must answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from rota.core.allocation import Allocation
 from rota.core.events import Event
-from rota.core.jobs import Behaviour, Job, JobSpec
+from rota.core.jobs import Behaviour, Job, JobSpec, Request
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, Wake
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
+from rota.core.workload import Workload
+
+
+class ClusterCapabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cluster promises; one that promises nothing is always correct."""
+
+    instant_stop: bool = False
+    """`stop` frees at once: the engine need not wait for victims to leave."""
+    frictionless: bool = False
+    """Moreover starting takes no time, no work is ever lost and every rate is 1."""
+    shares: bool = False
+    """It knows how fast two jobs run on the same GPUs."""
+    exact_ends: bool = False
+    """A job ends at the very moment at which its work is done."""
 
 
 class Cluster(Protocol):
     """Where jobs really run: the simulator, local processes, Slurm, ... all behind these calls.
 
-    The clock belongs to the cluster. `instant_stop` promises that `stop` frees at once, so that the
-    engine need not wait for victims to leave; `frictionless` that moreover starting takes no time,
-    nothing is ever lost and every rate is 1. One that also sets `shares` knows how fast two jobs
-    run on the same GPUs.
+    The clock belongs to the cluster.
     """
 
     now_s: float
     topology: Topology
-    instant_stop: bool
-    frictionless: bool
+    capabilities: ClusterCapabilities
 
     def poll(self, until_s: float) -> list[Event]:
         """Wait for the next events, not beyond `until_s`; all share the time `now_s` afterwards."""
@@ -69,6 +79,14 @@ class Cluster(Protocol):
 
     def close(self) -> None:
         """End everything that this cluster started."""
+        ...
+
+    def snapshot(self) -> dict[str, Any]:
+        """What is under way, as plain data."""
+        ...
+
+    def restore(self, state: dict[str, Any], jobs: dict[int, Job]) -> None:
+        """Resume from the state of `snapshot`, with these jobs by their number."""
         ...
 
 
@@ -115,6 +133,11 @@ class Costs(Protocol):
         """Nothing ever costs anything: a cluster need not ask."""
         ...
 
+    @property
+    def instant_stop(self) -> bool:
+        """Stopping takes no time."""
+        ...
+
     def transition(self, job: Job, new: Allocation | None, now_s: float) -> TransitionCost:
         """From what the job holds (nothing when it waits) to `new` (None: stop)."""
         ...
@@ -129,31 +152,34 @@ class Costs(Protocol):
 
 
 class RateModel(Protocol):
-    """Progress per second."""
+    """Progress per second. Only `name`, `rate` and `describe` are required of those that derive."""
 
-    @property
-    def name(self) -> str:
-        """As registered."""
-        ...
+    name: str
+    unit: bool = False
+    """The rate is 1.0 for every job and allocation."""
+    neighbours: bool = False
+    """The rate depends on the jobs that have a key in common (see `keys`)."""
+    packs: bool = False
+    """It knows how fast two jobs run on the same GPUs."""
 
-    @property
-    def unit(self) -> bool:
-        """The rate is 1.0 for every job and allocation."""
-        ...
-
-    @property
-    def neighbours(self) -> bool:
-        """The rate depends on who holds slices of the same vertices."""
-        ...
-
-    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
-        """`sharers` hold slices of the same vertices (only when `neighbours` is set).
+    def keys(self, job: Job) -> Sequence[int]:
+        """Numbers that neighbours have in common: the vertices of their slices.
 
         A slice names a GPU, a node or a pool: with node-level slices all jobs of a node share.
-        A model may have a method `keys(job)` that says by numbers whom it wants to hear of: those
-        with a number in common; vertices if it has none.
         """
+        return job.allocation.vertices
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
+        """`sharers` are its neighbours (only when `neighbours` is set)."""
         ...
+
+    def speed(self, job: Job, gpu_type: str) -> float:
+        """The rate on GPUs of this type, alone, with what it asks for."""
+        return (job.behaviour.speeds or {}).get(gpu_type, 1.0)
+
+    def beside(self, job: Job, other: Job, gpu_type: str) -> float:  # noqa: ARG002
+        """The factor on its speed while another job uses the same GPUs (if the model `packs`)."""
+        return 1.0
 
     def describe(self) -> Mapping[str, Any]:
         """For the assumptions printed with every result."""
@@ -161,21 +187,47 @@ class RateModel(Protocol):
 
 
 class Scheduler(Protocol):
-    """What the engine calls. `compose` builds one from admission, policy and placement."""
+    """What the engine calls. `compose` builds one from admission, policy and placement.
+
+    `step`, `snapshot` and `restore` are required. The rest has defaults for schedulers that derive
+    from this class and do not need it.
+    """
 
     name: str
     knowledge: Knowledge
     wake: Wake
     trusted: bool
-    """Its own books are exact (a placement of Rota keeps them): plans are not checked twice."""
+    """Its own accounts are exact (a placement of Rota keeps them): plans are not checked twice."""
+    settles: bool = False
+    """`settle` must be called after each plan."""
+    in_order: bool = False
+    """Jobs are served in the order of arrival: none is overtaken by one that comes later."""
+    refine: Callable[[JobSpec], Request] | None = None
+    """The request by which a job is placed, if the placement tells more jobs apart than that."""
+
+    def expect(self, workload: Workload) -> None:  # noqa: ARG002
+        """The jobs that will come, before the first one, if they are known."""
+        return
 
     def step(self, view: View, events: Sequence[Event]) -> Plan | None:
         """Events since the last call; the plan, or None when nothing shall change."""
         ...
 
-    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:
+    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
         """After the plan was carried out: times at which a job must be looked at again."""
-        ...
+        return ()
+
+    def overhear(self, view: View, events: Sequence[Event]) -> Plan | None:  # noqa: ARG002
+        """Events that `step` gets later: a plan with the reasons that they change, and no more."""
+        return None
+
+    def rank(self, job: Job) -> tuple[Any, int]:
+        """The place of a waiting job in the queue: smaller ones come first."""
+        return (0.0, job.index)
+
+    def explained_shapes(self) -> Sequence[int]:
+        """Shapes for which a reason is in force in the log."""
+        return ()
 
     def snapshot(self) -> Mapping[str, Any]:
         """Private state as plain data (what msgspec can encode)."""

@@ -1,6 +1,6 @@
 """The picture of the cluster that a policy decides on."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -172,7 +172,7 @@ class View:
 
     __slots__ = (
         "_columns", "active", "books", "draft_maker", "everyone", "finished", "knowledge", "now_s",
-        "sharing", "tenants", "topology", "up_gpus", "version",
+        "rank", "sharing", "tenants", "topology", "up_gpus", "version",
     )  # fmt: skip
 
     def __init__(self, topology: Topology, tenants: TenantTree) -> None:
@@ -186,6 +186,7 @@ class View:
         self.sharing = False  # two jobs may use the same GPUs: the cluster knows their speeds
         self.everyone: Mapping[int, Job] = {}  # for schedulers that are restored; by index
         self.draft_maker: DraftMaker | None = None
+        self.rank: Callable[[Job], tuple[Any, int]] = arrival  # in the queue, by the scheduler
         self.books: tuple[Mapping[int, Job], Mapping[int, Job]] | None = None  # who waits, who runs
         self.finished: list[Job] = []  # for the engine; policies read `history`
         self._columns: Columns | None = None

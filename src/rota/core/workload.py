@@ -20,6 +20,16 @@ class Quality(msgspec.Struct):
     dropped: dict[str, int] = msgspec.field(default_factory=dict)
     repaired: dict[str, int] = msgspec.field(default_factory=dict)
 
+    def drop(self, why: str, many: int = 1) -> None:
+        """Count rows that were left out."""
+        if many:
+            self.dropped[why] = self.dropped.get(why, 0) + many
+
+    def repair(self, why: str, many: int = 1) -> None:
+        """Count rows that were changed."""
+        if many:
+            self.repaired[why] = self.repaired.get(why, 0) + many
+
 
 class Workload:
     """Jobs in the order of the file: `specs[i]` is asked, `behaviours[i]` is the truth."""

@@ -9,7 +9,7 @@ from rota.core.jobs import HELD, STOPPING, WAITING, Job
 from rota.core.reasons import Reason
 from rota.core.words import TEXTS, duration
 from rota.daemon.logtable import LogTable
-from rota.daemon.pictures import rank_of, reason_of, state_of, tasks_of
+from rota.daemon.pictures import reason_of, state_of, tasks_of
 from rota.daemon.state import ClusterState
 from rota.wire import Explanation, WhyPart
 
@@ -92,7 +92,7 @@ def _ending(state: ClusterState, job: Job) -> str:
     why = ""
     if job.terminal:
         why = ", because it was cancelled"
-    elif job.index in state.engine.detained:
+    elif job.index in state.engine.lifecycle.detained:
         why = ", to be held on request"
     elif drained:
         why = f", because {', '.join(drained)} {'is' if len(drained) == 1 else 'are'} drained"
@@ -103,11 +103,12 @@ def _ahead(state: ClusterState, job: Job) -> list[str]:
     """The first few of those in the queue that rank before it."""
     if job.phase != WAITING:
         return []
+    rank = state.engine.scheduler.rank
     waiting = [other for other in state.engine.view.active.values() if other.phase == WAITING]
     try:
-        before = sorted((o for o in waiting if rank_of(o) < rank_of(job)), key=rank_of)
-    except TypeError:  # keys of a policy that does not rank
-        before = [o for o in waiting if o.index < job.index]
+        before = sorted((other for other in waiting if rank(other) < rank(job)), key=rank)
+    except TypeError:  # keys that cannot be compared
+        before = [other for other in waiting if other.index < job.index]
     return [other.id for other in before[:FEW]]
 
 

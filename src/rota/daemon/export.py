@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from rota import __version__
 from rota.core.errors import InputError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.log import SCHEMA_VERSION
 from rota.core.tenants import PriorityClass
 from rota.core.topology import NodeSpec
+from rota.core.version import VERSION
 from rota.core.workload import Workload
 from rota.daemon.growth import extended
 from rota.daemon.logtable import LogTable
@@ -106,7 +106,7 @@ def export_live(loop: "DaemonLoop", ask: Ask) -> Export:
         loop.flush()  # what was logged must be in the store
         state, store = loop.state, loop.store
         made = Made(
-            rota=__version__,
+            rota=VERSION,
             backend=loop.driver.name,
             epoch_unix=store.epoch_unix,
             scheduling=state.scheduling,
@@ -139,7 +139,7 @@ def export_stored(folder: Path) -> Export:
         saved = unpack(found[1], store)
         scheduling, growth = _followed(store, found[0], saved.scheduling, saved.growth)
         made = Made(
-            rota=__version__,
+            rota=VERSION,
             backend="",
             epoch_unix=store.epoch_unix,
             scheduling=scheduling,

@@ -46,9 +46,7 @@ def forecast(
     found = starts(
         living, durations, job.index, runs=runs, give_up=lambda: monotonic() > deadline
     )  # fmt: skip
-    newcomers = nobody_new(
-        state.scheduling.policy, admission=state.scheduling.admission != "accept-all"
-    )
+    newcomers = nobody_new(state.engine.scheduler, state.scheduling.policy)
     assumed = {**durations.describe(), "new_jobs": newcomers, "costs": "none"}
     spread = spread_of(found)
 

@@ -23,7 +23,7 @@ from rota.daemon.recovery import begin, pack, recover
 from rota.daemon.settings import Scheduling
 from rota.daemon.state import ClusterState
 from rota.daemon.store import Store
-from rota.engine.checker import Checker
+from rota.engine.loop import Checker
 from rota.live.clock import Clock, WallClock
 from rota.live.cluster import BatchDraft, root
 from rota.live.driver import Driver, Measured, NodeStatus, RunStatus

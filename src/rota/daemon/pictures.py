@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from rota.core.events import INF
 from rota.core.jobs import HELD, WAITING, Job, Phase
@@ -58,15 +57,10 @@ def _firsts(projection: Projection, view: View) -> dict[int, Job]:
         for job in view.active.values():
             if job.phase == WAITING:
                 first = firsts.setdefault(job.shape.number, job)
-                if rank_of(job) < rank_of(first):
+                if view.rank(job) < view.rank(first):
                     firsts[job.shape.number] = job
         projection.firsts = view.version, firsts
     return firsts
-
-
-def rank_of(job: Job) -> tuple[Any, int]:
-    """The place of a waiting job in the queue; keys of policies that do not rank are no numbers."""
-    return job.key if isinstance(job.key, int | float | tuple) else 0.0, job.index
 
 
 def picture_job(

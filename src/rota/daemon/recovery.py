@@ -2,9 +2,11 @@
 
 Both are exact, so the state (the policy's own too) is what it was when the last batch was
 committed. Nothing is started or stopped meanwhile: commands reach the driver from `go_live` on,
-which then adopts what runs.
+which then adopts what runs. A snapshot of another version is not needed: the journal is kept from
+the first batch on, and replaying all of it gives the same state.
 """
 
+import logging
 import zlib
 from array import array
 from collections.abc import Callable
@@ -19,12 +21,14 @@ from rota.daemon.journal import Journal
 from rota.daemon.settings import Scheduling
 from rota.daemon.state import ClusterState
 from rota.daemon.store import Store
+from rota.engine.snapshot import VERSION as ENGINE_VERSION
 from rota.engine.snapshot import freeze, restore
 from rota.engine.wiring import FIRST_TASK
 from rota.live.inputs import Batch, Reconfigured
 
-VERSION = 1
+VERSION = 2
 PIECE = 50_000  # rows of the log that are read at once
+log = logging.getLogger("rota.daemon")
 
 
 class StateSnapshot(msgspec.Struct):
@@ -35,6 +39,7 @@ class StateSnapshot(msgspec.Struct):
     growth: list[list[NodeSpec]]
     levels: list[str]
     engine: dict[str, Any]
+    engine_version: int = 2  # of those from before it was written down
 
 
 class Build(Protocol):
@@ -49,10 +54,18 @@ class Build(Protocol):
 
 def begin(journal: Journal, build: Build, wanted: Scheduling, topology: Topology) -> ClusterState:
     """The state of a new store; it is saved."""
-    state = build(wanted, [list(topology.specs)], list(topology.levels))
-    state.cluster.runs.ports = zlib.crc32(journal.store.id.encode())
+    state = _born(journal.store, build, wanted, [list(topology.specs)], list(topology.levels))
     journal.log(state.take_rows())
     journal.save(pack(state))
+    return state
+
+
+def _born(
+    store: Store, build: Build, scheduling: Scheduling, growth: list[list[NodeSpec]],
+    levels: list[str],
+) -> ClusterState:  # fmt: skip
+    state = build(scheduling, growth, levels)
+    state.cluster.runs.ports = zlib.crc32(store.id.encode())
     return state
 
 
@@ -67,18 +80,39 @@ def recover(journal: Journal, build: Build, wanted: Scheduling) -> ClusterState:
     store = journal.store
     number, packed = store.last_snapshot() or (0, b"")
     saved = unpack(packed, store)
-    logged = int(saved.engine["log"]["taken"])
-    state = build(saved.scheduling, saved.growth, saved.levels)
-    _load_log(state, store, logged)
-    jobs = [index for index, *_ in saved.engine["jobs"] if index < FIRST_TASK]
-    state.submit(1, max(jobs, default=0))
-    restore(state.engine, saved.engine)
+    try:
+        state, logged = _load(saved, store, build)
+    except InputError as error:  # of another version: the journal has it all
+        first = store.first_snapshot()
+        if first is None:
+            raise
+        log.warning("%s; rebuilding the state from the journal", error)
+        born = unpack(first, store)
+        state = _born(store, build, born.scheduling, born.growth, born.levels)
+        number, logged = 0, 0
+        journal.log(state.take_rows())
     repaired = _replay(state, journal, number, wanted)
     journal.compare(logged)
     journal.since_snapshot = store.journal_number - number
     if repaired:  # the repair is not in the journal
         journal.save(pack(state))
     return state
+
+
+def _load(saved: StateSnapshot, store: Store, build: Build) -> tuple[ClusterState, int]:
+    """The state of a snapshot, and how many rows of the log are from before it."""
+    if saved.engine_version != ENGINE_VERSION:
+        raise InputError(
+            f"{store.path}: the state of its engine is of version {saved.engine_version}, this "
+            f"Rota reads {ENGINE_VERSION}: use the version that wrote it"
+        )
+    state = build(saved.scheduling, saved.growth, saved.levels)
+    logged = int(saved.engine["log"]["taken"])
+    _load_log(state, store, logged)
+    jobs = [index for index, *_ in saved.engine["jobs"] if index < FIRST_TASK]
+    state.submit(1, max(jobs, default=0))
+    restore(state.engine, saved.engine)
+    return state, logged
 
 
 def _load_log(state: ClusterState, store: Store, upto: int) -> None:
@@ -124,7 +158,7 @@ def _replay(state: ClusterState, journal: Journal, after: int, wanted: Schedulin
 def pack(state: ClusterState) -> bytes:
     """A snapshot of the state between two batches."""
     saved = StateSnapshot(
-        VERSION, state.scheduling, state.growth, state.levels, freeze(state.engine)
+        VERSION, state.scheduling, state.growth, state.levels, freeze(state.engine), ENGINE_VERSION
     )
     return zlib.compress(msgspec.msgpack.encode(saved), 1)
 
@@ -134,7 +168,7 @@ def unpack(packed: bytes, store: Store) -> StateSnapshot:
     saved = msgspec.msgpack.decode(zlib.decompress(packed), type=StateSnapshot)
     if saved.version != VERSION:
         raise InputError(
-            f"{store.path}: its state is of version {saved.version}, this Rota reads "
-            f"{VERSION}: stop it once with the version that wrote it"
+            f"{store.path}: its snapshot is of version {saved.version}, this Rota reads "
+            f"{VERSION}: use the version that wrote it"
         )
     return saved

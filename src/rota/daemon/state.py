@@ -5,7 +5,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from rota.core import events as ev
 from rota.core.errors import ClusterError, OptionError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, Job, JobSpec
@@ -18,8 +17,7 @@ from rota.daemon.growth import extended
 from rota.daemon.projection import Projection
 from rota.daemon.settings import Scheduling, changes
 from rota.daemon.store import StoredJob
-from rota.engine.checker import Checker
-from rota.engine.handover import hand_over
+from rota.engine.loop import Checker
 from rota.engine.wiring import FIRST_TASK, Parts, make_engine
 from rota.jobfile.convert import to_behaviour, to_launch, to_spec
 from rota.live.clock import Clock
@@ -168,7 +166,7 @@ class ClusterState:
             out.append((job.number, spec, to_behaviour(job.file, spec)))
             self._launches[job.number] = to_launch(job.file, checked=True)
             if job.file.hold:
-                self.engine.detained.add(job.number)
+                self.engine.lifecycle.detained.add(job.number)
         self.submissions.announce(out)
 
     def _launch_of(self, job: Job) -> Launch:
@@ -198,10 +196,8 @@ class ClusterState:
         state = engine.scheduler.snapshot() if same else None
         for line in changes(self.scheduling, scheduling):
             self._note(f"{line} ({change.by})")
-        hand_over(engine, self.compose(scheduling), state)
-        for spec in change.nodes:  # a job that waits may fit there
-            node = self.cluster.nodes.vertex(spec.name)
-            engine.backlog.append(engine.event(ev.NODE_UP, node))
+        joined = [self.cluster.nodes.vertex(spec.name) for spec in change.nodes]
+        engine.hand_over(self.compose(scheduling), state, joined=joined)
         self.scheduling = scheduling
 
     def _grow(self, nodes: Sequence[NodeSpec]) -> None:

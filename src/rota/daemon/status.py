@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any
 
-from rota import __version__
+from rota.core.version import VERSION
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.pictures import picture_nodes, picture_queues, state_of
 
@@ -16,7 +16,7 @@ def status_of(loop: DaemonLoop) -> dict[str, Any]:
     free = sum(node.free_gpus for node in nodes)
     total = sum(node.gpus for node in nodes if node.state != "down")
     return {
-        "version": __version__,
+        "version": VERSION,
         "policy": state.scheduling.policy,
         "placement": state.scheduling.placement,
         "admission": state.scheduling.admission,

@@ -244,7 +244,7 @@ class Store:
     # --- snapshots --------------------------------------------------------------------------------
 
     def save_snapshot(self, state: bytes) -> None:
-        """Keep it, and only as much of the journal as the one before it needs."""
+        """Keep it, the one before it and the very first, from which the journal rebuilds all."""
         columns = tables.snapshots.c
         with self.writing() as connection:
             connection.execute(
@@ -256,12 +256,22 @@ class Store:
             numbers = connection.execute(
                 sa.select(columns.journal_number).order_by(columns.journal_number.desc())
             ).scalars()
-            kept = list(numbers)[:KEEP_SNAPSHOTS]
-            connection.execute(sa.delete(tables.snapshots).where(columns.journal_number < kept[-1]))
-            if len(kept) == KEEP_SNAPSHOTS:
-                connection.execute(
-                    sa.delete(tables.journal).where(tables.journal.c.number <= kept[-1])
+            oldest = list(numbers)[:KEEP_SNAPSHOTS][-1]
+            connection.execute(
+                sa.delete(tables.snapshots).where(
+                    columns.journal_number > 0, columns.journal_number < oldest
                 )
+            )
+
+    def first_snapshot(self) -> bytes | None:
+        """The one from before the first batch, if the journal since then is whole."""
+        columns = tables.snapshots.c
+        query = sa.select(columns.state).where(columns.journal_number == 0)
+        count = sa.select(sa.func.count()).select_from(tables.journal)
+        with self.reading() as connection:
+            state = connection.execute(query).scalar()
+            whole = connection.execute(count).scalar() == self.journal_number
+        return bytes(state) if state is not None and whole else None
 
     def last_snapshot(self) -> tuple[int, bytes] | None:
         """The newest one, with the number of the last batch that is in it."""

@@ -1,25 +1,25 @@
-"""Carries out commands: drives the jobs' state machine, the cluster and the log together."""
+"""Carries out commands: drives the jobs' state machine, the cluster and the log together.
 
-from collections.abc import Iterable, Mapping
+Two jobs may use the same GPUs: the host of a pair holds them, its guest none (see `pairs`). A plan
+says where both go. What happens by itself is done here: the guest inherits the GPUs of a host that
+ends, it does not begin before the GPUs of its host are free, and no other job gets them before it
+has left as well.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rota.core import machine
 from rota.core.allocation import Allocation, host_of
 from rota.core.events import INF
-from rota.core.jobs import CANCELLED, DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, Job
+from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
 from rota.core.log import ON_REQUEST, TOLD, Record
 from rota.core.ports import Cluster
 from rota.core.reconcile import Commands, Placed
 from rota.core.view import View
-from rota.engine.inherit import inherit, linger, must_wait
 from rota.engine.log import Log
 from rota.engine.occupancy import Occupancy
 
-ENDINGS = {
-    DONE: Record.DONE,
-    FAILED: Record.FAILED,
-    REJECTED: Record.REJECTED,
-    CANCELLED: Record.CANCELLED,
-}
 R_START, R_STOP, R_MOVE = int(Record.START), int(Record.STOP), int(Record.MOVE)
 
 
@@ -31,8 +31,8 @@ class Executor:
         self.view = view
         self.log = log
         self.planned = None if trusted else Occupancy(cluster.topology)
-        self.physical = None if cluster.instant_stop else Occupancy(cluster.topology)
-        self._frictionless = cluster.frictionless
+        self.physical = None if cluster.capabilities.instant_stop else Occupancy(cluster.topology)
+        self._frictionless = cluster.capabilities.frictionless
         self._pairs = view.sharing
         self.deferred: list[Job] = []  # hold slices that victims have not left yet
         self.begun: list[Job] = []  # began to make progress later than their START row said
@@ -109,13 +109,13 @@ class Executor:
             planned.change(allocation, +1)
 
     def renew(self, jobs: Iterable[Job], *, trusted: bool) -> None:
-        """Make the books anew: another scheduler plans, or the cluster has grown."""
+        """Count what is occupied anew: another scheduler plans, or the cluster has grown."""
         self.planned = None if trusted else Occupancy(self.cluster.topology)
-        self.physical = None if self.cluster.instant_stop else Occupancy(self.cluster.topology)
-        self.rebuild(jobs)
+        if self.physical is not None:
+            self.physical = Occupancy(self.cluster.topology)
+        self._count(jobs)
 
-    def rebuild(self, jobs: Iterable[Job]) -> None:
-        """Fill the books from the jobs' state (after a restart)."""
+    def _count(self, jobs: Iterable[Job]) -> None:
         for job in jobs:
             if self.planned is not None and (on_cluster(job) or job.index in self.moving):
                 self.planned.change(job.allocation, +1)
@@ -141,7 +141,7 @@ class Executor:
     def _launch(self, job: Job, now_s: float) -> float:
         """Tell the cluster; when progress begins (inf: not launched yet; TOLD: RUN will tell)."""
         if self.physical is not None:
-            late = self._pairs and host_of(job.allocation) >= 0 and must_wait(self, job)
+            late = self._pairs and host_of(job.allocation) >= 0 and self._must_wait(job)
             if late or not self.physical.fits(job.allocation):
                 self.deferred.append(job)
                 return INF
@@ -192,7 +192,7 @@ class Executor:
             left = self.leaving.pop(job.index, job.allocation)
             self.physical.change(left, -1)
             if self._pairs:
-                linger(self, job, left)
+                self._linger(self.physical, job, left)
 
     def _move(self, job: Job, allocation: Allocation, now_s: float) -> None:
         job.migrations += 1
@@ -239,7 +239,7 @@ class Executor:
             self.planned.change(job.allocation, -1)
         self.cluster.release(job)
         if self._pairs:
-            inherit(self, job)
+            self._bequeath(job)
 
     def expelled(self, job: Job, now_s: float) -> None:
         """It has to leave in good order, although its planner did not say so."""
@@ -297,7 +297,80 @@ class Executor:
         machine.change_rate(job, now_s, rate)
         self.log.row(now_s, Record.RATE, job.index, -1, -1, rate)
 
+    # --- jobs that use the GPUs of another job ----------------------------------------------------
+
+    def _bequeath(self, host: Job) -> None:
+        """The host has ended: the GPUs are its guest's now, which goes on where it is."""
+        now_s = self.view.now_s
+        for guest in self.view.active.values():
+            if host_of(guest.allocation) != host.index or not guest.running:
+                continue
+            old = guest.allocation
+            guest.allocation = new = Allocation(host.allocation.slices, old.extra)
+            late = guest in self.deferred
+            if self.planned is not None:
+                self.planned.change(old, -1)
+                self.planned.change(new, +1)
+            since_s = INF
+            if guest.phase in (STARTING, RUNNING):
+                machine.settle(guest, now_s)
+                guest.held_gpus = new.gpus
+                if self.physical is not None and not late:
+                    self.physical.change(old, -1)
+                    self.physical.change(new, +1)
+                if not late:
+                    since_s = now_s if guest.phase == RUNNING else TOLD
+            number = self.log.allocation(now_s, new)
+            self.log.row(now_s, R_MOVE, guest.index, number, host.index, since_s)
+
+    def _must_wait(self, guest: Job) -> bool:
+        """Its host has not got the GPUs yet, or the guest before it has not left."""
+        number = host_of(guest.allocation)
+        active = self.view.active
+        host = active.get(number)
+        if host is None or host.phase not in (STARTING, RUNNING) or host in self.deferred:
+            return True
+        here = host.allocation.vertices == guest.allocation.vertices
+        if not here or host_of(host.allocation) >= 0:  # a move in the same plan brings it here
+            return True
+        return any(
+            other.phase == STOPPING and host_of(self.leaving.get(index, other.allocation)) == number
+            for index, other in active.items()
+            if index != guest.index
+        )
+
+    def _linger(self, physical: Occupancy, host: Job, left: Allocation) -> None:
+        """The host has left its GPUs; as long as a guest is still there no other job gets them."""
+        for index, guest in self.view.active.items():
+            body = self.leaving.get(index, guest.allocation)
+            if guest.phase == STOPPING and host_of(body) == host.index:
+                stays = Allocation(left.slices, body.extra)
+                physical.change(body, -1)
+                physical.change(stays, +1)
+                self.leaving[index] = stays
+
+    # --- state ----------------------------------------------------------------------------------
+
+    def snapshot(self, numbers: Mapping[Allocation, int]) -> dict[str, Any]:
+        """As plain data; allocations by their numbers in the log."""
+        return {
+            "deferred": [job.index for job in self.deferred],
+            "moving": sorted(self.moving),
+            "leaving": [(index, numbers[a]) for index, a in self.leaving.items()],
+        }
+
+    def restore(
+        self, state: Mapping[str, Any], jobs: Mapping[int, Job], allocations: Sequence[Allocation]
+    ) -> None:
+        """Resume from the state of `snapshot`; what is occupied follows from the jobs."""
+        self.deferred = [jobs[index] for index in state["deferred"]]
+        self.moving = set(state["moving"])
+        for index in self.moving:
+            jobs[index].moving = True
+        self.leaving = {index: allocations[number] for index, number in state["leaving"]}
+        self._count(self.view.active.values())
+
 
 def on_cluster(job: Job) -> bool:
-    """It holds slices in the books of whoever planned it."""
+    """It holds slices according to its planner."""
     return job.phase in (STARTING, RUNNING)

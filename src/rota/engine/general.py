@@ -12,21 +12,24 @@ from rota.core.events import INF, Event
 from rota.core.jobs import HELD, STOPPING, WAITING, Job, Shape
 from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy
+from rota.core.ports import Successor
 from rota.core.reasons import Reason
 from rota.core.view import View, arrival
+from rota.core.workload import Workload
+from rota.engine.admission import AdmissionQueue
 from rota.engine.blame import CAPACITY, ROOM, why_not
-from rota.engine.draft import PlacementDraft
+from rota.engine.draft import PlacementDraft, Shapes
 from rota.engine.explicit import ExplicitDraft
-from rota.engine.intake import Gate, mark_down, refinement
 from rota.engine.pairs import Guests, PairingDraft, guests_of
-from rota.engine.shapes import Shapes
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
 
 
-class GeneralScheduler:
+class GeneralScheduler(Successor):
     """Keeps the placement's books between decisions and turns drafts into plans."""
+
+    settles = True
 
     def __init__(
         self,
@@ -42,10 +45,13 @@ class GeneralScheduler:
         self.placement = placement
         self.knowledge = policy.knowledge
         self.wake = policy.wake
-        self.refine = refinement(placement)
+        self.in_order = policy.in_order and admission.trivial
+        self.refine = placement.refine if placement.refines else None
         self._shapes = Shapes()
         self._must_have = self._shapes.without_supply if policy.compressible else None
-        self.gate = Gate(admission, placement, patient=patient, must_have=self._must_have)
+        self.admissions = AdmissionQueue(
+            admission, placement, patient=patient, must_have=self._must_have
+        )
         self.running: dict[int, Job] = {}
         self._stopping: dict[int, Job] = {}
         self._queue: dict[int, Job] = {}  # who waits, in order of arrival once `_sorted`
@@ -59,15 +65,20 @@ class GeneralScheduler:
         self._returned: set[int] = set()  # whose places were given back before it was told
         self._refused = False  # the policy turned jobs away that admission had let in
 
+    def expect(self, workload: Workload) -> None:
+        """The placement may want to know what jobs ask for."""
+        if self.placement.expects:
+            self.placement.expect(workload.usual)
+
     def step(  # noqa: C901 - one branch per kind
         self, view: View, events: Sequence[Event]
     ) -> Plan | None:
         """Update the books, then ask the policy for its desired state."""
-        gate_plan = Plan(view.version)
+        entry = Plan(view.version)
         released, self._refused = self._refused, False
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
-                if not subject.terminal and self.gate.enter(subject, view, gate_plan):
+                if not subject.terminal and self.admissions.enter(subject, view, entry):
                     self._waits(subject, +1)
             elif kind in ev.ENDS:
                 released = True
@@ -78,19 +89,19 @@ class GeneralScheduler:
                     self._waits(subject, +1)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 self.placement.set_node(subject, up=kind == ev.NODE_UP)
-        if released and self.gate.held:
-            for job in self.gate.reconsider(view, gate_plan):
+        if released and self.admissions.held:
+            for job in self.admissions.reconsider(view, entry):
                 self._waits(job, +1)
-        plan = self._decide(view, gate_plan)
-        if plan.rejects and self.gate.held:  # those outside may come in now: ask again at once
+        plan = self._decide(view, entry)
+        if plan.rejects and self.admissions.held:  # held jobs may enter now: ask again at once
             self._refused = True
             plan.wake = msgspec.structs.replace(plan.wake or self.wake, at_s=view.now_s)
-        if gate_plan.unusual:
+        if entry.unusual:
             plan.unusual = True
             refused = {job.index for job, _ in plan.rejects}
-            plan.rejects = (*gate_plan.rejects, *plan.rejects)
-            plan.holds = gate_plan.holds
-            plan.admits = [job for job in gate_plan.admits if job.index not in refused]
+            plan.rejects = (*entry.rejects, *plan.rejects)
+            plan.holds = entry.holds
+            plan.admits = [job for job in entry.admits if job.index not in refused]
         return plan
 
     def _waits(self, job: Job, sign: int) -> None:
@@ -110,8 +121,8 @@ class GeneralScheduler:
             self._last = rank
 
     def _ended(self, kind: int, job: Job) -> None:
-        if job in self.gate.held:
-            self.gate.drop(job)
+        if job in self.admissions.held:
+            self.admissions.drop(job)
             return
         self._stopping.pop(job.index, None)
         if self.running.pop(job.index, None) is not None:
@@ -122,7 +133,7 @@ class GeneralScheduler:
         elif job.index in self._queue:
             self._waits(job, -1)
         if kind != ev.JOB_EVICTED:
-            self.gate.leave(job)
+            self.admissions.leave(job)
         elif job.phase == WAITING:
             if job.index not in self._queue:
                 self._waits(job, +1)
@@ -168,17 +179,15 @@ class GeneralScheduler:
             self.placement.hold(guest, guest.allocation)
         self._guests = {host: pair for host, pair in guests.items() if pair[0] is not job}
 
-    def _decide(self, view: View, gate_plan: Plan) -> Plan:
-        """Jobs that the gate turns away, and those that are being stopped, are invisible."""
-        hidden = {job.index for job, _ in (*gate_plan.rejects, *gate_plan.holds)}
-        hidden.update(job.index for job in self.gate.held)
+    def _decide(self, view: View, entry: Plan) -> Plan:
+        """Jobs that admission turns away, and those that are being stopped, are invisible."""
+        hidden = {job.index for job, _ in (*entry.rejects, *entry.holds)}
+        hidden.update(job.index for job in self.admissions.held)
         hidden.update(self._stopping)
         everyone = view.active
-        hidden.update(i for i in self._dependants(everyone) if everyone[i] not in gate_plan.admits)
+        hidden.update(self._dependants(everyone))
         if hidden:
             view.active = {i: job for i, job in everyone.items() if i not in hidden}
-        for job in gate_plan.admits:  # the engine admits them before it starts anything
-            job.phase = WAITING
         view.draft_maker = self._draft
         if not self._sorted:
             self._queue = {job.index: job for job in sorted(self._queue.values(), key=arrival)}
@@ -191,8 +200,6 @@ class GeneralScheduler:
             raise self._blamed(error, view) from error
         finally:
             view.active = everyone
-            for job in gate_plan.admits:
-                job.phase = HELD
         made, self._made = self._made, None
         if made is None or draft is not made:
             raise PolicyError(f"policy {self.name!r} must return the draft made by `view.plan()`")
@@ -210,14 +217,14 @@ class GeneralScheduler:
     def _dependants(self, everyone: Mapping[int, Job]) -> list[int]:
         """Jobs that wait for another job have not been announced yet."""
         known = len(self.running) + len(self._stopping) + len(self._queue)
-        if known + len(self.gate.held) >= len(everyone):
+        if known + len(self.admissions.held) >= len(everyone):
             return []
         return [index for index, job in everyone.items() if job.phase == HELD]
 
     def _book(self, plan: Plan) -> None:
         for job, _ in plan.rejects:
             self._waits(job, -1)
-            self.gate.leave(job)
+            self.admissions.leave(job)
         for job in plan.stops:
             del self.running[job.index]
             self._waits(job, +1)
@@ -287,22 +294,22 @@ class GeneralScheduler:
                 self._waits(job, -1)
         return ()
 
-    def told(self) -> list[int]:
-        """Shapes whose heads have been told a reason."""
+    def explained_shapes(self) -> list[int]:
+        """Shapes for which a reason is in force in the log."""
         return [number for number, reason in self._blame.items() if reason]
 
     def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:  # noqa: ARG002
         """Take over from another scheduler."""
         for job in placed:
             self.running[job.index] = job
-            self.gate.assume(job)
+            self.admissions.assume(job)
             if self.trusted:
                 self.placement.hold(job, job.allocation)
         self._guests = guests_of(placed)
         for job in stopping:
             self._stopping[job.index] = job
-            self.gate.assume(job)
-        mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
+            self.admissions.assume(job)
+        self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
 
     def snapshot(self) -> Mapping[str, Any]:
         """Everything that the jobs themselves do not carry."""
@@ -311,7 +318,7 @@ class GeneralScheduler:
             "running": list(self.running),
             "stopping": list(self._stopping),
             "policy": self.policy.snapshot(),
-            "gate": self.gate.snapshot(),
+            "gate": self.admissions.snapshot(),
             "blame": list(self._blame.items()),
             "shapes": list(self._waiting),  # their order decides the order of rows in the log
             "refused": self._refused,
@@ -321,7 +328,7 @@ class GeneralScheduler:
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Rebuild the placement's books from the jobs."""
         self.policy.restore(state["policy"])
-        self.gate.restore(view, state["gate"])
+        self.admissions.restore(view, state["gate"])
         self._blame = dict(state["blame"])
         self._waiting = dict.fromkeys(state["shapes"], 0)
         self._refused = state.get("refused", False)
@@ -335,4 +342,4 @@ class GeneralScheduler:
                 self.placement.hold(job, job.allocation)
         self._guests = guests_of(self.running.values())
         self._stopping = {index: view.everyone[index] for index in state["stopping"]}
-        mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
+        self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start

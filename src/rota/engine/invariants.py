@@ -1,16 +1,17 @@
 """What must hold after every batch of events, checked without the engine's own books (`--check`).
 
-The log is folded into shadows of all jobs (see `shadow`); places are added up from what the jobs
+The log is folded into replicas of all jobs (see `replica`); places are added up from what the jobs
 say that they hold, and what is then free is compared with the reasons in the log. Keys of a
-priority policy are compared with what it says now (see `promises`: that is a PolicyError). A failed
+priority policy are compared with what it says now (`check_keys`: that is a PolicyError). A failed
 check raises InvariantError with the job, the place and the time.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from rota.core.allocation import Allocation, host_of
-from rota.core.errors import InvariantError
-from rota.core.events import INF, Event
+from rota.core.errors import InvariantError, PolicyError
+from rota.core.events import Event
 from rota.core.jobs import HELD, RUNNING, STARTING, STOPPING, WAITING, Job
 from rota.core.plan import Plan
 from rota.core.reasons import Reason
@@ -19,8 +20,7 @@ from rota.engine.blame import ROOM
 from rota.engine.general import GeneralScheduler
 from rota.engine.loop import Engine
 from rota.engine.priority import PriorityScheduler
-from rota.engine.promises import check_keys
-from rota.engine.shadow import TOLERANCE, Ledger, Shadow, agree, close
+from rota.engine.replica import TOLERANCE, JobReplica, LogReplica, agree, close
 
 STILL = 10_000  # batches at one instant in which nothing happens to any job
 SMALL = 256  # so many jobs are all looked at after every batch
@@ -29,7 +29,7 @@ SWEEP = 64  # with more of them everybody is looked at after so many batches
 Use = dict[tuple[int, str], float]
 """(vertex, kind) -> amount in use there or below."""
 
-PLACES = {WAITING: "queue", RUNNING: "cluster", STARTING: "cluster", HELD: "gate"}
+PLACES = {WAITING: "queue", RUNNING: "cluster", STARTING: "cluster", HELD: "admission queue"}
 """Where a scheduler of the fast door keeps a job."""
 
 
@@ -106,7 +106,7 @@ class Invariants:
     def __init__(self, *, keys: bool = True) -> None:
         self._keys = keys
         self.batches = 0
-        self._ledger = Ledger()
+        self._replica = LogReplica()
         self._capacity: Capacity | None = None
         self._bodies: dict[int, tuple[Allocation, float, int]] = {}  # who occupies what since when
         self._now_s = -1.0
@@ -123,19 +123,19 @@ class Invariants:
         if self._capacity is None or self._capacity.vertices != len(topology.vertices):
             self._capacity = Capacity(topology)
         self._check_time(events, now_s)
-        self._ledger.read(engine.log, now_s)
+        self._replica.read(engine.log, now_s)
         self._check_still(now_s)
         changed = self._capacity.changed()
         everybody = len(engine.view.active) <= SMALL or self.batches % SWEEP == 0
         self._check_jobs(engine, now_s, everybody=everybody, adopt=resumed)
         changed |= everybody
-        if changed or self._ledger.touched:
+        if changed or self._replica.touched:
             self._check_given(engine, self._capacity, now_s, everybody=changed)
             self._check_bodies(engine, self._capacity, now_s, adopt=resumed)
         self._check_gpu_s(engine, now_s, compare=everybody, adopt=resumed)
-        if everybody and not engine.ask_now:  # else it is asked again at this very instant
-            check_reasons(engine, self._ledger, now_s)
-        if everybody and not engine.backlog:  # else the scheduler does not know yet
+        if everybody and not engine.timers.ask_now:  # else it is asked again at this very instant
+            check_reasons(engine, self._replica, now_s)
+        if everybody and not engine.lifecycle.backlog:  # else the scheduler does not know yet
             check_books(engine, now_s)
             if self._keys and isinstance(engine.scheduler, PriorityScheduler):
                 check_keys(engine, engine.scheduler, now_s)
@@ -150,32 +150,38 @@ class Invariants:
                 raise InvariantError(f"event {event} was handed out at {now_s:g} s: too early")
 
     def _check_still(self, now_s: float) -> None:
-        self._still = 0 if now_s > self._now_s or self._ledger.touched else self._still + 1
+        self._still = 0 if now_s > self._now_s or self._replica.touched else self._still + 1
         if self._still > STILL:
             raise InvariantError(f"{STILL} batches at {now_s:g} s, and nothing happens to any job")
 
     # --- jobs -------------------------------------------------------------------------------------
 
     def _check_jobs(self, engine: Engine, now_s: float, *, everybody: bool, adopt: bool) -> None:
-        ledger = self._ledger
+        log_replica = self._replica
         active = engine.view.active
-        if ledger.present.keys() != active.keys():
-            lost = sorted(ledger.present.keys() - active.keys())[:5]
-            extra = sorted(active.keys() - ledger.present.keys())[:5]
+        if log_replica.present.keys() != active.keys():
+            lost = sorted(log_replica.present.keys() - active.keys())[:5]
+            extra = sorted(active.keys() - log_replica.present.keys())[:5]
             raise InvariantError(
                 f"at {now_s:g} s jobs {lost} are neither over nor present, and {extra} are present "
                 "without having been submitted"
             )
-        exact_end = getattr(engine.cluster, "finish_round_s", INF) == 0.0  # real ones are not
-        for index in (*ledger.present, *ledger.touched) if everybody else ledger.touched:
-            shadow, job = ledger.jobs[index], engine.jobs[index]
-            if shadow.whole:
+        exact_end = engine.cluster.capabilities.exact_ends
+        for index in (
+            (*log_replica.present, *log_replica.touched) if everybody else log_replica.touched
+        ):
+            replica, job = log_replica.jobs[index], engine.jobs[index]
+            if replica.whole:
                 continue
             if adopt:
-                _adopt(shadow, job, now_s)
-            agree(shadow, job, now_s, exact_end=exact_end)
-            if shadow.ref >= 0 and index in ledger.touched and job.phase in (STARTING, RUNNING):
-                logged = ledger.slices(shadow.ref)
+                _adopt(replica, job, now_s)
+            agree(replica, job, now_s, exact_end=exact_end)
+            if (
+                replica.ref >= 0
+                and index in log_replica.touched
+                and job.phase in (STARTING, RUNNING)
+            ):
+                logged = log_replica.slices(replica.ref)
                 if tuple(logged) != job.allocation.slices:
                     raise InvariantError(
                         f"job {job.id} at {now_s:g} s has {job.allocation}, the log says {logged}"
@@ -189,7 +195,7 @@ class Invariants:
         """What jobs have been given is there, up, of the right kind, and nobody else's."""
         given = [job for job in engine.view.active.values() if job.running]
         for job in given:
-            if job.phase != STOPPING and (everybody or job.index in self._ledger.touched):
+            if job.phase != STOPPING and (everybody or job.index in self._replica.touched):
                 _check_place(engine, job, now_s)
         for place, kind, used, there in capacity.exceeded(job.allocation for job in given):
             jobs = [job.id for job in given if capacity.covers(place.id, job.allocation)]
@@ -211,7 +217,7 @@ class Invariants:
                 if self._bodies.get(index) != bodies[index]:
                     launched.append(job)
             elif job.phase == STOPPING:
-                slices = self._ledger.slices(self._ledger.jobs[index].body)
+                slices = self._replica.slices(self._replica.jobs[index].body)
                 bodies[index] = (Allocation(slices), job.start_s, job.preemptions)
         self._bodies = bodies
         if adopt or not launched:
@@ -230,12 +236,12 @@ class Invariants:
     def _check_gpu_s(self, engine: Engine, now_s: float, *, compare: bool, adopt: bool) -> None:
         """Held = useful + overhead, once from the jobs and once from the log."""
         if adopt:
-            self._held_gpu_s = self._ledger.gpu_s(now_s) + self._ledger.unheld_gpu_s
+            self._held_gpu_s = self._replica.gpu_s(now_s) + self._replica.unheld_gpu_s
         elif now_s > self._now_s:
             self._held_gpu_s += self._holding * (now_s - self._now_s)
             logged = self._held_gpu_s
             if compare:
-                logged = self._ledger.gpu_s(now_s) + self._ledger.unheld_gpu_s
+                logged = self._replica.gpu_s(now_s) + self._replica.unheld_gpu_s
             if not close(self._held_gpu_s, logged, now_s * max(1.0, self._holding)):
                 raise InvariantError(
                     f"at {now_s:g} s jobs have held {self._held_gpu_s:g} GPU-s, but useful and "
@@ -249,12 +255,12 @@ def _on_cluster(job: Job) -> bool:
     return job.phase in (STARTING, RUNNING)
 
 
-def _adopt(shadow: Shadow, job: Job, now_s: float) -> None:
+def _adopt(replica: JobReplica, job: Job, now_s: float) -> None:
     """Begin with a run that was resumed: its past is taken as it is."""
-    shadow.at_s = now_s
-    shadow.useful = job.attained_gpu_s(now_s)
-    shadow.done = job.work - job.left_at(now_s)
-    shadow.rate = job.rate if job.phase == RUNNING else shadow.rate
+    replica.at_s = now_s
+    replica.useful = job.attained_gpu_s(now_s)
+    replica.done = job.work - job.left_at(now_s)
+    replica.rate = job.rate if job.phase == RUNNING else replica.rate
 
 
 def _check_place(engine: Engine, job: Job, now_s: float) -> None:
@@ -356,9 +362,13 @@ def _seen(scheduler: PriorityScheduler, now_s: float) -> dict[int, str]:
     """Where each job is, by index; raises if one is in two places."""
     index = scheduler.packer.index
     seen: dict[int, str] = {}
-    queue = [entry[3] for heap in index.waiting.values() for entry in heap if _fresh(entry)]
-    cluster = [entry[2] for entries in index.running.values() for entry in entries]
-    for place, jobs in (("queue", queue), ("cluster", cluster), ("gate", scheduler.gate.held)):
+    queue = [entry.job for entry in index.queued()]
+    cluster = [entry.job for entry in index.placed()]
+    for place, jobs in (
+        ("queue", queue),
+        ("cluster", cluster),
+        ("admission queue", scheduler.admissions.held),
+    ):
         for job in jobs:
             if job.index in seen:
                 raise InvariantError(
@@ -370,10 +380,6 @@ def _seen(scheduler: PriorityScheduler, now_s: float) -> dict[int, str]:
     return seen
 
 
-def _fresh(entry: tuple[object, int, int, Job]) -> bool:
-    return entry[2] == entry[3].stamp
-
-
 def _check_seen(
     engine: Engine, scheduler: PriorityScheduler, seen: dict[int, str], now_s: float
 ) -> None:
@@ -382,7 +388,7 @@ def _check_seen(
         want = "cluster" if job.moving else PLACES.get(job.phase)
         if want == "cluster" and not scheduler.policy.preemptive:
             want = None  # nobody needs their order
-        if want == "gate" and (number in blocked or number in engine.detained):
+        if want == "admission queue" and (number in blocked or number in engine.lifecycle.detained):
             want = None  # not announced
         if seen.pop(number, None) != want:
             raise InvariantError(f"{job} at {now_s:g} s is not in its place: {want or 'nowhere'}")
@@ -436,7 +442,7 @@ class Left:
         return all(need <= left[kind] + TOLERANCE for kind, need in needs.items())
 
 
-def check_reasons(engine: Engine, ledger: Ledger, now_s: float) -> None:
+def check_reasons(engine: Engine, log_replica: LogReplica, now_s: float) -> None:
     """Who waits for want of room lacks what the log says at this very moment (see `blame`)."""
     scheduler = engine.scheduler
     if not isinstance(scheduler, PriorityScheduler | GeneralScheduler) or not scheduler.trusted:
@@ -444,11 +450,11 @@ def check_reasons(engine: Engine, ledger: Ledger, now_s: float) -> None:
     gpus_only = isinstance(scheduler, GeneralScheduler) and scheduler.policy.compressible
     left: Left | None = None
     seen: set[tuple[int, int]] = set()
-    for index, shadow in ledger.present.items():
+    for index, replica in log_replica.present.items():
         job = engine.jobs[index]
         shape = job.shape
-        reason = ledger.reason(index, shape.number)
-        if shadow.phase != WAITING or reason not in ROOM or (shape.number, reason) in seen:
+        reason = log_replica.reason(index, shape.number)
+        if replica.phase != WAITING or reason not in ROOM or (shape.number, reason) in seen:
             continue
         seen.add((shape.number, reason))
         left = left or Left(engine)
@@ -466,3 +472,49 @@ def check_reasons(engine: Engine, ledger: Ledger, now_s: float) -> None:
                 f"{Reason(reason).label} according to the log, but what is free makes it "
                 f"{true.label}"
             )
+
+
+# --- promises of a priority policy ----------------------------------------------------------------
+
+
+RULE = (
+    "a waiting job's key is constant, and a running job's changes by `slope` per second and jumps "
+    "when `next_change` says: define these (by default keys are constant), or use DecidePolicy"
+)
+
+
+def check_keys(engine: Engine, scheduler: PriorityScheduler, now_s: float) -> None:
+    """Raise PolicyError if a key is not what the policy would say now.
+
+    Keys change only as the policy promises, so that queues can be kept: a waiting job's key is
+    constant, and a running job's changes with `slope` except at the times of `next_change`. A
+    policy that breaks this is served in an order that it did not want, and nothing else goes wrong.
+    """
+    if engine.lifecycle.backlog:
+        return  # it has not been told everything
+    index = scheduler.packer.index
+    due = {job.index for at_s, _, job, _ in engine.timers.heap if at_s <= now_s}  # will be asked
+    for heap in index.waiting.values():
+        for key, number, stamp, entry in heap:
+            if stamp == entry.stamp and number not in due:
+                _compare(scheduler, entry.job, key, now_s)
+    for slope, entries in index.running.items():
+        for vkey, number, entry in entries:
+            if number not in due:
+                kept = vkey + slope * now_s if slope else vkey
+                _compare(scheduler, entry.job, kept, now_s)
+
+
+def _compare(scheduler: PriorityScheduler, job: Job, kept: Any, now_s: float) -> None:
+    says = scheduler.policy.key(job, now_s)
+    if not _same(kept, says, now_s):
+        raise PolicyError(
+            f"policy {scheduler.name!r} breaks the promise of its keys: {job} at {now_s:g} s is "
+            f"queued by {kept}, as promised, but `key` says {says} now; {RULE}"
+        )
+
+
+def _same(kept: Any, says: Any, now_s: float) -> bool:
+    if isinstance(says, float) and isinstance(kept, (int, float)):
+        return close(kept, says, now_s)
+    return bool(kept == says)

@@ -1,13 +1,19 @@
-"""Greedy filling in key order, looking only at what an event can have changed.
+"""Keyed queues and greedy filling in key order, looking only at what an event can have changed.
 
 Four facts make it exact and fast: (1) only the head of each shape can be first to fit; (2) keys of
 running jobs keep their order within a slope; (3) a head fits if and only if it fits after removing
 running jobs of lower rank, found by walking from the worst up; (4) a head that failed keeps failing
 until something is freed or loses rank.
+
+So waiting jobs are in one heap per request shape, because in a greedy scan a shape that failed
+stays failed, and running jobs in one sorted list per slope, because within a slope the order never
+changes by itself.
 """
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
+from math import nextafter
 from typing import Any
 
 from rota.core.allocation import NOTHING
@@ -15,10 +21,158 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.plan import Plan
 from rota.engine.blame import Blamed
-from rota.engine.index import ON_CLUSTER, Index, RunEntry, WaitEntry
 from rota.placement.base import Placement
 
-UNTOUCHED, DISPLACED, PLACED = 0, 1, 2  # values of job.mark during a scan
+NOWHERE, IN_QUEUE, ON_CLUSTER = 0, 1, 2  # values of Entry.where
+
+
+class Entry:
+    """What the scheduler keeps of a job that is in its queue or on the cluster."""
+
+    __slots__ = (
+        "gpus", "index", "job", "key", "mark", "place", "shape", "slope", "stamp", "vkey", "where",
+    )  # fmt: skip
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.index = job.index
+        self.shape = job.shape
+        self.gpus = job.gpus
+        self.key: Any = 0.0
+        self.slope = 0.0
+        self.vkey: Any = 0.0  # the key as of time 0
+        self.stamp = 0  # of its latest place in a heap
+        self.where = NOWHERE
+        self.mark = 0  # see the packer
+        self.place = NOTHING  # see the packer
+
+
+WaitEntry = tuple[Any, int, int, Entry]  # key, index, stamp, entry
+RunEntry = tuple[Any, int, Entry]  # key at time 0, index, entry
+
+
+class Index:
+    """Owned by a scheduler. A waiting entry is stale when its stamp is not the latest."""
+
+    __slots__ = ("entries", "running", "running_count", "waiting", "waiting_count")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Entry] = {}
+        self.waiting: dict[int, list[WaitEntry]] = {}
+        self.running: dict[float, list[RunEntry]] = {}
+        self.waiting_count = 0
+        self.running_count = 0
+
+    def entry(self, job: Job) -> Entry:
+        """The entry of a job, made when it is first seen."""
+        entry = self.entries.get(job.index)
+        if entry is None:
+            entry = self.entries[job.index] = Entry(job)
+        return entry
+
+    def push_waiting(self, entry: Entry) -> list[WaitEntry]:
+        """Queue by `entry.key`; returns the heap of its shape."""
+        number = entry.shape.number
+        heap = self.waiting.get(number)
+        if heap is None:
+            heap = self.waiting[number] = []
+        stamp = entry.stamp = entry.stamp + 1
+        heappush(heap, (entry.key, entry.index, stamp, entry))
+        entry.where = IN_QUEUE
+        self.waiting_count += 1
+        return heap
+
+    def pop_waiting(self, heap: list[WaitEntry]) -> Entry:
+        """Remove the head of a heap; the next head is valid."""
+        self.waiting_count -= 1
+        entry = heappop(heap)[3]
+        while heap and heap[0][2] != heap[0][3].stamp:
+            heappop(heap)
+        entry.where = NOWHERE
+        return entry
+
+    def drop_waiting(self, entry: Entry) -> None:
+        """Remove a job from wherever it is in its heap."""
+        entry.stamp += 1
+        entry.where = NOWHERE
+        heap = self.waiting[entry.shape.number]
+        while heap and heap[0][2] != heap[0][3].stamp:
+            heappop(heap)
+        self.waiting_count -= 1
+
+    def push_running(self, entry: Entry, now_s: float) -> None:
+        """Insert by `entry.key` as of now; with a slope the key is kept as of time 0."""
+        slope = entry.slope
+        vkey = entry.key
+        if slope:
+            drift = slope * now_s
+            vkey -= drift
+            if vkey + drift > entry.key:  # rounding must not cost it its rank at this very instant
+                vkey = nextafter(vkey, -INF)
+        entry.vkey = vkey
+        entries = self.running.get(slope)
+        if entries is None:
+            entries = self.running[slope] = []
+        insort(entries, (vkey, entry.index, entry))
+        entry.where = ON_CLUSTER
+        self.running_count += 1
+
+    def insert_running(self, entry: Entry) -> None:
+        """Insert by the `vkey` that it carries already (after a restart)."""
+        entries = self.running.setdefault(entry.slope, [])
+        insort(entries, (entry.vkey, entry.index, entry))
+        entry.where = ON_CLUSTER
+        self.running_count += 1
+
+    def drop_running(self, entry: Entry) -> None:
+        """Remove a running job."""
+        entries = self.running[entry.slope]
+        del entries[bisect_left(entries, (entry.vkey, entry.index))]  # a prefix compares
+        entry.where = NOWHERE
+        self.running_count -= 1
+
+    def lowest_first(self, now_s: float) -> Iterator[RunEntry]:
+        """Running jobs from the worst-ranked up, as (key now, index, job)."""
+        lists = [(slope, entries) for slope, entries in self.running.items() if entries]
+        if len(lists) == 1:
+            slope, entries = lists[0]
+            drift = slope * now_s
+            for vkey, index, entry in reversed(entries):
+                yield (vkey + drift if slope else vkey), index, entry
+            return
+        places = [len(entries) - 1 for _, entries in lists]
+        while True:
+            best = None
+            at = -1
+            for i, (slope, entries) in enumerate(lists):
+                if places[i] >= 0:
+                    vkey, index, entry = entries[places[i]]
+                    rank = (vkey + slope * now_s if slope else vkey), index
+                    if best is None or rank > best[:2]:
+                        best = (*rank, entry)
+                        at = i
+            if best is None:
+                return
+            places[at] -= 1
+            yield best
+
+    def queued(self) -> Iterator[Entry]:
+        """All that wait, in no particular order."""
+        for heap in self.waiting.values():
+            for _, _, stamp, entry in heap:
+                if stamp == entry.stamp:
+                    yield entry
+
+    def placed(self) -> Iterator[Entry]:
+        """All that run, if they can be displaced."""
+        for entries in self.running.values():
+            for _, _, entry in entries:
+                yield entry
+
+
+# Values of Entry.mark during a scan. What a job is given is in Entry.place until the plan is made:
+# the job itself changes when the plan is carried out.
+UNTOUCHED, STARTED, DISPLACED, REPLACED = 0, 1, 2, 3
 
 NOBODY: tuple[Any, int] = (None, -1)
 
@@ -51,13 +205,13 @@ class Packer:
         self._failed.clear()
         self._emptied = True
 
-    def passes(self, job: Job) -> bool:
+    def passes(self, entry: Entry) -> bool:
         """Strict: may a newcomer start before all who wait? If not, it is in the way of others."""
         stuck = self.stuck
         if stuck is None:
             return True
-        nodes = self.placement.eligible(job.shape)
-        rank = (job.key, job.index)
+        nodes = self.placement.eligible(entry.shape)
+        rank = (entry.key, entry.index)
         for others, first in stuck.items():
             if first < rank and others & nodes:
                 if nodes not in stuck or rank < stuck[nodes]:
@@ -88,22 +242,20 @@ class Packer:
     def _starts_at_once(self, plan: Plan, now_s: float, number: int) -> bool:
         """The common case: one newcomer, and there is room for it. False: look closer."""
         heap = self.index.waiting[number]
-        job = heap[0][3]
+        entry = heap[0][3]
         placement = self.placement
         if (
             len(heap) > 1
-            or job.gpus > placement.free
-            or not (placement.pooled or placement.fits(job.shape))
+            or entry.gpus > placement.free
+            or not (placement.pooled or placement.fits(entry.shape))
         ):
             return False
         self.index.pop_waiting(heap)
         self._failed.pop(number, None)
-        job.allocation = placement.take(job)
-        job.before = NOTHING
-        job.queue = ON_CLUSTER
+        entry.where = ON_CLUSTER
         if self.preemptive and not self.keyed_later:
-            self.index.push_running(job, now_s)
-        plan.starts.append((job, job.allocation))
+            self.index.push_running(entry, now_s)
+        plan.starts.append((entry.job, placement.take(entry.job)))
         self.examined += 1
         return True
 
@@ -118,8 +270,8 @@ class Packer:
             heap = waiting[number]
             if not heap:
                 continue
-            key, index, _, job = heap[0]
-            if job.gpus > free and skipping:
+            key, index, _, entry = heap[0]
+            if entry.gpus > free and skipping:
                 if worst is None:
                     worst = self._worst_running(now_s) if self.preemptive else NOBODY
                 if worst is NOBODY or key > worst[0] or (key == worst[0] and index > worst[1]):
@@ -163,17 +315,17 @@ class Packer:
         while heads:
             number = heappop(heads)[2]
             heap = waiting[number]
-            job = heap[0][3]
+            entry = heap[0][3]
             self.examined += 1
-            if job.gpus <= placement.free and (pooled or placement.fits(job.shape)):
+            if entry.gpus <= placement.free and (pooled or placement.fits(entry.shape)):
                 index.pop_waiting(heap)
-                job.queue = ON_CLUSTER
-                starts.append((job, placement.take(job)))
+                entry.where = ON_CLUSTER
+                starts.append((entry.job, placement.take(entry.job)))
                 if heap:
                     heappush(heads, (heap[0][0], heap[0][1], number))
                 else:
                     self._emptied = True
-            elif told.get(number) != job.index:
+            elif told.get(number) != entry.index:
                 self._fails.append(number)
 
     def _scan_strictly(self, plan: Plan, heads: Heads) -> None:
@@ -186,13 +338,13 @@ class Packer:
         while heads:
             number = heappop(heads)[2]
             heap = waiting[number]
-            job = heap[0][3]
+            entry = heap[0][3]
             self.examined += 1
-            passes = not held or not held & placement.eligible(job.shape)
-            if passes and job.gpus <= placement.free and placement.fits(job.shape):
+            passes = not held or not held & placement.eligible(entry.shape)
+            if passes and entry.gpus <= placement.free and placement.fits(entry.shape):
                 index.pop_waiting(heap)
-                job.queue = ON_CLUSTER
-                plan.starts.append((job, placement.take(job)))
+                entry.where = ON_CLUSTER
+                plan.starts.append((entry.job, placement.take(entry.job)))
                 if heap:
                     heappush(heads, (heap[0][0], heap[0][1], number))
                 else:
@@ -200,7 +352,7 @@ class Packer:
                 continue
             if passes:
                 self._fails.append(number)
-            held |= self._hold_back(job)
+            held |= self._hold_back(entry)
             if held == placement.up_nodes:
                 break
 
@@ -214,7 +366,7 @@ class Packer:
         filters = placement.filters
         pooled = placement.pooled
         runs = self.index.running
-        moved: list[Job] = []
+        moved: list[Entry] = []
         dead: set[int] = set()
         strict = self.strict
         held = 0  # strict: nodes of those who wait
@@ -225,24 +377,24 @@ class Packer:
             heap = waiting[number]
             if number in dead or not heap or heap[0][1] != first:  # superseded
                 continue
-            job = heap[0][3]
+            entry = heap[0][3]
             self.examined += 1
-            if held and held & placement.eligible(job.shape):
+            if held and held & placement.eligible(entry.shape):
                 dead.add(number)
-                held |= self._hold_back(job)
-            elif job.gpus <= placement.free and (pooled or placement.fits(job.shape)):
+                held |= self._hold_back(entry)
+            elif entry.gpus <= placement.free and (pooled or placement.fits(entry.shape)):
                 failed.pop(number, None)
-                self._start(plan, job, heap, now_s, moved)
+                self._start(plan, entry, heap, now_s, moved)
                 if heap:
                     heappush(heads, (heap[0][0], heap[0][1], number))
-            elif (not filters or self._may_displace(job, now_s, dirty)) and (
-                self._walk_pool(job, now_s, runs)
+            elif (not filters or self._may_displace(entry, now_s, dirty)) and (
+                self._walk_pool(entry, now_s, runs)
                 if pooled and len(runs) == 1
-                else placement.walk(job.shape, self._lower(job, now_s))
+                else placement.walk(entry.shape, self._lower(entry, now_s))
             ):
                 failed.pop(number, None)
-                again = self._displace(plan, job, now_s, moved, dirty)
-                self._start(plan, job, heap, now_s, moved)
+                again = self._displace(plan, entry, now_s, moved, dirty)
+                self._start(plan, entry, heap, now_s, moved)
                 if not pooled or placement.free > self._passed_at:
                     # what the victims leave over may serve any shape that has not failed yet
                     again = waiting.keys() - dead
@@ -256,22 +408,22 @@ class Packer:
                     failed[number] = first
                     continue
                 # not noted as failed: who is held back meanwhile is not told what changes
-                held |= self._hold_back(job)
+                held |= self._hold_back(entry)
             if held and held == placement.up_nodes:
                 break
         if moved:
             self._net(plan, now_s, moved)
 
-    def _hold_back(self, job: Job) -> int:
-        """The nodes that nobody behind this job may use while it waits."""
-        nodes = self.placement.eligible(job.shape)
+    def _hold_back(self, entry: Entry) -> int:
+        """The nodes that no job behind this one may use while it waits."""
+        nodes = self.placement.eligible(entry.shape)
         if self.stuck is not None:
-            self.stuck.setdefault(nodes, (job.key, job.index))
+            self.stuck.setdefault(nodes, (entry.key, entry.index))
         return nodes
 
-    def _walk_pool(self, job: Job, now_s: float, runs: dict[float, list[RunEntry]]) -> bool:
+    def _walk_pool(self, entry: Entry, now_s: float, runs: dict[float, list[RunEntry]]) -> bool:
         """As `placement.walk` over `_lower`, for a pool and one slope: it is only a sum."""
-        key, number, need = job.key, job.index, job.gpus
+        key, number, need = entry.key, entry.index, entry.gpus
         have = self.placement.free
         tail: list[Job] = []
         for slope, entries in runs.items():
@@ -280,21 +432,28 @@ class Packer:
                 rank = vkey + drift if slope else vkey
                 if rank < key or (rank == key and index < number):
                     return False
-                tail.append(other)
-                have += other.held_gpus or other.gpus
+                tail.append(other.job)
+                have += other.job.held_gpus or other.gpus
                 if have >= need:
-                    return self.placement.walk(job.shape, tail)
+                    return self.placement.walk(entry.shape, tail)
         return False
 
-    def _may_displace(self, job: Job, now_s: float, dirty: set[int]) -> bool:
+    def _may_displace(self, entry: Entry, now_s: float, dirty: set[int]) -> bool:
         """False if it is certain that the head, which failed before, fails again."""
-        return self._failed.get(job.shape.number, -1) != job.index or self.placement.maybe(
-            job, now_s, dirty
-        )
+        if self._failed.get(entry.shape.number, -1) != entry.index:
+            return True
+        key, index, entries = entry.key, entry.index, self.index.entries
 
-    def _lower(self, job: Job, now_s: float) -> Iterator[Job]:
+        def gives_way(job: Job) -> bool:
+            other = entries[job.index]
+            rank = other.vkey + other.slope * now_s if other.slope else other.vkey
+            return bool(rank > key or (rank == key and job.index > index))
+
+        return self.placement.maybe(entry.shape, dirty, gives_way)
+
+    def _lower(self, entry: Entry, now_s: float) -> Iterator[Job]:
         """Running jobs of lower rank, from the worst up."""
-        key, number = job.key, job.index
+        key, number = entry.key, entry.index
         runs = self.index.running
         if len(runs) == 1:
             for slope, entries in runs.items():
@@ -303,33 +462,33 @@ class Packer:
                     rank = vkey + drift if slope else vkey
                     if rank < key or (rank == key and index < number):
                         return
-                    yield other
+                    yield other.job
             return
         for rank, index, other in self.index.lowest_first(now_s):
             if rank < key or (rank == key and index < number):
                 return
-            yield other
+            yield other.job
 
     def _displace(
-        self, plan: Plan, winner: Job, now_s: float, moved: list[Job], dirty: set[int]
+        self, plan: Plan, winner: Entry, now_s: float, moved: list[Entry], dirty: set[int]
     ) -> set[int]:
         """Victims return to the queue; returns their shapes, to be looked at again in this scan."""
         index = self.index
         placement = self.placement
         if plan.causes is None:
             plan.causes = {}
-        # whoever was displaced itself and goes elsewhere passes on the cause of that
-        cause = plan.causes[winner.index] if winner.mark == DISPLACED else winner
+        # a job that was displaced itself and goes elsewhere passes on the cause of that
+        cause = plan.causes[winner.index] if winner.mark == DISPLACED else winner.job
         shapes: set[int] = set()
-        for victim in placement.victims():
-            placement.give(victim, victim.allocation)
+        for job in placement.victims():
+            victim = index.entries[job.index]
+            placement.give(job, job.allocation)
             if placement.filters:
-                dirty.update(victim.allocation.vertices)
+                dirty.update(job.allocation.vertices)
             index.drop_running(victim)
             if victim.slope:
                 victim.key = victim.vkey + victim.slope * now_s
             if victim.mark == UNTOUCHED:
-                victim.before = victim.allocation
                 moved.append(victim)
             victim.mark = DISPLACED
             plan.causes[victim.index] = cause
@@ -338,41 +497,38 @@ class Packer:
         return shapes
 
     def _start(
-        self, plan: Plan, job: Job, heap: list[WaitEntry], now_s: float, moved: list[Job]
+        self, plan: Plan, entry: Entry, heap: list[WaitEntry], now_s: float, moved: list[Entry]
     ) -> None:
         index = self.index
         index.pop_waiting(heap)
         if not heap:
             self._emptied = True
-        job.allocation = self.placement.take(job)
-        if job.mark != UNTOUCHED:
-            job.mark = PLACED
+        place = self.placement.take(entry.job)
+        if entry.mark == DISPLACED:
+            entry.place = place
+            entry.mark = REPLACED
         elif self.placement.pooled:  # there are no moves: nothing to net
-            plan.starts.append((job, job.allocation))
+            plan.starts.append((entry.job, place))
         else:
-            job.before = NOTHING
-            job.mark = PLACED
-            moved.append(job)
-        if self.keyed_later:  # nobody in this scan can displace it: later heads rank lower
-            job.queue = ON_CLUSTER
-            job.vkey = job.key - job.slope * now_s if job.slope else job.key
+            entry.place = place
+            entry.mark = STARTED
+            moved.append(entry)
+        if self.keyed_later:  # no job can displace it in this scan: later heads rank lower
+            entry.where = ON_CLUSTER
+            entry.vkey = entry.key - entry.slope * now_s if entry.slope else entry.key
         else:
-            index.push_running(job, now_s)
+            index.push_running(entry, now_s)
 
-    def _net(self, plan: Plan, now_s: float, moved: list[Job]) -> None:
+    def _net(self, plan: Plan, now_s: float, moved: list[Entry]) -> None:
         """Displaced and placed again on the same slices is nothing; elsewhere it is a move."""
-        for job in moved:
-            if job.mark == PLACED:
-                if job.before is NOTHING:
-                    plan.starts.append((job, job.allocation))
-                elif job.allocation != job.before:
-                    allocation, job.allocation = job.allocation, job.before
-                    plan.starts.append((job, allocation))
-                elif self.keyed_later:
-                    self.index.push_running(job, now_s)
-            elif job.before is not NOTHING:
-                plan.stops.append(job)
-            job.mark = UNTOUCHED
+        for entry in moved:
+            if entry.mark == DISPLACED:
+                plan.stops.append(entry.job)
+            elif entry.mark == STARTED or entry.place != entry.job.allocation:
+                plan.starts.append((entry.job, entry.place))
+            elif self.keyed_later:
+                self.index.push_running(entry, now_s)
+            entry.mark = UNTOUCHED
 
     def overhear(self, plan: Plan) -> None:
         """Something was freed, or nodes changed, and nobody decides now: only reasons follow."""
@@ -415,7 +571,7 @@ class Packer:
     def _accuse(self, plan: Plan, number: int, reason: int) -> None:
         head = self.index.waiting[number][0][3]
         self.heads[number] = head.index
-        plan.shape_reasons.append((number, reason, head))
+        plan.shape_reasons.append((number, reason, head.job))
 
     def _absolve(self, plan: Plan, number: int) -> None:
         self.blamed.remove(number)

@@ -14,8 +14,7 @@ from rota.core.allocation import NOTHING, Allocation, as_guest, host_of
 from rota.core.errors import PolicyError
 from rota.core.jobs import Job, Shape
 from rota.core.view import Supply, View
-from rota.engine.draft import Placed, PlacementDraft
-from rota.engine.shapes import Shapes
+from rota.engine.draft import Placed, PlacementDraft, Shapes
 from rota.placement.base import Placement
 
 Guests = Mapping[int, tuple[Job, Allocation]]

@@ -245,7 +245,7 @@ def make_placement(text: str, topology: Topology, seed: int) -> Placement:
     """The placement of `name:key=value,...` or `file.py:key=value,...`."""
     name, options = split(text)
     factory = _verified(placement_class(name))
-    kind = getattr(factory, "Parameters", Params)
+    kind: type[Params] = Params if inspect.isfunction(factory) else factory.Parameters
     params = make_params(f"placement {name!r}", kind, options)
     placement: Placement = factory(topology, params, seed=seed)
     return placement

@@ -5,21 +5,23 @@ from typing import Any
 
 from rota.core import events as ev
 from rota.core.admission import Admission
+from rota.core.allocation import host_of
 from rota.core.errors import PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job
 from rota.core.plan import ON_EVERY_EVENT, ROUNDING, Plan
 from rota.core.policy import PriorityPolicy
+from rota.core.ports import Successor
 from rota.core.view import View
-from rota.engine.index import IN_QUEUE, NOWHERE, ON_CLUSTER
-from rota.engine.intake import Gate, mark_down, refinement
-from rota.engine.packer import Packer
+from rota.core.workload import Workload
+from rota.engine.admission import AdmissionQueue
+from rota.engine.packer import IN_QUEUE, NOWHERE, ON_CLUSTER, Entry, Packer, WaitEntry
 from rota.placement.base import Placement
 
 Timers = list[tuple[float, Job]]
 
 
-class PriorityScheduler:
+class PriorityScheduler(Successor):
     """Keeps jobs in key order and packs after every batch of events that can change something."""
 
     def __init__(
@@ -38,8 +40,9 @@ class PriorityScheduler:
         self.placement = placement
         self.knowledge = policy.knowledge
         self.wake = ON_EVERY_EVENT
-        self.refine = refinement(placement)
-        self.gate = Gate(admission, placement, patient=patient)
+        self.in_order = policy.in_order and admission.trivial
+        self.refine = placement.refine if placement.refines else None
+        self.admissions = AdmissionQueue(admission, placement, patient=patient)
         self._keyed_later = policy.preemptive and (policy.state_key or not frictionless)
         self.packer = Packer(
             placement,
@@ -56,7 +59,12 @@ class PriorityScheduler:
         self._revision = policy.revision
         self._view: View | None = None
         self._returned: set[int] = set()  # whose places were given back before it was told
-        self._again: list[Job] = []  # running jobs that changed level: keyed again after the scan
+        self._again: list[Entry] = []  # running jobs that changed level: keyed again after the scan
+
+    def expect(self, workload: Workload) -> None:
+        """The placement may want to know what jobs ask for."""
+        if self.placement.expects:
+            self.placement.expect(workload.usual)
 
     def step(  # noqa: C901, PLR0912 - the hot loop
         self, view: View, events: Sequence[Event]
@@ -64,7 +72,7 @@ class PriorityScheduler:
         """Update the queues, then pack if anything can have changed."""
         now_s = view.now_s
         self._view = view
-        gate = self.gate
+        admissions = self.admissions
         index = self.packer.index
         plan: Plan | None = None
         dirty: set[int] = set()
@@ -77,21 +85,15 @@ class PriorityScheduler:
             if kind == ev.JOB_SUBMIT:
                 if job.phase >= DONE:  # cancelled before anybody was told of it
                     continue
-                if job.shape.number not in gate.fine:
+                if job.shape.number not in admissions.fine:
                     plan = plan or Plan(view.version)
-                    if not gate.enter(job, view, plan):
+                    if not admissions.enter(job, view, plan):
                         continue
-                key = job.key = self.policy.key(job, now_s)
-                if key is None or key != key:  # noqa: PLR0124 - nan is not equal to itself
-                    raise self._bad_key(job, now_s)
-                if self._drifts:
-                    job.slope = self.policy.slope(job)
-                if self._ages:
-                    self._again.append(job)
-                heap = index.push_waiting(job)
+                entry = index.entry(job)
+                heap = self._queue(entry, now_s)
                 if behind:  # only who ranks before all that compete with it may start
-                    freed |= self.packer.passes(job)
-                elif heap[0][3] is job:
+                    freed |= self.packer.passes(entry)
+                elif heap[0][3] is entry:
                     shapes.add(job.shape.number)
             elif kind == ev.JOB_DONE:
                 self._gone(job, dirty, now_s)
@@ -100,10 +102,10 @@ class PriorityScheduler:
                 freed |= self._relevel(job, dirty, now_s)
             elif kind != ev.TIMER:
                 freed |= self._other(kind, job, dirty, now_s)
-        if freed and gate.held:
+        if freed and admissions.held:
             plan = plan or Plan(view.version)
-            for job in gate.reconsider(view, plan):
-                self._queue(job, now_s)
+            for job in admissions.reconsider(view, plan):
+                self._queue(index.entry(job), now_s)
                 shapes.add(job.shape.number)
         if self.policy.revision != self._revision:
             self._rekey_all(now_s)
@@ -128,7 +130,7 @@ class PriorityScheduler:
             if kind in (ev.NODE_DOWN, ev.NODE_UP):
                 self.placement.set_node(subject, up=kind == ev.NODE_UP)
                 changed = True
-            elif kind in ev.ENDS and subject.queue == ON_CLUSTER:
+            elif kind in ev.ENDS and self._where(subject) == ON_CLUSTER:
                 if subject.index not in self._returned:
                     self._returned.add(subject.index)
                     self.placement.give(subject, subject.allocation)
@@ -141,73 +143,78 @@ class PriorityScheduler:
 
     # --- events ---------------------------------------------------------------------------------
 
-    def _bad_key(self, job: Job, now_s: float) -> PolicyError:
-        return PolicyError(
-            f"policy {self.name!r}: the key of job {job.id} at {now_s:g} s is {job.key}: `key` "
-            f"must return something that can be compared, e.g. a number"
-        )
-
-    def _key(self, job: Job, now_s: float) -> Any:
-        key = job.key = self.policy.key(job, now_s)
+    def _key(self, entry: Entry, now_s: float) -> Any:
+        key = entry.key = self.policy.key(entry.job, now_s)
         if key is None or key != key:  # noqa: PLR0124 - nan is not equal to itself
-            raise self._bad_key(job, now_s)
+            raise PolicyError(
+                f"policy {self.name!r}: the key of job {entry.job.id} at {now_s:g} s is {key}: "
+                f"`key` must return something that can be compared, e.g. a number"
+            )
         return key
 
-    def _queue(self, job: Job, now_s: float) -> list[Any]:
-        self._key(job, now_s)
+    def _where(self, job: Job) -> int:
+        entry = self.packer.index.entries.get(job.index)
+        return NOWHERE if entry is None else entry.where
+
+    def _queue(self, entry: Entry, now_s: float) -> list[WaitEntry]:
+        self._key(entry, now_s)
         if self._drifts:
-            job.slope = self.policy.slope(job)
+            entry.slope = self.policy.slope(entry.job)
         if self._ages:
-            self._again.append(job)
-        return self.packer.index.push_waiting(job)
+            self._again.append(entry)
+        return self.packer.index.push_waiting(entry)
 
     def _gone(self, job: Job, dirty: set[int], now_s: float) -> None:
         allocation = job.allocation
-        if job.queue == ON_CLUSTER:  # else it finished while it was being stopped
+        entry = self.packer.index.entries.pop(job.index)
+        if entry.where == ON_CLUSTER:  # else it finished while it was being stopped
             if self._preemptive:
-                self.packer.index.drop_running(job)
+                self.packer.index.drop_running(entry)
                 if self.placement.filters:
                     dirty.update(allocation.vertices)
             else:
-                job.queue = NOWHERE
+                entry.where = NOWHERE
             if self._returned and job.index in self._returned:
                 self._returned.discard(job.index)
             else:
                 self.placement.give(job, allocation)
         if self._learns:
             self.policy.finished(job, now_s)
-        if not self.gate.open:
-            self.gate.leave(job)
+        if not self.admissions.open:
+            self.admissions.leave(job)
 
     def _relevel(self, job: Job, dirty: set[int], now_s: float) -> bool:
         index = self.packer.index
-        if job.queue == ON_CLUSTER and self._preemptive:
-            index.drop_running(job)
-            self._key(job, now_s)
-            index.push_running(job, now_s)
+        entry = index.entry(job)
+        if entry.where == ON_CLUSTER and self._preemptive:
+            index.drop_running(entry)
+            self._key(entry, now_s)
+            index.push_running(entry, now_s)
             dirty.update(job.allocation.vertices)
-            self._again.append(job)
+            self._again.append(entry)
             return True
-        if job.queue == IN_QUEUE:
-            index.drop_waiting(job)
-            self._queue(job, now_s)
+        if entry.where == IN_QUEUE:
+            index.drop_waiting(entry)
+            self._queue(entry, now_s)
             self.packer.forget_failures()
             return True
         return False
 
     def _other(self, kind: int, subject: Any, dirty: set[int], now_s: float) -> bool:
         """The rarer kinds; True if something was freed or lost rank."""
+        index = self.packer.index
         if kind == ev.JOB_RUNNING:
             return self._reanchor(subject, dirty, now_s)
         if kind == ev.JOB_STOPPED:
             self.packer.forget_failures()  # what changed while it was away was not remembered
-            if subject.phase == WAITING and subject.queue == NOWHERE:
-                self._queue(subject, now_s)
+            if subject.phase == WAITING and self._where(subject) == NOWHERE:
+                self._queue(index.entry(subject), now_s)
             return True
         if kind == ev.JOB_EVICTED:
-            self._release(subject)
+            entry = index.entries[subject.index]
+            self._release(entry)
             if subject.phase == WAITING:  # else it comes back with JOB_STOPPED
-                self._queue(subject, now_s)
+                self._queue(entry, now_s)
             return True
         if kind in (ev.NODE_DOWN, ev.NODE_UP):
             self.placement.set_node(subject, up=kind == ev.NODE_UP)
@@ -219,11 +226,12 @@ class PriorityScheduler:
             return True
         return False
 
-    def _release(self, job: Job) -> None:
+    def _release(self, entry: Entry) -> None:
+        job = entry.job
         if self._preemptive:
-            self.packer.index.drop_running(job)
+            self.packer.index.drop_running(entry)
         else:
-            job.queue = NOWHERE
+            entry.where = NOWHERE
         if job.index in self._returned:
             self._returned.discard(job.index)
         else:
@@ -232,56 +240,64 @@ class PriorityScheduler:
 
     def _over(self, job: Job) -> None:
         """A job ended otherwise than by finishing."""
-        if job in self.gate.held:
-            self.gate.drop(job)
+        if job in self.admissions.held:
+            self.admissions.drop(job)
             return
-        entered = job.started or job.queue != NOWHERE
-        if job.queue == IN_QUEUE:
-            self.packer.index.drop_waiting(job)
-            self.packer.forget_failures()
-        elif job.queue == ON_CLUSTER:
-            self._release(job)
-        if entered:
-            self.gate.leave(job)
+        index = self.packer.index
+        entry = index.entries.get(job.index)
+        where = NOWHERE if entry is None else entry.where
+        if entry is not None:
+            if where == IN_QUEUE:
+                index.drop_waiting(entry)
+                self.packer.forget_failures()
+            elif where == ON_CLUSTER:
+                self._release(entry)
+            if job.terminal:  # else it is held and may come back
+                del index.entries[job.index]
+        if job.started or where != NOWHERE:
+            self.admissions.leave(job)
 
     def _reanchor(self, job: Job, dirty: set[int], now_s: float) -> bool:
         """Its start is over, or its rate changed: from now on the key drifts differently."""
-        if job.queue != ON_CLUSTER or not self._preemptive:
+        index = self.packer.index
+        entry = index.entries.get(job.index)
+        if entry is None or entry.where != ON_CLUSTER or not self._preemptive:
             return False
-        before = job.vkey + job.slope * now_s if job.slope else job.vkey
-        self.packer.index.drop_running(job)
-        self._rekey_running(job, now_s)
-        self._again.append(job)
-        if job.key > before:  # it lost rank: somebody may displace it now
+        before = entry.vkey + entry.slope * now_s if entry.slope else entry.vkey
+        index.drop_running(entry)
+        self._rekey_running(entry, now_s)
+        self._again.append(entry)
+        if entry.key > before:  # it lost rank: somebody may displace it now
             dirty.update(job.allocation.vertices)
             return True
         return False
 
-    def _rekey_running(self, job: Job, now_s: float) -> None:
-        self._key(job, now_s)
-        job.slope = self.policy.slope(job) if self._drifts and job.phase == RUNNING else 0.0
-        self.packer.index.push_running(job, now_s)
+    def _rekey_running(self, entry: Entry, now_s: float) -> None:
+        self._key(entry, now_s)
+        drifts = self._drifts and entry.job.phase == RUNNING
+        entry.slope = self.policy.slope(entry.job) if drifts else 0.0
+        self.packer.index.push_running(entry, now_s)
 
     def _rekey_all(self, now_s: float) -> None:
         self._revision = self.policy.revision
         index = self.packer.index
-        for job in list(index.jobs()):
-            if job.queue == IN_QUEUE:
-                index.drop_waiting(job)
-                self._queue(job, now_s)
-            else:
-                index.drop_running(job)
-                self._rekey_running(job, now_s)
-                self._again.append(job)
+        for entry in list(index.queued()):
+            index.drop_waiting(entry)
+            self._queue(entry, now_s)
+        for entry in list(index.placed()):
+            index.drop_running(entry)
+            self._rekey_running(entry, now_s)
+            self._again.append(entry)
         self.packer.forget_failures()
 
     def _confirm(self, plan: Plan, now_s: float) -> None:
         """Running jobs whose level changed and that were kept may rank differently as kept ones."""
         starting = {job.index for job, _ in plan.starts}
-        for job in self._again:
-            if job.phase == RUNNING and job.queue == ON_CLUSTER and job.index not in starting:
-                self.packer.index.drop_running(job)
-                self._rekey_running(job, now_s)
+        for entry in self._again:
+            runs = entry.job.phase == RUNNING and entry.where == ON_CLUSTER
+            if runs and entry.index not in starting:
+                self.packer.index.drop_running(entry)
+                self._rekey_running(entry, now_s)
 
     # --- after the plan was carried out ---------------------------------------------------------
 
@@ -289,11 +305,12 @@ class PriorityScheduler:
         """Key again what the change affected; say when keys will jump."""
         now_s = view.now_s
         timers: Timers = []
+        entries = self.packer.index.entries
         if self._keyed_later:
             for job, _ in plan.starts:
-                self._rekey_running(job, now_s)
+                self._rekey_running(entries[job.index], now_s)
         for job in plan.stops:
-            self._requeue_stopped(job, now_s)
+            self._requeue_stopped(entries[job.index], now_s)
         if self._jumps:
             self._arm_all(plan, now_s, timers)
         self._again.clear()
@@ -310,21 +327,21 @@ class PriorityScheduler:
         if self._again:
             armed = {job.index for job, _ in plan.starts}
             armed.update(job.index for job in plan.stops)
-            for job in self._again:
-                if job.index not in armed and job.phase in (WAITING, RUNNING):
-                    self._arm(job, now_s, timers)
+            for entry in self._again:
+                if entry.index not in armed and entry.job.phase in (WAITING, RUNNING):
+                    self._arm(entry.job, now_s, timers)
 
-    def _requeue_stopped(self, job: Job, now_s: float) -> None:
+    def _requeue_stopped(self, entry: Entry, now_s: float) -> None:
         index = self.packer.index
-        if job.phase == STOPPING:  # it comes back with JOB_STOPPED
-            index.drop_waiting(job)
+        if entry.job.phase == STOPPING:  # it comes back with JOB_STOPPED
+            index.drop_waiting(entry)
             self.packer.stuck = None  # it may have been the head that blocked the others
             return
-        key = self.policy.key(job, now_s)
-        if key != job.key:
-            index.drop_waiting(job)
-            job.key = key
-            index.push_waiting(job)
+        key = self.policy.key(entry.job, now_s)
+        if key != entry.key:
+            index.drop_waiting(entry)
+            entry.key = key
+            index.push_waiting(entry)
             self.packer.stuck = None
             self.packer.forget_failures()
 
@@ -340,65 +357,80 @@ class PriorityScheduler:
 
     # --- state ----------------------------------------------------------------------------------
 
-    def told(self) -> list[int]:
-        """Shapes whose heads have been told a reason."""
+    def rank(self, job: Job) -> tuple[Any, int]:
+        """Its key, and its number among equals."""
+        entry = self.packer.index.entries.get(job.index)
+        return (0.0 if entry is None else entry.key), job.index
+
+    def explained_shapes(self) -> list[int]:
+        """Shapes for which a reason is in force in the log."""
         return list(self.packer.blamed.reasons)
 
     def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:
         """Take over from another scheduler: its jobs get keys of this policy."""
+        if any(host_of(job.allocation) >= 0 for job in placed):
+            raise PolicyError(
+                f"policy {self.name!r} cannot take over while jobs share GPUs: it knows nothing of "
+                "pairs; let them end first, or choose a policy that decides everything anew"
+            )
         self._view = view
         for job in placed:
             self.placement.hold(job, job.allocation)
-            job.queue = NOWHERE
+            entry = self.packer.index.entry(job)
             if self._preemptive:
-                self._rekey_running(job, view.now_s)
-            job.queue = ON_CLUSTER
-            self._again.append(job)
+                self._rekey_running(entry, view.now_s)
+            entry.where = ON_CLUSTER
+            self._again.append(entry)
         for job in stopping:
-            job.queue = NOWHERE
+            self.packer.index.entry(job)
         for job in (*placed, *stopping):
-            self.gate.assume(job)
-        mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
+            self.admissions.assume(job)
+        self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
 
     def snapshot(self) -> Mapping[str, Any]:
         """Everything that the jobs themselves do not carry."""
-        everyone = self._view.everyone.values() if self._view is not None else ()
+        entries = self.packer.index.entries
+        everyone = self._view.everyone if self._view is not None else ()
+        known = [entries[number] for number in everyone if number in entries]
         return {
-            "queued": [job.index for job in everyone if job.queue == IN_QUEUE],
-            "placed": [job.index for job in everyone if job.queue == ON_CLUSTER],
+            "entries": [(entry.index, entry.where, entry.key, entry.vkey, entry.slope)
+                        for entry in known],
             "policy": self.policy.snapshot(),
-            "gate": self.gate.snapshot(),
+            "gate": self.admissions.snapshot(),
             # the order of these two decides the order of rows in the log
             "shapes": list(self.packer.index.waiting),
             "blame": list(self.packer.blamed.reasons.items()),
             "heads": list(self.packer.heads.items()),
             "stuck": _plain(self.packer.stuck),
-            "again": [job.index for job in self._again],
+            "again": [entry.index for entry in self._again],
             "returned": sorted(self._returned),
-        }
+        }  # fmt: skip
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Rebuild queues and placement from the jobs."""
         self._view = view
         self.policy.restore(state["policy"])
         self._revision = self.policy.revision
-        self.gate.restore(view, state["gate"])
+        self.admissions.restore(view, state["gate"])
         self.packer.stuck = _ranks(state["stuck"])
         index = self.packer.index
         index.waiting.update((number, []) for number in state["shapes"])
+        self._returned = set(state["returned"])
         # not from the jobs' phases: there may be events that it has not been told yet
-        for number in state["queued"]:
-            index.push_waiting(view.everyone[number])
-        self._returned = set(state.get("returned", ()))
-        for number in state["placed"]:
+        for number, where, key, vkey, slope in state["entries"]:
             job = view.everyone[number]
-            if number not in self._returned:
-                self.placement.hold(job, job.allocation)
-            if self._preemptive:
-                index.insert_running(job)
-            job.queue = ON_CLUSTER
-        self._again = [view.everyone[number] for number in state["again"]]
-        mark_down(self.placement)  # after the holds: jobs go on where nothing more may start
+            entry = index.entry(job)
+            entry.key, entry.vkey, entry.slope = _tuples(key), _tuples(vkey), slope
+            if where == IN_QUEUE:
+                index.push_waiting(entry)
+            elif where == ON_CLUSTER:
+                if number not in self._returned:
+                    self.placement.hold(job, job.allocation)
+                if self._preemptive:
+                    index.insert_running(entry)
+                entry.where = ON_CLUSTER
+        self._again = [index.entries[number] for number in state["again"]]
+        self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
         shapes = {job.shape.number: job.shape for job in view.everyone.values()}
         self.packer.heads = dict(state.get("heads") or [(n, -1) for n, _ in state["blame"]])
         for number, told in state["blame"]:
@@ -406,6 +438,11 @@ class PriorityScheduler:
 
 
 Stuck = dict[int, tuple[Any, int]] | None
+
+
+def _tuples(value: Any) -> Any:
+    """Keys may be tuples, which plain data does not tell from lists."""
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
 
 
 def _plain(stuck: Stuck) -> list[tuple[str, Any, int]] | None:

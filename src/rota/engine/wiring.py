@@ -12,9 +12,8 @@ from rota.core.policy import Policy
 from rota.core.ports import Cluster, Scheduler, Source, Successor
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
-from rota.engine.checker import Checker
 from rota.engine.compose import compose
-from rota.engine.loop import Engine
+from rota.engine.loop import Checker, Engine
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.placement.base import Placement
 
@@ -79,10 +78,14 @@ def make_engine(
         checker: Checks invariants.
         first_task: Numbers from here on are tasks of jobs.
     """
-    scheduler = who.scheduler(frictionless=cluster.frictionless) if isinstance(who, Parts) else who
+    scheduler = (
+        who.scheduler(frictionless=cluster.capabilities.frictionless)
+        if isinstance(who, Parts)
+        else who
+    )
     return Engine(
         cluster,
-        scheduler,
+        who,
         source,
         tenants=tenants,
         wake=wake,

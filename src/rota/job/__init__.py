@@ -16,7 +16,7 @@ for step in range(int(state), 1000):
 ```
 """
 
-from rota.job.checkpoints import Saved, latest, load, save
+from rota.job.checkpoints import Saved, latest, load, load_torch, save, save_torch
 from rota.job.environment import Info, checkpoint_dir, info
 from rota.job.reports import report
 from rota.job.stops import (
@@ -28,7 +28,6 @@ from rota.job.stops import (
     should_stop,
     stop_signal,
 )
-from rota.job.with_torch import load_torch, save_torch
 
 __all__ = [
     "RESTART_CODE",

@@ -26,7 +26,7 @@ RESTART_CODE = 75
 """Exit code of `exit_for_restart` (what BSD calls EX_TEMPFAIL)."""
 
 
-class _State:
+class _StopState:
     """Of this process."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class _State:
         self.watches_forks = False
 
 
-_state = _State()
+_state = _StopState()
 _changing = Lock()
 _forking = local()
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rota.core.errors import InputError
+from rota.jobfile.documents import Translated, convert, text_of
 from rota.jobfile.model import JobFile, Resources
 from rota.jobfile.quantities import duration_s, shown
-from rota.jobfile.translated import Translated, convert, text_of
 
 MARK = "launch_command"
 _GPUS = ("num_GPUs", "num_gpus", "job_gpu_demand")

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from rota.core.errors import InputError
+from rota.jobfile.documents import Translated, check_keys, convert, entry_of, list_of, text_of
 from rota.jobfile.model import JobFile, Resources
 from rota.jobfile.quantities import shown
-from rota.jobfile.translated import Translated, check_keys, convert, entry_of, list_of, text_of
 
 MARK = "protocolVersion"
 _VERSION = "2"

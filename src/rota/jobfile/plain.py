@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from rota.core.errors import InputError
-from rota.jobfile.documents import load_value
+from rota.jobfile.documents import Translated, check_keys, convert, entry_of, load_value, text_of
 from rota.jobfile.model import Checkpoint, GpuRange, JobFile, Resources
 from rota.jobfile.quantities import shown
-from rota.jobfile.translated import Translated, check_keys, convert, entry_of, text_of
 
 KEYS = JobFile.__struct_fields__
 NESTED: Mapping[str, type[msgspec.Struct]] = {"resources": Resources, "checkpoint": Checkpoint}

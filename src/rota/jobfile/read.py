@@ -10,10 +10,9 @@ import msgspec
 from rota.core.errors import InputError
 from rota.jobfile import blox, openpai, sbatch
 from rota.jobfile.check import check
-from rota.jobfile.documents import load_documents
+from rota.jobfile.documents import Translated, load_documents
 from rota.jobfile.model import JobFile
 from rota.jobfile.plain import read_plain
-from rota.jobfile.translated import Translated
 
 MOST_BYTES = 16 << 20
 _BOM = b"\xef\xbb\xbf"

@@ -10,6 +10,7 @@ from rota.core.allocation import Allocation
 from rota.core.events import INF, Event
 from rota.core.jobs import RUNNING, STARTING, Job
 from rota.core.launch import Launch
+from rota.core.ports import ClusterCapabilities
 from rota.core.topology import Topology, Vertex
 from rota.live.clock import Clock
 from rota.live.driver import Driver, Measured, Message, NodeStatus, RunStatus
@@ -50,8 +51,7 @@ class LiveCluster:
     stays done or failed; once it was asked, every end counts as a stop.
     """
 
-    instant_stop = False
-    frictionless = False
+    capabilities = ClusterCapabilities()
 
     def __init__(
         self,

@@ -25,22 +25,17 @@ class TrueSpeeds:
     """What the rate model of a simulation says; implements `SpeedBook`."""
 
     def __init__(self, rates: RateModel) -> None:
-        self._speed = getattr(rates, "speed", None)
-        self._beside = getattr(rates, "beside", None) if getattr(rates, "packs", False) else None
+        self._rates = rates
 
     def speed(self, job: Job, gpu_type: str) -> float:
         """Alone."""
-        if self._speed is None:  # a rate model from outside that cannot tell: the job's own
-            return (job.behaviour.speeds or {}).get(gpu_type, 1.0)
-        speed: float = self._speed(job, gpu_type)
-        return speed
+        return self._rates.speed(job, gpu_type)
 
     def speed_beside(self, job: Job, other: Job, gpu_type: str) -> float:
         """In a pair; 0 where no rate model knows pairs."""
-        if self._beside is None:
+        if not self._rates.packs:
             return 0.0
-        factor: float = self._beside(job, other, gpu_type)
-        return factor * self.speed(job, gpu_type)
+        return self._rates.beside(job, other, gpu_type) * self.speed(job, gpu_type)
 
 
 class NoisySpeeds:

@@ -235,7 +235,7 @@ class Product:
         self.name = "+".join(model.name for model in models)
         self.unit = all(model.unit for model in models)
         self.neighbours = any(model.neighbours for model in models)
-        self.packs = any(getattr(model, "packs", False) for model in models)
+        self.packs = any(model.packs for model in models)
         self._slow = [model for model in models if not model.unit]
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
@@ -249,16 +249,14 @@ class Product:
         """The product of those that know types."""
         speed = 1.0
         for model in self._slow:
-            if isinstance(model, Rates):
-                speed *= model.speed(job, gpu_type)
+            speed *= model.speed(job, gpu_type)
         return speed
 
     def beside(self, job: Job, other: Job, gpu_type: str) -> float:
         """The product of those that know pairs."""
         factor = 1.0
         for model in self._slow:
-            if isinstance(model, Rates):
-                factor *= model.beside(job, other, gpu_type)
+            factor *= model.beside(job, other, gpu_type)
         return factor
 
     def keys(self, job: Job) -> Sequence[int]:
@@ -266,8 +264,7 @@ class Product:
         found: dict[int, None] = {}
         for model in self._slow:
             if model.neighbours:
-                keys = model.keys(job) if isinstance(model, Rates) else job.allocation.vertices
-                found.update(dict.fromkeys(keys))
+                found.update(dict.fromkeys(model.keys(job)))
         return list(found)
 
     def describe(self) -> Mapping[str, Any]:

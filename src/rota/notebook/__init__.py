@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rota.notebook.comparison import Comparison
     from rota.notebook.experiment import Experiment
-    from rota.notebook.folders import load
     from rota.notebook.result import Result
-    from rota.notebook.run import compare, simulate
+    from rota.notebook.run import compare, load, simulate
 
 __all__ = ["Comparison", "Experiment", "Result", "compare", "load", "simulate"]
 
@@ -21,7 +20,7 @@ _HOMES = {
     "Experiment": "experiment",
     "Result": "result",
     "compare": "run",
-    "load": "folders",
+    "load": "run",
     "simulate": "run",
 }
 

@@ -12,8 +12,8 @@ from rota.metrics.vocabulary import alike
 from rota.notebook.frames import as_pandas
 from rota.notebook.plots import draw
 from rota.notebook.result import Result
-from rota.report.numbers import delays, ratios
-from rota.report.source import Look
+from rota.report.data import delays, ratios
+from rota.report.source import RunView
 from rota.report.write import has_matplotlib, write_report
 from rota.study import comparison as found
 
@@ -95,7 +95,7 @@ class Comparison:
     # --- figures ----------------------------------------------------------------------------------
 
     @property
-    def _looks(self) -> dict[str, Look]:
+    def _looks(self) -> dict[str, RunView]:
         return {policy: result.look for policy, result in self.results.items()}
 
     def plot_cdf(self, column: str = "jct_s", **options: Any) -> "Picture":

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from rota.metrics.vocabulary import label_of
 from rota.report import style
 from rota.report.figures import SETTINGS, Picture
-from rota.report.names import short_names
+from rota.report.style import short_names
 
 _MARKERS = ("o", "s", "^", "D", "v", "x", "+")  # open: a line below another one is seen
 _SPREAD = 0.5  # of the places of an axis of names, for the lines side by side

@@ -52,7 +52,7 @@ def jobs_file(trace: Jobs, beside: Path | None, format_text: str | None) -> Iter
 
 def _checked(trace: Any, format_text: str | None) -> Any:
     """A table with the columns of the csv format."""
-    from rota.traces.formats.plain import SCHEMA
+    from rota.traces.formats.plain import LAYOUT
 
     if isinstance(trace, pl.LazyFrame):
         trace = trace.collect()
@@ -65,17 +65,17 @@ def _checked(trace: Any, format_text: str | None) -> Any:
     if name != _PLAIN:
         raise OptionError(f"format {format_text!r}: a table is always in the format csv: leave it")
     titles = [str(title) for title in trace.columns]
-    said = {SCHEMA.synonyms.get(title, title) for title in titles}
-    for column in SCHEMA.required:
-        if column not in said:
+    names = LAYOUT.names_of(titles)
+    for column in LAYOUT.needed:
+        if column not in names:
             raise TraceError(
                 f"the table has no column {column!r}: add it or rename one (it has "
                 f"{', '.join(titles) or 'no columns'})"
             )
-    for title in titles:
-        if SCHEMA.synonyms.get(title, title) not in SCHEMA.known and "ignore" not in options:
+    for title, known in zip(titles, names, strict=True):
+        if not known and "ignore" not in options:
             raise TraceError(
-                f"the table: {unknown('column', title, SCHEMA.known)}; drop it, or ignore all "
+                f"the table: {unknown('column', title, LAYOUT.titles)}; drop it, or ignore all "
                 f"unknown columns with format='csv:ignore=yes'"
             )
     if not len(trace):

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 from rota.core.errors import InputError, RotaError, install
 from rota.report.data import cdf, delay_parts, queue, tenant_shares, utilisation
 from rota.report.lanes import gantt, node_heat, node_outages
-from rota.report.source import Look
+from rota.report.source import RunView
 from rota.report.write import has_matplotlib
 
 if TYPE_CHECKING:
     from rota.report.figures import Picture
 
 BINS = 400
-Looks = Mapping[str, Look]
+Looks = Mapping[str, RunView]
 
 
 def draw(what: str, looks: Looks, **options: Any) -> "Picture":
@@ -65,8 +65,8 @@ def _heat(looks: Looks, **options: Any) -> "Picture":
 
 
 def _fragments(looks: Looks, **options: Any) -> "Picture":
-    from rota.report.draw import fragments_of
     from rota.report.figures import fragments_figure
+    from rota.report.write import fragments_of
 
     heat = fragments_of(looks)
     if not heat:

@@ -1,5 +1,6 @@
 """One run, to look at."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -10,10 +11,10 @@ import polars as pl
 from rota.core.errors import InputError
 from rota.metrics import History
 from rota.metrics.basis import Basis
+from rota.metrics.vocabulary import BY_KEY, written
 from rota.notebook.frames import as_pandas, read_json
 from rota.notebook.plots import draw
-from rota.notebook.words import facts
-from rota.report.source import Look, read_basis
+from rota.report.source import RunView, read_basis
 from rota.study.output import EVENTS, JOBS, SUMMARY
 from rota.study.run import RunResult
 
@@ -149,12 +150,12 @@ class Result:
         return draw("delay", {self.policy: self.look}, **options)
 
     @cached_property
-    def look(self) -> Look:
+    def look(self) -> RunView:
         """What the figures are drawn from."""
         basis = self._basis
         if basis is None and self.folder is not None:
             basis = read_basis(self.folder)
-        return Look(self.policy, self.summary, self.log, basis=basis)
+        return RunView(self.policy, self.summary, self.log, basis=basis)
 
     # --- how it shows itself ----------------------------------------------------------------------
 
@@ -168,3 +169,13 @@ class Result:
             for name, value in facts(self.summary)
         )
         return f"<table><caption>{escape(self.policy)}</caption>{rows}</table>"
+
+
+_FACTS = ("avg_jct_s", "p95_jct_s", "avg_wait_s", "makespan_s", "gpu_utilisation")
+
+
+def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(name, value) for people."""
+    jobs = f"{summary.get('completed', 0):,} of {summary.get('jobs', 0):,} completed"
+    measures = (BY_KEY[key] for key in _FACTS)
+    return [("jobs", jobs), *((m.label, written(summary.get(m.key), m.unit)) for m in measures)]

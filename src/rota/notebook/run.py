@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from rota.core.errors import OptionError
+from rota.core.errors import InputError, OptionError
 from rota.notebook.comparison import Comparison
 from rota.notebook.frames import Jobs, jobs_file
 from rota.notebook.result import Result
+from rota.study.comparison import COMPARE
 from rota.study.config import RunConfig
 from rota.study.folder import OutputFolder
-from rota.study.output import write_run
+from rota.study.output import SUMMARY, write_run
 from rota.study.run import simulate as run
 
 
@@ -92,3 +93,16 @@ def _config(trace: str | Path, cluster: str, policy: str, options: dict[str, Any
     if wrong:
         raise OptionError(f"option {wrong[0]!r} is unknown: use {', '.join(sorted(known))}")
     return RunConfig(trace=str(trace), cluster=str(cluster), policy=policy, **options)
+
+
+def load(folder: str | Path) -> Result | Comparison:
+    """The run or the comparison in a folder that `rota simulate` or `rota compare` made."""
+    place = Path(folder)
+    if (place / COMPARE).exists():
+        return Comparison.load(place)
+    if (place / SUMMARY).exists():
+        return Result.load(place)
+    raise InputError(
+        f"{place}: has neither {COMPARE} nor {SUMMARY}: name a folder that `rota compare` or "
+        f"`rota simulate` made"
+    )

@@ -7,7 +7,7 @@ with faster equivalents.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from rota.core.allocation import Allocation
@@ -101,6 +101,11 @@ class Placement(Stateful, ABC):
             self._pick(shape, room, None) is not None if shape.apart else self.feasible(shape, room)
         )
 
+    @property
+    def refines(self) -> bool:
+        """It tells more jobs apart than requests do: `refine` must be asked."""
+        return type(self).refine is not Placement.refine
+
     def refine(self, spec: JobSpec) -> Request:
         """The request by which a job is placed, for placements that tell more jobs apart than that.
 
@@ -109,8 +114,13 @@ class Placement(Stateful, ABC):
         """
         return spec.request
 
+    @property
+    def expects(self) -> bool:
+        """It wants to know beforehand what jobs ask for."""
+        return type(self).expect is not Placement.expect
+
     def expect(self, usual: Sequence[tuple[Request, int]]) -> None:
-        """What jobs ask for, and how many of them do: told before the first one, if it is known."""
+        """What jobs ask for, and how many of them do, before the first one, if it is known."""
 
     # --- about requests on an empty cluster -------------------------------------------------------
 
@@ -289,6 +299,12 @@ class Placement(Stateful, ABC):
             self.free = tidy(self.free + left if up else self.free - left)
             self._clock += 1
 
+    def close_unusable(self) -> None:
+        """Leave out nodes that are down or drained: for a fresh placement, after a restart."""
+        for node in self.topology.nodes:
+            if not node.open:
+                self.set_node(node, up=False)
+
     # --- would it fit if these were gone? ---------------------------------------------------------
 
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
@@ -353,10 +369,10 @@ class Placement(Stateful, ABC):
                 out.append(job)
         return out
 
-    def maybe(self, job: Job, now_s: float, dirty: set[int]) -> bool:  # noqa: ARG002
-        """The waiting job did not fit before something changed on the `dirty` vertices: may it now?
+    def maybe(self, shape: Shape, dirty: set[int], gives_way: Callable[[Job], bool]) -> bool:  # noqa: ARG002
+        """A request did not fit before something changed on the `dirty` vertices: may it now?
 
-        False must be certain.
+        `gives_way` tells which running jobs could be displaced. False must be certain.
         """
         return True
 

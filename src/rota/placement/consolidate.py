@@ -7,7 +7,7 @@ are never mixed within a job.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import cast
 
@@ -333,19 +333,17 @@ class Consolidate(SearchingConsolidate):
             spare[position] = free - rest
         return spare
 
-    def maybe(self, job: Job, now_s: float, dirty: set[int]) -> bool:
+    def maybe(self, shape: Shape, dirty: set[int], gives_way: Callable[[Job], bool]) -> bool:
         """A one-node request that failed can only fit on a node where something changed."""
-        need = job.gpus
-        if need > self.size or need < 1 or self._shares or job.shape.apart:
+        need = shape.gpus
+        if need > self.size or need < 1 or self._shares or shape.apart:
             return bool(dirty)
-        key, index = job.key, job.index
         for vertex in dirty:
             position = self._lookup[vertex]
             free = self.node_free[position]
             if free < need:
                 for other, amount in self._on[position].values():
-                    rank = other.vkey + other.slope * now_s if other.slope else other.vkey
-                    if rank > key or (rank == key and other.index > index):
+                    if gives_way(other):
                         free += amount
             if free >= need:
                 return True

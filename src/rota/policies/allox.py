@@ -17,29 +17,36 @@ when it is first in its queue; until enough of them are free, others may use the
 age, as in Gavel's version, not between users. Jobs may run anywhere as long as GPUs are spare.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.state import State
 from rota.core.view import View
 from rota.policies.gavel.matching import allox
-from rota.policies.gavel.problem import Array, Problem
-from rota.policies.gavel.rounds import RoundParams, RoundPolicy, Solve
+from rota.policies.rounds.problem import Array, Problem
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 
-class AlloxParams(RoundParams, frozen=True):
+class AlloxParams(ShareParams, frozen=True):
     """As of gavel-max-min; `alpha`: the part of the waiting jobs that is matched."""
 
     alpha: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
 
 
-class Allox(RoundPolicy[AlloxParams]):
+class AlloxState(State):
+    """Types of the jobs that have GPUs, by the numbers of both."""
+
+    matched: dict[int, int] = {}
+
+
+class Allox(SharePolicy[AlloxParams]):
     """Match jobs with GPUs for the least total completion time; who has begun goes on."""
 
     name = "allox"
@@ -51,27 +58,19 @@ class Allox(RoundPolicy[AlloxParams]):
 
     def __init__(self, params: AlloxParams | None = None) -> None:
         super().__init__(params)
-        self._matched: dict[int, int] = {}  # types of the jobs that have GPUs, by their numbers
+        self.state: AlloxState = AlloxState()
 
     def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:  # noqa: ARG002
         """Who was matched and runs keeps its GPUs."""
-        held = [self._matched.get(job.index, -1) if job.running else -1 for job in jobs]
+        held = [self.state.matched.get(job.index, -1) if job.running else -1 for job in jobs]
         return replace(asked, held=np.array(held, np.intp))
 
     def solver(self) -> Solve:
         """The cheapest matching."""
         return partial(allox, alpha=self.params.alpha)
 
-    def learn(self, jobs: Sequence[Job], shares: Array) -> None:
+    def given(self, jobs: Sequence[Job], shares: Array) -> None:
         """Remember who has GPUs."""
-        self._matched = {
+        self.state.matched = {
             job.index: int(row.argmax()) for job, row in zip(jobs, shares, strict=True) if row.any()
         }
-
-    def memory(self) -> Mapping[str, Any]:
-        """Who was matched."""
-        return {"matched": list(self._matched.items())}
-
-    def remember(self, state: Mapping[str, Any]) -> None:
-        """Take it up again."""
-        self._matched = dict(state["matched"])

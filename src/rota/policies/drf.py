@@ -39,6 +39,10 @@ class Drf(DecidePolicy[DrfParams]):
     Parameters = DrfParams
     coupled = "shares: who is served next depends on what its tenant has of the whole cluster"
 
+    def __init__(self, params: DrfParams | None = None) -> None:
+        super().__init__(params)
+        self.preemptive = self.params.preemptive
+
     def decide(self, view: View) -> Draft:
         """One job at a time to the tenant with the smallest weighted dominant share."""
         plan = view.plan()

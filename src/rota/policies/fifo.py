@@ -13,6 +13,7 @@ class Fifo(PriorityPolicy[Params]):
     name = "fifo"
     preemptive = False
     strict = True
+    in_order = True
 
     def key(self, job: Job, now_s: float) -> float:  # noqa: ARG002 - constant
         """Submission time."""

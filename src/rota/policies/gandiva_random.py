@@ -15,22 +15,21 @@ over the types instead of taking the average, so that nearly every pair stays: `
 three types.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
 from rota.core.jobs import Job
-from rota.core.view import View
-from rota.policies.gavel.ledger import Shares
+from rota.core.state import State
+from rota.policies.gavel.basics import isolated
 from rota.policies.gavel.packing import random_packing
-from rota.policies.gavel.pairing import Partners, as_shares
-from rota.policies.gavel.problem import Problem, isolated
-from rota.policies.gavel.rounds import RoundParams, RoundPolicy, Solve
+from rota.policies.rounds.problem import PackedShares, Pairs, Problem
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 
-class GandivaRandomParams(RoundParams, frozen=True):
+class GandivaRandomParams(ShareParams, frozen=True):
     """As of gavel-max-min (rounds and what is known), and more.
 
     `threshold`: progress of a pair that stays, compared with that of single jobs.
@@ -39,7 +38,14 @@ class GandivaRandomParams(RoundParams, frozen=True):
     threshold: Annotated[float, msgspec.Meta(ge=0)] = 1.0
 
 
-class GandivaRandom(RoundPolicy[GandivaRandomParams]):
+class GandivaRandomState(State):
+    """Who is together (numbers of jobs), and how often partners were drawn."""
+
+    together: list[tuple[int, int]] = []
+    drawn: int = 0
+
+
+class GandivaRandom(SharePolicy[GandivaRandomParams]):
     """Pack jobs in pairs at random, and keep the pairs that are worth it."""
 
     name = "gandiva-random"
@@ -50,39 +56,25 @@ class GandivaRandom(RoundPolicy[GandivaRandomParams]):
 
     def __init__(self, params: GandivaRandomParams | None = None) -> None:
         super().__init__(params)
-        self._partners = Partners(self.beliefs)
-        self._together: list[tuple[int, int]] = []  # numbers of jobs
-        self._drawn = 0
+        self.state: GandivaRandomState = GandivaRandomState()
 
     def solver(self) -> Solve:
         """An equal part of the GPUs, as long as nobody is packed."""
         return isolated
 
-    def shares(self, asked: Problem, jobs: Sequence[Job], view: View) -> Shares:
+    def pack(self, problem: Problem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:
         """Keep the good pairs, and draw partners for the others."""
-        if not view.sharing:
-            return super().shares(asked, jobs, view)
-        pairs = self._partners.find(asked, jobs, view)
         names = [(jobs[a].index, jobs[b].index) for a, b in pairs.jobs.tolist()]
-        before = set(self._together)
+        before = set(self.state.together)
         kept = [number for number, name in enumerate(names) if name in before]
-        draw = np.random.default_rng([self.params.seed, self._drawn])
-        self._drawn += 1
+        draw = np.random.default_rng([self.params.seed, self.state.drawn])
+        self.state.drawn += 1
         packing = random_packing(
-            asked,
+            problem,
             pairs,
             draw,
             together=np.array(kept, np.intp),
             threshold=self.params.threshold,
         )
-        self._together = [names[number] for number in packing.together.tolist()]
-        return as_shares(asked, jobs, pairs, packing.shares)
-
-    def memory(self) -> Mapping[str, Any]:
-        """Who is together, and how often partners were drawn."""
-        return {"together": self._together, "drawn": self._drawn}
-
-    def remember(self, state: Mapping[str, Any]) -> None:
-        """Take it up again."""
-        self._together = [(one, other) for one, other in state["together"]]
-        self._drawn = state["drawn"]
+        self.state.together = [names[number] for number in packing.together.tolist()]
+        return packing.shares

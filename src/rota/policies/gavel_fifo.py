@@ -18,18 +18,19 @@ import numpy as np
 
 from rota.core.jobs import Job
 from rota.core.view import View
-from rota.policies.gavel.problem import Problem
+from rota.policies.gavel import PAPER
 from rota.policies.gavel.queueing import fifo
-from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
+from rota.policies.rounds.problem import Problem
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 
-class GavelFifoParams(RoundParams, frozen=True):
+class GavelFifoParams(ShareParams, frozen=True):
     """As of gavel-max-min (rounds and what is known); nobody passes the first (`spare`)."""
 
     spare: bool = False
 
 
-class GavelFifo(RoundPolicy[GavelFifoParams]):
+class GavelFifo(SharePolicy[GavelFifoParams]):
     """Serve in the order of submission; each job takes the fastest GPUs that are left."""
 
     name = "gavel-fifo"

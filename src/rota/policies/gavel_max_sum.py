@@ -32,14 +32,15 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.view import View
-from rota.policies.gavel.problem import Array, Problem
-from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
+from rota.policies.gavel import PAPER
 from rota.policies.gavel.sums import max_sum, max_sum_if_possible
+from rota.policies.rounds.problem import Array, Problem
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 WORK = Knowledge.REMAINING_WORK
 
 
-class MaxSumParams(RoundParams, frozen=True):
+class MaxSumParams(ShareParams, frozen=True):
     """As of gavel-max-min (rounds and what is known), and more.
 
     `objective`: speed (`throughput`), speed per money (`cost`), and that with deadlines
@@ -51,7 +52,7 @@ class MaxSumParams(RoundParams, frozen=True):
     price_file: str = ""
 
 
-class GavelMaxSum(RoundPolicy[MaxSumParams]):
+class GavelMaxSum(SharePolicy[MaxSumParams]):
     """Make the total speed, or the speed per money, as large as possible."""
 
     name = "gavel-max-sum"

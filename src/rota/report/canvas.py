@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from rota.core.errors import OptionError
 from rota.report import style
-from rota.report.names import short_names
+from rota.report.style import short_names
 
 FORMATS = ("svg", "png", "pdf")
 PNG_DPI = 200

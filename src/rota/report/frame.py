@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-import rota
+from rota.core.version import VERSION
 
 
 def framed(title: str, css: str, facts: str, sections: Sequence[tuple[str, str]]) -> str:
@@ -27,9 +27,9 @@ def framed(title: str, css: str, facts: str, sections: Sequence[tuple[str, str]]
         "style-src 'unsafe-inline'; img-src data:\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f'<meta name="generator" content="Rota {escape(rota.__version__)}">\n'
+        f'<meta name="generator" content="Rota {escape(VERSION)}">\n'
         f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n'
         f"<style>\n{css}\n</style>\n</head>\n<body>\n<header>\n<h1>{escape(title)}</h1>\n"
         f"{facts}</header>\n<main>\n{body}</main>\n"
-        f"<footer>Rota {escape(rota.__version__)}</footer>\n</body>\n</html>\n"
+        f"<footer>Rota {escape(VERSION)}</footer>\n</body>\n</html>\n"
     )

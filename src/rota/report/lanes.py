@@ -225,7 +225,7 @@ def _stays(history: History, held: Holding) -> tuple[Ints, Ints]:
 # --- lanes ---------------------------------------------------------------------------------------
 
 
-class _Node:
+class _NodeLanes:
     """The lanes of a node: free ones as bits, and those that hold fractions of a GPU."""
 
     __slots__ = ("free", "shared", "top")
@@ -331,13 +331,13 @@ def _assign(
     events = np.lexsort([row, begins, time_s])
     place, device = held.place[first].tolist(), held.device[first].tolist()
     amount = held.amount[first].tolist()
-    nodes: dict[int, _Node] = {}
+    nodes: dict[int, _NodeLanes] = {}
     slots: list[list[Run]] = [[] for _ in range(count)]
     for number, begin in zip((events % count).tolist(), begins[events].tolist(), strict=True):
         vertex = place[number]
         node = nodes.get(vertex)
         if node is None:
-            node = nodes[vertex] = _Node(int(places.size[vertex]))
+            node = nodes[vertex] = _NodeLanes(int(places.size[vertex]))
         if begin:
             slots[number] = node.take(amount[number], device[number])
         else:

@@ -32,7 +32,7 @@ _OF_A_RUN = tuple(
 )  # fmt: skip
 
 
-class Look:
+class RunView:
     """One run, of which there are pictures: the first of its policy."""
 
     def __init__(
@@ -67,10 +67,10 @@ class Look:
         return Window() if text == "all" else Window.parse(text)
 
 
-class Source:
+class ReportSource:
     """A comparison and the runs to draw."""
 
-    def __init__(self, comparison: Comparison, looks: list[Look], notes: list[str]) -> None:
+    def __init__(self, comparison: Comparison, looks: list[RunView], notes: list[str]) -> None:
         self.comparison = comparison
         self.looks = looks
         self.notes = notes
@@ -80,7 +80,7 @@ class Source:
         """There is nothing to compare."""
         return len(self.comparison.rows) == 1
 
-    def only(self, measures: Sequence[str]) -> "Source":
+    def only(self, measures: Sequence[str]) -> "ReportSource":
         """The same with some of the measures, in the order in which they are named."""
         known = {measure.key: measure for measure in self.comparison.measures}
         wrong = [key for key in measures if key not in known]
@@ -88,10 +88,10 @@ class Source:
             raise OptionError(f"measure {wrong[0]!r} is not there: use {', '.join(known)}")
         chosen = [known[key] for key in dict.fromkeys(measures)]
         less = msgspec.structs.replace(self.comparison, measures=chosen)
-        return Source(less, self.looks, self.notes)
+        return ReportSource(less, self.looks, self.notes)
 
 
-def read_source(folder: Path) -> Source:
+def read_source(folder: Path) -> ReportSource:
     """From a folder that `rota compare` or `rota simulate` made."""
     if (folder / COMPARE).exists():
         return _of_comparison(read_comparison(folder), folder)
@@ -103,7 +103,7 @@ def read_source(folder: Path) -> Source:
     return _of_run(folder)
 
 
-def _of_comparison(comparison: Comparison, folder: Path) -> Source:
+def _of_comparison(comparison: Comparison, folder: Path) -> ReportSource:
     notes = list(dict.fromkeys(comparison.notes))
     looks = []
     for row in comparison.rows:
@@ -115,7 +115,7 @@ def _of_comparison(comparison: Comparison, folder: Path) -> Source:
             notes.append(f"{row.policy}: no pictures, {run.folder}/{EVENTS} cannot be read")
             continue
         basis = read_basis(place)
-        looks.append(Look(row.policy, run.summary, log, run.folder, basis=basis))
+        looks.append(RunView(row.policy, run.summary, log, run.folder, basis=basis))
     if len(comparison.seeds) > 1 or len(comparison.windows) > 1:
         first = comparison.runs[0]
         window = "" if first.window is None else f", window {first.window}"
@@ -124,7 +124,7 @@ def _of_comparison(comparison: Comparison, folder: Path) -> Source:
             f"(seed {first.seed}{window}); numbers are means over {_runs(comparison)} runs"
         )
     notes += [f"{run.policy}: {text}" for run in comparison.runs for text in run.warnings]
-    return Source(comparison, looks, list(dict.fromkeys(notes)))
+    return ReportSource(comparison, looks, list(dict.fromkeys(notes)))
 
 
 def _runs(comparison: Comparison) -> int:
@@ -139,7 +139,7 @@ def _inside(folder: Path, name: str) -> Path:
     return place
 
 
-def _of_run(folder: Path) -> Source:
+def _of_run(folder: Path) -> ReportSource:
     summary, config = _read(folder / SUMMARY), _read(folder / MANIFEST).get("config") or {}
     assumptions = summary.get("assumptions") or {}
     policy = str(config.get("policy") or (assumptions.get("policy") or {}).get("name") or "run")
@@ -161,7 +161,7 @@ def _of_run(folder: Path) -> Source:
         runs=[RunOf(policy, ".", int(config.get("seed") or 0), None, [], summary)],
         notes=[],
     )
-    return Source(comparison, [Look(policy, summary, log, basis=read_basis(folder))], [])
+    return ReportSource(comparison, [RunView(policy, summary, log, basis=read_basis(folder))], [])
 
 
 class _Measured(msgspec.Struct):

@@ -1,6 +1,6 @@
 """A cluster that exists only in events: jobs progress at constant rates between them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import ceil
 from typing import Any
@@ -10,7 +10,7 @@ import msgspec
 from rota.core.allocation import Allocation
 from rota.core.events import INF, JOB_DONE, JOB_FAILED, JOB_RUNNING, JOB_STOPPED, NODE_DOWN, Event
 from rota.core.jobs import RUNNING, STARTING, Job
-from rota.core.ports import Costs, RateModel, TransitionCost
+from rota.core.ports import ClusterCapabilities, Costs, RateModel, TransitionCost
 from rota.core.topology import Topology, Vertex
 
 FINISH_EXACT = 0.0
@@ -36,9 +36,12 @@ class SimCluster:
         self.now_s = 0.0
         self.costs = costs
         self.rates = rates
-        self.instant_stop = costs.free or getattr(costs, "instant_stop", False)
-        self.frictionless = costs.free and rates.unit
-        self.shares: bool = getattr(rates, "packs", False)
+        self.capabilities = ClusterCapabilities(
+            instant_stop=costs.free or costs.instant_stop,
+            frictionless=costs.free and rates.unit,
+            shares=rates.packs,
+            exact_ends=not finish_round_s,
+        )
         self.finish_round_s = finish_round_s
         self._plain = costs.free and rates.unit and not finish_round_s
         self._quiet = costs.free and not rates.neighbours  # nothing to remember about a run
@@ -51,7 +54,6 @@ class SimCluster:
         # stopped in order to move: where to, and what it costs
         self._moved_with: dict[int, tuple[Allocation, TransitionCost]] = {}
         self._slow: dict[int, tuple[float, float]] = {}  # slow after a start: until when, factor
-        self._keys: Callable[[Job], Sequence[int]] = getattr(rates, "keys", vertices_of)
         self._kept: dict[int, Sequence[int]] = {}  # job -> its keys, when neighbours matter
         self._sharing: dict[int, dict[int, Job]] = {}  # key -> jobs
         self._changed: set[int] = set()
@@ -225,7 +227,7 @@ class SimCluster:
         if not self.rates.neighbours:
             return
         if sign > 0:
-            self._kept[job.index] = self._keys(job)
+            self._kept[job.index] = self.rates.keys(job)
             for key in self._kept[job.index]:
                 self._sharing.setdefault(key, {})[job.index] = job
                 self._changed.add(key)
@@ -310,11 +312,6 @@ class SimCluster:
         self._kept = dict(kept)
         self._changed = set(state["changed"])
         self._paced = dict(state["paced"])
-
-
-def vertices_of(job: Job) -> Sequence[int]:
-    """The places where it has neighbours, unless its rate model says otherwise."""
-    return job.allocation.vertices
 
 
 def _name(subject: Job | Vertex) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from rota.core.backtest import LEAST, Backtest
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, Job
+from rota.core.ports import Scheduler
 from rota.core.words import duration
 from rota.engine.loop import Engine
 from rota.sim.durations import Durations, progress
@@ -27,7 +28,6 @@ TOGETHER = 5  # of them are foreseen at once, more if there is much to learn fro
 TRIALS = 19  # draws for each; the second and the second last hold 80 %
 _COST = 2e7  # numbers that a back-test may look at
 _EXACT = 1e-6  # relative error of a run time that counts as none
-IN_ORDER = ("fifo",)  # policies under which nobody who comes later is served first
 
 
 Told = Callable[[int, int], None]
@@ -155,9 +155,9 @@ def redraw(engine: Engine, durations: Durations, rng: np.random.Generator) -> No
             job.belief = told / total
 
 
-def nobody_new(policy: str, *, admission: bool = False) -> str:
+def nobody_new(scheduler: Scheduler, policy: str) -> str:
     """What to say of jobs to come where none are assumed: they may matter all the same."""
-    if policy in IN_ORDER and not admission:
+    if scheduler.in_order:
         return "none"
     return f"none, but jobs that are submitted later may be served before it under {policy}"
 

@@ -11,7 +11,6 @@ from rota.core.events import INF, NODE_DOWN
 from rota.core.jobs import SpeedBook
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Wake
-from rota.core.policy import Policy, PriorityPolicy
 from rota.core.ports import RateModel, Scheduler
 from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
@@ -25,7 +24,6 @@ from rota.engine.wiring import Parts, make_engine
 from rota.metrics.window import Window
 from rota.models.books import NoisySpeeds, TrueSpeeds
 from rota.models.rates import make_rates
-from rota.placement.base import Placement
 from rota.sim.cluster import SimCluster
 from rota.study.config import (
     DEFAULT_COSTS,
@@ -95,7 +93,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     if rounds is not None:
         _refuse_short_rounds(rounds, failure_horizon_s(topology, workload))
     notes = _compare_tenants(config, tenants, workload)
-    _tell_usual(scheduler, workload)
+    scheduler.expect(workload)
     outages = _outages(config, topology, workload)
     belief = draw_beliefs(error, len(workload), draw_seed(config))
     told = workload
@@ -158,13 +156,6 @@ def _speed_error(config: RunConfig) -> EstimateError:
     return parse_estimate_error(config.speed_error or "cv=0", "speed-error")
 
 
-def _tell_usual(scheduler: Scheduler, workload: Workload) -> None:
-    """Placements that care learn beforehand what jobs ask for."""
-    placement = getattr(scheduler, "placement", None)
-    if isinstance(placement, Placement) and type(placement).expect is not Placement.expect:
-        placement.expect(workload.usual)
-
-
 def _assumptions(config: RunConfig, engine: Engine, parts: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that the numbers of a run rest on."""
     assumptions: dict[str, Any] = plain(
@@ -218,16 +209,8 @@ def _scheduler(
         seed=draw_seed(config),
     )
     named = {role: {"name": part.name, **_params(part.params)} for role, part in parts.by_role()}
-    preemptive = _preemptive(parts.policy)
+    preemptive = parts.policy.preemptive
     return parts.scheduler(frictionless=frictionless), {**named, "preemptive": preemptive}
-
-
-def _preemptive(policy: Policy[Any]) -> bool | None:
-    """Whether it stops jobs in favour of others; None: it does not say so."""
-    if isinstance(policy, PriorityPolicy):
-        return policy.preemptive
-    declared = getattr(policy.params, "preemptive", None)
-    return None if declared is None else bool(declared)
 
 
 def _params(params: msgspec.Struct) -> dict[str, Any]:

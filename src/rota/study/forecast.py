@@ -140,7 +140,7 @@ class Oracle:
         found["new_jobs"] = (
             "the rest of the trace"
             if self.arrivals
-            else nobody_new(config.policy, admission=config.admission is not None)
+            else nobody_new(self.now.scheduler, config.policy)
         )
         found["failures"] = "those of the run" if self.exact else "none"
         return found

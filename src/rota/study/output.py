@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import polars as pl
 
-import rota
 from rota.core.errors import InputError
 from rota.core.log import NUMBERS, SCHEMA_VERSION
+from rota.core.version import VERSION
 from rota.metrics import write_jobs
 from rota.metrics.basis import Basis
 from rota.study.config import RunConfig
@@ -70,7 +70,7 @@ def make_manifest(result: RunResult, folder: Path, command: Sequence[str]) -> Ma
     """Describe a run whose other files are in the folder already."""
     return Manifest(
         manifest=MANIFEST_VERSION,
-        rota=rota.__version__,
+        rota=VERSION,
         config=result.config,
         command=list(command),
         inputs=find_inputs(result.config),

@@ -22,6 +22,7 @@ from rota.core.events import INF, Event
 from rota.core.jobs import WAITING, Behaviour, Job, JobSpec, Request
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, Wake
+from rota.core.ports import Scheduler
 from rota.core.reasons import Reason
 from rota.core.resources import CPU
 from rota.core.topology import NodeSpec, Topology
@@ -38,9 +39,9 @@ from rota.study.config import RunConfig
 from rota.study.replay_cluster import held_frame, peak, peaks, with_shares
 from rota.study.rough import recorded_outages
 from rota.study.run import RunResult
-from rota.traces.formats.attempts import open_jobs
 from rota.traces.imported import Imported
 from rota.traces.observed import FAILED, NODE_FAIL, PREEMPTED, TIMEOUT, UNKNOWN, Observed
+from rota.traces.tidy import open_jobs
 
 NAME = "observed"
 _STOPPED = {
@@ -71,7 +72,7 @@ class Attempt(msgspec.Struct):
     state: str = UNKNOWN
 
 
-class Recorded:
+class Recorded(Scheduler):
     """A scheduler that knows the schedule: what is due is carried out."""
 
     name = NAME
@@ -147,10 +148,6 @@ class Recorded:
                 _wonder(plan, job)
             self._turn[job.index] = number + 1
             heappush(self._due, (runs[number + 1].start_s, START, job.index))
-
-    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
-        """No job needs a timer of its own."""
-        return ()
 
     def snapshot(self) -> Mapping[str, Any]:
         """A replay is not frozen."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import polars as pl
 
-import rota
 from rota.core.errors import InputError
+from rota.core.version import VERSION
 from rota.metrics import write_jobs
 from rota.study.inputs import changed, located
 from rota.study.output import EVENTS, JOBS, hash_log, read_manifest
@@ -31,8 +31,8 @@ def rerun(folder: Path, progress: Progress | None = None) -> Verdict:
     """Run again what made the folder and compare the log and the table of jobs."""
     manifest = read_manifest(folder)
     notes = []
-    if manifest.rota != rota.__version__:
-        notes.append(f"made by Rota {manifest.rota}, this is {rota.__version__}")
+    if manifest.rota != VERSION:
+        notes.append(f"made by Rota {manifest.rota}, this is {VERSION}")
     problems = changed(manifest.inputs)
     if problems:
         return Verdict(problems, notes)

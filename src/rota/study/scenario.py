@@ -15,8 +15,8 @@ from rota.core.errors import ClusterSpecError, InputError
 from rota.policies.hived.config import HivedConfig, load_config
 from rota.study.scenario_hived import HivedPlay, Recorded
 from rota.study.scenario_queue import QueuePlay
-from rota.traces.format import read_bytes
 from rota.traces.hived_yaml import read_hived
+from rota.traces.sources import read_bytes
 
 
 class Play(Protocol):

@@ -15,9 +15,8 @@ from rota.engine.parts import make_admission
 from rota.engine.snapshot import freeze, restore
 from rota.policies.fifo_skip import FifoSkip
 from rota.testing.logs import entries
-from rota.testing.report import Report, run_checks
 from rota.testing.scenario import Scenario, random_scenario, to_the_end
-from rota.testing.subject import must, same
+from rota.testing.subject import Report, must, run_checks, same
 
 __all__ = ["check_admission"]
 

@@ -23,8 +23,8 @@ from rota.policies.tiresias import Tiresias, TiresiasParams
 from rota.sim.cluster import SimCluster
 from rota.testing.logs import entries
 from rota.testing.naive import Entry
-from rota.testing.report import Report, run_checks
 from rota.testing.scenario import Fixed, Solo, wire
+from rota.testing.subject import Report, run_checks
 
 MakeCluster = Callable[[Topology, Workload], Any]
 LONG = 60.0  # units; a job that is not going to end by itself
@@ -79,7 +79,7 @@ class Driver:
         """Stop it; True if it is gone at once."""
         lost, gone = self.cluster.stop(job)
         _must(lost >= 0, f"stopping lost {lost:g} of the work")
-        _must(gone or not self.cluster.instant_stop, "`instant_stop` was promised")
+        _must(gone or not self.cluster.capabilities.instant_stop, "`instant_stop` was promised")
         machine.begin_stop(job, self.cluster.now_s, lost)
         if gone:
             machine.stopped(job)

@@ -12,9 +12,8 @@ from rota.core.tenants import Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.sim.cluster import SimCluster
-from rota.testing.report import Skip
 from rota.testing.scenario import Fixed, Solo, to_the_end, wire
-from rota.testing.subject import UNIT_S, Subject, everybody_done, happened, run, same
+from rota.testing.subject import UNIT_S, Skip, Subject, everybody_done, happened, run, same
 
 # --- knowledge ------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from rota.core.events import INF
 from rota.core.log import WIDTH, Record
 from rota.core.topology import Topology
 from rota.engine.log import Log
-from rota.engine.shadow import rows_from
+from rota.engine.replica import rows_from
 from rota.testing.naive import POOL, Entry
 
 KINDS = {

@@ -20,9 +20,8 @@ from rota.placement.base import EPSILON, Placement
 from rota.policies.fifo_skip import FifoSkip
 from rota.policies.srtf import Srtf
 from rota.testing.logs import entries
-from rota.testing.report import Report, Skip, run_checks
 from rota.testing.scenario import random_scenario, to_the_end
-from rota.testing.subject import must, same
+from rota.testing.subject import Report, Skip, must, run_checks, same
 
 __all__ = ["check_placement"]
 

@@ -1,21 +1,27 @@
 """The checks of `check_policy`, one function each; the name says what must hold."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 import msgspec
 
 from rota.core.errors import RotaError
-from rota.core.events import INF
-from rota.core.jobs import DONE, FAILED, REJECTED
+from rota.core.events import INF, Event
+from rota.core.jobs import DONE, FAILED, REJECTED, RUNNING, WAITING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.policy import Params, Policy, PriorityPolicy
+from rota.core.plan import Plan
+from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
+from rota.core.registry import POLICIES, names, split
+from rota.core.view import Draft, View
 from rota.core.workload import Workload
-from rota.engine.shadow import rows_from
+from rota.engine.invariants import Invariants, check_keys
+from rota.engine.loop import Engine
+from rota.engine.parts import make_policy
+from rota.engine.priority import PriorityScheduler
+from rota.engine.replica import rows_from
 from rota.engine.snapshot import freeze, restore
 from rota.testing import tiny
-from rota.testing.doors import EveryEvent
 from rota.testing.knowledge_checks import (
     estimates_stay_hidden,
     mixed_clusters_and_requests_work,
@@ -24,19 +30,19 @@ from rota.testing.knowledge_checks import (
     undeclared_knowledge_is_refused,
 )
 from rota.testing.partitions import random_partitions
-from rota.testing.promises import Promises
-from rota.testing.report import Skip
-from rota.testing.scenario import Item, Scenario, to_the_end
-from rota.testing.shrink import shrunk
+from rota.testing.scenario import Item, Scenario, shrunk, to_the_end
 from rota.testing.subject import (
     POWERS,
     UNIT_S,
+    Report,
+    Skip,
     Subject,
     ends,
     everybody_done,
     happened,
     must,
     run,
+    run_checks,
     same,
 )
 
@@ -268,7 +274,7 @@ def no_gpu_idles_while_somebody_waits(subject: Subject) -> None:
             waiting = engine.view.waiting
             idle = engine.view.up_gpus - sum(job.gpus for job in engine.view.running)
             must(
-                not waiting or idle <= 0 or engine.backlog,
+                not waiting or idle <= 0 or engine.lifecycle.backlog,
                 f"at {engine.view.now_s:g} s {waiting[:1]} waits, {idle:g} GPUs idle in {scenario}",
             )
 
@@ -361,3 +367,125 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     speeds_stay_hidden,
     mixed_clusters_and_requests_work,
 )
+
+
+# --- The other door of a priority policy ----------------------------------------------------------
+
+
+class EveryEvent(DecidePolicy[Params]):
+    """Fills the cluster in key order at every event; the fast door must decide the same.
+
+    Exactly the same where GPUs are one pool. On nodes the general door displaces the latest
+    starters first, so that there only what both promise can be compared. Not for policies that are
+    strict and preemptive: there the fast door leaves those whom it displaced before it was blocked.
+    """
+
+    def __init__(self, policy: PriorityPolicy[Any]) -> None:
+        super().__init__()
+        self.policy = policy
+        self.name = policy.name  # type: ignore[misc]  # it stands in for that policy
+        self.knowledge = policy.knowledge
+        self._learnt = 0
+
+    def decide(self, view: View) -> Draft:
+        """Best key first; without preemption whoever runs goes on."""
+        now_s = view.now_s
+        policy = self.policy
+        for job in view.finished[self._learnt :]:
+            policy.finished(job, now_s)
+        self._learnt = len(view.finished)
+        plan = view.plan()
+        jobs = list(view.jobs)
+        rank = {job.index: (policy.key(job, now_s), job.index) for job in jobs}
+        jobs.sort(key=lambda job: rank[job.index])
+        if not policy.preemptive:
+            jobs.sort(key=lambda job: not job.running)
+        if self._fill(plan, jobs):
+            plan.wake_at(now_s)  # ask again when it is done: only then the new levels are known
+        else:
+            plan.wake_at(self._next_s(jobs, now_s))
+        return plan
+
+    def _fill(self, plan: Draft, jobs: list[Job]) -> bool:
+        """Place all; True if any of them starts or stops."""
+        changed = False
+        held = 0  # strict: nodes of those who wait; those behind them who run go on
+        for job in jobs:
+            placed = (job.running or not held & plan.eligible(job)) and plan.place(job)
+            changed |= placed != job.running
+            if self.policy.strict and not placed:
+                held |= plan.eligible(job)
+        return changed
+
+    def _next_s(self, jobs: list[Job], now_s: float) -> float:
+        phases = (WAITING, RUNNING) if self.policy.ages else (RUNNING,)
+        levels = (self.policy.next_change(job, now_s) for job in jobs if job.phase in phases)
+        return max(now_s, min(levels, default=INF))
+
+
+class Promises(Invariants):
+    """Compares the keys of all jobs every time, however many there are (see `check_keys`)."""
+
+    def __init__(self) -> None:
+        super().__init__(keys=False)
+
+    def after(self, engine: Engine, events: list[Event], plan: Plan | None) -> None:
+        """Raise PolicyError if a key is not what the policy would say."""
+        super().after(engine, events, plan)
+        if isinstance(engine.scheduler, PriorityScheduler):
+            check_keys(engine, engine.scheduler, engine.view.now_s)
+
+
+# --- All checks -----------------------------------------------------------------------------------
+
+Maker = Callable[[], Policy[Any]]
+
+
+def check_policy(
+    policy: str | Maker | type[Policy[Any]],
+    *,
+    seeds: Sequence[int] = range(8),
+    scale_free: bool | None = None,
+    work_conserving: bool | None = None,
+    only: str = "",
+) -> Report:
+    """Run all checks on a policy.
+
+    The first check that fails raises `CheckFailed` with the scenario that shows it; otherwise the
+    report names what was checked and what did not apply:
+
+        from rota.testing import check_policy
+        check_policy("my_policy.py")       # a file, a registered name, a class, or a function
+
+    Args:
+        policy: As of `--policy` (`name:key=value,...` or a Python file), a class that needs no
+            arguments, or a function that makes one.
+        seeds: Random workloads to try; each takes some milliseconds per check.
+        scale_free: It has no constants in seconds, so that twice the times give twice the JCTs.
+            None: it is tried if the policy has no parameters.
+        work_conserving: No GPU idles while a one-GPU job waits. None: tried for priority policies
+            that are not strict.
+        only: Only checks whose name contains this.
+
+    Raises:
+        CheckFailed: A check failed.
+    """
+    make: Maker
+    if isinstance(policy, str):
+        text = policy
+
+        def make() -> Policy[Any]:
+            return make_policy(text)
+
+    else:
+        make = policy
+    registered = isinstance(policy, str) and split(policy)[0] in names(POLICIES)
+    subject = Subject(
+        make=make,
+        name=split(str(policy))[0] if registered else make().name,
+        seeds=tuple(seeds),
+        scale_free=scale_free,
+        work_conserving=work_conserving,
+    )
+    chosen = [check for check in CHECKS if only in check.__name__]
+    return run_checks(f"policy {subject.name}", chosen, subject)

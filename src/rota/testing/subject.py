@@ -1,16 +1,16 @@
 """The policy under test, and what the checks share."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 
+from rota.core.errors import RotaError
 from rota.core.jobs import DONE, FAILED, REJECTED
 from rota.core.policy import Policy, PriorityPolicy
 from rota.engine.loop import Engine
 from rota.testing.logs import difference, entries
 from rota.testing.naive import Entry
-from rota.testing.report import Skip
 from rota.testing.scenario import Scenario, random_scenario, to_the_end
 
 UNIT_S = 300  # typical durations are then between minutes and hours, as policies' constants expect
@@ -70,3 +70,47 @@ def everybody_done(engine: Engine) -> None:
     for job in engine.jobs.values():
         fails = job.behaviour.fails_at < job.work
         must(job.phase in (FAILED if fails else DONE, REJECTED), f"{job} did not end as it should")
+
+
+# --- Running checks -------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+class CheckFailed(AssertionError):  # noqa: N818 - as it is read in a test
+    """A check of the kit failed; the message says which, for what, and shows an example."""
+
+
+class Skip(Exception):  # noqa: N818 - not an error
+    """This check does not apply."""
+
+
+class Report:
+    """Which checks passed, and which did not apply and why."""
+
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self.passed: list[str] = []
+        self.skipped: dict[str, str] = {}
+
+    def __str__(self) -> str:
+        lines = [f"{self.subject}: {len(self.passed)} checks passed"]
+        lines += [f"  passed   {name}" for name in self.passed]
+        lines += [f"  skipped  {name}: {why}" for name, why in self.skipped.items()]
+        return "\n".join(lines)
+
+
+def run_checks(what: str, checks: Iterable[Callable[[T], None]], subject: T) -> Report:
+    """All checks in order; the first failure ends it."""
+    report = Report(what)
+    for check in checks:
+        name = check.__name__
+        try:
+            check(subject)
+        except Skip as skip:
+            report.skipped[name] = str(skip)
+        except (AssertionError, RotaError) as error:
+            raise CheckFailed(f"{what}: {name}: {type(error).__name__}: {error}") from error
+        else:
+            report.passed.append(name)
+    return report

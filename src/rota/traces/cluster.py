@@ -1,26 +1,64 @@
 """Clusters as users describe them: `32x8`, `12x1:v100+12x1:p100`, a YAML file or a CSV node list.
 
-A YAML file has the keys `nodes`, `levels` and `tenants` (see `cluster_yaml`). A CSV node list has
-the columns of openb: sn (the name), cpu_milli, memory_mib, gpu, model.
+A CSV node list has the columns of openb: sn (the name), cpu_milli, memory_mib, gpu, model. A YAML
+file has nodes, the levels above them, and tenants:
+
+```yaml
+levels: [rack]                     # outermost first
+nodes:
+  - {count: 8, gpus: 8, gpu_type: v100, cpus: 64, mem_gib: 256, rack: r0, labels: [nvlink]}
+  - {name: login, gpus: 0, cpus: 8, path: [r1]}
+tenants:
+  - {name: research, quota: 32}
+  - {name: vision, parent: research, quota: 16, limit: 48, weight: 2, lend: 8, borrow: 16}
+priority_classes:
+  - {name: batch, value: 0, min_runtime_s: 600}
+  - {name: urgent, value: 100, preemptible: false}
+```
+
+A node gives its place by one key per level or by `path`. With `count` there are that many equal
+nodes, named n0, n1, ... or, after a `name`, name0, name1, ... `nodes` may also be a text such as
+`4x8:v100`.
+
+A YAML file of HiveD (`hived_yaml`) is a cluster, too.
 """
 
 import re
+from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from rota.core.errors import ClusterSpecError
-from rota.core.tenants import TenantTree
+from rota.core.events import INF
+from rota.core.registry import unknown
+from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
-from rota.traces.table import Rule, Schema, read_table
+from rota.traces.sources import decode, read_bytes
+from rota.traces.table import Column, Layout, Table, shortened
 
 _PART = re.compile(r"(\d+)\s*x\s*(\d+)(?:\s*:\s*([^\s:+]+))?")
 _MOST_GPUS = 1_000_000
 _YAML = (".yaml", ".yml", ".json")
 
-_NODE_LIST = Schema(
-    required=("sn", "cpu_milli", "memory_mib", "gpu", "model"), remedy="remove it from the file"
+_NODE_LIST = Layout(
+    (
+        Column("sn", required=True, key=True),
+        Column("cpu_milli", "number", required=True, least=0),
+        Column("memory_mib", "number", required=True, least=0),
+        Column("gpu", "number", required=True, least=0, whole=True),
+        Column("model"),
+    ),
+    strict=True,
+    remedy="remove it from the file",
+    missing=("",),
+    no_text=(),
 )
-_AMOUNT = Rule(least=0)
-_COUNT = Rule(least=0, whole=True)
+_KEYS = ("nodes", "levels", "tenants", "priority_classes")
+_MOST_NODES = 1_000_000
+_MOST = 1e12
 _MILLI = 1_000.0
 _MIB_PER_GIB = 1_024.0
 
@@ -40,9 +78,7 @@ def parse_cluster(text: str) -> tuple[Topology, TenantTree]:
     path = Path(text)
     suffix = path.suffix.lower()
     if suffix in _YAML:
-        from rota.traces.cluster_yaml import read_yaml
-
-        return read_yaml(path)
+        return _read_yaml(path)
     if suffix == ".csv":
         return Topology(read_node_list(path)), TenantTree()
     raise ClusterSpecError(
@@ -83,16 +119,205 @@ def parse_counts(text: str, what: str = "cluster") -> list[NodeSpec]:
 
 def read_node_list(path: Path) -> list[NodeSpec]:
     """The nodes of a CSV file with openb's columns."""
-    table = read_table(path, _NODE_LIST, error=ClusterSpecError)
-    rows = zip(
-        table.keys("sn"),
-        table.numbers("gpu", _COUNT),
-        table.texts("model"),
-        table.numbers("cpu_milli", _AMOUNT),
-        table.numbers("memory_mib", _AMOUNT),
-        strict=True,
-    )
+    frame = Table(path, _NODE_LIST, error=ClusterSpecError).whole()
     return [
         NodeSpec(name, int(gpus), model, cpu_milli / _MILLI, memory_mib / _MIB_PER_GIB)
-        for name, gpus, model, cpu_milli, memory_mib in rows
+        for name, cpu_milli, memory_mib, gpus, model in frame.select(_NODE_LIST.names).iter_rows()
     ]
+
+
+# --- YAML ----------------------------------------------------------------------------------------
+
+
+class _Node(msgspec.Struct, frozen=True):
+    name: str | None = None
+    count: int | None = None
+    gpus: int = 0
+    gpu_type: str = ""
+    cpus: float = 0.0
+    mem_gib: float = 0.0
+    path: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+
+def _read_yaml(path: Path) -> tuple[Topology, TenantTree]:
+    """The cluster that a YAML file describes."""
+    from rota.traces.hived_yaml import hived_cluster, is_hived, read_hived  # imports a policy
+
+    content = _load(path)
+    if is_hived(content):
+        return hived_cluster(read_hived(path))
+    where = str(path)
+    _check_keys(where, content, _KEYS)
+    if "nodes" not in content:
+        raise ClusterSpecError(f"{where}: there is no key 'nodes': list the machines under it")
+    levels: tuple[str, ...] = _convert(
+        f"{where}: levels", content.get("levels", ()), tuple[str, ...]
+    )
+    _check_levels(where, levels)
+    tenants = [
+        _tenant(f"{where}: tenants[{number}]", entry)
+        for number, entry in enumerate(_entries(where, content, "tenants"))
+    ]
+    classes = [
+        _priority_class(f"{where}: priority_classes[{number}]", entry)
+        for number, entry in enumerate(_entries(where, content, "priority_classes"))
+    ]
+    return Topology(_nodes(where, content, levels), levels), TenantTree(tenants, classes)
+
+
+def _load(path: Path) -> Mapping[str, Any]:
+    import yaml
+
+    text = decode(read_bytes(path, ClusterSpecError), path, ClusterSpecError)
+    try:
+        content = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}:" if mark else ""
+        problem = getattr(error, "problem", None) or str(error)
+        raise ClusterSpecError(f"{path}:{line} is not YAML ({problem}): correct it") from error
+    if not isinstance(content, dict):
+        raise ClusterSpecError(f"{path}: holds no keys: it needs {', '.join(_KEYS)}")
+    return content
+
+
+def _entries(where: str, content: Mapping[str, Any], key: str) -> list[Any]:
+    entries = content.get(key) or []
+    if not isinstance(entries, list):
+        raise ClusterSpecError(f"{where}: {key} is {entries!r}: give a list, one entry per line")
+    return entries
+
+
+def _nodes(where: str, content: Mapping[str, Any], levels: tuple[str, ...]) -> list[NodeSpec]:
+    if isinstance(content["nodes"], str):
+        return parse_counts(content["nodes"])
+    nodes: list[NodeSpec] = []
+    unnamed = 0
+    for number, entry in enumerate(_entries(where, content, "nodes")):
+        place = f"{where}: nodes[{number}]"
+        node = _node(place, entry, levels)
+        count = 1 if node.count is None else node.count
+        if len(nodes) + count > _MOST_NODES:
+            raise ClusterSpecError(
+                f"{place}: count is {count}: a cluster has at most {_MOST_NODES:,}"
+            )
+        if node.name is None:
+            names = [f"n{unnamed + i}" for i in range(count)]
+            unnamed += count
+        elif node.count is None:
+            names = [node.name]
+        else:
+            names = [f"{node.name}{i}" for i in range(count)]
+        nodes += [
+            NodeSpec(
+                name, node.gpus, node.gpu_type, node.cpus, node.mem_gib, node.path, node.labels
+            )
+            for name in names
+        ]
+    return nodes
+
+
+def _node(where: str, entry: Any, levels: tuple[str, ...]) -> _Node:
+    _check_keys(where, entry, (*_Node.__struct_fields__, *levels))
+    given = {level: entry[level] for level in levels if level in entry}
+    rest = {key: value for key, value in entry.items() if key not in given}
+    node: _Node = _struct(where, rest, _Node)
+    for key in ("gpus", "cpus", "mem_gib"):
+        _check_amount(where, key, getattr(node, key))
+    if node.count is not None and node.count < 1:
+        raise ClusterSpecError(f"{where}: count is {node.count}: give 1 or more")
+    if given:
+        if node.path:
+            raise ClusterSpecError(
+                f"{where}: has path and {', '.join(given)}: give only one of them"
+            )
+        _check_levels_given(where, given, levels)
+        path = tuple(str(given[level]) for level in levels[: len(given)])
+        node = msgspec.structs.replace(node, path=path)
+    if len(node.path) > len(levels):
+        raise ClusterSpecError(
+            f"{where}: path is {list(node.path)} but levels is {list(levels)}: name every level"
+        )
+    return node
+
+
+def _check_levels_given(where: str, given: Mapping[str, Any], levels: tuple[str, ...]) -> None:
+    """A level can only be given below all that enclose it."""
+    for level in levels[: len(given)]:
+        if level not in given:
+            raise ClusterSpecError(f"{where}: has {', '.join(given)} but not {level}: give it too")
+    for level, name in given.items():
+        if not isinstance(name, str | int):
+            raise ClusterSpecError(f"{where}: {level} is {name!r}: give a name")
+
+
+def _check_levels(where: str, levels: tuple[str, ...]) -> None:
+    for level in levels:
+        if level in _Node.__struct_fields__ or level in ("cluster", "node", "gpu", "pool"):
+            raise ClusterSpecError(
+                f"{where}: levels has {level!r}, which means something else: rename it"
+            )
+    if len(set(levels)) < len(levels):
+        raise ClusterSpecError(f"{where}: levels is {list(levels)}: every level needs its own name")
+
+
+def _tenant(where: str, entry: Any) -> Tenant:
+    _check_keys(where, entry, Tenant.__struct_fields__)
+    if not entry.get("name"):
+        raise ClusterSpecError(f"{where}: has no name: give one")
+    tenant: Tenant = _struct(where, entry, Tenant)
+    _check_amount(where, "quota", tenant.quota)
+    for key in ("limit", "lend", "borrow"):
+        if getattr(tenant, key) != INF:
+            _check_amount(where, key, getattr(tenant, key))
+    if tenant.limit < tenant.quota:
+        raise ClusterSpecError(
+            f"{where}: limit is {tenant.limit:g}, below quota {tenant.quota:g}: "
+            f"raise it or lower the quota"
+        )
+    if not 0 < tenant.weight < INF:
+        raise ClusterSpecError(f"{where}: weight is {tenant.weight:g}: give more than 0")
+    return tenant
+
+
+def _priority_class(where: str, entry: Any) -> PriorityClass:
+    _check_keys(where, entry, PriorityClass.__struct_fields__)
+    if not entry.get("name"):
+        raise ClusterSpecError(f"{where}: has no name: give one")
+    made: PriorityClass = _struct(where, entry, PriorityClass)
+    _check_amount(where, "min_runtime_s", made.min_runtime_s)
+    return made
+
+
+def _check_amount(where: str, key: str, value: float) -> None:
+    most = _MOST_GPUS if key == "gpus" else _MOST
+    if value > most:  # first: an integer may be too long for a float
+        raise ClusterSpecError(
+            f"{where}: {key} is {shortened(str(value))}: give {most:,.0f} at most"
+        )
+    if not isfinite(value) or value < 0:
+        raise ClusterSpecError(f"{where}: {key} is {value:g}: give 0 or more")
+
+
+def _check_keys(where: str, entry: Any, known: Sequence[str]) -> None:
+    if not isinstance(entry, dict):
+        raise ClusterSpecError(f"{where}: is {entry!r}: give keys, of {', '.join(known)}")
+    for key in entry:
+        if key not in known:
+            raise ClusterSpecError(f"{where}: {unknown('key', str(key), list(known))}")
+
+
+def _struct(where: str, entry: Mapping[str, Any], to: type[msgspec.Struct]) -> Any:
+    """Convert key by key, so that an error names the key."""
+    types = {field.name: field.type for field in msgspec.structs.fields(to)}
+    return to(**{key: _convert(f"{where}: {key}", entry[key], types[key]) for key in entry})
+
+
+def _convert(where: str, value: Any, to: Any) -> Any:
+    try:
+        return msgspec.convert(value, to)
+    except msgspec.ValidationError as error:
+        problem = str(error).replace("`", "").lower()
+        shown = shortened(repr(value))
+        raise ClusterSpecError(f"{where} is {shown}: {problem}: correct it") from error

@@ -17,7 +17,7 @@ from rota.core.topology import NodeSpec, Topology
 from rota.policies.hived.build import Cells
 from rota.policies.hived.cells import PhysicalCell
 from rota.policies.hived.config import HivedConfig, load_config
-from rota.traces.format import decode, read_bytes
+from rota.traces.sources import decode, read_bytes
 
 KEY = "physicalCluster"
 

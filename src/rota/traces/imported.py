@@ -21,6 +21,14 @@ from typing import TYPE_CHECKING
 from rota.core.topology import NodeSpec
 from rota.core.workload import Failures, Quality, RankNodes, Workload
 from rota.traces.observed import Observed
+from rota.traces.schema import (
+    NODE_DOWN,
+    NODE_UP,
+    complete,
+    events_frame,
+    from_workload,
+    to_workload,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,8 +105,6 @@ class Imported:
         """The jobs as objects."""
         if isinstance(self._source, Workload):
             return self._source
-        from rota.traces.schema import to_workload
-
         made = to_workload(self._source, name=self.name, quality=self.quality)
         failures = self.failures
         open_ended = self.open_ended
@@ -124,8 +130,6 @@ class Imported:
     @property
     def failures(self) -> Failures:
         """When which node went down or came up."""
-        from rota.traces.schema import NODE_DOWN, NODE_UP
-
         rows = self.events.select("time_s", "subject", "kind").iter_rows()
         return [
             (at_s, n, kind == NODE_UP) for at_s, n, kind in rows if kind in (NODE_DOWN, NODE_UP)
@@ -134,16 +138,12 @@ class Imported:
     @property
     def lossless(self) -> bool:
         """What jobs lost with a node that went down is in their run times."""
-        from rota.traces.schema import NODE_DOWN
-
         rows = self.events.select("kind", "value").iter_rows()
         return any(kind == NODE_DOWN and value > 0 for kind, value in rows)
 
     @cached_property
     def jobs(self) -> "pl.DataFrame":
         """The jobs as one frame with every column of `schema.JOBS`."""
-        from rota.traces.schema import complete, from_workload
-
         source = self._source
         return from_workload(source) if isinstance(source, Workload) else complete(source)
 
@@ -155,14 +155,33 @@ class Imported:
     @cached_property
     def events(self) -> "pl.DataFrame":
         """What happened to the cluster, by time."""
-        from rota.traces.schema import events_frame
-
         return events_frame() if self._events is None else self._events
 
     def first(self, limit: int) -> "Imported":
-        """Only the first jobs; the others are counted as dropped."""
+        """Only the first jobs, without dependencies on others; the rest is counted as dropped."""
         if limit >= len(self):
             return self
-        from rota.traces.schema import first_jobs
+        import polars as pl
 
-        return first_jobs(self, limit)
+        frame = self.jobs.head(limit)
+        old = self.quality
+        dropped = {**old.dropped, "beyond the limit": len(self) - limit}
+        quality = Quality(old.rows, limit, dropped, dict(old.repaired))
+        known = pl.element().is_in(frame["job_id"].implode())
+        others = pl.col("depends_on").list.eval(pl.element().filter(known))
+        lost = frame.select((others.list.len() != pl.col("depends_on").list.len()).sum()).item()
+        if lost:
+            quality.repaired["dependency on a job beyond the limit removed"] = lost
+            frame = frame.with_columns(depends_on=others)
+        first = Imported(
+            frame,
+            observed=self.observed.only(range(limit)),
+            events=self.events,
+            cluster=self.cluster,
+            quality=quality,
+            name=self.name,
+            origin=self.origin,
+            notes=self.notes,
+        )
+        first.original, first.rank_nodes = self.original, self.rank_nodes
+        return first

@@ -11,9 +11,11 @@ from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import JobSpec
 from rota.core.registry import FORMATS, load, names, split
 from rota.core.workload import Quality, Workload
-from rota.traces.format import Format, Head, first_look, separated
+from rota.traces.format import Format
 from rota.traces.imported import Imported
+from rota.traces.sniff import CERTAIN, PATTERNS, Head, first_look
 from rota.traces.sources import exists, is_folder
+from rota.traces.table import separated
 
 _SURE = 0.5
 
@@ -88,10 +90,14 @@ def _asked(
 
 
 def recognise(path: Path) -> Format:
-    """The format that claims the file most surely."""
+    """The format that claims the file most surely; only this one is imported if it is certain."""
     head = first_look(path)
-    claims = {name: _load(name).recognises(head) for name in names(FORMATS)}
+    known = names(FORMATS)
+    claims = {name: PATTERNS[name](head) for name in known if name in PATTERNS}
     best = max(claims.values(), default=0.0)
+    if best < CERTAIN:  # a format of another package may be surer
+        claims |= {name: _load(name).recognises(head) for name in known if name not in PATTERNS}
+        best = max(claims.values(), default=0.0)
     winners = [name for name, claim in claims.items() if claim == best]
     if best < _SURE and is_folder(path):
         raise TraceError(f"{path}: is a folder: name a file in it")
@@ -100,7 +106,7 @@ def recognise(path: Path) -> Format:
     if best < _SURE:
         raise TraceError(
             f"{path}: its format is not recognised (it starts with {_start(head)}): "
-            f"name it with --format, known: {', '.join(claims)}"
+            f"name it with --format, known: {', '.join(known)}"
         )
     if len(winners) > 1:
         raise TraceError(
@@ -169,7 +175,7 @@ def _without_lost_dependencies(specs: Sequence[JobSpec], quality: Quality) -> li
         others = tuple(other for other in spec.depends_on if other in known)
         if others != spec.depends_on:
             why = "dependency on a job beyond the limit removed"
-            quality.repaired[why] = quality.repaired.get(why, 0) + 1
+            quality.repair(why)
             kept.append(msgspec.structs.replace(spec, depends_on=others))
         else:
             kept.append(spec)

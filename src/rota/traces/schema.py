@@ -19,8 +19,6 @@ from rota.core.workload import Quality, Workload
 if TYPE_CHECKING:
     import polars as pl
 
-    from rota.traces.imported import Imported
-
 VERSION = 3
 NODE_DOWN = "node_down"  # subject: the node; value 1: what jobs lost is in their run times
 NODE_UP = "node_up"
@@ -162,7 +160,11 @@ def _columns(frame: "pl.DataFrame") -> Callable[[str], Iterable[Any]]:
             ]
         if default is None:
             return list(values.to_list())
-        return list(values.fill_null(default).to_list())
+        plain: list[Any] = values.fill_null(default).to_list()
+        if kind == "text" and name != "job_id":  # most are there many times: one object will do
+            shared: dict[str, str] = {}
+            return [shared.setdefault(text, text) for text in plain]
+        return plain
 
     return column
 
@@ -289,33 +291,3 @@ def _or_null(value: float) -> float | None:
 def as_json(value: Any) -> str:
     """Compact JSON text."""
     return msgspec.json.encode(value).decode()
-
-
-def first_jobs(imported: "Imported", limit: int) -> "Imported":
-    """Only the first jobs, without dependencies on others; the rest is counted as dropped."""
-    import polars as pl
-
-    from rota.traces.imported import Imported
-
-    frame = imported.jobs.head(limit)
-    old = imported.quality
-    dropped = {**old.dropped, "beyond the limit": len(imported) - limit}
-    quality = Quality(old.rows, limit, dropped, dict(old.repaired))
-    known = pl.element().is_in(frame["job_id"].implode())
-    others = pl.col("depends_on").list.eval(pl.element().filter(known))
-    lost = frame.select((others.list.len() != pl.col("depends_on").list.len()).sum()).item()
-    if lost:
-        quality.repaired["dependency on a job beyond the limit removed"] = lost
-        frame = frame.with_columns(depends_on=others)
-    first = Imported(
-        frame,
-        observed=imported.observed.only(range(limit)),
-        events=imported.events,
-        cluster=imported.cluster,
-        quality=quality,
-        name=imported.name,
-        origin=imported.origin,
-        notes=imported.notes,
-    )
-    first.original, first.rank_nodes = imported.original, imported.rank_nodes
-    return first

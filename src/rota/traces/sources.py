@@ -1,13 +1,15 @@
-"""Bytes of a trace, whether the file is plain, gzip, zip or tar, in bounded memory.
+"""Files: bytes and text of a trace, plain or packed (gzip, zip, tar), in bounded memory.
 
 A member of an archive with several files is named like a file in a folder:
 `data.zip/Venus/cluster_log.csv`. An archive with one file needs no member.
 
-A small file that unpacks to something enormous is refused: whoever means it can unpack it first.
+A small file that unpacks to something enormous is refused: unpack it first if it is meant.
 """
 
+import codecs
 import gzip
 import lzma
+import os
 import stat
 import tarfile
 import zipfile
@@ -17,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, NoReturn, Protocol, cast
 
-from rota.core.errors import InputError
+from rota.core.errors import InputError, OutputError, why_unwritten
 
 BOM = b"\xef\xbb\xbf"
 
@@ -97,6 +99,56 @@ def open_source(path: Path, error: type[InputError]) -> Iterator[Source]:
         except OSError as problem:
             reason = problem.strerror or str(problem)[:_MOST_LETTERS]
             raise error(f"{path}: cannot be read ({reason}): check its permissions") from problem
+
+
+def read_bytes(path: Path, error: type[InputError], *, limit: int = -1) -> bytes:
+    """The content of a file, unpacked and without a byte-order mark; it must not be empty."""
+    with open_source(path, error) as file:
+        data = file.read(limit).removeprefix(BOM)
+    if not data.strip():
+        raise error(f"{path}: is empty: it needs a header line and at least one row")
+    return data
+
+
+def decode(
+    data: bytes, path: Path, error: type[InputError], *, whole: bool = True, start: int = 0
+) -> str:
+    """The bytes as text; only UTF-8 is accepted.
+
+    Args:
+        data: The file, or a part of it.
+        path: For messages.
+        error: What is raised.
+        whole: The end does not cut a character.
+        start: Where the part starts in the file.
+    """
+    if b"\0" in data:
+        _refuse_binary(path, error, start + data.index(b"\0"), "a zero byte")
+    try:
+        return codecs.utf_8_decode(data, "strict", whole)[0]
+    except UnicodeDecodeError as problem:
+        _refuse_binary(path, error, start + problem.start, f"byte 0x{data[problem.start]:02x}")
+
+
+def _refuse_binary(path: Path, error: type[InputError], position: int, what: str) -> NoReturn:
+    raise error(
+        f"{path}: is not UTF-8 text ({what} at position {position}): "
+        f"unpack it if it is compressed, or save it as UTF-8"
+    )
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside the target to write to, then renamed: a reader never sees half a file."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(path)
+    except OSError as error:
+        why = why_unwritten(error, "its folder must exist and be writable")
+        raise OutputError(f"{path}: {why}") from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def is_folder(path: Path) -> bool:

@@ -1,11 +1,17 @@
-"""From the rows of a trace to jobs: the options and rules that all readers share.
+"""From the rows of a trace to jobs: the options and rules that readers share.
 
 A reader gives a frame with columns of `schema.JOBS`, times on the trace's own clock, and beside
 them what happened: `_start_s` and `_end_s` (null: not known), `_status` (the trace's word),
 `_state` (ours, see `observed`), `_nodes`, `_gpus`, `_cut` (true: still running at the end, so its
 duration is only what was seen of it). All of them may be absent. Filters are off unless asked for.
+
+A reader of logs in which jobs have several attempts gives these apart. The run time of such a job
+is that of its `last` attempt: a job without checkpoints starts over. A job with checkpoints needs
+the `sum` of its attempts. `longest` is the best guess where the last one was cut short, and `span`
+is from the first start to the last end.
 """
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
@@ -17,7 +23,7 @@ from rota.core.errors import OptionError, TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.imported import Imported
-from rota.traces.observed import Observed
+from rota.traces.observed import Observed, Seen
 
 if TYPE_CHECKING:
     import polars as pl
@@ -29,6 +35,9 @@ NO_TIME = "no submission time"
 NO_DURATION = "never started, or without a run time"
 NOTHING = "asks for nothing"
 TWICE = "job id seen before"
+
+Runtime = Literal["last", "longest", "sum", "span"]
+RUNTIMES: tuple[Runtime, ...] = ("last", "longest", "sum", "span")
 
 
 class Common(msgspec.Struct, frozen=True):
@@ -56,6 +65,7 @@ class Rest(msgspec.Struct, frozen=True):
     name: str = ""
     dated: bool = False  # the clock counts seconds since 1970
     sort: bool = True  # by submission; otherwise the order of the file is kept
+    numbered: bool = False  # jobs have no ids: they are numbered from 0 in their order
     cluster: tuple[NodeSpec, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -68,6 +78,7 @@ def import_rows(
     *,
     rest: Rest,
     events: "pl.DataFrame | None" = None,
+    attempts: "pl.DataFrame | None" = None,
 ) -> Imported:
     """Filter, repair, sort and shift the rows; every step is counted.
 
@@ -79,6 +90,7 @@ def import_rows(
         quality: What was counted while reading; gets the counts of the steps here.
         rest: What else is known.
         events: Rows of `schema.EVENTS` on the trace's own clock.
+        attempts: See `attempts_frame`; on the trace's own clock.
 
     Raises:
         TraceError: No job is left.
@@ -86,7 +98,8 @@ def import_rows(
     import polars as pl
 
     frame = _filtered(frame, _filters(frame, params, dated=rest.dated), quality)
-    frame = _filtered(frame, [(TWICE, pl.col("job_id").is_first_distinct())], quality)
+    if not rest.numbered:
+        frame = _filtered(frame, [(TWICE, pl.col("job_id").is_first_distinct())], quality)
     if not frame.height:
         dropped = ", ".join(f"{many:,} {why}" for why, many in quality.dropped.items())
         raise TraceError(f"{path}: no job is left ({dropped}): relax the options")
@@ -100,9 +113,16 @@ def import_rows(
     if events is not None:
         events = events.with_columns(pl.col("time_s") - origin_s)
     quality.kept = frame.height
+    if rest.numbered:
+        frame = frame.with_columns(job_id=pl.int_range(pl.len()).cast(pl.String))
+    if attempts is None:
+        observed = _observed(frame)
+    else:
+        observed = _attempted(frame, attempts, origin_s)
+        frame = _without_lost(frame)
     return Imported(
         frame.drop(name for name in frame.columns if name.startswith("_")),
-        observed=_observed(frame),
+        observed=observed,
         events=events,
         cluster=rest.cluster,
         quality=quality,
@@ -166,9 +186,7 @@ def _filtered(
     fine = pl.Series([True], dtype=pl.Boolean).new_from_index(0, frame.height)
     for mask in masks:
         if not mask.all():
-            many = int((fine & ~mask).sum())
-            if many:
-                quality.dropped[mask.name] = quality.dropped.get(mask.name, 0) + many
+            quality.drop(mask.name, int((fine & ~mask).sum()))
             fine &= mask
     return frame if fine.all() else frame.filter(fine)
 
@@ -186,8 +204,7 @@ def _repaired(frame: "pl.DataFrame", quality: Quality) -> "pl.DataFrame":
         counts[CUT] = pl.col("_cut")
     sums = frame.select(fine.sum().alias(why) for why, fine in counts.items()).row(0, named=True)
     for why, many in sums.items():
-        if many:
-            quality.repaired[why] = quality.repaired.get(why, 0) + many
+        quality.repair(why, many)
     if not (sums[SHORT] or sums[UNEVEN]):
         return frame
     return frame.with_columns(
@@ -242,6 +259,92 @@ def _origin(origin_s: float, *, dated: bool) -> str:
     if not dated:
         return f"{origin_s:.15g} s"
     try:
-        return datetime.fromtimestamp(origin_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return str(datetime.fromtimestamp(origin_s, UTC).replace(tzinfo=None))
     except (ValueError, OverflowError, OSError):
         return f"{origin_s:.15g} s"
+
+
+# --- attempts ------------------------------------------------------------------------------------
+
+
+def run_s(seen: Sequence[Seen], until_s: float, runtime: Runtime) -> float:
+    """How long a job ran; `until_s`: the end of the log, for an attempt that goes on."""
+    ends_s = [until_s if one.end_s is None else one.end_s for one in seen]
+    lengths = [max(end_s - one.start_s, 0.0) for end_s, one in zip(ends_s, seen, strict=True)]
+    if runtime == "last":
+        return lengths[-1]
+    if runtime == "longest":
+        return max(lengths)
+    return sum(lengths) if runtime == "sum" else seen[-1].start_s + lengths[-1] - seen[0].start_s
+
+
+def told_of_attempts(
+    imported: Imported, attempts: Mapping[str, Sequence[Seen]], until_s: float, runtime: Runtime
+) -> list[str]:
+    """What the choice of the run time changes, for people; nothing: no job has several attempts."""
+    sizes: dict[str, float] = dict(imported.jobs.select("job_id", "num_gpus").iter_rows())
+    several = {name: seen for name, seen in attempts.items() if len(seen) > 1 and name in sizes}
+    if not several:
+        return []
+    told = []
+    for choice in sorted(RUNTIMES, key=lambda each: each != runtime):
+        runs_s = {name: run_s(seen, until_s, choice) for name, seen in several.items()}
+        hours = sum(sizes[name] * length_s for name, length_s in runs_s.items()) / 3_600
+        other = sum(runs_s[name] != run_s(s, until_s, runtime) for name, s in several.items())
+        told.append(f"{choice} {hours:,.1f}" + (f" ({other:,} differ)" if other else ""))
+    what = "1 job has" if len(several) == 1 else f"{len(several):,} jobs have"
+    rest = ", ".join(told[1:])
+    return [f"{what} several attempts; GPU-hours with runtime={told[0]}; with {rest}"]
+
+
+def attempts_frame(attempts: Mapping[str, Sequence[Seen]]) -> "pl.DataFrame":
+    """Attempts by `job_id`, as columns."""
+    import polars as pl
+
+    pairs = [(name, one) for name, mine in attempts.items() for one in mine]
+    columns = {
+        "job_id": [name for name, _ in pairs],
+        "start_s": [one.start_s for _, one in pairs],
+        "end_s": [one.end_s for _, one in pairs],
+        "nodes": [list(one.nodes) for _, one in pairs],
+        "gpus": [list(one.gpus) for _, one in pairs],
+        "state": [one.state for _, one in pairs],
+    }
+    kinds = {
+        "job_id": pl.String(), "start_s": pl.Float64(), "end_s": pl.Float64(),
+        "nodes": pl.List(pl.String()), "gpus": pl.List(pl.Float64()), "state": pl.String(),
+    }  # fmt: skip
+    return pl.DataFrame(columns, schema=kinds)
+
+
+def _attempted(frame: "pl.DataFrame", attempts: "pl.DataFrame", origin_s: float) -> Observed:
+    """The attempts of the jobs that are left, on their clock."""
+    import polars as pl
+
+    numbers = frame.select("job_id").with_row_index("job").cast({"job": pl.Int64})
+    rows = attempts.join(numbers, on="job_id", how="inner", maintain_order="left").drop("job_id")
+    return Observed(rows.with_columns(pl.col("start_s", "end_s") - origin_s))
+
+
+def _without_lost(frame: "pl.DataFrame") -> "pl.DataFrame":
+    """No job waits for one that is not there, or came later."""
+    import polars as pl
+
+    if "depends_on" not in frame or not frame["depends_on"].list.len().sum():
+        return frame
+    place = {name: number for number, name in enumerate(frame["job_id"])}
+    kept = [
+        [other for other in others if place.get(other, number) < number]
+        for number, others in enumerate(frame["depends_on"].to_list())
+    ]
+    return frame.with_columns(depends_on=pl.Series(kept, dtype=pl.List(pl.String)))
+
+
+def open_jobs(imported: Imported) -> int:
+    """Jobs with GPUs of which only the nodes are known, not how many GPUs they held on each."""
+    import polars as pl
+
+    open_rows = (pl.col("nodes").list.len() > 0) & (pl.col("gpus").list.len() == 0)
+    rows = imported.observed.frame.filter(open_rows)["job"].unique()
+    sizes = imported.jobs["num_gpus"].gather(rows.cast(pl.UInt32))
+    return int((sizes > 0).sum())

@@ -9,8 +9,8 @@ from rota.core.errors import OutputError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.workload import Workload
-from rota.traces.formats.plain import SCHEMA, split_texts
-from rota.traces.replacing import replacing
+from rota.traces.formats.plain import LAYOUT, split_texts
+from rota.traces.sources import replacing
 
 Row: TypeAlias = dict[str, str]
 
@@ -33,7 +33,7 @@ def write_workload(workload: Workload, path: str | Path, *, force: bool = False)
         raise OutputError(f"{path}: is there already: choose another name or use --force")
     rows = list(_rows(workload))
     used = {column for row in rows for column, text in row.items() if text}
-    columns = [*SCHEMA.required, *(column for column in SCHEMA.optional if column in used)]
+    columns = [name for name in LAYOUT.names if name in LAYOUT.needed or name in used]
     _replace(path, columns, rows)
     return path
 

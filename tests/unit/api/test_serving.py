@@ -63,6 +63,14 @@ def test_a_bad_certificate_is_named(service, tmp_path):
             serve(create_app(service, settings=settings), port=0)
 
 
+def listens(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=300).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
 def test_a_request_that_is_under_way_is_answered_before_the_stop(make_server, service):
     server, web = make_server()
     inside, go_on = threading.Event(), threading.Event()
@@ -70,7 +78,7 @@ def test_a_request_that_is_under_way_is_answered_before_the_stop(make_server, se
 
     def slow(*args, **options):
         inside.set()
-        go_on.wait(5)
+        go_on.wait(300)
         return submit(*args, **options)
 
     service.submit = slow
@@ -79,13 +87,14 @@ def test_a_request_that_is_under_way_is_answered_before_the_stop(make_server, se
         target=lambda: answers.append(web.post("/api/v1/jobs", json={"run": "x"}))
     )
     asking.start()
-    assert inside.wait(5)
+    assert inside.wait(300)
     stopping = threading.Thread(target=server.stop)
     stopping.start()
-    time.sleep(0.2)
+    while listens(server.port):
+        time.sleep(0.01)
     go_on.set()
-    stopping.join(10)
-    asking.join(10)
+    stopping.join(300)
+    asking.join(300)
     assert [answer.status_code for answer in answers] == [201]
 
 

@@ -9,7 +9,7 @@ import pytest
 JOB = {"run": "x"}
 
 
-def until(condition, seconds=5.0):
+def until(condition, seconds=300.0):
     """Wait until something holds."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
@@ -44,7 +44,7 @@ class Listener:
         return [int(line[4:]) for line in list(self.lines) if line.startswith("id: ")]
 
     def join(self):
-        self._thread.join(10)
+        self._thread.join(300)
         assert not self._thread.is_alive()
 
 
@@ -173,7 +173,7 @@ def test_output_is_followed_until_the_job_has_ended(make_server, service):
     until(lambda: b"".join(got) == b"rst second ")
     service.write("1", b"last")
     service.finish("1", "FAILED")
-    reader.join(5)
+    reader.join(300)
     assert not reader.is_alive()
     assert b"".join(got) == b"rst second last"
 

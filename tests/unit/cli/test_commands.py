@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from rota import __version__
+from rota.cli.app import LazyGroup
 from rota.cli.app import rota as root
-from rota.cli.lazy import LazyGroup
 from rota.core.registry import POLICIES, names
 
 

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from rota.cli import progress
-from rota.cli.progress import Bar
+from rota.cli.progress import ProgressBar
 
 
 class Terminal(io.StringIO):
@@ -21,7 +21,7 @@ def impatient(monkeypatch):
 def test_nothing_is_shown_when_it_is_no_terminal(monkeypatch, impatient):
     stderr = io.StringIO()
     monkeypatch.setattr("sys.stderr", stderr)
-    with Bar("fifo") as bar:
+    with ProgressBar("fifo") as bar:
         bar(1, 10, 0.0)
 
     assert stderr.getvalue() == ""
@@ -30,7 +30,7 @@ def test_nothing_is_shown_when_it_is_no_terminal(monkeypatch, impatient):
 def test_nothing_is_shown_of_a_short_run(monkeypatch):
     stderr = Terminal()
     monkeypatch.setattr("sys.stderr", stderr)
-    with Bar("fifo") as bar:
+    with ProgressBar("fifo") as bar:
         bar(1, 10, 0.0)
 
     assert stderr.getvalue() == ""
@@ -40,7 +40,7 @@ def test_a_long_run_shows_how_far_it_is(monkeypatch, impatient):
     stderr = Terminal()
     monkeypatch.setattr("sys.stderr", stderr)
     monkeypatch.setenv("TERM", "xterm")
-    with Bar("fifo") as bar:
+    with ProgressBar("fifo") as bar:
         bar(1, 10, 0.0)
         bar(5, 10, 86400.0)
         bar.retitle("srtf")

@@ -47,7 +47,7 @@ def test_other_measures(call):
 
 
 def test_without_matplotlib(call, here, monkeypatch):
-    monkeypatch.setitem(sys.modules, "rota.report.curves", None)
+    monkeypatch.setitem(sys.modules, "rota.report.figures", None)
     code, text = call("--policy", "fifo", "--costs", "zero,pollux30")
     assert code == 0
     assert "pip install -e '.[plot]'" in text

@@ -32,7 +32,7 @@ def a_daemon(path, *, nodes=(2, 2), patient=False, driver=None, config=None, **s
         yield daemon
     finally:
         daemon.stop()
-        thread.join(20)
+        thread.join(300)
         store.close()
     assert not thread.is_alive()
     assert not daemon.failure

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from agents_net import eventually
 from rota.core.errors import OptionError, PolicyError, UnavailableError
 from rota.core.topology import Topology
 from rota.daemon.loop import DaemonLoop
@@ -45,7 +46,7 @@ def test_a_broken_policy_ends_the_daemon_and_another_one_goes_on(tmp_path, file)
     thread.start()
     daemon.submit([file(4), file(1)], ALICE)
     assert daemon.submit([file(2, 0.0)], ALICE)[0].id == "3"  # accepted: it is in the store
-    thread.join(10)
+    thread.join(300)
     assert "PolicyError" in daemon.failure
     assert daemon.ready() == (False, f"the daemon has failed: {daemon.failure}")
     daemon.loop.store.close()
@@ -60,7 +61,7 @@ def test_a_broken_policy_ends_the_daemon_and_another_one_goes_on(tmp_path, file)
     daemon.cancel("1", ALICE)
     assert daemon.job("3", ALICE).gpus == 2
     daemon.stop()
-    thread.join(10)
+    thread.join(300)
     assert not daemon.failure
     daemon.loop.store.close()
 
@@ -84,13 +85,10 @@ def test_a_store_that_cannot_be_written_accepts_nothing_and_recovers(tmp_path, f
     (third,) = daemon.submit([file(1, 0.0)], ALICE)
     assert third.id == "3"
     assert daemon.ready() == (True, "")
-    for _ in range(500):
-        if all(info.state == "SUCCEEDED" for info in daemon.jobs(ALICE)):
-            break
-        threading.Event().wait(0.02)
+    eventually(lambda: {info.state for info in daemon.jobs(ALICE)} == {"SUCCEEDED"})
     assert [info.state for info in daemon.jobs(ALICE)] == ["SUCCEEDED"] * 3
     daemon.stop()
-    thread.join(10)
+    thread.join(300)
     daemon.loop.store.close()
 
 

@@ -75,7 +75,8 @@ def test_a_failed_append_leaves_nothing(store):
     assert store.rows(0, 10) == []
 
 
-def test_only_what_the_older_snapshot_needs_is_kept(store):
+def test_the_last_two_snapshots_are_kept_and_the_first_with_the_whole_journal(store):
+    store.save_snapshot(b"first")
     for number in range(1, 7):
         store.append(Batch(number, float(number), ()))
         if number % 2 == 0:
@@ -83,10 +84,14 @@ def test_only_what_the_older_snapshot_needs_is_kept(store):
     assert store.last_snapshot() == (6, b"6")
     with store.reading() as connection:
         kept = connection.execute(sa.select(tables.snapshots.c.journal_number)).scalars().all()
-    assert sorted(kept) == [4, 6]
-    assert [batch.version for batch in store.batches(0)] == [5, 6]
+    assert sorted(kept) == [0, 4, 6]
+    assert [batch.version for batch in store.batches(0)] == [1, 2, 3, 4, 5, 6]
+    assert store.first_snapshot() == b"first"
     store = again(store)
     assert store.journal_number == 6
+    with store.writing() as connection:  # as former versions did
+        connection.execute(sa.delete(tables.journal).where(tables.journal.c.number < 3))
+    assert store.first_snapshot() is None
     store.close()
 
 

@@ -50,9 +50,9 @@ def together(daemon, *asks):
     runner = threading.Thread(target=daemon.run)
     runner.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(300)
     daemon.stop()
-    runner.join(20)
+    runner.join(300)
     assert not daemon.failure
     return answers
 

@@ -8,7 +8,7 @@ from rota.core.errors import PolicyError
 from rota.core.jobs import Phase
 from rota.core.policy import DecidePolicy, Params
 from rota.core.topology import NodeSpec, Topology
-from rota.engine.shapes import Shapes
+from rota.engine.draft import Shapes
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
 from rota.placement.first_fit import FirstFit

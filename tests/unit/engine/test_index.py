@@ -1,11 +1,11 @@
 """Queues by key."""
 
 from live_jobs import live
-from rota.engine.index import IN_QUEUE, NOWHERE, ON_CLUSTER, Index
+from rota.engine.packer import IN_QUEUE, NOWHERE, ON_CLUSTER, Entry, Index
 
 
 def ranked(name, key, *, index, slope=0.0, number=0):
-    made = live(name, index=index, number=number)
+    made = Entry(live(name, index=index, number=number))
     made.key, made.slope = key, slope
     return made
 
@@ -13,7 +13,7 @@ def ranked(name, key, *, index, slope=0.0, number=0):
 def drained(index, heap):
     out = ""
     while heap:
-        out += index.pop_waiting(heap).id
+        out += index.pop_waiting(heap).job.id
     return out
 
 
@@ -21,7 +21,7 @@ def test_waiting_jobs_leave_by_key_then_by_index():
     index = Index()
     for name, key, number in (("a", 3.0, 4), ("b", 1.0, 9), ("c", 1.0, 2)):
         heap = index.push_waiting(ranked(name, key, index=number))
-    assert (index.waiting_count, heap[0][3].queue) == (3, IN_QUEUE)
+    assert (index.waiting_count, heap[0][3].where) == (3, IN_QUEUE)
     assert drained(index, heap) == "cba"
     assert index.waiting_count == 0
 
@@ -32,7 +32,7 @@ def test_every_shape_has_its_own_heap():
     other = index.push_waiting(ranked("b", 1.0, index=1, number=5))
     assert one is not other
     assert set(index.waiting) == {0, 5}
-    assert index.pop_waiting(one).id == "a"
+    assert index.pop_waiting(one).job.id == "a"
 
 
 def test_a_dropped_job_is_skipped_wherever_it_was():
@@ -43,7 +43,7 @@ def test_a_dropped_job_is_skipped_wherever_it_was():
     index.drop_waiting(jobs[1])  # in the middle: stale
     assert len(heap) == 4
     index.drop_waiting(jobs[0])  # at the head: both go
-    assert (len(heap), jobs[0].queue, index.waiting_count) == (2, NOWHERE, 2)
+    assert (len(heap), jobs[0].where, index.waiting_count) == (2, NOWHERE, 2)
     assert drained(index, heap) == "cd"
 
 
@@ -55,7 +55,7 @@ def test_a_job_queued_again_counts_with_its_new_key_only():
     index.drop_waiting(a)
     a.key = 3.0
     index.push_waiting(a)
-    assert [job.id for job in index.jobs()] in (["a", "b"], ["b", "a"])
+    assert [entry.job.id for entry in index.queued()] in (["a", "b"], ["b", "a"])
     assert drained(index, heap) == "ba"
 
 
@@ -63,7 +63,7 @@ def test_running_jobs_come_worst_first():
     index = Index()
     for name, key, number in (("a", 3.0, 4), ("b", 1.0, 9), ("c", 1.0, 2)):
         index.push_running(ranked(name, key, index=number), 0.0)
-    found = [(key, number, job.id) for key, number, job in index.lowest_first(50.0)]
+    found = [(key, number, entry.job.id) for key, number, entry in index.lowest_first(50.0)]
     assert found == [(3.0, 4, "a"), (1.0, 9, "b"), (1.0, 2, "c")]
 
 
@@ -74,8 +74,14 @@ def test_keys_with_a_slope_drift_and_overtake():
     index.push_running(fast, 5.0)
     index.push_running(still, 5.0)
     assert fast.vkey == 20.0
-    assert [(key, job.id) for key, _, job in index.lowest_first(6.0)] == [(8, "fast"), (6, "still")]
-    assert [(key, job.id) for key, _, job in index.lowest_first(8.0)] == [(6, "still"), (4, "fast")]
+    assert [(key, entry.job.id) for key, _, entry in index.lowest_first(6.0)] == [
+        (8, "fast"),
+        (6, "still"),
+    ]
+    assert [(key, entry.job.id) for key, _, entry in index.lowest_first(8.0)] == [
+        (6, "still"),
+        (4, "fast"),
+    ]
 
 
 def test_a_single_slope_drifts_too():
@@ -90,14 +96,14 @@ def test_dropping_and_restoring_a_running_job():
     for job in jobs:
         index.push_running(job, 2.0)
     index.drop_running(jobs[1])
-    assert (index.running_count, jobs[1].queue) == (2, NOWHERE)
-    assert [job.id for _, _, job in index.lowest_first(2.0)] == ["c", "a"]
+    assert (index.running_count, jobs[1].where) == (2, NOWHERE)
+    assert [entry.job.id for _, _, entry in index.lowest_first(2.0)] == ["c", "a"]
     index.insert_running(jobs[1])
-    assert (index.running_count, jobs[1].queue) == (3, ON_CLUSTER)
-    assert [job.id for _, _, job in index.lowest_first(2.0)] == ["c", "b", "a"]
+    assert (index.running_count, jobs[1].where) == (3, ON_CLUSTER)
+    assert [entry.job.id for _, _, entry in index.lowest_first(2.0)] == ["c", "b", "a"]
 
 
 def test_an_empty_index_has_nobody():
     index = Index()
     assert list(index.lowest_first(0.0)) == []
-    assert list(index.jobs()) == []
+    assert [*index.queued(), *index.placed()] == []

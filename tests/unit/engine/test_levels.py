@@ -8,7 +8,7 @@ from rota.core.errors import PolicyError
 from rota.core.events import INF
 from rota.core.jobs import Phase
 from rota.core.plan import Level
-from rota.engine.levels import level_time
+from rota.engine.timers import level_time
 
 
 def running():

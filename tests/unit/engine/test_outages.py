@@ -8,7 +8,7 @@ from rota.core.allocation import Allocation
 from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.view import View
-from rota.engine.outages import jobs_hit
+from rota.engine.lifecycle import jobs_hit
 
 
 def crowd(topology, *held):

@@ -7,7 +7,7 @@ from rota.core import events as ev
 from rota.core.errors import LivelockError
 from rota.core.plan import Wake
 from rota.engine import loop
-from rota.engine.rounds import next_boundary, on_boundary
+from rota.engine.timers import next_boundary, on_boundary
 
 JOBS = [job("a", 1, 10), job("b", 1, 20, at=3), job("c", 1, 1, at=3)]
 DONE = frozenset({ev.JOB_DONE})

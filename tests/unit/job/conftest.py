@@ -25,10 +25,10 @@ def outside(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("ROTA_") or name in NAMES]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(stops, "_state", stops._State())
+    monkeypatch.setattr(stops, "_state", stops._StopState())
     stops._state.watches_forks = True  # the test's process shall not be changed for good
     monkeypatch.setattr(reports, "_reporter", reports._Reporter())
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, before)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rota.core.errors import InputError
 from rota.jobfile.model import Checkpoint, Resources
 from rota.jobfile.read import read_jobs, read_translated
-from rota.jobfile.sbatch_options import FLAGS, HONOURED, LEFT_OUT, SHORT
+from rota.jobfile.sbatch import FLAGS, HONOURED, LEFT_OUT, SHORT
 
 
 def script(*options, body="python train.py"):

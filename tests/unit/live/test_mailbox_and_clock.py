@@ -66,7 +66,7 @@ def test_nobody_waits_for_a_closed_box():
     while not box._calls:
         time.sleep(0.001)
     box.close()
-    asker.join(5)
+    asker.join(300)
     assert failed == ["the daemon is stopping: try again in a moment"]
     with pytest.raises(UnavailableError):
         box.call(PendingCall(lambda: ([], lambda: 0)))

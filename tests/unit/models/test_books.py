@@ -6,6 +6,7 @@ import pytest
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape
 from rota.core.knowledge import Knowledge
 from rota.core.policy import DecidePolicy, Params
+from rota.core.ports import RateModel
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.models.books import NoisySpeeds, TrueSpeeds
@@ -45,8 +46,14 @@ def test_the_truth_is_what_the_rate_model_says(packed):
 
 
 def test_a_rate_model_from_outside_need_not_know_speeds():
-    class Outside:
+    class Outside(RateModel):
         name = "outside"
+
+        def rate(self, job, allocation, sharers):
+            return 1.0
+
+        def describe(self):
+            return {}
 
     assert TrueSpeeds(Outside()).speed(job(speeds={"k80": 0.25}), "k80") == 0.25
 

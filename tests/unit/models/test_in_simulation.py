@@ -42,7 +42,8 @@ def ends(topology, policy, jobs, *, costs=None, rates=None, placement=BestFit, o
     """Return when the jobs end: each is (submission, GPUs, work or behaviour, model)."""
     events = [(at_s, kind, topology.nodes[node]) for at_s, kind, node in outages]
     made = SimCluster(topology, costs or Zero(), rates or Uniform(topology), outages=events)
-    scheduler = compose(policy, placement(topology), AcceptAll(), frictionless=made.frictionless)
+    free = made.capabilities.frictionless
+    scheduler = compose(policy, placement(topology), AcceptAll(), frictionless=free)
     specs = [
         JobSpec(f"j{i}", submit_s, Request.of(gpus), model=model)
         for i, (submit_s, gpus, _, model) in enumerate(jobs)

@@ -17,7 +17,7 @@ from rota.placement.count import count
 from rota.placement.spread import Spread
 from rota.policies.easy import Easy
 from rota.policies.fifo import Fifo
-from rota.testing.doors import EveryEvent
+from rota.testing.policy_checks import EveryEvent
 
 TWO = [NodeSpec("a", 8, labels=("main",)), NodeSpec("b", 8, labels=("debug",))]
 DOORS = [Fifo, lambda: EveryEvent(Fifo())]

@@ -4,7 +4,7 @@ import polars as pl
 
 from rota.notebook import curves as lab_curves
 from rota.notebook.experiment import _interval
-from rota.report.curves import curve_figure
+from rota.report.figures import curve_figure
 from rota.report.page import _ratio
 
 LEVELS = ["zero", "pollux30", "custom:start_s=300"]

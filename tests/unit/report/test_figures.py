@@ -8,8 +8,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rota.core.errors import OptionError
 from rota.report import data, figures, lanes, style
-from rota.report.draw import count, pictures
 from rota.report.source import read_source
+from rota.report.write import count, pictures
 
 WHITE = 255
 

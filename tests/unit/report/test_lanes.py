@@ -8,7 +8,7 @@ from rota.core.topology import NodeSpec, Topology
 from rota.metrics import fold_ledger
 from rota.metrics.basis import make_basis
 from rota.report import fragment_heat, gantt, node_heat
-from rota.report.arrange import by_tenant, lane_rows, main_tenants
+from rota.report.style import by_tenant, lane_rows, main_tenants
 
 SHOWN = ("job_id", "node", "lane", "lanes", "start_s", "end_s", "kind")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.report.names import LONG, cut, short_names
+from rota.report.style import LONG, cut, short_names
 
 
 @pytest.mark.parametrize(

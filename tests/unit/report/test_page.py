@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from rota.core.errors import InputError, OptionError, OutputError
-from rota.report import payload as payloads
-from rota.report import style, write, write_report
+from rota.report import page, style, write, write_report
 from rota.report.page import embedded, html
 from rota.report.source import read_source
 from rota.study.output import write_run
@@ -170,8 +169,8 @@ def test_the_data_are_those_of_the_run(folder, run_of):
 
 
 def test_long_series_are_thinned(folder, monkeypatch):
-    monkeypatch.setattr(payloads, "POINTS", 50)
-    monkeypatch.setattr(payloads, "BARS", 60)
+    monkeypatch.setattr(page, "POINTS", 50)
+    monkeypatch.setattr(page, "BARS", 60)
     look = data_of(page_of(folder))["looks"][0]
 
     assert len(look["queue"]["time_s"]) <= 50

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rota.core.errors import OptionError
 from rota.core.topology import NodeSpec, Topology
-from rota.reproduce.blox.dialect import Blox, BloxParams
+from rota.reproduce.blox.dialect import BloxDialect, BloxParams
 
 # --- the rules, restated without any care for speed -----------------------------------------------
 
@@ -123,7 +123,7 @@ def cases(draw):
 )
 def test_rounds_are_the_restated_ones(lab, policy, case, fixed, length):
     cluster, rows = case
-    dialect = Blox(BloxParams(round=length, scatter="fixed" if fixed else "blox"))
+    dialect = BloxDialect(BloxParams(round=length, scatter="fixed" if fixed else "blox"))
     expected = rounds(rows, *cluster, KEYS[policy], length=length, fixed=fixed)
     assert lab.simulate(dialect, policy, cluster, rows) == expected
 
@@ -133,19 +133,19 @@ def test_rounds_are_the_restated_ones(lab, policy, case, fixed, length):
 
 def test_arrivals_wait_for_the_round_and_jobs_end_with_it(lab):
     rows = [(0, 1, 100), (1, 1, 100), (300, 1, 301), (301, 1, 300)]
-    ends = [end for end, _, _ in lab.simulate(Blox(), "fifo", (1, 4), rows)]
+    ends = [end for end, _, _ in lab.simulate(BloxDialect(), "fifo", (1, 4), rows)]
     assert ends == [300, 600, 900, 900]
 
 
 def test_an_overshoot_is_no_place_unless_it_is_repaired(lab):
     rows = [(0, 3, 3000), (1, 2, 300)]  # 1 and 4 GPUs are free when the second comes
-    dialects = Blox(), Blox(BloxParams(scatter="fixed"))
+    dialects = BloxDialect(), BloxDialect(BloxParams(scatter="fixed"))
     ends = [[end for end, *_ in lab.simulate(d, "fifo", (2, 4), rows)] for d in dialects]
     assert ends == [[3000, 3300], [3000, 600]]
 
 
 def test_a_job_that_finds_no_place_on_the_empty_cluster_is_rejected(lab):
-    engine = lab.engine_for(Blox(), "fifo", (2, 4), [(10, 6, 600), (20, 1, 600)])
+    engine = lab.engine_for(BloxDialect(), "fifo", (2, 4), [(10, 6, 600), (20, 1, 600)])
     engine.run()
     assert lab.outcome(engine) == [(None, 0, "rejected"), (900, 0, "done")]
     (message,) = [text for text in engine.log.texts.values() if "for ever" in text]
@@ -155,34 +155,34 @@ def test_a_job_that_finds_no_place_on_the_empty_cluster_is_rejected(lab):
 
 def test_the_same_job_runs_where_a_part_of_a_node_is_taken(lab):
     rows = [(0, 2, 900), (0, 6, 300)]  # 2 and 4 GPUs are free
-    outcome = lab.simulate(Blox(), "fifo", (2, 4), rows)
+    outcome = lab.simulate(BloxDialect(), "fifo", (2, 4), rows)
     assert outcome == [(900, 0, "done"), (300, 0, "done")]
 
 
 def test_a_job_evicted_and_placed_again_in_one_round_is_preempted(lab):
     # with 1 and 3 GPUs free a job of 3 overshoots: the other is evicted, and moves to the next node
-    outcome = lab.simulate(Blox(), "las", (2, 3), [(0, 2, 3000), (301, 3, 300)])
+    outcome = lab.simulate(BloxDialect(), "las", (2, 3), [(0, 2, 3000), (301, 3, 300)])
     assert outcome == [(3000, 1, "done"), (900, 0, "done")]
 
 
 def test_idle_rounds_are_skipped(lab):
-    engine = lab.engine_for(Blox(), "fifo", (1, 4), [(0, 1, 100), (30_000_000, 1, 100)])
+    engine = lab.engine_for(BloxDialect(), "fifo", (1, 4), [(0, 1, 100), (30_000_000, 1, 100)])
     engine.run()
     assert [end for end, *_ in lab.outcome(engine)] == [300, 30_000_300]
     assert engine.decisions < 10
 
 
 def test_a_job_larger_than_the_cluster_is_rejected(lab):
-    outcome = lab.simulate(Blox(), "srtf", (1, 4), [(0, 5, 10), (0, 4, 10)])
+    outcome = lab.simulate(BloxDialect(), "srtf", (1, 4), [(0, 5, 10), (0, 4, 10)])
     assert outcome == [(None, 0, "rejected"), (300, 0, "done")]
 
 
 def test_an_uneven_cluster_is_walked_node_by_node(lab):
     cluster = Topology([NodeSpec("a", 1), NodeSpec("b", 3)])
-    assert lab.simulate(Blox(), "fifo", cluster, [(0, 4, 10)]) == [(300, 0, "done")]
-    assert lab.simulate(Blox(), "fifo", cluster, [(0, 2, 10)])[0][2] == "rejected"
+    assert lab.simulate(BloxDialect(), "fifo", cluster, [(0, 4, 10)]) == [(300, 0, "done")]
+    assert lab.simulate(BloxDialect(), "fifo", cluster, [(0, 2, 10)])[0][2] == "rejected"
 
 
 def test_the_message_tells_a_round_that_is_none():
     with pytest.raises(OptionError, match="round=0"):
-        Blox(BloxParams(round=0))
+        BloxDialect(BloxParams(round=0))

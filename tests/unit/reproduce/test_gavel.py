@@ -14,13 +14,13 @@ from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.models.costs import Zero
-from rota.reproduce.gavel.dialect import Gavel
-from rota.reproduce.gavel.rates import LeaseRates
+from rota.reproduce.gavel.dialect import GavelDialect
+from rota.reproduce.gavel.loop import LeaseRates
 from rota.sim.cluster import SimCluster
 from rota.study.dialect import create
 
 POLICIES = [
-    *Gavel.policies,
+    *GavelDialect.policies,
     "gavel-max-min:aware=false",
     "gavel-ftf:aware=false",
     "allox:alpha=0.5",
@@ -42,7 +42,7 @@ def jobs(rows, gpus=1, speeds=SPEEDS):
 
 def engine(policy, workload, *, like="gavel", topology=None, outages=()):
     topology = topology or nodes()
-    dialect = Gavel(parse_params("dialect 'gavel'", Gavel.Parameters, split(like)[1]))
+    dialect = GavelDialect(parse_params("dialect 'gavel'", GavelDialect.Parameters, split(like)[1]))
     scheduler = dialect.build(policy, None, topology, seed=0)
     scheduler.trusted = policy.startswith("gandiva")  # guests have no GPUs of their own
     dialect.meet(scheduler, workload, topology)
@@ -171,13 +171,13 @@ def test_jobs_survive_a_node(policy):
 )
 def test_what_it_cannot_honour_is_refused(like, policy, placement, message):
     with pytest.raises(OptionError, match=message):
-        Gavel(parse_params("dialect 'gavel'", Gavel.Parameters, split(like)[1])).build(
-            policy, placement, nodes(), seed=0
-        )
+        GavelDialect(
+            parse_params("dialect 'gavel'", GavelDialect.Parameters, split(like)[1])
+        ).build(policy, placement, nodes(), seed=0)
 
 
 def test_it_says_what_it_is():
-    dialect = Gavel()
+    dialect = GavelDialect()
     assert "OSDI 2020" in dialect.source
     assert all(dialect.notes.values())
     assert sum(name.startswith("departure") for name in dialect.notes) == 4

@@ -13,12 +13,12 @@ from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.engine import snapshot
-from rota.reproduce.helios.costs import Planned
-from rota.reproduce.helios.dialect import Helios
-from rota.reproduce.lucid.dialect import Lucid
+from rota.reproduce.helios.dialect import HeliosDialect
+from rota.reproduce.loop import PlannedCosts
+from rota.reproduce.lucid.dialect import LucidDialect
 from rota.study import dialect as base
 
-POLICIES = [(kind, name) for kind in (Helios, Lucid) for name in kind.policies]
+POLICIES = [(kind, name) for kind in (HeliosDialect, LucidDialect) for name in kind.policies]
 PREEMPTIVE = {"srtf", "tiresias"}
 
 # --- the rules, restated without any care for speed -----------------------------------------------
@@ -144,7 +144,7 @@ class Clock:
             self.start(t)
 
 
-OVERHEADS = {Helios: (7, 30, 60), Lucid: (40, 40, 60)}
+OVERHEADS = {HeliosDialect: (7, 30, 60), LucidDialect: (40, 40, 60)}
 
 # --- random workloads -----------------------------------------------------------------------------
 
@@ -167,22 +167,25 @@ def cases(draw, *, scale=1):
 def test_jobs_run_as_the_restated_loop_has_it(lab, kind, policy, case):
     (nodes, size), rows = case
     expected = Clock(rows, nodes, size, policy, OVERHEADS[kind]).outcome()
-    assert lab.simulate(kind(), policy, (nodes, size), rows, costs=Planned()) == expected
+    assert lab.simulate(kind(), policy, (nodes, size), rows, costs=PlannedCosts()) == expected
 
 
 @settings(max_examples=settings().max_examples // 4)  # long jobs, and the loop counts seconds
 @given(case=cases(scale=60))
 def test_long_jobs_fall_to_the_lower_queue_as_in_the_restated_loop(lab, case):
     (nodes, size), rows = case
-    expected = Clock(rows, nodes, size, "tiresias", OVERHEADS[Lucid]).outcome()
-    assert lab.simulate(Lucid(), "tiresias", (nodes, size), rows, costs=Planned()) == expected
+    expected = Clock(rows, nodes, size, "tiresias", OVERHEADS[LucidDialect]).outcome()
+    assert (
+        lab.simulate(LucidDialect(), "tiresias", (nodes, size), rows, costs=PlannedCosts())
+        == expected
+    )
 
 
 # --- by hand --------------------------------------------------------------------------------------
 
 
-def ends(lab, policy, cluster, rows, kind=Helios):
-    return [end for end, *_ in lab.simulate(kind(), policy, cluster, rows, costs=Planned())]
+def ends(lab, policy, cluster, rows, kind=HeliosDialect):
+    return [end for end, *_ in lab.simulate(kind(), policy, cluster, rows, costs=PlannedCosts())]
 
 
 def test_nobody_passes_a_job_without_a_place(lab):
@@ -208,7 +211,7 @@ def test_a_preempted_job_pays_and_every_job_ends_late(lab):
     assert ends(lab, "srtf", (1, 8), [(0, 8, 100), (10, 8, 20)]) == [152, 31]
     assert ends(lab, "srtf", (1, 8), [(0, 1, 100), (10, 8, 20)]) == [129, 31]
     assert ends(lab, "srtf", (2, 8), [(0, 9, 100), (10, 8, 20)]) == [182, 31]
-    assert ends(lab, "srtf", (1, 8), [(0, 1, 100), (10, 8, 20)], Lucid) == [162, 31]
+    assert ends(lab, "srtf", (1, 8), [(0, 1, 100), (10, 8, 20)], LucidDialect) == [162, 31]
 
 
 def test_overhead_can_exceed_the_work_done(lab):
@@ -219,24 +222,27 @@ def test_overhead_can_exceed_the_work_done(lab):
 def test_a_victim_leaves_for_a_job_that_then_finds_no_place(lab):
     # two on each node; when the first is over and the longest has left, 1 GPU is free on each
     rows = [(0, 1, 10), (0, 1, 1000), (0, 1, 1001), (0, 1, 1002), (12, 2, 5)]
-    outcome = lab.simulate(Helios(), "srtf", (2, 2), rows, costs=Planned())
+    outcome = lab.simulate(HeliosDialect(), "srtf", (2, 2), rows, costs=PlannedCosts())
     assert [end for end, *_ in outcome] == [11, 1001, 1002, 1001 + 1002 - 12 + 7 + 1, 1007]
     assert [preemptions for _, preemptions, _ in outcome] == [0, 0, 0, 1, 0]
 
 
 def test_tiresias_decides_once_a_minute(lab):
-    assert ends(lab, "tiresias", (1, 8), [(0, 1, 10), (1, 1, 10)], Lucid) == [11, 71]
+    assert ends(lab, "tiresias", (1, 8), [(0, 1, 10), (1, 1, 10)], LucidDialect) == [11, 71]
 
 
 def test_tiresias_serves_the_lower_queue_last(lab):
     rows = [(0, 8, 3000), (1, 8, 60)]  # 18000 GPU-seconds are over after 2250 s
-    outcome = lab.simulate(Lucid(), "tiresias", (1, 8), rows, costs=Planned())
+    outcome = lab.simulate(LucidDialect(), "tiresias", (1, 8), rows, costs=PlannedCosts())
     assert outcome == [(2400 + 3000 - 2280 + 40 + 1, 1, "done"), (2341, 0, "done")]
 
 
 def test_the_limit_and_the_round_of_tiresias_can_be_set(lab):
     rows = [(0, 8, 100), (1, 8, 10)]
-    assert ends(lab, "tiresias:limit=80,round=20", (1, 8), rows, Lucid) == [40 + 80 + 40 + 1, 31]
+    assert ends(lab, "tiresias:limit=80,round=20", (1, 8), rows, LucidDialect) == [
+        40 + 80 + 40 + 1,
+        31,
+    ]
 
 
 # --- longer stories -------------------------------------------------------------------------------
@@ -252,12 +258,12 @@ FEWER = settings(max_examples=settings().max_examples // 4)  # there are many po
 @FEWER
 @given(rows=ROWS, at_s=st.integers(0, 600))
 def test_a_resumed_run_writes_the_log_of_an_uninterrupted_one(lab, kind, policy, rows, at_s):
-    whole = lab.engine_for(kind(), policy, CLUSTER, rows, costs=Planned())
+    whole = lab.engine_for(kind(), policy, CLUSTER, rows, costs=PlannedCosts())
     whole.run()
-    first = lab.engine_for(kind(), policy, CLUSTER, rows, costs=Planned())
+    first = lab.engine_for(kind(), policy, CLUSTER, rows, costs=PlannedCosts())
     first.run(at_s)
     state = msgspec.msgpack.decode(msgspec.msgpack.encode(snapshot.freeze(first)))
-    second = lab.engine_for(kind(), policy, CLUSTER, rows, costs=Planned())
+    second = lab.engine_for(kind(), policy, CLUSTER, rows, costs=PlannedCosts())
     snapshot.restore(second, state)
     second.run()
     for engine in (whole, second):
@@ -272,15 +278,19 @@ def test_a_resumed_run_writes_the_log_of_an_uninterrupted_one(lab, kind, policy,
 @given(rows=ROWS, down_s=st.integers(0, 300), for_s=st.integers(1, 300), node=st.integers(0, 1))
 def test_jobs_survive_the_failure_of_a_node(lab, kind, policy, rows, down_s, for_s, node):
     outages = [(down_s, NODE_DOWN, node), (down_s + for_s, NODE_UP, node)]
-    outcome = lab.simulate(kind(), policy, CLUSTER, rows, costs=Planned(), outages=outages)
+    outcome = lab.simulate(kind(), policy, CLUSTER, rows, costs=PlannedCosts(), outages=outages)
     assert [state for *_, state in outcome] == ["done"] * len(rows)
 
 
 def test_a_run_resumes_while_a_node_is_down(lab):
     rows, outages = [(0, 4, 50), (0, 4, 50)], [(10, NODE_DOWN, 0), (100, NODE_UP, 0)]
-    first = lab.engine_for(Helios(), "srtf", CLUSTER, rows, costs=Planned(), outages=outages)
+    first = lab.engine_for(
+        HeliosDialect(), "srtf", CLUSTER, rows, costs=PlannedCosts(), outages=outages
+    )
     first.run(20)
-    second = lab.engine_for(Helios(), "srtf", CLUSTER, rows, costs=Planned(), outages=outages)
+    second = lab.engine_for(
+        HeliosDialect(), "srtf", CLUSTER, rows, costs=PlannedCosts(), outages=outages
+    )
     snapshot.restore(second, snapshot.freeze(first))
     second.run()
     # the failure costs no overhead; only one node is left until 51
@@ -291,7 +301,7 @@ def test_a_run_resumes_while_a_node_is_down(lab):
 @FEWER
 @given(rows=ROWS, at_s=st.integers(0, 600), which=st.integers(0, 13))
 def test_a_cancelled_job_leaves_no_trace(lab, kind, policy, rows, at_s, which):
-    engine = lab.engine_for(kind(), policy, CLUSTER, rows, costs=Planned())
+    engine = lab.engine_for(kind(), policy, CLUSTER, rows, costs=PlannedCosts())
     engine.run(at_s)
     active = list(engine.view.active.values())
     if active:
@@ -316,7 +326,7 @@ def test_costs_given_by_the_user_are_honoured(lab, kind, policy, rows):
 # --- options --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [Helios, Lucid])
+@pytest.mark.parametrize("kind", [HeliosDialect, LucidDialect])
 def test_it_says_what_it_is(kind):
     dialect = kind()
     assert dialect.description
@@ -336,14 +346,14 @@ def test_every_policy_can_be_built(kind, policy):
 @pytest.mark.parametrize(
     ("kind", "policy", "placement", "message"),
     [
-        (Helios, "tiresias", None, "it knows fifo, sjf, srtf, qssf"),
-        (Lucid, "lucid", None, "knows no policy 'lucid'"),
-        (Helios, "fifo", "count", "leave --placement out"),
-        (Helios, "fifo:strict=no", None, "no parameters"),
-        (Helios, "srtf:overhead=1", None, "no parameters"),
-        (Lucid, "tiresias:round=0", None, "round of at least 1"),
-        (Lucid, "tiresias:limit=-1", None, "limit=-1"),
-        (Lucid, "tiresias:limits=1", None, "did you mean 'limit'"),
+        (HeliosDialect, "tiresias", None, "it knows fifo, sjf, srtf, qssf"),
+        (LucidDialect, "lucid", None, "knows no policy 'lucid'"),
+        (HeliosDialect, "fifo", "count", "leave --placement out"),
+        (HeliosDialect, "fifo:strict=no", None, "no parameters"),
+        (HeliosDialect, "srtf:overhead=1", None, "no parameters"),
+        (LucidDialect, "tiresias:round=0", None, "round of at least 1"),
+        (LucidDialect, "tiresias:limit=-1", None, "limit=-1"),
+        (LucidDialect, "tiresias:limits=1", None, "did you mean 'limit'"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused(kind, policy, placement, message):
@@ -360,20 +370,25 @@ def test_what_cannot_be_honoured_is_refused(kind, policy, placement, message):
 )
 def test_unequal_nodes_are_refused(nodes, message):
     with pytest.raises(OptionError, match=message):
-        Helios().build("fifo", None, Topology(nodes), seed=0)
+        HeliosDialect().build("fifo", None, Topology(nodes), seed=0)
 
 
-@pytest.mark.parametrize("policy", Lucid.policies)
+@pytest.mark.parametrize("policy", LucidDialect.policies)
 def test_requests_that_mean_nothing_here_are_rejected(lab, policy):
     requests = [Request.of(0.5), Request.of(9), Request.of(1, gpu_types=("v100",)), Request.of(8)]
     jobs = Workload(
         [JobSpec(str(i), 0.0, request) for i, request in enumerate(requests)],
         [Behaviour(10.0)] * len(requests),
     )
-    outcome = lab.simulate(Lucid(), policy, CLUSTER, jobs, costs=Planned())
+    outcome = lab.simulate(LucidDialect(), policy, CLUSTER, jobs, costs=PlannedCosts())
     assert [state for *_, state in outcome] == ["rejected"] * 3 + ["done"]
 
 
 def test_it_is_found_through_the_registry(monkeypatch):
-    monkeypatch.setattr(base, "load", lambda group, name: {"helios": Helios, "lucid": Lucid}[name])
-    assert [type(base.create(name)) for name in ("helios", "lucid")] == [Helios, Lucid]
+    monkeypatch.setattr(
+        base, "load", lambda group, name: {"helios": HeliosDialect, "lucid": LucidDialect}[name]
+    )
+    assert [type(base.create(name)) for name in ("helios", "lucid")] == [
+        HeliosDialect,
+        LucidDialect,
+    ]

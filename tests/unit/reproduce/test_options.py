@@ -8,17 +8,17 @@ from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.registry import parse_params, split
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
-from rota.reproduce.blox.dialect import Blox
-from rota.reproduce.tiresias.dialect import Tiresias
+from rota.reproduce.blox.dialect import BloxDialect
+from rota.reproduce.tiresias.dialect import TiresiasDialect
 from rota.study import dialect as base
 
-DIALECTS = [Tiresias, Blox]
+DIALECTS = [TiresiasDialect, BloxDialect]
 SMALL = Topology.uniform(2, 4)
 
 
 def build(text, policy, placement=None, topology=SMALL):
     name, options = split(text)
-    kind = {"tiresias": Tiresias, "blox": Blox}[name]
+    kind = {"tiresias": TiresiasDialect, "blox": BloxDialect}[name]
     dialect = kind(parse_params(f"dialect {name!r}", kind.Parameters, options))
     return dialect.build(policy, placement, topology, seed=0)
 
@@ -35,9 +35,17 @@ def test_a_dialect_says_what_it_is(kind):
 
 
 def test_tiresias_leaves_the_clock_alone_and_blox_imposes_rounds():
-    assert (Tiresias().finish_round_s, Tiresias().wake, Tiresias().placement) == (0, None, "count")
-    assert (Blox().finish_round_s, Blox().wake.every_s, Blox().placement) == (300, 300, "scatter")
-    assert Blox().wake.on == frozenset()
+    assert (
+        TiresiasDialect().finish_round_s,
+        TiresiasDialect().wake,
+        TiresiasDialect().placement,
+    ) == (0, None, "count")
+    assert (BloxDialect().finish_round_s, BloxDialect().wake.every_s, BloxDialect().placement) == (
+        300,
+        300,
+        "scatter",
+    )
+    assert BloxDialect().wake.on == frozenset()
 
 
 @pytest.mark.parametrize("kind", DIALECTS)
@@ -131,7 +139,7 @@ def test_yarn_refuses_unequal_nodes():
         build("tiresias", "fifo", "yarn", uneven)
 
 
-@pytest.mark.parametrize("dialect", [Tiresias(), Blox()])
+@pytest.mark.parametrize("dialect", [TiresiasDialect(), BloxDialect()])
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "las"])
 def test_requests_that_mean_nothing_here_are_rejected(lab, dialect, policy):
     requests = [
@@ -153,7 +161,7 @@ def test_requests_that_mean_nothing_here_are_rejected(lab, dialect, policy):
 def test_options_given_win_over_the_defaults(lab):
     rows = [(0, 1, 100), (60, 1, 20)]
     normal, early = (
-        [end for end, *_ in lab.simulate(Tiresias(), policy, (1, 1), rows)]
+        [end for end, *_ in lab.simulate(TiresiasDialect(), policy, (1, 1), rows)]
         for policy in ("las", "las:limits=50")
     )
     assert normal == [100, 120]
@@ -161,7 +169,7 @@ def test_options_given_win_over_the_defaults(lab):
 
 
 def test_dialects_are_found_through_the_registry(monkeypatch):
-    monkeypatch.setattr(base, "load", lambda group, name: {"blox": Blox}[name])
+    monkeypatch.setattr(base, "load", lambda group, name: {"blox": BloxDialect}[name])
     dialect = base.create("blox:round=60,scatter=fixed")
     assert (dialect.finish_round_s, dialect.wake.every_s) == (60, 60)
     assert "60 s" in dialect.notes["rounds"]

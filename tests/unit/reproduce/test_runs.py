@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.ports import FREE, TransitionCost
 from rota.engine import snapshot
-from rota.reproduce.blox.dialect import Blox
-from rota.reproduce.tiresias.dialect import Tiresias
+from rota.reproduce.blox.dialect import BloxDialect
+from rota.reproduce.tiresias.dialect import TiresiasDialect
 
 POLICIES = [
-    *((Tiresias, name) for name in ("fifo", "fifo-skip", "smallest", "srtf", "srsf", "las")),
-    (Tiresias, "tiresias"),
-    (Tiresias, "tiresias:promote=1"),
-    (Tiresias, "gittins"),
-    *((Blox, name) for name in ("fifo", "las", "srtf")),
+    *((TiresiasDialect, name) for name in ("fifo", "fifo-skip", "smallest", "srtf", "srsf", "las")),
+    (TiresiasDialect, "tiresias"),
+    (TiresiasDialect, "tiresias:promote=1"),
+    (TiresiasDialect, "gittins"),
+    *((BloxDialect, name) for name in ("fifo", "las", "srtf")),
 ]
 
 ROWS = st.lists(
@@ -101,7 +101,7 @@ def test_costs_given_by_the_user_are_honoured(
     costs = Slow(stop_s, start_s, lost_work)
     outcome = lab.simulate(kind(), text(policy), CLUSTER, rows, costs=costs)
     assert {state for *_, state in outcome} <= {"done", "rejected", "cancelled"}
-    if kind is Tiresias:
+    if kind is TiresiasDialect:
         assert all(end is not None for end, *_ in outcome)
 
 
@@ -112,7 +112,7 @@ def test_jobs_survive_the_failure_of_a_node(lab, text, kind, policy, rows, down_
     outages = [(down_s, NODE_DOWN, node), (down_s + for_s, NODE_UP, node)]
     outcome = lab.simulate(kind(), text(policy), CLUSTER, rows, outages=outages)
     assert {state for *_, state in outcome} <= {"done", "rejected", "cancelled"}
-    if kind is Tiresias:
+    if kind is TiresiasDialect:
         assert all(end is not None for end, *_ in outcome)
 
 
@@ -133,7 +133,7 @@ def test_a_cancelled_job_leaves_no_trace(lab, text, kind, policy, rows, at_s, wh
 
 @pytest.mark.parametrize("gpus", [4, 5])
 def test_a_job_cancelled_before_its_first_round_is_not_started_or_refused(lab, gpus):
-    engine = lab.engine_for(Blox(), "fifo", CLUSTER, [(10, gpus, 100), (20, 4, 100)])
+    engine = lab.engine_for(BloxDialect(), "fifo", CLUSTER, [(10, gpus, 100), (20, 4, 100)])
     engine.run(30)
     engine.cancel(engine.view.active[0], None, 30)
     engine.run()

@@ -16,9 +16,9 @@ from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.models.costs import Zero
-from rota.reproduce.synergy.dialect import Synergy, SynergyDialectParams
-from rota.reproduce.synergy.rates import PlannedRates
-from rota.reproduce.synergy.servers import clamped
+from rota.reproduce.loop import PlannedRates
+from rota.reproduce.synergy.dialect import SynergyDialect, SynergyDialectParams
+from rota.reproduce.synergy.loop import clamped
 from rota.sim.cluster import SimCluster
 
 # With 3 CPUs for each GPU an iteration takes 1 s, with 6 half of it.
@@ -46,7 +46,7 @@ def modest(iterations, gpus=1):
 def engine_for(policy, jobs, *, nodes=1, ties="file", outages=(), checker=None):
     """`jobs` are (submission, (request, behaviour))."""
     topology = cluster(nodes)
-    dialect = Synergy(SynergyDialectParams(ties=ties))
+    dialect = SynergyDialect(SynergyDialectParams(ties=ties))
     scheduler = dialect.build(policy, None, topology, seed=0)
     scheduler.trusted = False  # let the engine check every plan
     workload = Workload(
@@ -212,19 +212,21 @@ def test_all_jobs_end_and_a_resumed_run_writes_the_same_log(policy, rows, at_s, 
 def test_what_it_cannot_honour_is_refused(policy, placement, nodes, says):
     topology = Topology(nodes) if nodes else cluster()
     with pytest.raises(OptionError, match=says):
-        Synergy().build(policy, placement, topology, seed=0)
+        SynergyDialect().build(policy, placement, topology, seed=0)
 
 
 def test_a_round_takes_time():
     with pytest.raises(OptionError, match="at least 1 second"):
-        Synergy(SynergyDialectParams(round=0))
+        SynergyDialect(SynergyDialectParams(round=0))
 
 
 def test_it_says_what_it_is():
-    dialect = Synergy()
+    dialect = SynergyDialect()
     assert (dialect.finish_round_s, dialect.wake.every_s, dialect.rates) == (300, 300, "planned")
     assert "OSDI 2022" in dialect.source
     assert any(name.startswith("departure") for name in dialect.notes)
-    assert dialect.notes["ties"] != Synergy(SynergyDialectParams(ties="reversed")).notes["ties"]
+    assert (
+        dialect.notes["ties"] != SynergyDialect(SynergyDialectParams(ties="reversed")).notes["ties"]
+    )
     for name in dialect.policies:
         assert dialect.build(name, None, cluster(), seed=0).name == name

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.topology import NodeSpec, Topology
-from rota.reproduce.tiresias.dialect import Tiresias
-from rota.reproduce.tiresias.gittins import IndexTable
+from rota.reproduce.tiresias.dialect import TiresiasDialect
+from rota.reproduce.tiresias.loop import IndexTable
 
 LIMITS = [3250, 7200]
 
@@ -253,21 +253,21 @@ def cases(draw, max_jobs=14):
 def test_las_is_the_restated_dlas(lab, case):
     cluster, rows = case
     expected = queued(rows, cluster[0] * cluster[1], by_service=False)
-    assert lab.simulate(Tiresias(), "las", cluster, rows) == expected
+    assert lab.simulate(TiresiasDialect(), "las", cluster, rows) == expected
 
 
 @given(cases())
 def test_tiresias_is_the_restated_dlas_gpu(lab, case):
     cluster, rows = case
     expected = queued(rows, cluster[0] * cluster[1])
-    assert lab.simulate(Tiresias(), "tiresias", cluster, rows) == expected
+    assert lab.simulate(TiresiasDialect(), "tiresias", cluster, rows) == expected
 
 
 @given(cases(), st.sampled_from([0.1, 0.3, 0.5, 1, 2, 4, 8, 100]))
 def test_promotion_is_the_restated_one(lab, case, promote):
     cluster, rows = case
     expected = queued(rows, cluster[0] * cluster[1], promote=promote)
-    assert lab.simulate(Tiresias(), f"tiresias:promote={promote}", cluster, rows) == expected
+    assert lab.simulate(TiresiasDialect(), f"tiresias:promote={promote}", cluster, rows) == expected
 
 
 SAMPLES = st.lists(
@@ -283,7 +283,9 @@ def test_gittins_is_the_restated_one(lab, tmp_path_factory, case, samples):
     path = tmp_path_factory.mktemp("samples") / "samples.csv"
     path.write_text("duration\n" + "".join(f"{sample}\n" for sample in samples))
     expected = queued(rows, cluster[0] * cluster[1], index=gittins(samples))
-    assert lab.simulate(Tiresias(), f"gittins:distribution={path}", cluster, rows) == expected
+    assert (
+        lab.simulate(TiresiasDialect(), f"gittins:distribution={path}", cluster, rows) == expected
+    )
 
 
 @given(SAMPLES, st.integers(0, 50_000))
@@ -310,7 +312,7 @@ def test_the_index_rounds_halves_as_python_2_did():
 def test_sorted_policies_are_the_restated_ones(lab, policy, key, case):
     cluster, rows = case
     expected = ranked(rows, cluster[0] * cluster[1], key)
-    assert lab.simulate(Tiresias(), policy, cluster, rows) == expected
+    assert lab.simulate(TiresiasDialect(), policy, cluster, rows) == expected
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo-skip"])
@@ -319,7 +321,7 @@ def test_first_come_policies_are_the_restated_ones(lab, policy, case):
     cluster, rows = case
     place = counted(cluster[0] * cluster[1])
     expected = first_come(rows, place, strict=policy == "fifo")
-    assert lab.simulate(Tiresias(), policy, cluster, rows) == expected
+    assert lab.simulate(TiresiasDialect(), policy, cluster, rows) == expected
 
 
 @pytest.mark.parametrize("policy", ["fifo", "fifo-skip"])
@@ -347,7 +349,7 @@ def test_yarn_is_the_restated_one(lab, policy, data, switches, nodes, size, cpus
         levels=("switch",),
     )
     expected = first_come(rows, place, strict=policy == "fifo")
-    assert lab.simulate(Tiresias(), policy, topology, rows, placement="yarn") == expected
+    assert lab.simulate(TiresiasDialect(), policy, topology, rows, placement="yarn") == expected
 
 
 # --- by hand --------------------------------------------------------------------------------------
@@ -356,31 +358,35 @@ def test_yarn_is_the_restated_one(lab, policy, data, switches, nodes, size, cpus
 def test_a_job_on_eight_gpus_drops_late(lab):
     # 3250 // 8 = 406 s gives 3248 GPU-s: not enough, and the next look is 355 s later, at 761 s
     rows = [(0, 8, 2000), (500, 8, 100), (700, 8, 100)]
-    ends = [end for end, _, _ in lab.simulate(Tiresias(), "tiresias", (1, 8), rows)]
+    ends = [end for end, _, _ in lab.simulate(TiresiasDialect(), "tiresias", (1, 8), rows)]
     assert ends == [2200, 600, 800]  # at 500 s it has 4000 GPU-s: the arrival makes it drop
 
 
 def test_jobs_that_can_never_run_are_rejected_and_the_rest_goes_on(lab):
     for policy in ("fifo", "smallest", "srtf", "las", "tiresias"):
-        states = lab.simulate(Tiresias(), policy, (2, 4), [(0, 9, 10), (0, 2, 10)])
+        states = lab.simulate(TiresiasDialect(), policy, (2, 4), [(0, 9, 10), (0, 2, 10)])
         assert [state for *_, state in states] == ["rejected", "done"]
 
 
 def test_yarn_rejects_what_no_switch_can_hold(lab):
     nodes = [NodeSpec(f"n{n}", 2, path=(f"s{n}",)) for n in range(2)]
     cluster = Topology(nodes, levels=("switch",))
-    states = lab.simulate(Tiresias(), "fifo", cluster, [(0, 3, 10), (0, 2, 10)], placement="yarn")
+    states = lab.simulate(
+        TiresiasDialect(), "fifo", cluster, [(0, 3, 10), (0, 2, 10)], placement="yarn"
+    )
     assert [state for *_, state in states] == ["rejected", "done"]
 
 
 def test_yarn_means_count_for_the_queues(lab):
     rows = [(0, 3, 5000), (0, 3, 5000), (10, 2, 5000)]
     for policy in ("las", "tiresias"):
-        counted_only = lab.simulate(Tiresias(), policy, (2, 4), rows)
-        assert lab.simulate(Tiresias(), policy, (2, 4), rows, placement="yarn") == counted_only
+        counted_only = lab.simulate(TiresiasDialect(), policy, (2, 4), rows)
+        assert (
+            lab.simulate(TiresiasDialect(), policy, (2, 4), rows, placement="yarn") == counted_only
+        )
 
 
 def test_count_ignores_declared_cpus_and_memory(lab):
     cluster = Topology([NodeSpec(f"n{n}", 4, cpus=1, mem_gib=1) for n in range(2)])
     for policy in ("fifo", "tiresias"):
-        assert lab.simulate(Tiresias(), policy, cluster, [(0, 8, 10)]) == [(10, 0, "done")]
+        assert lab.simulate(TiresiasDialect(), policy, cluster, [(0, 8, 10)]) == [(10, 0, "done")]

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from rota.core.errors import InputError
-from rota.reproduce import gavel_load, pop_tradeoff
-from rota.reproduce.base import Scale, Setting, Verdict
-from rota.reproduce.carry import reproduce
-from rota.reproduce.gavel.draws import draw_trace
+from rota.reproduce.gavel import load as gavel_load
+from rota.reproduce.gavel.load import draw_trace
+from rota.reproduce.pop import recipe as pop_tradeoff
+from rota.reproduce.recipe import CheckVerdict, RecipeSetting, Scale
+from rota.reproduce.run import reproduce
 
 HOURS = {"max-min": (15, 19), "max-min-agnostic": (21, 26), "fifo": (14, 35)}
 
@@ -21,7 +22,7 @@ def setting(tmp_path):
     table = tmp_path / "data" / gavel_load.TABLE
     table.parent.mkdir(parents=True)
     table.write_bytes(msgspec.json.encode(dict.fromkeys(("v100", "p100", "k80"), rates)))
-    return Setting(Scale.SMALL, tmp_path, tmp_path / "data")
+    return RecipeSetting(Scale.SMALL, tmp_path, tmp_path / "data")
 
 
 def outcomes(hours):
@@ -38,7 +39,7 @@ def verdicts(setting, **changed):
 
 
 def test_the_shape_of_the_figures(setting):
-    assert set(verdicts(setting)) == {Verdict.AGREES}
+    assert set(verdicts(setting)) == {CheckVerdict.AGREES}
     rows = gavel_load.RECIPE.series(outcomes(HOURS)).rows()
     assert ("max-min-agnostic", 7.0, 26.0) in rows
 
@@ -53,7 +54,7 @@ def test_the_shape_of_the_figures(setting):
     ],
 )
 def test_another_shape_fails(setting, name, means):
-    assert Verdict.FAILS in verdicts(setting, **{name: means})
+    assert CheckVerdict.FAILS in verdicts(setting, **{name: means})
 
 
 def test_published_means_are_compared_where_there_are_some(setting):
@@ -63,8 +64,8 @@ def test_published_means_are_compared_where_there_are_some(setting):
     hours = {"max-min-2.8": 15.0, "fifo-2.8": 14.0, "allox-2.8": 9.0}
     found = gavel_load._published(setting, hours)
     assert [(check.quantity, check.verdict) for check in found] == [
-        ("max-min-2.8: mean JCT (h)", Verdict.AGREES),
-        ("fifo-2.8: mean JCT (h)", Verdict.FAILS),
+        ("max-min-2.8: mean JCT (h)", CheckVerdict.AGREES),
+        ("fifo-2.8: mean JCT (h)", CheckVerdict.FAILS),
     ]
 
 
@@ -108,5 +109,5 @@ def test_the_tradeoff_agrees(monkeypatch):
     monkeypatch.setattr(pop_tradeoff, "INSTANCES", {Scale.SMALL: 1})
     report = reproduce(pop_tradeoff.RECIPE)
     quality = [check for check in report.checks if "time" not in check.quantity]
-    assert [check.verdict for check in quality] == [Verdict.AGREES] * 4
+    assert [check.verdict for check in quality] == [CheckVerdict.AGREES] * 4
     assert pop_tradeoff.RECIPE.series({}).height == 4 * len(pop_tradeoff.PARTS)

@@ -12,10 +12,9 @@ from rota.cli.reproduce import reproduce as command
 from rota.core import registry
 from rota.core.errors import InputError, OptionError
 from rota.core.registry import RECIPES
-from rota.reproduce import checks
-from rota.reproduce.artifact import by_job
-from rota.reproduce.base import Recipe, Scale, Setting, Verdict
-from rota.reproduce.carry import (
+from rota.reproduce import recipe as checks
+from rota.reproduce.recipe import CheckVerdict, Recipe, RecipeSetting, Scale, by_job
+from rota.reproduce.run import (
     find_recipe,
     lacking,
     overall,
@@ -28,7 +27,7 @@ from rota.study.rerun import rerun
 from rota.traces.synth.generate import generate
 from shared_data import CHECKOUT
 
-AGREES, DEVIATES, FAILS = Verdict
+AGREES, DEVIATES, FAILS = CheckVerdict
 
 
 class Tiny(Recipe):
@@ -202,8 +201,8 @@ def test_data_are_found_below_their_folder(tmp_path):
     (tmp_path / "somebody").mkdir()
     (tmp_path / "somebody" / "results.csv").touch()
 
-    assert Setting(Scale.SMALL, tmp_path).find("somebody") is None
-    assert Setting(Scale.SMALL, tmp_path, tmp_path).find("somebody/others.csv") is None
+    assert RecipeSetting(Scale.SMALL, tmp_path).find("somebody") is None
+    assert RecipeSetting(Scale.SMALL, tmp_path, tmp_path).find("somebody/others.csv") is None
     assert lacking(HUNGRY, tmp_path) == []
     assert reproduce(HUNGRY, data=tmp_path).verdict == AGREES
 

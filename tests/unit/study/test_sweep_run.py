@@ -7,13 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import polars as pl
 import pytest
 
 from rota.core.errors import InputError, OutputError
 from rota.study.rerun import rerun
-from rota.study.sweep.keys import code_version
+from rota.study.sweep.keys import CODE, code_version
 from rota.study.sweep.local import Local
 from rota.study.sweep.run import load_sweep, sweep
 from rota.study.sweep.source import parse_source
@@ -309,6 +310,7 @@ def test_the_code_is_part_of_every_key():
     version, _, digest = code_version().partition("+")
     assert version.count(".") == 2
     assert len(digest) == 16
+    assert [name for name in CODE if find_spec(f"rota.{name}") is None] == []
 
 
 def test_sigint_is_left_to_the_parent(run, tmp_path):

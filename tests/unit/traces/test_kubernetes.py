@@ -5,9 +5,9 @@ import json
 import pytest
 
 from rota.core.errors import ClusterSpecError, TraceError
-from rota.traces.format import first_look
 from rota.traces.formats.kubernetes.reader import FORMAT
 from rota.traces.formats.kubernetes.words import quantity
+from rota.traces.sniff import first_look
 from trace_readers import counted
 
 

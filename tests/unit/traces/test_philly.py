@@ -6,8 +6,9 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
-from rota.traces.formats.philly.philly import FORMAT
+from rota.traces.formats.philly import FORMAT
 from rota.traces.read import read_workload
+from trace_readers import quoted
 
 HEADER = "timestamp,duration,num_gpus,gpu_time,cluster\n"
 ROWS = (
@@ -64,9 +65,9 @@ def test_filters_by_tenant_and_duration(derived):
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("soon,5,1,5,a", "column 'timestamp': 'soon' is not a time: write YYYY-MM-DD HH:MM:SS"),
+        ("soon,5,1,5,a", "column 'timestamp': 'soon' is not a time YYYY-MM-DD HH:MM:SS: write"),
         ("2017-10-09 07:01:55+01:00,5,1,5,a", "column 'timestamp': '2017-10-09 07:01:55+01:00' is"),
-        (",5,1,5,a", "column 'timestamp': '' is not a time"),
+        (",5,1,5,a", "column 'timestamp': '' is missing: give one"),
         ("2017-10-09 07:01:55,-5,1,5,a", "column 'duration': '-5' is less than 0"),
         ("2017-10-09 07:01:55,5,0,5,a", "column 'num_gpus': '0' is less than 1"),
         ("2017-10-09 07:01:55,5,2.5,5,a", "column 'num_gpus': '2.5' is not a whole number"),
@@ -318,7 +319,7 @@ def test_a_bad_time_names_the_job_and_the_key(log):
     )
 
 
-# --- the quick way -------------------------------------------------------------------------------
+# --- both parsers of tables ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -326,23 +327,24 @@ def test_a_bad_time_names_the_job_and_the_key(log):
     [
         "",
         "2017-10-09 07:01:45,0.2,16,5,\n2017-10-08 00:00:00,12.9,1.0,5, a\n",
-        "2017-10-09T07:01:44,7,2,14,b\n",  # only the careful way knows it
+        "2017-10-09T07:01:44,7,2,14,b\n",  # a time as ISO 8601 writes it
+        "2017-10-03,7,2,14,b\n",
     ],
 )
-def test_quick_and_careful_give_the_same(derived, more):
+def test_both_parsers_read_the_same(derived, more):
     path = derived(ROWS + more)
-    quick, careful = FORMAT.load(path, {}), FORMAT._careful(path, {})
+    quick, careful = FORMAT.load(path, {}), FORMAT.load(quoted(path), {})
     assert quick.jobs.equals(careful.jobs)
-    assert quick.workload.specs == list(careful.workload.specs)
-    assert quick.workload.behaviours == list(careful.workload.behaviours)
     assert quick.quality == careful.quality
-    assert (quick.name, quick.origin, quick.notes) == (careful.name, careful.origin, careful.notes)
-    assert (FORMAT._quick(path, {}) is None) == ("T07" in more)
+    assert (quick.origin, quick.notes) == (careful.origin, careful.notes)
+    assert read_workload(path).specs == list(quick.workload.specs)
 
 
 @pytest.mark.parametrize(
     "row", [",5,1,5,a", "2017-10-09 07:01:55,5,0,5,a", "2017-10-09 07:01:55,nan,1,5,a"]
 )
-def test_what_is_wrong_is_left_to_the_careful_way(derived, row):
-    with pytest.raises(TraceError, match=r"philly\.csv: line 5, column"):
-        FORMAT.load(derived(ROWS + row + "\n"), {})
+def test_both_parsers_refuse_the_same(derived, row):
+    path = derived(ROWS + row + "\n")
+    for file in (path, quoted(path)):
+        with pytest.raises(TraceError, match=r"philly\.csv: line 5, column"):
+            FORMAT.load(file, {})

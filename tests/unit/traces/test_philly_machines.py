@@ -7,7 +7,7 @@ import pytest
 from rota.core.errors import OptionError, TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
-from rota.traces.formats.philly.machines import read_machines, read_utilisation
+from rota.traces.formats.philly_machines import read_machines, read_utilisation
 from rota.traces.observed import Seen
 from rota.traces.read import read_trace
 from rota.traces.tools.report import report

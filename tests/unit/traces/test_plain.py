@@ -7,6 +7,9 @@ import pytest
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.traces.read import read_workload
+from rota.traces.synth.generate import KINDS, generate
+from rota.traces.write import write_workload
+from trace_readers import quoted
 
 HEADER = "job_id,submit_s,num_gpus,duration_s"
 
@@ -125,16 +128,16 @@ CELLS = {
     "negative gpus": ("num_gpus", "-1", "is less than 0: give 0 or more"),
     "one and a half": ("num_gpus", "1.5", "is neither whole nor below 1"),
     "no gpus": ("num_gpus", "0", "asks for nothing: give at least one GPU, or CPUs"),
-    "word": ("duration_s", "soon", "is not a number: give a plain number"),
-    "array id": ("submit_s", "12_3", "is not a number: give a plain number"),
+    "word": ("duration_s", "soon", "is not a finite number: give a plain number"),
+    "array id": ("submit_s", "12_3", "is not a finite number: give a plain number"),
     "nan": ("duration_s", "nan", "is not a finite number"),
     "inf": ("submit_s", "inf", "is not a finite number"),
     "too large": ("submit_s", "1e999", "is not a finite number"),
-    "empty number": ("submit_s", "", "is empty: give a number"),
-    "empty id": ("job_id", "", "is empty: give every row its own"),
+    "empty number": ("submit_s", "", "is missing: give a number"),
+    "empty id": ("job_id", "", "is missing: give every row its own"),
     "twin": ("job_id", "1", "occurs twice (first on line 2): give every row its own"),
     "priority": ("priority", "1.5", "is not a whole number: give one"),
-    "optional word": ("cpus", "many", "is not a number: give a plain number"),
+    "optional word": ("cpus", "many", "is not a finite number: give a plain number"),
     "optional negative": ("mem_gib", "-1", "is less than 0: give 0 or more"),
     "optional nan": ("estimate_s", "nan", "is not a finite number"),
     "no estimate": ("estimate_s", "0", "is not more than 0: give more than 0"),
@@ -234,3 +237,58 @@ def test_errors_beyond_the_first_chunk_have_the_right_line(trace):
     assert problem(trace("\n".join([HEADER, *rows]))).startswith("line 25002: has 5 fields")
     rows[25_000] = "x,1,one,9"
     assert problem(trace("\n".join([HEADER, *rows]))).startswith("line 25002, column 'num_gpus'")
+
+
+# --- both parsers of tables ----------------------------------------------------------------------
+
+
+FULL = (
+    "job_id,submit_s,num_gpus,duration_s,queue,user,gpu_type,cpus,mem_gib,priority,deadline_s,"
+    "estimate_s,model,gang,min_gpus,max_gpus,depends_on\n"
+    "a,5,0.5,10,t,None,v100 | p100|,4,,2,20,30,m,,,,\n"
+    "b,0,0,1e3,,NA,,1,2.5,,,,,NO,,,a; c\n"
+    "c,7 ,8,0.5,t,u,v100,,,-1,,,,true,4,16,\n"
+)
+
+
+def same(path):
+    """Return the workload of a file, which both parsers read alike."""
+    quick, careful = read_workload(path), read_workload(quoted(path))
+    assert list(quick.specs) == list(careful.specs)
+    assert list(quick.behaviours) == list(careful.behaviours)
+    assert quick.quality == careful.quality
+    return quick
+
+
+def test_both_parsers_know_every_column(trace):
+    first, second, third = same(trace(FULL)).specs
+    assert (first.tenant, first.user, first.request.gpu_types) == ("t", "None", ("v100", "p100"))
+    assert (second.user, second.depends_on, second.request.gang) == ("NA", ("a", "c"), False)
+    assert (third.priority, third.request.groups[0].min_count) == (-1, 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_parsers_read_generated_workloads(tmp_path, kind):
+    workload = generate(kind, jobs=60, gpus=32, load=0.9, seed=2, options={})
+    again = same(write_workload(workload, tmp_path / "jobs.csv"))
+    assert list(again.specs) == list(workload.specs)
+    assert list(again.behaviours) == list(workload.behaviours)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "a,0,1.5,10", "a,0,1,0", "a,0,0,10", "a,0,1,10\na,0,1,10", "a,-1,1,10", "a,0,x,10",
+        ",0,1,10", "a,0,1,inf", "a,0,1", "a,0,1,10,9",
+    ],
+)  # fmt: skip
+def test_both_parsers_refuse_the_same(trace, row):
+    path = trace(f"{HEADER}\n{row}\n")
+    quick, careful = problem(path), problem(quoted(path))
+    assert quick == careful
+    assert quick.startswith(("line 2", "line 3"))
+
+
+def test_a_row_that_is_too_short_is_refused_though_its_last_cell_is_optional(trace):
+    message = problem(trace(f"{HEADER},cpus\n1,0,1,9,4\n2,0,1,9\n"))
+    assert message.startswith("line 3: has 4 fields but the header has 5: complete the line")

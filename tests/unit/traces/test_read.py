@@ -6,8 +6,8 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.traces import read
-from rota.traces.format import first_look
 from rota.traces.read import read_workload, recognise
+from rota.traces.sniff import first_look
 
 PLAIN = "job_id,submit_s,num_gpus,duration_s\n"
 TIRESIAS = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"

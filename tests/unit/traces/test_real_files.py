@@ -7,9 +7,9 @@ import re
 import pytest
 
 from rota.core.errors import InputError, TraceError
-from rota.traces.chunks import Chunks, read_all
 from rota.traces.formats import go_random, inflate, openb
 from rota.traces.read import read_trace, recognise
+from rota.traces.table import Table
 from rota.traces.tools.report import report
 from shared_data import shared
 from trace_readers import counted, reader
@@ -54,7 +54,7 @@ def test_inflated_pods_and_ranked_nodes_are_those_of_the_published_runs():
     assert given.jobs.equals(imported.jobs)
     ranks = shared("reference/fgd/node_order_default_seed42.csv").read_text().splitlines()[1:]
     nodes = [line.split(",")[1] for line in ranks]
-    table = read_all(Chunks(path, openb.LAYOUT)).sort("name")
+    table = Table(path, openb.LAYOUT).whole().sort("name")
     sorted_pods = inflate.Inflation(
         table["name"].to_list(),
         [int(milli) for milli in table["gpu_milli"]],

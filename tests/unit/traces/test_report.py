@@ -1,6 +1,6 @@
 """The quality report: contradictions and flags are found."""
 
-from rota.cli.trace_report import show
+from rota.cli.trace import show
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload

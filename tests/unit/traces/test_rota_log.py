@@ -9,8 +9,8 @@ from rota.core.errors import TraceError
 from rota.study.config import RunConfig
 from rota.study.output import write_run
 from rota.study.run import simulate
-from rota.traces.format import first_look
 from rota.traces.formats.rota_log import FORMAT
+from rota.traces.sniff import first_look
 from trace_readers import counted
 
 JOBS = """\

@@ -4,8 +4,8 @@ import pytest
 
 from own_formats import DAY, HEADER, NODES, line
 from rota.core.errors import OptionError, TraceError
-from rota.traces.format import first_look
 from rota.traces.formats.slurm.sacct import FORMAT
+from rota.traces.sniff import first_look
 from trace_readers import counted
 
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rota.core.errors import TraceError
-from rota.traces.format import first_look
 from rota.traces.formats.slurm.sacct import FORMAT
+from rota.traces.sniff import first_look
 from trace_readers import counted
 
 BEGIN = 1_772_438_400

@@ -7,9 +7,9 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Request
-from rota.traces.format import first_look
 from rota.traces.formats import batsim, chronus, gavel, pollux, pollux_results
 from rota.traces.observed import Seen
+from rota.traces.sniff import first_look
 from trace_readers import counted
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from rota.core.errors import TraceError
 from rota.traces import sources
-from rota.traces.format import first_look, read_bytes
 from rota.traces.read import read_workload
-from rota.traces.sources import blocks, exists, siblings
+from rota.traces.sniff import first_look
+from rota.traces.sources import blocks, exists, read_bytes, siblings
 
 PLAIN = b"job_id,submit_s,num_gpus,duration_s\na,0,1,10\nb,5,2,20\n"
 

@@ -6,9 +6,9 @@ import pytest
 
 from rota.core.errors import TraceError
 from rota.core.jobs import JobSpec, Request
-from rota.traces.format import first_look
 from rota.traces.formats.plain import FORMAT as PLAIN
 from rota.traces.formats.synergy import FORMAT
+from rota.traces.sniff import first_look
 
 PROFILES = {
     "net_1": {"cpus": 6, "mem": 40, "iter_time": 0.5, "cpu_points": [3, 6], "mem_points": [40],

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rota.policies.gavel.problem import Array, Problem, for_runnable, isolated, throughputs
+from rota.policies.gavel.basics import for_runnable, isolated, throughputs
+from rota.policies.rounds.problem import Array, Problem
 from rota.solvers.groups import solve_grouped
 from rota.solvers.search import Ratio, smallest_ratio
 from rota.solvers.shares import ShareProblem, solve_shares

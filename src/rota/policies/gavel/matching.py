@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rota.policies.gavel.problem import Array, Problem
+from rota.policies.rounds.problem import Array, Problem
 from rota.solvers.assignment import assign
 
 Indices = NDArray[np.intp]

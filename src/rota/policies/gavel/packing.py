@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rota.policies.gavel.packed import PackedShares, Pairs
-from rota.policies.gavel.problem import Array, Problem, isolated, problem
+from rota.policies.gavel.basics import isolated
+from rota.policies.rounds.problem import PackedShares, Pairs, Problem, problem, worth
 
 Indices = NDArray[np.intp]
 
@@ -21,22 +21,6 @@ class Packing:
 
     shares: PackedShares
     together: Indices
-
-
-def worth(problem: Problem, pairs: Pairs) -> Array:
-    """Normalised throughput of each pair, on average over the types of the cluster.
-
-    A pair that would stop one of its jobs on any type is worth nothing.
-    """
-    first, second = pairs.jobs[:, 0], pairs.jobs[:, 1]
-    alone = np.stack([problem.throughput[first], problem.throughput[second]], axis=2)
-    stopped = (pairs.throughput <= 0) | (alone <= 0)
-    relative = np.where(stopped, 0.0, pairs.throughput / np.where(alone > 0, alone, 1.0))
-    here = problem.capacity > 0
-    if not here.any():
-        return np.zeros(len(pairs.jobs))
-    total: Array = relative[:, here].sum(axis=2).mean(axis=1)
-    return np.where(stopped[:, here].any(axis=(1, 2)), 0.0, total)
 
 
 def random_packing(

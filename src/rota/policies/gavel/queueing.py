@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rota.policies.gavel.problem import Array, Problem
+from rota.policies.rounds.problem import Array, Problem
 
 
 def fifo(problem: Problem, *, draw: np.random.Generator | None = None) -> Array:

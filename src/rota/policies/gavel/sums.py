@@ -3,7 +3,8 @@
 import numpy as np
 
 from rota.core.errors import InfeasibleError
-from rota.policies.gavel.problem import Array, Problem, for_runnable
+from rota.policies.gavel.basics import for_runnable
+from rota.policies.rounds.problem import Array, Problem
 from rota.solvers.groups import solve_grouped
 from rota.solvers.shares import ShareProblem
 

@@ -6,9 +6,8 @@ from statistics import fmean
 import polars as pl
 
 from rota.metrics.window import Window
-from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting
 from rota.reproduce.blox.recipe import PAPER
-from rota.reproduce.checks import holds, ordered
+from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, ordered
 from rota.study.config import RunConfig
 from rota.study.run import RunResult
 from rota.traces.synth.generate import generate
@@ -60,7 +59,7 @@ class BloxAdmission(Recipe):
         "Blox stamps responsiveness at the end of the first round, 300 s later than ours",
     )
 
-    def runs(self, setting: Setting) -> dict[str, RunConfig]:
+    def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """Every admission with every seed under bursts, and two at a low load."""
         traces = {f"seed{seed}": _trace(setting, seed, BUSY) for seed in SEEDS[setting.scale]}
         runs = {
@@ -91,7 +90,7 @@ class BloxAdmission(Recipe):
         )
         return {key: float(value) for key, value in means.row(0, named=True).items()}
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """The trade: what is inside finishes sooner, what is outside starts later."""
         del setting  # all scales are checked alike
         means = _means(runs)
@@ -125,7 +124,7 @@ class BloxAdmission(Recipe):
             ),
         ]
 
-    def series(self, runs: Mapping[str, Outcome]) -> pl.DataFrame:
+    def series(self, runs: Mapping[str, RecipeRun]) -> pl.DataFrame:
         """Means by admission and seed."""
         rows = []
         for label, outcome in runs.items():
@@ -134,7 +133,7 @@ class BloxAdmission(Recipe):
         return pl.DataFrame(rows)
 
 
-def _means(runs: Mapping[str, Outcome]) -> dict[str, dict[str, float]]:
+def _means(runs: Mapping[str, RecipeRun]) -> dict[str, dict[str, float]]:
     """By admission, over the seeds."""
     found: dict[str, dict[str, float]] = {}
     for name in ADMISSIONS:
@@ -145,7 +144,7 @@ def _means(runs: Mapping[str, Outcome]) -> dict[str, dict[str, float]]:
     return found
 
 
-def _config(setting: Setting, trace: str, admission: str) -> RunConfig:
+def _config(setting: RecipeSetting, trace: str, admission: str) -> RunConfig:
     return RunConfig(
         trace=trace,
         format="csv",
@@ -158,7 +157,7 @@ def _config(setting: Setting, trace: str, admission: str) -> RunConfig:
     )
 
 
-def _trace(setting: Setting, seed: int, load: float) -> str:
+def _trace(setting: RecipeSetting, seed: int, load: float) -> str:
     count = JOBS[setting.scale]
     workload = generate("bursts", jobs=count, gpus=GPUS, load=load, seed=seed, options=BURSTS)
     return setting.keep(workload, f"bursts-{load:g}-seed{seed}")

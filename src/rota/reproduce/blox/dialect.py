@@ -2,7 +2,7 @@
 
 Rounds of 300 s. A job arrives, starts, is preempted and ends only at a multiple of the round; its
 service is counted in whole rounds, not times its GPUs, and no change of allocation costs anything.
-`notes` names every quirk; `blox_rounds` tells them in detail.
+`notes` names every quirk; `loop.py` tells them in detail.
 """
 
 from typing import ClassVar, Literal
@@ -13,7 +13,7 @@ from rota.core.knowledge import Knowledge
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
-from rota.reproduce.blox.rounds import Key, RoundScheduler, scatter, scatter_fixed
+from rota.reproduce.blox.loop import Key, RoundScheduler, scatter, scatter_fixed
 from rota.study.dialect import Dialect, require_one_type
 
 SCATTER = "scatter"
@@ -47,7 +47,7 @@ ORDERS: dict[str, tuple[Key, Knowledge, bool]] = {
 """By policy: the key, what it reads, and whether running jobs can fall behind waiting ones."""
 
 
-class Blox(Dialect):
+class BloxDialect(Dialect):
     """The simulator's policies under Rota's names."""
 
     name = "blox"
@@ -55,7 +55,7 @@ class Blox(Dialect):
     source = (
         "Agarwal et al., Blox: A Modular Toolkit for Deep Learning Schedulers, EuroSys 2024; "
         "msr-fiddle/blox, blox_manager.py, schedulers/, placement/placement.py; quirks: "
-        "rota/reproduce/blox/dialect.py and rounds.py"
+        "rota/reproduce/blox/dialect.py and loop.py"
     )
     policies: ClassVar[dict[str, str]] = {
         "fifo": "Fifo",

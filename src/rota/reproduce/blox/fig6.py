@@ -5,9 +5,17 @@ from collections.abc import Mapping
 import polars as pl
 
 from rota.core.workload import Workload
-from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting
 from rota.reproduce.blox.recipe import PAPER
-from rota.reproduce.checks import holds, ordered, within
+from rota.reproduce.recipe import (
+    Check,
+    Recipe,
+    RecipeRun,
+    RecipeSetting,
+    Scale,
+    holds,
+    ordered,
+    within,
+)
 from rota.study.config import RunConfig
 from rota.traces.synth.generate import generate
 
@@ -52,7 +60,7 @@ class BloxFigure6(Recipe):
         "Optimus, the third curve of Blox' script, crashes there; SRTF stands for the lower bound",
     )
 
-    def runs(self, setting: Setting) -> dict[str, RunConfig]:
+    def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """Every policy at every load, and the README's example."""
         first, end = MEASURED[setting.scale]
         runs = {}
@@ -69,7 +77,7 @@ class BloxFigure6(Recipe):
         )  # fmt: skip
         return runs
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """Low load, high load, growth, and the README's number."""
         loads = LOADS[setting.scale]
         jct_s = {name: outcome.summary["avg_jct_s"] for name, outcome in runs.items()}
@@ -109,7 +117,7 @@ class BloxFigure6(Recipe):
             ),
         ]
 
-    def series(self, runs: Mapping[str, Outcome]) -> pl.DataFrame:
+    def series(self, runs: Mapping[str, RecipeRun]) -> pl.DataFrame:
         """The curves."""
         rows = []
         for name, outcome in runs.items():
@@ -120,7 +128,7 @@ class BloxFigure6(Recipe):
         return pl.DataFrame(rows)
 
 
-def _trace(setting: Setting, per_hour: float, sizes: str) -> str:
+def _trace(setting: RecipeSetting, per_hour: float, sizes: str) -> str:
     """The same jobs at every load; only the time between them changes."""
     count = JOBS[setting.scale]
     options = {"sizes": sizes, "even": "no"}

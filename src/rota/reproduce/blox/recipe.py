@@ -4,9 +4,16 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from rota.reproduce.artifact import Artifact, Case
-from rota.reproduce.base import Check, Outcome, Scale, Setting
-from rota.reproduce.checks import same_rows, within
+from rota.reproduce.recipe import (
+    Artifact,
+    Case,
+    Check,
+    RecipeRun,
+    RecipeSetting,
+    Scale,
+    same_rows,
+    within,
+)
 from rota.study.config import RunConfig
 
 PAPER = (
@@ -53,7 +60,7 @@ class BloxArtifact(Artifact):
         ),
     )
 
-    def cases(self, setting: Setting) -> Sequence[Case]:
+    def cases(self, setting: RecipeSetting) -> Sequence[Case]:
         """The recorded runs."""
         return [
             Case(
@@ -65,7 +72,7 @@ class BloxArtifact(Artifact):
             for workload, policy in RECORDED
         ]
 
-    def runs(self, setting: Setting) -> dict[str, RunConfig]:
+    def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """The recorded runs, and those of which only means are known."""
         runs = super().runs(setting)
         for policy in REPAIRED:
@@ -77,7 +84,7 @@ class BloxArtifact(Artifact):
                 runs[f"multi2000-{policy}"] = _config(setting, "multi2000", policy)
         return runs
 
-    def more(self, case: Case, outcome: Outcome, table: pl.DataFrame) -> list[Check]:
+    def more(self, case: Case, outcome: RecipeRun, table: pl.DataFrame) -> list[Check]:
         """First rounds, and the totals."""
         _, workload, policy = case.theirs.removesuffix(".csv").split("_")
         mean_s, preemptions = RECORDED[workload, policy]
@@ -88,7 +95,7 @@ class BloxArtifact(Artifact):
             _mean(case.label, outcome, mean_s),
         ]
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """Job by job, then the means."""
         found = super().checks(setting, runs)
         means = {f"repaired-{policy}": mean_s for policy, mean_s in REPAIRED.items()}
@@ -98,7 +105,7 @@ class BloxArtifact(Artifact):
         ]
 
 
-def _config(setting: Setting, workload: str, policy: str, like: str = "blox") -> RunConfig:
+def _config(setting: RecipeSetting, workload: str, policy: str, like: str = "blox") -> RunConfig:
     return RunConfig(
         trace=str(setting.need(f"blox/jobs_{workload}.csv")),
         format="csv",
@@ -108,7 +115,7 @@ def _config(setting: Setting, workload: str, policy: str, like: str = "blox") ->
     )
 
 
-def _mean(label: str, outcome: Outcome, mean_s: float) -> Check:
+def _mean(label: str, outcome: RecipeRun, mean_s: float) -> Check:
     ours = round(outcome.summary["avg_jct_s"], 2)
     return within(f"{label}: mean JCT (s)", ours, mean_s, absolute=ROUNDING)
 

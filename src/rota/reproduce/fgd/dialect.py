@@ -23,7 +23,6 @@ from rota.core.registry import split
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.core.workload import Workload
-from rota.engine.intake import mark_down
 from rota.engine.parts import make_params
 from rota.placement.anywhere import Anywhere
 from rota.placement.dot_product import DotProduct
@@ -50,7 +49,7 @@ PLACEMENTS: dict[str, type[Scored]] = {
 """What the names mean here."""
 
 
-class Once:
+class Once(Scheduler):
     """Every job is tried when it comes, and never again."""
 
     def __init__(self, name: str, placement: Scored) -> None:
@@ -79,13 +78,13 @@ class Once:
         if not self.placement.fits(job.shape):
             plan.reject(job, f"unschedulable: no node has room for {job.shape.describe()}")
             return
-        job.allocation = self.placement.take(job)
         self._placed[job.index] = job
-        plan.start(job, job.allocation)
+        plan.start(job, self.placement.take(job))
 
-    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
-        """Nobody needs a timer."""
-        return ()
+    def expect(self, workload: Workload) -> None:
+        """What pods ask for is the target workload of FGD."""
+        if self.placement.expects:
+            self.placement.expect(workload.usual)
 
     def snapshot(self) -> Mapping[str, Any]:
         """Who is where is told by the jobs."""
@@ -96,7 +95,7 @@ class Once:
         for index in state["placed"]:
             job = self._placed[index] = view.everyone[index]
             self.placement.hold(job, job.allocation)
-        mark_down(self.placement)
+        self.placement.close_unusable()
 
 
 class FgdParams(Params, frozen=True):
@@ -166,9 +165,10 @@ class FgdDialect(Dialect):
 
     def meet(self, scheduler: Scheduler, workload: Workload, topology: Topology) -> None:
         """Nodes are ranked by the draw that shuffled the pods, if it goes on to them."""
-        placement = getattr(scheduler, "placement", None)
-        if isinstance(placement, Scored) and workload.rank_nodes and not self._ordered(placement):
-            placement.rank(workload.rank_nodes([node.name for node in topology.nodes]))
+        if not isinstance(scheduler, Once) or not workload.rank_nodes:
+            return
+        if not self._ordered(scheduler.placement):
+            scheduler.placement.rank(workload.rank_nodes([node.name for node in topology.nodes]))
 
 
 NOTES = {

@@ -13,8 +13,16 @@ import polars as pl
 from rota.core.errors import InputError
 from rota.core.eventlog import EventLog
 from rota.core.log import Record
-from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting
-from rota.reproduce.checks import holds, same_rows, within
+from rota.reproduce.recipe import (
+    Check,
+    Recipe,
+    RecipeRun,
+    RecipeSetting,
+    Scale,
+    holds,
+    same_rows,
+    within,
+)
 from rota.study.config import RunConfig
 from rota.study.run import RunResult
 
@@ -84,7 +92,7 @@ class FgdAlloc(Recipe):
         f"random: {NOT_AGAIN}, so that only means over seeds are comparable",
     )
 
-    def runs(self, setting: Setting) -> dict[str, RunConfig]:
+    def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """The paper's runs by seed, then those in recorded orders."""
         openb = _openb(setting)
         found = {
@@ -106,7 +114,7 @@ class FgdAlloc(Recipe):
             return placements(result)
         return None if result.allocation is None else result.allocation.rows()
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """Means over seeds, then every placement."""
         found: list[Check] = []
         theirs = _table(setting.need("fgd/expected.csv"))
@@ -120,7 +128,7 @@ class FgdAlloc(Recipe):
                 found += _compare(f"{workload} {placement}", ours, row, published)
         return [*found, *_shapes(setting, runs), *self._one_by_one(setting, runs)]
 
-    def _one_by_one(self, setting: Setting, runs: Mapping[str, Outcome]) -> Iterator[Check]:
+    def _one_by_one(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> Iterator[Check]:
         for placement, path in _recorded(setting):
             ours = dict(runs[f"{ORDERED}-{placement}"].extra)
             theirs = {row["pod"]: _where(row) for row in _table(path)}
@@ -132,7 +140,7 @@ class FgdAlloc(Recipe):
             ours = {pod: placed[pod].partition("/")[0] for pod in theirs if pod in placed}
             yield same_rows(f"{RECORDED} fgd: nodes printed by the simulator", ours, theirs)
 
-    def series(self, runs: Mapping[str, Outcome]) -> pl.DataFrame | None:
+    def series(self, runs: Mapping[str, RecipeRun]) -> pl.DataFrame | None:
         """The curves: by workload, placement and seed."""
         rows = [
             (*label.rsplit("-seed", 1), *point)
@@ -160,7 +168,7 @@ def _studies(scale: Scale) -> list[Study]:
     ]
 
 
-def _others(setting: Setting) -> list[Study]:
+def _others(setting: RecipeSetting) -> list[Study]:
     """The pod lists without published numbers, once each."""
     if setting.small:
         return []
@@ -174,7 +182,7 @@ def _others(setting: Setting) -> list[Study]:
     ]
 
 
-def _shapes(setting: Setting, runs: Mapping[str, Outcome]) -> Iterator[Check]:
+def _shapes(setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> Iterator[Check]:
     """What the paper finds on all workloads: FGD uses most GPUs."""
     found: dict[str, dict[str, float]] = {}
     for study in _others(setting):
@@ -193,7 +201,7 @@ def _is(study: Study, about: tuple[str, str]) -> bool:
     return (f"{PODS}{study.workload}", POLICIES[study.placement]) == about
 
 
-def _openb(setting: Setting) -> Path:
+def _openb(setting: RecipeSetting) -> Path:
     for place in OPENB:
         found = setting.find(place)
         if found is not None:
@@ -204,7 +212,7 @@ def _openb(setting: Setting) -> Path:
     )
 
 
-def _recorded(setting: Setting) -> list[tuple[str, Path]]:
+def _recorded(setting: RecipeSetting) -> list[tuple[str, Path]]:
     """Placements whose every decision was recorded, and the file."""
     found = []
     for placement, policy in POLICIES.items():
@@ -214,7 +222,7 @@ def _recorded(setting: Setting) -> list[tuple[str, Path]]:
     return found
 
 
-def _in_order(setting: Setting, openb: Path, placement: str, path: Path) -> RunConfig:
+def _in_order(setting: RecipeSetting, openb: Path, placement: str, path: Path) -> RunConfig:
     pods = "\n".join(row["pod"] for row in _table(path))
     order = setting.write(f"order-{placement}.csv", f"pod\n{pods}\n")
     ranks = setting.need(f"fgd/node_order_{RECORDED}.csv")
@@ -257,7 +265,7 @@ def _where(row: Mapping[str, str]) -> str:
     return f"{row['node']}/{gpus}" if row["node"] else ""
 
 
-def _at(outcome: Outcome) -> tuple[float, float]:
+def _at(outcome: RecipeRun) -> tuple[float, float]:
     """Allocation and fragments where the paper looks."""
     point = next(point for point in outcome.extra if point[0] == AT)
     return point[1], point[2]

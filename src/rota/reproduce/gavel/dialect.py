@@ -18,16 +18,21 @@ from rota.core.ports import Scheduler
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.models.throughputs import load_throughputs
+from rota.policies.gavel.basics import alike, isolated, throughputs
 from rota.policies.gavel.durations import History, finish_time_fairness, makespan
 from rota.policies.gavel.fairness import max_min, water_filling
 from rota.policies.gavel.matching import allox
-from rota.policies.gavel.packed import PackedShares
 from rota.policies.gavel.packing import random_packing
-from rota.policies.gavel.problem import Problem, alike, isolated, throughputs
 from rota.policies.gavel.queueing import fifo
 from rota.policies.gavel.sums import max_sum
-from rota.reproduce.gavel.replay import Recorded
-from rota.reproduce.gavel.rounds import Array, GavelRounds, Question, Rules, Table
+from rota.policies.rounds.problem import Array, PackedShares, Problem
+from rota.reproduce.gavel.loop import (
+    GavelRounds,
+    GavelRules,
+    Question,
+    RecordedAllocations,
+    Table,
+)
 from rota.study.dialect import Dialect
 from rota.traces.formats.gavel import read_throughputs
 
@@ -59,7 +64,7 @@ class AwareParams(Params, frozen=True):
     aware: bool = True
 
 
-class AlloxParams(Params, frozen=True):
+class GavelAlloxParams(Params, frozen=True):
     """The part of the waiting jobs, oldest first, that is matched."""
 
     alpha: float = 1.0
@@ -71,7 +76,7 @@ class GandivaParams(Params, frozen=True):
     seed: int = 0
 
 
-class Gavel(Dialect):
+class GavelDialect(Dialect):
     """The simulator's policies under Rota's names."""
 
     name = "gavel"
@@ -79,7 +84,7 @@ class Gavel(Dialect):
     source = (
         "Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning "
         "Workloads, OSDI 2020; stanford-futuredata/gavel, scheduler/scheduler.py, policies/; "
-        "quirks: rota/reproduce/gavel/dialect.py and rounds.py"
+        "quirks: rota/reproduce/gavel/dialect.py and loop.py"
     )
     policies: ClassVar[dict[str, str]] = {
         FIFO: "fifo_perf",
@@ -150,7 +155,7 @@ class Gavel(Dialect):
         rules = self._rules(name, options, topology)
         if self.params.recorded:
             kinds = sorted({node.gpu_type for node in topology.nodes})
-            known = Recorded(Path(self.params.recorded), kinds)
+            known = RecordedAllocations(Path(self.params.recorded), kinds)
             rules = replace(rules, allocate=known.allocate, memory=known.memory, packs=False)
         return GavelRounds(
             name,
@@ -162,17 +167,19 @@ class Gavel(Dialect):
             seed=seed,
         )
 
-    def _rules(self, name: str, options: dict[str, str], topology: Topology) -> Rules:
+    def _rules(self, name: str, options: dict[str, str], topology: Topology) -> GavelRules:
         if name == ALLOX:
-            return _allox(self.parameters(name, AlloxParams, options).alpha)
+            return _allox(self.parameters(name, GavelAlloxParams, options).alpha)
         if name == GANDIVA:
             return _gandiva(self.parameters(name, GandivaParams, options).seed)
         if name == ISOLATED:
             self.parameters(name, Params, options)
-            return Rules(lambda question: isolated(question.problem), shuffled=True, spare=True)
+            return GavelRules(
+                lambda question: isolated(question.problem), shuffled=True, spare=True
+            )
         if name == FIFO:
             self.parameters(name, Params, options)
-            return Rules(lambda question: fifo(question.problem), shuffled=False, spare=False)
+            return GavelRules(lambda question: fifo(question.problem), shuffled=False, spare=False)
         aware = self.parameters(name, AwareParams, options).aware
         kinds = sorted({node.gpu_type for node in topology.nodes})
         known = [kind for kind in self.params.types if kind in kinds]
@@ -184,14 +191,14 @@ class Gavel(Dialect):
         if not isinstance(scheduler, GavelRounds):
             return
         if not self.params.throughputs:
-            scheduler.expect(len(workload))
+            scheduler.prepare(len(workload))
             return
         table = read_throughputs(Path(self.params.throughputs))
         for spec, behaviour in workload:
             _require_known(spec, behaviour, table)
         pairs = scheduler.name == GANDIVA
         beside = load_throughputs(self.params.throughputs).pairs if pairs else None
-        scheduler.expect(len(workload), table, beside)
+        scheduler.prepare(len(workload), table, beside)
 
 
 def _require_known(spec: JobSpec, behaviour: Behaviour, table: Table) -> None:
@@ -203,7 +210,7 @@ def _require_known(spec: JobSpec, behaviour: Behaviour, table: Table) -> None:
         )
 
 
-def _allox(alpha: float) -> Rules:
+def _allox(alpha: float) -> GavelRules:
     """Jobs that have a GPU keep it until they end."""
     memory: dict[str, Any] = {}
 
@@ -217,10 +224,10 @@ def _allox(alpha: float) -> Rules:
                 memory[name] = int(row.argmax())
         return shares
 
-    return Rules(allocate, shuffled=False, spare=True, memory=memory)
+    return GavelRules(allocate, shuffled=False, spare=True, memory=memory)
 
 
-def _gandiva(seed: int) -> Rules:
+def _gandiva(seed: int) -> GavelRules:
     """Pairs at random; one stays while it is worth it, and here nearly every one is.
 
     The simulator adds what the jobs of a pair are worth over all types and asks for 1.
@@ -243,19 +250,19 @@ def _gandiva(seed: int) -> Rules:
         memory["together"] = [names[row] for row in packing.together.tolist()]
         return packing.shares
 
-    return Rules(allocate, shuffled=False, spare=True, memory=memory, packs=True)
+    return GavelRules(allocate, shuffled=False, spare=True, memory=memory, packs=True)
 
 
-def _solved(name: str, reference: int | None, *, aware: bool) -> Rules:
+def _solved(name: str, reference: int | None, *, aware: bool) -> GavelRules:
     if name == "gavel-ftf":
         return _fairest(reference)
     if name in ("gavel-max-min", "gavel-water-filling"):
         fair = max_min if name == "gavel-max-min" else water_filling
-        return Rules(
+        return GavelRules(
             lambda question: fair(question.problem, aware=aware), shuffled=not aware, spare=True
         )
     solve = makespan if name == "gavel-makespan" else max_sum
-    return Rules(
+    return GavelRules(
         lambda question: solve(_seen(question.problem, reference)),
         shuffled=reference is not None,
         spare=True,
@@ -266,7 +273,7 @@ def _seen(problem: Problem, reference: int | None) -> Problem:
     return problem if reference is None else alike(problem, reference)
 
 
-def _fairest(reference: int | None) -> Rules:
+def _fairest(reference: int | None) -> GavelRules:
     """With the history of what each job would have done alone."""
     history = History()
 
@@ -276,4 +283,4 @@ def _fairest(reference: int | None) -> Rules:
         elapsed = history.update([str(job) for job in question.jobs], asked.steps, alone)
         return finish_time_fairness(replace(asked, elapsed=elapsed))
 
-    return Rules(allocate, shuffled=reference is not None, spare=True, memory=history.memory)
+    return GavelRules(allocate, shuffled=reference is not None, spare=True, memory=history.memory)

@@ -4,9 +4,18 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from rota.reproduce.artifact import by_job, read_rows
-from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting
-from rota.reproduce.checks import holds, same_rows, within
+from rota.reproduce.recipe import (
+    Check,
+    Recipe,
+    RecipeRun,
+    RecipeSetting,
+    Scale,
+    by_job,
+    holds,
+    read_rows,
+    same_rows,
+    within,
+)
 from rota.study.config import RunConfig
 
 DIGITS = 2  # of seconds: times are sums of many steps
@@ -115,7 +124,7 @@ class GavelArtifact(Recipe):
         "gandiva draws partners at random: its mean JCT must lie among those of 20 seeds of ours",
     )
 
-    def runs(self, setting: Setting) -> dict[str, RunConfig]:
+    def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """All of them, under the names of their files."""
         alike = {**EXACT, "C_isolated": "gavel-isolated", **SHARES, **MAKESPANS}
         runs = {name: _config(setting, name[0], policy) for name, policy in alike.items()}
@@ -126,7 +135,7 @@ class GavelArtifact(Recipe):
             runs[f"{GANDIVA}-{seed}"] = _config(setting, "A", f"gandiva-random:seed={seed}")
         return runs
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """Job by job, or on average."""
         found = [_equal(setting, name, runs[name]) for name in EXACT]
         found += [_equal(setting, name, runs[f"{name}-replay"], "replay") for name in REPLAYED]
@@ -142,7 +151,7 @@ class GavelArtifact(Recipe):
         return found
 
 
-def _config(setting: Setting, letter: str, policy: str, more: str = "") -> RunConfig:
+def _config(setting: RecipeSetting, letter: str, policy: str, more: str = "") -> RunConfig:
     trace, table, cluster = TRACES[letter]
     throughputs = setting.need(f"gavel/{table}_throughputs.json")
     return RunConfig(
@@ -154,12 +163,12 @@ def _config(setting: Setting, letter: str, policy: str, more: str = "") -> RunCo
     )
 
 
-def _jct(setting: Setting, name: str) -> dict[str, float]:
+def _jct(setting: RecipeSetting, name: str) -> dict[str, float]:
     rows = by_job(read_rows(setting, f"gavel/runs/{name}.csv"), ["jct"])
     return {job: round(jct, DIGITS) for job, (jct,) in rows.items()}
 
 
-def _reported(setting: Setting, name: str) -> tuple[float, float]:
+def _reported(setting: RecipeSetting, name: str) -> tuple[float, float]:
     """Mean JCT and makespan."""
     if name in REPORTED:
         return REPORTED[name]
@@ -168,15 +177,15 @@ def _reported(setting: Setting, name: str) -> tuple[float, float]:
     return round(sum(theirs.values()) / len(theirs), 1), round(recorded["makespan"], 1)
 
 
-def _equal(setting: Setting, name: str, outcome: Outcome, how: str = "") -> Check:
+def _equal(setting: RecipeSetting, name: str, outcome: RecipeRun, how: str = "") -> Check:
     ours = {job: round(jct, DIGITS) for job, jct in outcome.column("jct_s").items()}
     return same_rows(f"{name}{how and f' ({how})'}: jct_s", ours, _jct(setting, name))
 
 
 def _near(
-    setting: Setting,
+    setting: RecipeSetting,
     name: str,
-    outcome: Outcome,
+    outcome: RecipeRun,
     *,
     relative: float = 0.0,
     absolute: float = 0.0,
@@ -192,7 +201,7 @@ def _near(
     )
 
 
-def _last(setting: Setting, name: str, outcome: Outcome, *, more: float) -> Check:
+def _last(setting: RecipeSetting, name: str, outcome: RecipeRun, *, more: float) -> Check:
     ours, theirs = round(outcome.summary["makespan_s"], 1), _reported(setting, name)[1]
     return holds(
         f"{name}: makespan (s)",
@@ -203,7 +212,7 @@ def _last(setting: Setting, name: str, outcome: Outcome, *, more: float) -> Chec
     )
 
 
-def _among(setting: Setting, runs: Mapping[str, Outcome]) -> Check:
+def _among(setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> Check:
     theirs = _reported(setting, GANDIVA)[0]
     ours = [runs[f"{GANDIVA}-{seed}"].summary["avg_jct_s"] for seed in SEEDS]
     low, high = round(min(ours), 1), round(max(ours), 1)

@@ -1,7 +1,7 @@
 """Dialect of the Helios simulator (Hu et al., SC 2021; HeliosArtifact, framework/QSSF Service).
 
 Steps of one second, nodes of equal size, and a placer that consolidates. `notes` names every quirk;
-the modules `helios_*` beside this one tell each in detail. Lucid's simulator grew out of it.
+`loop.py` beside it tells each in detail. Lucid's simulator grew out of it.
 """
 
 from typing import ClassVar
@@ -10,16 +10,15 @@ from rota.core.errors import OptionError
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
-from rota.reproduce.helios.costs import Planned
-from rota.reproduce.helios.queues import HeadOfLine
-from rota.reproduce.helios.quota import RemainingScheduler
+from rota.reproduce.helios.loop import HeadOfLine, RemainingScheduler
+from rota.reproduce.loop import PlannedCosts
 from rota.study.dialect import Dialect, require_one_type
 
 CONSOLIDATE = "consolidate"
 NODE_GPUS = 8  # by which overheads are told apart, whatever size nodes have
 
 
-class Helios(Dialect):
+class HeliosDialect(Dialect):
     """The simulator's policies under Rota's names."""
 
     name = "helios"
@@ -27,7 +26,7 @@ class Helios(Dialect):
     source = (
         "Hu et al., Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU "
         "Datacenters, SC 2021; S-Lab-System-Group/HeliosArtifact, framework/QSSF Service/; quirks: "
-        "rota/reproduce/helios/dialect.py and the modules helios_* beside it"
+        "rota/reproduce/helios/dialect.py and loop.py"
     )
     policies: ClassVar[dict[str, str]] = {
         "fifo": "fifo",
@@ -38,7 +37,7 @@ class Helios(Dialect):
     overheads_s: ClassVar[tuple[float, float, float]] = (7.0, 30.0, 60.0)
     """Of a preemption: with 1 GPU, with up to 8, with more."""
     placement = CONSOLIDATE
-    costs = Planned.name
+    costs = PlannedCosts.name
 
     @property
     def notes(self) -> dict[str, str]:

@@ -5,22 +5,28 @@ from typing import ClassVar
 
 import polars as pl
 
-from rota.reproduce.artifact import Artifact, Case, philly_run
-from rota.reproduce.base import Check, Outcome, Setting
-from rota.reproduce.checks import same_rows
-from rota.reproduce.helios.dialect import Helios
+from rota.reproduce.helios.dialect import HeliosDialect
+from rota.reproduce.recipe import (
+    Artifact,
+    Case,
+    Check,
+    RecipeRun,
+    RecipeSetting,
+    philly_run,
+    same_rows,
+)
 
 LATE_S = 1  # ends under policies that preempt
 
 
-class VirtualCluster(Artifact):
+class VirtualClusterArtifact(Artifact):
     """A simulator of Helios' kind: one virtual cluster, files `<policy>_jobs.csv`."""
 
-    like: ClassVar[type[Helios]]
+    like: ClassVar[type[HeliosDialect]]
     recorded: ClassVar[Sequence[tuple[str, str]]]
     """(workload, policy)."""
 
-    def cases(self, setting: Setting) -> Sequence[Case]:
+    def cases(self, setting: RecipeSetting) -> Sequence[Case]:
         """The recorded runs."""
         like = self.like.name
         return [
@@ -37,7 +43,7 @@ class VirtualCluster(Artifact):
             for workload, policy in self.recorded
         ]
 
-    def more(self, case: Case, outcome: Outcome, table: pl.DataFrame) -> list[Check]:
+    def more(self, case: Case, outcome: RecipeRun, table: pl.DataFrame) -> list[Check]:
         """Their waits, which count neither overheads nor the late second of an end."""
         ends_s, stops = outcome.column("end_s"), outcome.column("preemptions")
         like = self.like()
@@ -51,7 +57,7 @@ class VirtualCluster(Artifact):
         return [same_rows(f"{case.label}: wait without overheads", ours, theirs)]
 
 
-class HeliosArtifact(VirtualCluster):
+class HeliosArtifact(VirtualClusterArtifact):
     """Four policies on 1,000 jobs of Philly."""
 
     name = "helios-artifact"
@@ -75,7 +81,7 @@ class HeliosArtifact(VirtualCluster):
             "counts neither: the check subtracts both"
         ),
     )
-    like = Helios
+    like = HeliosDialect
     recorded = tuple(("philly1000", policy) for policy in ("fifo", "sjf", "srtf", "qssf"))
 
 

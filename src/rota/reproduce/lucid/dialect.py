@@ -11,8 +11,8 @@ from rota.core.plan import Wake
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
-from rota.reproduce.helios.dialect import Helios
-from rota.reproduce.helios.quota import TwoQueueScheduler
+from rota.reproduce.helios.dialect import HeliosDialect
+from rota.reproduce.helios.loop import TwoQueueScheduler
 
 
 class TwoQueueParams(Params, frozen=True):
@@ -22,7 +22,7 @@ class TwoQueueParams(Params, frozen=True):
     round: int = 60
 
 
-class Lucid(Helios):
+class LucidDialect(HeliosDialect):
     """The simulator's baselines under Rota's names."""
 
     name = "lucid"
@@ -30,9 +30,9 @@ class Lucid(Helios):
     source = (
         "Hu et al., Lucid: A Non-intrusive, Scalable and Interpretable Scheduler for Deep Learning "
         "Training Jobs, ASPLOS 2023; S-Lab-System-Group/Lucid, simulation/policy/; quirks: "
-        "rota/reproduce/lucid/dialect.py and the modules helios_* beside it"
+        "rota/reproduce/lucid/dialect.py and rota/reproduce/helios/loop.py"
     )
-    policies: ClassVar[dict[str, str]] = Helios.policies | {"tiresias": "tiresias"}
+    policies: ClassVar[dict[str, str]] = HeliosDialect.policies | {"tiresias": "tiresias"}
     overheads_s = (40.0, 40.0, 60.0)
 
     @property

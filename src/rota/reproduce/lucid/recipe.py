@@ -1,10 +1,10 @@
 """The baselines in the simulator of Lucid (Hu et al., ASPLOS 2023)."""
 
-from rota.reproduce.helios.recipe import VirtualCluster
-from rota.reproduce.lucid.dialect import Lucid
+from rota.reproduce.helios.recipe import VirtualClusterArtifact
+from rota.reproduce.lucid.dialect import LucidDialect
 
 
-class LucidArtifact(VirtualCluster):
+class LucidArtifact(VirtualClusterArtifact):
     """Five policies on 300 and on 1,000 jobs of Philly."""
 
     name = "lucid-artifact"
@@ -30,7 +30,7 @@ class LucidArtifact(VirtualCluster):
             "counts neither: the check subtracts both"
         ),
     )
-    like = Lucid
+    like = LucidDialect
     recorded = tuple(
         (workload, policy)
         for workload in ("philly300", "philly1000")

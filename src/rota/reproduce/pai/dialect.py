@@ -40,7 +40,7 @@ class Shortest(PriorityPolicy[Params]):
 ORDERS: dict[str, type[PriorityPolicy[Any]]] = {"fifo": First, "sjf": Shortest}
 
 
-class Pai(Dialect):
+class PaiDialect(Dialect):
     """The simulator's policies under Rota's names."""
 
     name = "pai"

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from rota.reproduce.artifact import Artifact, Case, philly_run
-from rota.reproduce.base import Setting
+from rota.reproduce.recipe import Artifact, Case, RecipeSetting, philly_run
 
 RECORDED = (("philly300", "fifo"), ("philly1000", "fifo"), ("philly1000", "sjf"))
 
@@ -31,7 +30,7 @@ class PaiArtifact(Artifact):
         "its makespan counter is one tick late, which per-job ends are not",
     )
 
-    def cases(self, setting: Setting) -> Sequence[Case]:
+    def cases(self, setting: RecipeSetting) -> Sequence[Case]:
         """The recorded runs."""
         return [
             Case(

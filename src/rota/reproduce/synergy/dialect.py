@@ -11,7 +11,7 @@ from rota.core.errors import OptionError
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
-from rota.reproduce.synergy.leases import Leases
+from rota.reproduce.synergy.loop import LeaseRounds
 from rota.study.dialect import Dialect, require_one_type
 
 IN_ORDER = "in-order"
@@ -40,15 +40,14 @@ class OrderedParams(MechanismParams, frozen=True):
     mechanism: Mechanism = "tune"
 
 
-class Synergy(Dialect):
+class SynergyDialect(Dialect):
     """The simulator's policies under Rota's names."""
 
     name = "synergy"
     description = "the simulator of Synergy (OSDI 2022): leases, CPUs and memory by profiles"
     source = (
         "Mohan et al., Looking Beyond GPUs for DNN Scheduling on Multi-Tenant Clusters, OSDI 2022; "
-        "msr-fiddle/synergy, simulator/; quirks: rota/reproduce/synergy/dialect.py, leases.py and "
-        "servers.py"
+        "msr-fiddle/synergy, simulator/; quirks: rota/reproduce/synergy/dialect.py and loop.py"
     )
     policies: ClassVar[dict[str, str]] = {
         "fifo": "FIFO",
@@ -125,7 +124,7 @@ class Synergy(Dialect):
                 f"dialect {self.name!r} knows the placement {IN_ORDER!r} without options, not "
                 f"{placement_text!r}: leave --placement out, or leave --like out"
             )
-        return Leases(
+        return LeaseRounds(
             name,
             topology,
             order=order,

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from rota.reproduce.artifact import Artifact, Case
-from rota.reproduce.base import Check, Outcome, Setting
-from rota.reproduce.checks import same_rows, within
+from rota.reproduce.recipe import Artifact, Case, Check, RecipeRun, RecipeSetting, same_rows, within
 from rota.study.config import RunConfig
 
 NODES = "nodes:\n  - {count: 4, gpus: 8, cpus: 24, mem_gib: 500}\n"
@@ -48,7 +46,7 @@ class SynergyArtifact(Artifact):
         "the mode without a suffix, their greedy, is recorded for fifo, las, drf and tetris only",
     )
 
-    def cases(self, setting: Setting) -> Sequence[Case]:
+    def cases(self, setting: RecipeSetting) -> Sequence[Case]:
         """The recorded runs."""
         cluster = setting.write("synergy.yaml", NODES)
         return [
@@ -67,7 +65,7 @@ class SynergyArtifact(Artifact):
             for order, mode in MEAN_JCT_S
         ]
 
-    def more(self, case: Case, outcome: Outcome, table: pl.DataFrame) -> list[Check]:
+    def more(self, case: Case, outcome: RecipeRun, table: pl.DataFrame) -> list[Check]:
         """Time on GPUs, and the mean."""
         order, _, mode = case.label.partition("-")
         service = table["attained_service_s"] * table["num_gpus"]

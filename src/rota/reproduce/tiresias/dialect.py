@@ -1,7 +1,7 @@
 """Dialect of the Tiresias simulator (Gu et al., NSDI 2019; SymbioticLab/Tiresias, simulator/).
 
 Event driven, whole seconds, and the whole cluster is planned anew at every event without any cost
-of preemption. `notes` names every quirk; the modules beside this one tell each in detail.
+of preemption. `notes` names every quirk; `loop.py` tells each in detail.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,16 @@ from rota.core.registry import split
 from rota.core.topology import Topology
 from rota.engine.priority import PriorityScheduler
 from rota.placement.count import Count
-from rota.reproduce.tiresias.gittins import DELTA, GittinsScheduler, IndexTable, read_samples
-from rota.reproduce.tiresias.queues import LIMITS, QueueScheduler
-from rota.reproduce.tiresias.ranked import RankedScheduler
-from rota.reproduce.tiresias.yarn import TiresiasYarn
+from rota.reproduce.tiresias.loop import (
+    DELTA,
+    LIMITS,
+    GittinsScheduler,
+    IndexTable,
+    QueueScheduler,
+    RankedScheduler,
+    read_samples,
+)
+from rota.reproduce.tiresias.placement import TiresiasYarn
 from rota.study.dialect import Dialect, Everyone, refusal, require_one_type
 
 COUNT, YARN = "count", "yarn"
@@ -37,7 +43,7 @@ class PromoteParams(QueueParams, frozen=True):
     promote: float = 0.0
 
 
-class GittinsParams(QueueParams, frozen=True):
+class TiresiasGittinsParams(QueueParams, frozen=True):
     """Samples of GPU-time that the index is computed from, and its quantum."""
 
     distribution: str = ""
@@ -63,7 +69,7 @@ class FirstFitting(FirstCome):
     strict = False
 
 
-class Smallest(PriorityPolicy[Params]):
+class FewestGpus(PriorityPolicy[Params]):
     """Their `sjf`: fewest GPUs first, preemptive; equals stay in order of arrival."""
 
     name = "smallest"
@@ -74,7 +80,7 @@ class Smallest(PriorityPolicy[Params]):
 
 
 COMPOSED: dict[str, type[PriorityPolicy[Any]]] = {
-    policy.name: policy for policy in (FirstCome, FirstFitting, Smallest)
+    policy.name: policy for policy in (FirstCome, FirstFitting, FewestGpus)
 }
 """Where the packer of the fast door gives the same: their order never changes by itself."""
 
@@ -87,7 +93,7 @@ class PoolOnly(Count):
         return refusal(shape, self.topology)
 
 
-class Tiresias(Dialect):
+class TiresiasDialect(Dialect):
     """The simulator's schedules under Rota's names."""
 
     name = "tiresias"
@@ -95,7 +101,7 @@ class Tiresias(Dialect):
     source = (
         "Gu et al., Tiresias: A GPU Cluster Manager for Distributed Deep Learning, NSDI 2019; "
         "SymbioticLab/Tiresias, simulator/run_sim.py, jobs.py, cluster.py; quirks: "
-        "rota/reproduce/tiresias/dialect.py and the modules tiresias_* beside it"
+        "rota/reproduce/tiresias/dialect.py and loop.py"
     )
     policies: ClassVar[dict[str, str]] = {
         "fifo": "fifo",
@@ -168,7 +174,7 @@ class Tiresias(Dialect):
         )
 
     def _gittins(self, name: str, options: dict[str, str], topology: Topology) -> Scheduler:
-        params = self.parameters(name, GittinsParams, options)
+        params = self.parameters(name, TiresiasGittinsParams, options)
         if not params.distribution:
             raise OptionError(
                 f"dialect {self.name!r}, policy 'gittins': name a file with samples of GPU-time: "

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rota.reproduce.artifact import Artifact, Case
-from rota.reproduce.base import Check, Outcome, Setting
-from rota.reproduce.checks import within
+from rota.reproduce.recipe import Artifact, Case, Check, RecipeRun, RecipeSetting, within
 from rota.study.config import RunConfig
 
 SCHEDULES = {
@@ -68,7 +66,7 @@ class TiresiasArtifact(Artifact):
         "dlas-gpu-1 is recorded for the 60 jobs only",
     )
 
-    def cases(self, setting: Setting) -> Sequence[Case]:
+    def cases(self, setting: RecipeSetting) -> Sequence[Case]:
         """All schedules with recorded results."""
         inputs = {
             PHILLY: (str(setting.need("common/philly1000.csv")), "csv", "48x8"),
@@ -96,7 +94,7 @@ class TiresiasArtifact(Artifact):
             for name in means
         ]
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """Job by job, and the printed means."""
         return [
             *super().checks(setting, runs),
@@ -113,7 +111,7 @@ class TiresiasArtifact(Artifact):
         ]
 
 
-def _policy(setting: Setting, name: str) -> str:
+def _policy(setting: RecipeSetting, name: str) -> str:
     policy = SCHEDULES[name.rpartition("-")[0]]
     if policy != "gittins":
         return policy

@@ -6,8 +6,7 @@ from typing import Any
 import polars as pl
 
 from rota.metrics.delay import REASONS, fold_delay
-from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting
-from rota.reproduce.checks import holds, ordered
+from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, ordered
 from rota.study.config import RunConfig
 from rota.study.run import RunResult
 from rota.traces.synth.generate import generate
@@ -67,7 +66,7 @@ class YarnDelay(Recipe):
         "recorded jobs of Philly are run too if the reference data are there",
     )
 
-    def runs(self, setting: Setting) -> dict[str, RunConfig]:
+    def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """Every seed, and the recorded jobs, with and without relaxed locality."""
         inputs = {f"seed{seed}": (_trace(setting, seed), CLUSTER) for seed in SEEDS[setting.scale]}
         name, path, cluster = RECORDED[setting.scale]
@@ -97,7 +96,7 @@ class YarnDelay(Recipe):
         )  # fmt: skip
         return table.to_dicts()
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """Of generated jobs over all seeds, and of the recorded ones."""
         del setting  # all scales are checked alike
         table = self.series(runs)
@@ -111,7 +110,7 @@ class YarnDelay(Recipe):
                 found += _grows(f"{name}, strict", recorded, "strict", known=FEW)
         return found
 
-    def series(self, runs: Mapping[str, Outcome]) -> pl.DataFrame:
+    def series(self, runs: Mapping[str, RecipeRun]) -> pl.DataFrame:
         """Delays by locality, workload and class of size."""
         rows = []
         for label, outcome in runs.items():
@@ -180,7 +179,7 @@ def _causes(name: str, sums: Mapping[str, Mapping[str, Any]]) -> list[Check]:
     ]
 
 
-def _trace(setting: Setting, seed: int) -> str:
+def _trace(setting: RecipeSetting, seed: int) -> str:
     count = JOBS[setting.scale]
     workload = generate(
         "philly-like", jobs=count, gpus=GPUS, load=LOAD, seed=seed, options=PHILLY_LIKE

@@ -5,8 +5,7 @@ from statistics import fmean
 
 import polars as pl
 
-from rota.reproduce.base import Check, Outcome, Recipe, Scale, Setting
-from rota.reproduce.checks import holds, ordered
+from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, ordered
 from rota.study.config import RunConfig
 from rota.traces.synth.generate import generate
 
@@ -52,7 +51,7 @@ class YarnLocality(Recipe):
         "recorded jobs of Philly are run too if the reference data are there",
     )
 
-    def runs(self, setting: Setting) -> dict[str, RunConfig]:
+    def runs(self, setting: RecipeSetting) -> dict[str, RunConfig]:
         """Every seed, and the recorded jobs, under each strictness."""
         inputs = {f"seed{seed}": (_trace(setting, seed), CLUSTER) for seed in SEEDS[setting.scale]}
         name, path, cluster = RECORDED[setting.scale]
@@ -68,7 +67,7 @@ class YarnLocality(Recipe):
             for strictness, seconds in RELAX.items()
         }  # fmt: skip
 
-    def checks(self, setting: Setting, runs: Mapping[str, Outcome]) -> list[Check]:
+    def checks(self, setting: RecipeSetting, runs: Mapping[str, RecipeRun]) -> list[Check]:
         """Of generated jobs over all seeds, and of the recorded ones."""
         del setting  # all scales are checked alike
         table = self.series(runs)
@@ -80,7 +79,7 @@ class YarnLocality(Recipe):
                 found += _compare(name, recorded, FAIR_SHARE.get(name, ""))
         return found
 
-    def series(self, runs: Mapping[str, Outcome]) -> pl.DataFrame:
+    def series(self, runs: Mapping[str, RecipeRun]) -> pl.DataFrame:
         """Mean waits and the fragmentation in them, by strictness and workload."""
         rows = []
         for label, outcome in runs.items():
@@ -124,7 +123,7 @@ def _compare(name: str, table: pl.DataFrame, known: str = "") -> list[Check]:
     ]
 
 
-def _trace(setting: Setting, seed: int) -> str:
+def _trace(setting: RecipeSetting, seed: int) -> str:
     count = JOBS[setting.scale]
     workload = generate(
         "philly-like", jobs=count, gpus=GPUS, load=LOAD, seed=seed, options=PHILLY_LIKE

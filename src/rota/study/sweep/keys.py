@@ -12,32 +12,30 @@ from typing import Any
 
 import msgspec
 
-import rota
+from rota.core import version
 from rota.core.log import SCHEMA_VERSION
 from rota.study.config import RunConfig
 from rota.study.inputs import OPTIONS, InputFile, named_inputs, with_names
 
 KEY_VERSION = 1
 KEY_LENGTH = 32
-_CODE = (
-    "core", "dialects", "engine", "metrics", "placement", "policies", "rates", "sim", "solvers",
-    "traces", "experiments/build.py", "experiments/config.py", "experiments/rough.py",
-    "experiments/run.py", "experiments/workloads.py",
+CODE = (
+    "core", "engine", "metrics", "models", "placement", "policies", "reproduce", "sim", "solvers",
+    "study", "traces",
 )  # fmt: skip
+"""Packages that turn configurations into results."""
 
 
 @cache
 def code_version() -> str:
     """Rota's version and a hash of all code that a result depends on: an edit makes new keys."""
-    root = Path(rota.__file__).parent
+    root = Path(version.__file__).parents[1]
     digest = sha256()
-    for part in _CODE:
-        place = root / part
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            if path.is_file():
-                digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
-                digest.update(path.read_bytes() + b"\0")
-    return f"{rota.__version__}+{digest.hexdigest()[:16]}"
+    for package in CODE:
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
+            digest.update(path.read_bytes() + b"\0")
+    return f"{version.VERSION}+{digest.hexdigest()[:16]}"
 
 
 class Inputs:

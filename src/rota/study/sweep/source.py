@@ -9,7 +9,7 @@ import yaml
 
 from rota.core.errors import InputError
 from rota.core.registry import unknown
-from rota.traces.format import decode, read_bytes
+from rota.traces.sources import decode, read_bytes
 
 Place = tuple[str | int, ...]
 """Keys and positions from the top."""

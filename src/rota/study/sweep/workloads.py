@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-import rota
 from rota.core.errors import InputError, OutputError
 from rota.core.events import INF
+from rota.core.version import VERSION
 from rota.core.workload import Workload
 from rota.study.config import RunConfig
 from rota.study.inputs import find_inputs, hash_file, with_names
@@ -63,7 +63,7 @@ class Workloads:
             return Trace(str(path), self._format(cell.workload), cell.workload.limit)
         recipe = f"{self._content(cell.workload)} {cell.workload.limit} {cell.load}"
         if recipe not in self._made:
-            stem = sha256(f"{rota.__version__} {recipe}".encode()).hexdigest()[:_SHORT]
+            stem = sha256(f"{VERSION} {recipe}".encode()).hexdigest()[:_SHORT]
             made = self._find(stem) or self._make(stem, whole, cell)
             self._made[recipe] = Trace(str(made), "csv")
             self._warn(cell.workload)

@@ -15,11 +15,10 @@ import msgspec
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
-from rota.traces.chunks import MAX
-from rota.traces.format import Head, decode, read_bytes
-from rota.traces.formats.philly.log import count
+from rota.traces.format import Reader
 from rota.traces.imported import Imported
-from rota.traces.reader import Reader
+from rota.traces.sources import decode, read_bytes
+from rota.traces.table import MAX
 from rota.traces.tidy import Common, Rest, import_rows
 
 _MOST_PROFILES = 1_000_000
@@ -94,13 +93,6 @@ class Batsim(Reader):
     description = "workload of Batsim (JSON: jobs and profiles)"
     params = BatsimParams
 
-    def recognises(self, head: Head) -> float:
-        """By keys that only its JSON has."""
-        if not head.is_json:
-            return 0.0
-        keys = ('"nb_res"', '"profiles"', '"subtime"', '"walltime"')
-        return min(1.0, sum(key in head.text for key in keys) / 2)
-
     def import_file(self, path: Path, params: BatsimParams) -> Imported:
         """All jobs."""
         import polars as pl
@@ -149,11 +141,11 @@ def _row(
                 f"{path}: job {str(cells.get('id'))[:40]!r}: {error}: correct it, or drop such "
                 f"rows with the option bad=drop"
             ) from error
-        count(quality.dropped, "not a job")
+        quality.drop("not a job")
         return None
     duration_s = times.of(job.profile, job.res)
     if duration_s is None:
-        count(quality.dropped, "its profile has no run time")
+        quality.drop("its profile has no run time")
         return None
     size = float(max(job.res, 0))
     estimate = job.walltime if job.walltime and job.walltime > 0 else None

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from rota.core.errors import OptionError
 from rota.core.workload import Quality
-from rota.traces.chunks import Chunks, Column, Layout, read_all
-from rota.traces.format import Head, share_of
+from rota.traces.format import Reader
 from rota.traces.imported import Imported
-from rota.traces.reader import Reader
+from rota.traces.table import Column, Layout, Table
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -52,16 +51,12 @@ class Chronus(Reader):
     verified = True
     params = ChronusParams
 
-    def recognises(self, head: Head) -> float:
-        """By its own columns."""
-        return share_of(("job_id", "num_gpu", "expect_time_list", "expect_value_list"), head)
-
     def import_file(self, path: Path, params: ChronusParams) -> Imported:
         """All jobs."""
         if params.unit <= 0:
             raise OptionError(f"format chronus: unit={params.unit:g}: give seconds above 0")
         quality = Quality()
-        table = read_all(Chunks(path, LAYOUT, bad=params.bad, quality=quality))
+        table = Table(path, LAYOUT, bad=params.bad, quality=quality).whole()
         rest = Rest(name=path.stem)
         return import_rows(path, _jobs(table, params.unit), params, quality, rest=rest)
 

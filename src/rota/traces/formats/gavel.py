@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, ClassVar
 from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
 from rota.models.throughputs import parse_throughputs
-from rota.traces.chunks import Chunks, Column, Layout, read_all
-from rota.traces.format import Head, read_bytes
+from rota.traces.format import Reader
 from rota.traces.imported import Imported
-from rota.traces.reader import Reader
 from rota.traces.schema import as_json
+from rota.traces.sources import read_bytes
+from rota.traces.table import Column, Layout, Table
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -60,14 +60,6 @@ class Gavel(Reader):
     forms: ClassVar[Mapping[str, bool]] = {"10 fields": True, "12 fields (Shockwave)": False}
     params = GavelParams
 
-    def recognises(self, head: Head) -> float:
-        """By ten or twelve fields separated by tabs, with numbers where they belong."""
-        fields = next(filter(str.strip, head.text.splitlines()), "").split("\t")
-        if len(fields) not in (len(_COLUMNS), len(_COLUMNS) + 2):
-            return 0.0
-        numbers = (*fields[5:7], fields[9])
-        return float(all(text.strip().replace(".", "", 1).isdigit() for text in numbers))
-
     def import_file(self, path: Path, params: GavelParams) -> Imported:
         """All jobs, in the order of the file."""
         if not params.throughputs:
@@ -79,7 +71,7 @@ class Gavel(Reader):
         quality = Quality()
         first = next(filter(bytes.strip, read_bytes(path, TraceError).splitlines()))
         layout = LAYOUT if first.count(b"\t") < len(_COLUMNS) else SHOCKWAVE
-        table = read_all(Chunks(path, layout, bad=params.bad, quality=quality))
+        table = Table(path, layout, bad=params.bad, quality=quality).whole()
         frame = _jobs(path, table, speeds, params)
         return import_rows(path, frame, params, quality, rest=Rest(name=path.stem))
 

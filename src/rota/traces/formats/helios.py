@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Literal
 
 from rota.core.errors import OptionError
 from rota.core.workload import Quality
-from rota.traces.chunks import Chunks, Column, Layout
-from rota.traces.format import Head, share_of
+from rota.traces.format import Reader
 from rota.traces.imported import Imported
 from rota.traces.observed import CANCELLED, DONE, FAILED, NODE_FAIL, TIMEOUT
-from rota.traces.reader import Reader
 from rota.traces.schema import CAPACITY
 from rota.traces.sources import exists
+from rota.traces.table import Column, Layout, Table
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -77,10 +76,6 @@ class Helios(Reader):
     description = "Helios (SenseTime): cluster_log.csv with the daily GPUs of its virtual clusters"
     params = HeliosParams
 
-    def recognises(self, head: Head) -> float:
-        """By columns that no other format has."""
-        return share_of(("gpu_num", "cpu_num", "node_num", "submit_time", "queue"), head)
-
     def beside(self, path: Path, params: HeliosParams) -> Sequence[Path]:
         """The capacities."""
         file = path.with_name(_CAPACITY_FILE)
@@ -105,7 +100,7 @@ def _rows(
 ) -> "pl.DataFrame":
     import polars as pl
 
-    chunks = Chunks(path, LAYOUT, bad=params.bad, quality=quality)
+    chunks = Table(path, LAYOUT, bad=params.bad, quality=quality)
     unused = [] if params.statuses else ["_status"]
     frame = pl.concat([_jobs(chunk).drop(unused) for chunk in chunks])
     if "jobname" not in chunks.titles:
@@ -148,12 +143,12 @@ def read_capacity(path: Path) -> "pl.DataFrame":
     """Capacity events from a table with a `date` and a column of GPUs per virtual cluster."""
     import polars as pl
 
-    from rota.traces.format import first_look
+    from rota.traces.sniff import first_look
 
     titles = first_look(path).columns
     names = [title for title in titles if title not in ("", "date")]
     columns = [Column("date", required=True), *(Column(n, "number", least=0) for n in names)]
-    table = pl.concat(list(Chunks(path, Layout(tuple(columns)))))
+    table = Table(path, Layout(tuple(columns))).whole()
     days = table.select(
         pl.col("date").str.slice(0, 10).str.to_date("%Y-%m-%d", strict=False).alias("day"),
         pl.col(names),
@@ -187,7 +182,5 @@ def _as_the_authors(
         for vc in most.filter(pl.col("value") == 0)["subject"]:
             gone.setdefault(vc, "of a cluster that never has GPUs (repair=authors)")
     for vc, why in gone.items():
-        many = int((frame["vc"] == vc).sum())
-        if many:
-            quality.dropped[why] = quality.dropped.get(why, 0) + many
+        quality.drop(why, int((frame["vc"] == vc).sum()))
     return frame.filter(~pl.col("vc").is_in(list(gone)))

@@ -25,13 +25,12 @@ from typing import TYPE_CHECKING, Literal
 from rota.core.errors import OptionError, TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality, RankNodes
-from rota.traces.chunks import Chunks, Column, Layout, read_all
 from rota.traces.cluster import read_node_list
-from rota.traces.format import Head, share_of
+from rota.traces.format import Reader
 from rota.traces.imported import Imported
 from rota.traces.observed import DONE, FAILED, RUNNING
-from rota.traces.reader import Reader
 from rota.traces.sources import exists
+from rota.traces.table import Column, Layout, Table
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -79,11 +78,6 @@ class Openb(Reader):
     verified = True
     params = OpenbParams
 
-    def recognises(self, head: Head) -> float:
-        """By columns that no other format has."""
-        columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-        return share_of(columns, head) * ("name" in head.columns)
-
     def beside(self, path: Path, params: OpenbParams) -> Sequence[Path]:
         """The node list."""
         files = (path.with_name(name) for name in _NODE_LISTS)
@@ -92,7 +86,7 @@ class Openb(Reader):
     def import_file(self, path: Path, params: OpenbParams) -> Imported:
         """The pods, and the machines beside them."""
         quality = Quality()
-        pods = read_all(Chunks(path, LAYOUT, bad=params.bad, quality=quality))
+        pods = Table(path, LAYOUT, bad=params.bad, quality=quality).whole()
         cluster = _cluster(params, self.beside(path, params))
         timed = bool(pods["creation_time"].count())
         if params.mode == "timed" and not timed:
@@ -221,7 +215,7 @@ def _inflated(
 
 
 def _read_order(path: Path, known: set[str]) -> list[str]:
-    table = read_all(Chunks(path, Layout((Column("pod", required=True),))))
+    table = Table(path, Layout((Column("pod", required=True),))).whole()
     order: list[str] = table["pod"].to_list()
     for name in order:
         if _CLONE.sub("", name) not in known:

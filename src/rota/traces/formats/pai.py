@@ -19,12 +19,11 @@ from typing import TYPE_CHECKING, Literal
 from rota.core.errors import TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
-from rota.traces.chunks import Bad, Chunks, Column, Layout, read_all
-from rota.traces.format import Head, share_of
+from rota.traces.format import Reader
 from rota.traces.imported import Imported
 from rota.traces.observed import DONE, FAILED, RUNNING
-from rota.traces.reader import Reader
 from rota.traces.sources import exists, is_folder, siblings
+from rota.traces.table import Bad, Column, Layout, Table
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -110,14 +109,6 @@ class Pai(Reader):
     description = "Alibaba gpu-v2020 (PAI): folder with job, task, instance, group, machine tables"
     params = PaiParams
 
-    def recognises(self, head: Head) -> float:
-        """By the names of the tables, or the columns of the job table."""
-        if head.files:
-            return float(any("job_table" in name for name in head.files))
-        if "pai_job_table" in head.name:
-            return 1.0
-        return share_of(JOB.names, head)
-
     def beside(self, path: Path, params: PaiParams) -> Sequence[Path]:
         """All tables but the one that is named."""
         files = _Tables(path, params.bad)
@@ -167,7 +158,7 @@ class _Tables:
         file = self.find(what)
         if file is None:
             return None
-        return read_all(Chunks(file, layout, bad=self._bad, quality=quality))
+        return Table(file, layout, bad=self._bad, quality=quality).whole()
 
     def instances(self) -> "pl.DataFrame | None":
         """First start, last end and machines by job; the table itself is never in memory."""
@@ -184,7 +175,7 @@ class _Tables:
                 pl.col("end_time").max(),
                 pl.col("machine").filter(pl.col("machine") != "").unique().sort(),
             )
-            for chunk in Chunks(file, INSTANCE, bad=self._bad)
+            for chunk in Table(file, INSTANCE, bad=self._bad)
         ]
         return (
             pl.concat(parts)

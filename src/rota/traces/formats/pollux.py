@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 from rota.core.errors import OptionError
 from rota.core.workload import Quality
-from rota.traces.chunks import Chunks, Column, Layout, read_all
-from rota.traces.format import Head, share_of
+from rota.traces.format import Reader
 from rota.traces.imported import Imported
-from rota.traces.reader import Reader
+from rota.traces.table import Column, Layout, Table
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -61,17 +60,11 @@ class Pollux(Reader):
     verified = True
     params = PolluxParams
 
-    def recognises(self, head: Head) -> float:
-        """By its columns, unless Sia's column is there."""
-        if "category" in head.columns:
-            return 0.0
-        return share_of(LAYOUT.names[:5], head)
-
     def import_file(self, path: Path, params: PolluxParams) -> Imported:
         """All jobs."""
         given = _hours(params)
         quality = Quality()
-        table = read_all(Chunks(path, LAYOUT, bad=params.bad, quality=quality))
+        table = Table(path, LAYOUT, bad=params.bad, quality=quality).whole()
         frame = _jobs(table, {**HOURS, **given})
         open_ones = frame.filter("_open")["model"]
         told = int(open_ones.is_in(list(given)).sum())
@@ -86,10 +79,6 @@ class Sia(Pollux):
 
     name = "sia"
     description = "workload of Sia's simulator (Pollux' columns, perhaps with a category)"
-
-    def recognises(self, head: Head) -> float:
-        """Only with its own column: the rest is the same as Pollux'."""
-        return share_of((*LAYOUT.names[:5], "category"), head) if "category" in head.columns else 0
 
 
 FORMAT = Pollux()

@@ -15,12 +15,10 @@ import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
-from rota.traces.format import Head, decode
-from rota.traces.formats.philly.log import count
+from rota.traces.format import Reader
 from rota.traces.imported import Imported
 from rota.traces.observed import DONE, FAILED, RUNNING, Observed, Seen
-from rota.traces.reader import Reader
-from rota.traces.sources import blocks
+from rota.traces.sources import blocks, decode
 from rota.traces.tidy import Common, Rest, import_rows
 
 _STATES = {"Succeeded": DONE, "Failed": FAILED, "Running": RUNNING}
@@ -57,10 +55,6 @@ class PolluxResults(Reader):
 
     name = "pollux-results"
     description = "log of a run of Pollux' cluster (JSON lines, also inside its zip)"
-
-    def recognises(self, head: Head) -> float:
-        """By the keys of its lines."""
-        return float('"submitted_jobs"' in head.text and '"timestamp"' in head.text)
 
     def import_file(self, path: Path, params: Common) -> Imported:
         """All jobs, and how they were placed over time."""
@@ -118,7 +112,7 @@ def _lives(path: Path, params: Common, quality: Quality) -> dict[str, _Life]:
                         f"or drop such lines with the option bad=drop"
                     ) from error
                 quality.rows += 1
-                count(quality.dropped, "not a line of the log")
+                quality.drop("not a line of the log")
     if not lives:
         raise TraceError(f"{path}: names no jobs: give a log of a run")
     return lives

@@ -18,15 +18,13 @@ from rota.core.eventlog import EventLog
 from rota.core.log import LABELS, Record
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
-from rota.traces.format import Head, read_bytes
-from rota.traces.formats.attempts import with_attempts
+from rota.traces.format import Reader
 from rota.traces.formats.store_check import node_problem
 from rota.traces.imported import Imported
 from rota.traces.observed import CANCELLED, DONE, FAILED, NODE_FAIL, PREEMPTED, RUNNING, Seen
 from rota.traces.parquet import read_parquet
-from rota.traces.reader import Reader
-from rota.traces.sources import is_folder
-from rota.traces.tidy import Common, Rest, import_rows
+from rota.traces.sources import is_folder, read_bytes
+from rota.traces.tidy import Common, Rest, attempts_frame, import_rows
 
 if TYPE_CHECKING:
     import polars as pl
@@ -67,10 +65,6 @@ class RotaLog(Reader):
     verified = True
     params = Common
 
-    def recognises(self, head: Head) -> float:
-        """By the name of the log; the tables of a stored trace are not one."""
-        return float(EVENTS in head.files and "trace.json" not in head.files)
-
     def beside(self, path: Path, params: Common) -> Sequence[Path]:  # noqa: ARG002 - always
         """The log in its folder."""
         return (path / EVENTS,) if is_folder(path) else ()
@@ -96,8 +90,8 @@ class RotaLog(Reader):
         cluster = tuple(made.nodes) or _nodes(log)
         name = path.name if is_folder(path) else path.stem
         rest = Rest(name=name, cluster=cluster)
-        imported = import_rows(path, frame, params, quality, rest=rest)
-        return with_attempts(imported, frame, {job.name: job.seen for job in jobs})
+        seen = attempts_frame({job.name: job.seen for job in jobs})
+        return import_rows(path, frame, params, quality, rest=rest, attempts=seen)
 
 
 FORMAT = RotaLog()

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
-from rota.traces.chunks import Chunks, Column, Layout, read_all
-from rota.traces.format import Head, share_of
+from rota.traces.format import Reader
 from rota.traces.imported import Imported
-from rota.traces.reader import Reader
 from rota.traces.sources import exists
+from rota.traces.table import Column, Layout, Table
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -53,10 +52,6 @@ class Spot(Reader):
     description = "Alibaba spot-gpu-v2026: job_info_df.csv with node_info_df.csv beside it"
     params = Common
 
-    def recognises(self, head: Head) -> float:
-        """By columns that no other format has."""
-        return share_of(("organization", "gpu_model", "gpu_request", "worker_num"), head)
-
     def beside(self, path: Path, params: Common) -> Sequence[Path]:  # noqa: ARG002 - always
         """The machines."""
         file = path.with_name(_NODE_FILE)
@@ -67,7 +62,7 @@ class Spot(Reader):
         import polars as pl
 
         quality = Quality()
-        chunks = Chunks(path, LAYOUT, bad=params.bad, quality=quality)
+        chunks = Table(path, LAYOUT, bad=params.bad, quality=quality)
         frame = pl.concat([_jobs(chunk) for chunk in chunks])
         beside = self.beside(path, params)
         cluster = read_nodes(beside[0]) if beside else ()
@@ -80,7 +75,7 @@ FORMAT = Spot()
 
 def read_nodes(path: Path) -> tuple[NodeSpec, ...]:
     """The machines of `node_info_df.csv`."""
-    table = read_all(Chunks(path, NODES)).unique("node_name", keep="first", maintain_order=True)
+    table = Table(path, NODES).whole().unique("node_name", keep="first", maintain_order=True)
     return tuple(
         NodeSpec(name, int(gpus), model, cpus or 0.0) for name, model, gpus, cpus in table.rows()
     )

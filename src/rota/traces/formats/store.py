@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from rota.core.errors import OutputError, TraceError
-from rota.core.registry import parse_params
 from rota.core.topology import NodeSpec
-from rota.core.workload import Quality, Workload
-from rota.traces.format import Head, read_bytes
+from rota.core.workload import Quality
+from rota.traces.format import Reader
 from rota.traces.formats.store_check import (
     event_problem,
     job_problem,
@@ -31,6 +30,7 @@ from rota.traces.imported import Imported
 from rota.traces.observed import Observed
 from rota.traces.parquet import read_parquet
 from rota.traces.schema import ADDED, EVENTS, JOBS, VERSION, complete, kinds
+from rota.traces.sources import read_bytes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -128,7 +128,7 @@ def restore(folder: Path) -> Imported:
     )
 
 
-class Stored:
+class Stored(Reader):
     """Reads what `save` wrote."""
 
     name = "rota"
@@ -136,24 +136,15 @@ class Stored:
     verified = True
     params = StoredParams
 
-    def recognises(self, head: Head) -> float:
-        """By its description."""
-        return float(DESCRIPTION in head.files or '"rota_trace"' in head.text)
-
-    def companions(self, path: Path, options: Mapping[str, str]) -> Sequence[Path]:  # noqa: ARG002
+    def beside(self, path: Path, params: StoredParams) -> Sequence[Path]:  # noqa: ARG002 - always
         """The files of the folder."""
         folder = _folder(path)
         return [folder / name for name in FILES if folder / name != path]
 
-    def load(self, path: Path, options: Mapping[str, str]) -> Imported:
+    def import_file(self, path: Path, params: StoredParams) -> Imported:
         """Everything in the folder; the path may also be that of its description."""
-        params: StoredParams = parse_params(f"format {self.name}", StoredParams, options)
         imported = restore(_folder(path))
         return imported if params == StoredParams() else _bound(imported, params)
-
-    def read(self, path: Path, options: Mapping[str, str]) -> Workload:
-        """Only the jobs."""
-        return self.load(path, options).workload
 
 
 FORMAT = Stored()

@@ -20,11 +20,10 @@ import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
-from rota.traces.format import Head, decode
+from rota.traces.format import Reader
 from rota.traces.imported import NOT_IMPORTED, Imported
 from rota.traces.observed import CANCELLED, DONE, FAILED, PREEMPTED, UNKNOWN
-from rota.traces.reader import Reader
-from rota.traces.sources import blocks
+from rota.traces.sources import blocks, decode
 from rota.traces.tidy import Common, Rest, import_rows
 
 if TYPE_CHECKING:
@@ -85,16 +84,6 @@ class Swf(Reader):
     name = "swf"
     description = "Standard Workload Format 2.2 (Parallel Workloads Archive)"
     params = SwfParams
-
-    def recognises(self, head: Head) -> float:
-        """By the number of fields of its first line that is no comment."""
-        lines = head.text.splitlines()
-        first = next((line for line in lines if line.strip() and not line.startswith(";")), "")
-        fields = first.split()
-        if not fields:
-            return 0.9 if head.text.startswith(";") and "Version:" in head.text else 0.0
-        numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", field) for field in fields)
-        return float(numbers and len(fields) == len(FIELDS))
 
     def import_file(self, path: Path, params: SwfParams) -> Imported:
         """All jobs."""
@@ -171,7 +160,7 @@ def _numbers(
                 f"{path}: line {wrong['line'][0]}: {wrong['text'][0][:60]!r} is not "
                 f"{len(FIELDS)} numbers: correct it, or drop such rows with the option bad=drop"
             )
-        quality.dropped["not 18 numbers"] = quality.dropped.get("not 18 numbers", 0) + wrong.height
+        quality.drop("not 18 numbers", wrong.height)
         fields = fields.filter(fine)
     return fields.select(
         _id_text(name, token[name]) if name in IDS else pl.col(name) for name in FIELDS

@@ -17,8 +17,8 @@ from rota.core.errors import OutputError
 from rota.traces.formats.swf import CPUS, HEADER, MOST_EXACT
 from rota.traces.imported import Imported
 from rota.traces.observed import CANCELLED, DONE, FAILED, PREEMPTED, UNKNOWN
-from rota.traces.replacing import replacing
 from rota.traces.schema import JOBS
+from rota.traces.sources import replacing
 from rota.traces.write import number
 
 if TYPE_CHECKING:

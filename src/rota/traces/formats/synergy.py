@@ -17,11 +17,11 @@ import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
-from rota.core.registry import parse_params
 from rota.core.workload import Workload
 from rota.models.sensitivity import Profile, read_profiles
-from rota.traces.format import Head, decode, read_bytes
-from rota.traces.sources import exists
+from rota.traces.format import Reader
+from rota.traces.imported import Imported
+from rota.traces.sources import decode, exists, read_bytes
 
 PROFILES = "synergy_profiles.json"
 COLUMNS = ("job number", "model", "submission", "iterations", "GPUs")
@@ -33,29 +33,21 @@ class SynergyParams(msgspec.Struct, frozen=True):
     profiles: str = ""
 
 
-class Synergy:
+class Synergy(Reader):
     """Reads the simulator's replay trace."""
 
     name = "synergy"
     description = "replay trace of the Synergy simulator, with profiles of its models"
     verified = True
+    params = SynergyParams
 
-    def recognises(self, head: Head) -> float:
-        """By a first row that is no header: number, name and three numbers."""
-        cells = head.columns
-        if head.is_json or len(cells) != len(COLUMNS):
-            return 0.0
-        numbers = [_is_number(cell) for cell in cells]
-        return 1.0 if numbers == [True, False, True, True, True] else 0.0
-
-    def companions(self, path: Path, options: Mapping[str, str]) -> Sequence[Path]:
+    def beside(self, path: Path, params: SynergyParams) -> Sequence[Path]:
         """The profiles beside the trace."""
         file = path.with_name(PROFILES)
-        return (file,) if "profiles" not in options and exists(file) else ()
+        return (file,) if not params.profiles and exists(file) else ()
 
-    def read(self, path: Path, options: Mapping[str, str]) -> Workload:
+    def import_file(self, path: Path, params: SynergyParams) -> Imported:
         """All rows, in the order of the file."""
-        params: SynergyParams = parse_params("format synergy", SynergyParams, options)
         file = Path(params.profiles) if params.profiles else path.with_name(PROFILES)
         if not file.exists():
             raise TraceError(
@@ -69,7 +61,8 @@ class Synergy:
             for line, row in enumerate(csv.reader(text.splitlines(), skipinitialspace=True), 1)
             if row
         ]
-        return Workload([spec for spec, _ in jobs], [truth for _, truth in jobs], name=path.stem)
+        specs, truths = [spec for spec, _ in jobs], [truth for _, truth in jobs]
+        return Imported(Workload(specs, truths, name=path.stem))
 
 
 def _job(

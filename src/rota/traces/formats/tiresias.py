@@ -4,44 +4,29 @@
 the network (placement `skew` reads it). `iterations` and `interval` are not used by any schedule.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from rota.core.errors import TraceError
-from rota.core.jobs import Behaviour, JobSpec, Request
-from rota.core.registry import parse_params
-from rota.core.workload import Workload
-from rota.traces.chunks import Chunks, Column, Layout, read_all
-from rota.traces.format import Head, share_of
-from rota.traces.formats.plain import NOT_NEGATIVE, POSITIVE
+from rota.traces.format import Reader
 from rota.traces.imported import Imported
-from rota.traces.table import Rule, Schema, read_table
+from rota.traces.table import Column, Layout, Table
 
-if TYPE_CHECKING:
-    import polars as pl
-
-SCHEMA = Schema(
-    required=("job_id", "num_gpu", "submit_time", "duration"),
-    optional=("iterations", "model_name", "interval"),
-    remedy="ignore unknown columns with --format tiresias:ignore=yes",
-)
-
-_LAYOUT = Layout(
+LAYOUT = Layout(
     (
-        Column("job_id", required=True),
-        Column("num_gpu", "number", required=True, least=1),
+        Column("job_id", required=True, key=True),
+        Column("num_gpu", "number", required=True, least=1, whole=True),
         Column("submit_time", "number", required=True, least=0),
-        Column("duration", "number", required=True, least=0),
-        *(Column(name, optional=True) for name in SCHEMA.optional),
+        Column("duration", "number", required=True, above=0),
+        Column("iterations", optional=True),
+        Column("model_name", optional=True),
+        Column("interval", optional=True),
     ),
+    strict=True,
+    remedy="ignore unknown columns with --format tiresias:ignore=yes",
     missing=("",),
     no_text=(),
 )
-_CHRONUS = "expect_time_list"
-_GPUS = Rule(least=1, whole=True)
 
 
 class TiresiasParams(msgspec.Struct, frozen=True):
@@ -50,61 +35,30 @@ class TiresiasParams(msgspec.Struct, frozen=True):
     ignore: bool = False
 
 
-class Tiresias:
+class Tiresias(Reader):
     """Reads the simulator's job file."""
 
     name = "tiresias"
     description = "job file of the Tiresias simulator"
     verified = True
+    params = TiresiasParams
 
-    def recognises(self, head: Head) -> float:
-        """By the required columns, which Chronus has too."""
-        return share_of(SCHEMA.required, head) * (0.9 if _CHRONUS in head.columns else 1.0)
-
-    def read(self, path: Path, options: Mapping[str, str]) -> Workload:
+    def import_file(self, path: Path, params: TiresiasParams) -> Imported:
         """All rows, in the order of the file."""
-        params: TiresiasParams = parse_params("format tiresias", TiresiasParams, options)
-        table = read_table(path, SCHEMA, ignore=params.ignore)
-        ids = table.keys("job_id")
-        submits_s = table.numbers("submit_time", NOT_NEGATIVE)
-        requests = map(Request.of, table.numbers("num_gpu", _GPUS))
-        durations_s = table.numbers("duration", POSITIVE)
-        models = table.texts("model_name")
-        specs = [
-            JobSpec(job, submit_s, request, model=model)
-            for job, submit_s, request, model in zip(ids, submits_s, requests, models, strict=True)
-        ]
-        return Workload(specs, list(map(Behaviour, durations_s)), name=path.stem)
+        import polars as pl
 
-    def load(self, path: Path, options: Mapping[str, str]) -> Imported:
-        """The same as a frame, which is quicker; a file with anything unusual is read by `read`."""
-        params: TiresiasParams = parse_params("format tiresias", TiresiasParams, options)
-        frame = _quick_frame(path, ignore=params.ignore)
-        if frame is None:
-            return Imported(self.read(path, options))
-        return Imported(frame, name=path.stem)
+        frame = Table(path, LAYOUT, ignore=params.ignore).whole()
+        columns = {
+            "job_id": "job_id",
+            "submit_time": "submit_s",
+            "num_gpu": "num_gpus",
+            "duration": "duration_s",
+            "model_name": "model",
+        }
+        return Imported(
+            frame.select(pl.col(name).alias(ours) for name, ours in columns.items()),
+            name=path.stem,
+        )
 
 
 FORMAT = Tiresias()
-
-
-def _quick_frame(path: Path, *, ignore: bool) -> "pl.DataFrame | None":
-    """Columns of `schema.JOBS`; None: read the file carefully, which says what is wrong."""
-    import polars as pl
-
-    chunks = Chunks(path, _LAYOUT)
-    try:
-        table = read_all(chunks)
-    except TraceError:
-        return None
-    gpus = pl.col("num_gpu")
-    wrong = (gpus != gpus.floor()) | (pl.col("duration") <= 0) | pl.col("job_id").is_duplicated()
-    if (chunks.unused and not ignore) or table.select(wrong.any()).item():
-        return None
-    return table.select(
-        "job_id",
-        pl.col("submit_time").alias("submit_s"),
-        gpus.alias("num_gpus"),
-        pl.col("duration").alias("duration_s"),
-        pl.col("model_name").alias("model"),
-    )

@@ -28,9 +28,8 @@ import msgspec
 import numpy as np
 
 from rota.core.errors import OutputError, TraceError
-from rota.traces.format import read_bytes
 from rota.traces.imported import Imported
-from rota.traces.replacing import replacing
+from rota.traces.sources import read_bytes, replacing
 from rota.traces.synth.draws import Floats
 
 if TYPE_CHECKING:

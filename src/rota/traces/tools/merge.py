@@ -88,7 +88,7 @@ def merge(sources: Sequence[NamedTrace], *, by_clock: bool = False) -> Merged:
     again = sum(len(source.imported) for source in sources) - count
     if again:
         quality.kept -= again
-        quality.dropped[TWICE] = quality.dropped.get(TWICE, 0) + again
+        quality.drop(TWICE, again)
     made = with_jobs(
         first,
         whole.drop("_was", "_source", "_job"),

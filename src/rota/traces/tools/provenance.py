@@ -12,8 +12,7 @@ from rota.core.errors import OutputError
 from rota.traces.formats.store import DESCRIPTION
 from rota.traces.imported import Imported
 from rota.traces.read import read_trace
-from rota.traces.replacing import replacing
-from rota.traces.sources import exists
+from rota.traces.sources import exists, replacing
 from rota.traces.tools.convert import convert
 
 VERSION = 1

@@ -12,7 +12,6 @@ from rota.core.reasons import Reason
 from rota.core.tenants import Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.engine.compose import compose
-from rota.engine.handover import hand_over
 from rota.placement.consolidate import consolidate
 from rota.policies.admission.accept_all import AcceptAll
 from rota.policies.fifo import Fifo
@@ -205,7 +204,7 @@ def test_running_jobs_survive_other_cells(hived):
     state = msgspec.msgpack.decode(msgspec.msgpack.encode(made.scheduler.snapshot()))
     topology = made.cluster.topology
     policy = hived(description(a={"rack": 1}))  # b has lost its rack
-    hand_over(made, compose(policy, consolidate(topology), AcceptAll()), state)
+    made.hand_over(compose(policy, consolidate(topology), AcceptAll()), state)
     made.run()
     assert ends(made) == {"a0": 100.0, "b0": 100.0}
     assert not rows(made, Record.STOP)
@@ -217,7 +216,7 @@ def test_jobs_of_another_scheduler_are_taken_over(hived, priority):
     made = engine(Fifo(), jobs, NODES, placement="consolidate")
     made.run(10.0)
     policy = hived(description(a={"rack": 1}))
-    hand_over(made, compose(policy, consolidate(made.cluster.topology), AcceptAll()))
+    made.hand_over(compose(policy, consolidate(made.cluster.topology), AcceptAll()))
     made.run()
     assert not rows(made, Record.STOP)
     assert ends(made) == {"old": 100.0, "new": 105.0 if priority == 0 else 25.0}
@@ -228,7 +227,7 @@ def test_jobs_that_are_not_on_cells_are_started_again(hived):
     made = engine(Fifo(), jobs, NODES, placement="count")  # in a pool: nobody knows where
     made.run(10.0)
     policy = hived(description(a={"rack": 1}))
-    hand_over(made, compose(policy, consolidate(made.cluster.topology), AcceptAll()))
+    made.hand_over(compose(policy, consolidate(made.cluster.topology), AcceptAll()))
     made.run()
     assert made.jobs[0].phase == DONE
     assert len(rows(made, Record.STOP)) + len(rows(made, Record.MOVE)) == 1
@@ -238,7 +237,7 @@ def test_nodes_may_come_later():
     made = engine(HivedPolicy(), [job("x", 5, gpus=8), job("y", 5, gpus=4)], [NODES[0]])
     topology = made.cluster.topology
     topology.growing = True
-    made.scheduler.gate.patient = True
+    made.scheduler.admissions.patient = True
     made.run(3.0)
     assert made.jobs[0].reason
     state = made.scheduler.snapshot()
@@ -246,7 +245,7 @@ def test_nodes_may_come_later():
     topology.extend([NodeSpec("m", 4, "gpu")])
     made.view.up_gpus += 8
     again = compose(HivedPolicy(), consolidate(topology), AcceptAll(), patient=True)
-    hand_over(made, again, state)
+    made.hand_over(again, state)
     made.run()
     assert ends(made) == {"x": 8.0, "y": 5.0}
 
@@ -254,7 +253,7 @@ def test_nodes_may_come_later():
 def test_nodes_of_the_configuration_that_are_not_there_yet_are_bad(hived):
     made = engine(hived(description(a={"rack.node": 2})), [job("x", 5, gpus=8)], NODES[:1])
     made.cluster.topology.growing = True
-    made.scheduler.gate.patient = True
+    made.scheduler.admissions.patient = True
     made.run(3.0)
     assert made.scheduler.policy._fleet.hived.bad_nodes == {"n1", "n2", "n3"}
     assert Reason(made.jobs[0].reason) is Reason.DOWN

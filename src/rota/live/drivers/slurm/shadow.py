@@ -23,7 +23,6 @@ from rota.core.view import View
 from rota.engine.arrivals import Arrivals
 from rota.engine.compose import compose
 from rota.engine.general import GeneralScheduler
-from rota.engine.index import NOWHERE
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.priority import PriorityScheduler
 from rota.live.drivers.slurm.commands import ReadOnly
@@ -184,8 +183,6 @@ class Shadow:
         present = sorted([*mirror.running, *mirror.waiting], key=lambda job: job.index)
         view.active = {job.index: job for job in present}
         view.everyone = view.active
-        for job in present:
-            job.queue = NOWHERE
         scheduler.adopt(view, mirror.running, ())
         events: list[Event] = [
             (view.now_s, ev.JOB_SUBMIT, number, job, job.epoch)

@@ -28,14 +28,20 @@ import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
-from rota.traces.format import Head
-from rota.traces.formats.attempts import Runtime, run_s, told_of_attempts, with_attempts
+from rota.traces.format import Reader
 from rota.traces.formats.kubernetes.pods import Pod, read_pod, scheduled_times
 from rota.traces.formats.kubernetes.words import read_items, read_machines, text
 from rota.traces.imported import Imported
 from rota.traces.observed import RUNNING, Seen
-from rota.traces.reader import Reader
-from rota.traces.tidy import Common, Rest, import_rows
+from rota.traces.tidy import (
+    Common,
+    Rest,
+    Runtime,
+    attempts_frame,
+    import_rows,
+    run_s,
+    told_of_attempts,
+)
 
 OTHER = "not a pod"
 BAD = "pod without a name or a time of creation"
@@ -73,13 +79,6 @@ class Kubernetes(Reader):
     description = "pods of Kubernetes (kubectl get pods -o json)"
     params = KubernetesParams
 
-    def recognises(self, head: Head) -> float:
-        """By the keys of a list of pods."""
-        if not head.is_json:
-            return 0.0
-        keys = ('"apiVersion"', '"kind"', '"items"', '"Pod"', '"creationTimestamp"')
-        return min(1.0, sum(key in head.text for key in keys) / 4)
-
     def import_file(self, path: Path, params: KubernetesParams) -> Imported:
         """All jobs that were scheduled."""
         import polars as pl
@@ -103,8 +102,8 @@ class Kubernetes(Reader):
         frame = pl.DataFrame(rows, schema=_schema(), orient="row")
         cluster = read_machines(Path(params.nodes), params.mig) if params.nodes else ()
         rest = Rest(dated=True, cluster=cluster)
-        imported = import_rows(path, frame, params, quality, rest=rest)
-        imported = with_attempts(imported, frame, attempts)
+        seen_at = attempts_frame(attempts)
+        imported = import_rows(path, frame, params, quality, rest=rest, attempts=seen_at)
         imported.notes += told_of_attempts(imported, attempts, latest_s, params.runtime)
         return imported
 
@@ -153,7 +152,7 @@ def _pods(
     found = []
     for number, item in enumerate(items):
         if text(item, "kind") not in ("Pod", ""):
-            _count(quality, OTHER)
+            quality.drop(OTHER)
             continue
         pod = read_pod(item, scheduled, params.mig)
         if pod is None:
@@ -161,28 +160,19 @@ def _pods(
                 raise TraceError(
                     f"{path}: items[{number}]: is a {BAD}: leave such out with the option bad=drop"
                 )
-            _count(quality, BAD)
+            quality.drop(BAD)
         elif pod.daemon:
-            _count(quality, DAEMON)
+            quality.drop(DAEMON)
         elif pod.start_s is None:
-            _count(quality, PENDING)
+            quality.drop(PENDING)
         elif pod.end_s is None and pod.state != RUNNING:
-            _count(quality, FINISHED)
+            quality.drop(FINISHED)
         else:
             found.append(pod)
-    changed = quality.repaired
-    for why, many in (
-        (SLICED if params.mig == "share" else WHOLE, sum(pod.sliced for pod in found)),
-        (SLICES, sum(pod.shared for pod in found)),
-    ):
-        if many:
-            changed[why] = many
+    sliced = SLICED if params.mig == "share" else WHOLE
+    quality.repair(sliced, sum(pod.sliced for pod in found))
+    quality.repair(SLICES, sum(pod.shared for pod in found))
     return found
-
-
-def _count(quality: Quality, why: str, many: int = 1) -> None:
-    if many:
-        quality.dropped[why] = quality.dropped.get(why, 0) + many
 
 
 def _jobs(pods: Sequence[Pod], quality: Quality) -> list[_Job]:
@@ -198,8 +188,8 @@ def _jobs(pods: Sequence[Pod], quality: Quality) -> list[_Job]:
             most = max(map(len, slots.values()))
             attempts = [[t[n] for t in slots.values() if n < len(t)] for n in range(most)]
             jobs.append(_Job(name, attempts))
-            _count(quality, MEMBER, len(slots) - 1)
-            _count(quality, ATTEMPT, len(mine) - len(slots))
+            quality.drop(MEMBER, len(slots) - 1)
+            quality.drop(ATTEMPT, len(mine) - len(slots))
         else:
             jobs += [_Job(f"{name}/{pod.name.rpartition('/')[2]}", [[pod]]) for pod in mine]
     return jobs

@@ -18,7 +18,7 @@ import msgspec
 from rota.core.errors import ClusterSpecError, InputError, TraceError
 from rota.core.topology import NodeSpec
 from rota.traces.cluster import parse_cluster
-from rota.traces.format import decode, read_bytes
+from rota.traces.sources import decode, read_bytes
 
 SHARED = "nvidia.com/gpu.shared"
 GPUS = ("nvidia.com/gpu", SHARED, "amd.com/gpu", "habana.ai/gaudi")

@@ -65,7 +65,7 @@ def jobs_of(
     mine = marked.filter("began")
     for part, many in mine["part"].value_counts().iter_rows():
         if part:
-            quality.repaired[part] = quality.repaired.get(part, 0) + many
+            quality.repair(part, many)
     over = pl.when(pl.col("observed") != RUNNING).then("end_s")
     attempts = mine.select(
         pl.col("id").alias("job_id"),
@@ -89,7 +89,7 @@ def _count_unstarted(states: "pl.Series", quality: Quality) -> None:
 
     for state, many in states.value_counts().iter_rows():
         why = why_unstarted(state)
-        quality.dropped[why] = quality.dropped.get(why, 0) + many
+        quality.drop(why, many)
 
 
 def _row(

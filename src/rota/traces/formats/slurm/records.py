@@ -42,14 +42,6 @@ import msgspec
 from rota.core.errors import TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
-from rota.traces.formats.attempts import (
-    Runtime,
-    attempts_frame,
-    open_jobs,
-    run_s,
-    told_of_attempts,
-    with_attempts,
-)
 from rota.traces.formats.slurm import plain as slurm_plain
 from rota.traces.formats.slurm.outages import Outages
 from rota.traces.formats.slurm.shares import asked_each, shares
@@ -57,7 +49,16 @@ from rota.traces.formats.slurm.words import FINAL, PENDING, Amounts, dependencie
 from rota.traces.imported import Imported
 from rota.traces.observed import DONE, PREEMPTED, RUNNING, Seen
 from rota.traces.schema import kinds
-from rota.traces.tidy import Common, Rest, import_rows
+from rota.traces.tidy import (
+    Common,
+    Rest,
+    Runtime,
+    attempts_frame,
+    import_rows,
+    open_jobs,
+    run_s,
+    told_of_attempts,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -180,7 +181,7 @@ def import_records(
             continue
         attempts[job.id] = seen[0]
         for part in {record.asked.part for record in job.records} - {""}:
-            quality.repaired[part] = quality.repaired.get(part, 0) + 1
+            quality.repair(part)
         rows.append((*_row(job, seen, latest_s, params, kept, known), job.records[0].place))
     frame, seen_at = pl.DataFrame(rows, schema=_schema(), orient="row"), attempts_frame(attempts)
     if plain is not None:
@@ -205,8 +206,8 @@ def import_records(
         quality,
         rest=Rest(dated=True, cluster=tuple(cluster)),
         events=failed.events,
+        attempts=seen_at,
     )
-    imported = with_attempts(imported, frame, seen_at)
     imported.notes += told_of_attempts(imported, attempts, latest_s, params.runtime)
     imported.notes += failed.notes
     if not params.classes and (imported.jobs["priority"] != 0).any():
@@ -259,8 +260,8 @@ def _jobs(records: Sequence[Record], quality: Quality) -> list[_Job]:
             turn = turns[name] = turns.get(name, 0) + 1
             jobs.append(_Job(name if turn == 1 else f"{name}#{turn}", life))
             components = len({record.raw for record in life}) - 1
-            _count(quality, COMPONENT, components)
-            _count(quality, ATTEMPT, len(life) - 1 - components)
+            quality.drop(COMPONENT, components)
+            quality.drop(ATTEMPT, len(life) - 1 - components)
     return jobs
 
 
@@ -274,7 +275,7 @@ def _once(records: Sequence[Record], quality: Quality) -> list[Record]:
         mine = known.setdefault((record.raw, record.submit_s), [])
         for number, other in enumerate(mine):
             if not other.began or not record.began or other.start_s == record.start_s:
-                _count(quality, TWICE, 1)
+                quality.drop(TWICE, 1)
                 mine[number] = max(other, record, key=lambda one: (one.began, _over(one)))
                 break
         else:
@@ -302,13 +303,8 @@ def _lives(records: list[Record]) -> list[list[Record]]:
     return lives
 
 
-def _count(quality: Quality, why: str, many: int) -> None:
-    if many > 0:
-        quality.dropped[why] = quality.dropped.get(why, 0) + many
-
-
 def _drop_unstarted(job: _Job, quality: Quality) -> None:
-    _count(quality, why_unstarted(job.last.state), 1)
+    quality.drop(why_unstarted(job.last.state), 1)
 
 
 def why_unstarted(state: str) -> str:

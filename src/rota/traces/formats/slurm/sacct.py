@@ -25,7 +25,7 @@ import msgspec
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
-from rota.traces.format import Head, first_look
+from rota.traces.format import Reader
 from rota.traces.formats.slurm.nodes import read_nodes_file, shards_per_gpu
 from rota.traces.formats.slurm.plain import MOST_GPUS, plain_ones
 from rota.traces.formats.slurm.records import STEP, Record, SlurmParams, import_records
@@ -46,7 +46,7 @@ from rota.traces.formats.slurm.words import (
     together,
 )
 from rota.traces.imported import Imported
-from rota.traces.reader import Reader
+from rota.traces.sniff import first_look
 
 if TYPE_CHECKING:
     import polars as pl
@@ -75,17 +75,6 @@ class Sacct(Reader):
     verified = True
     forms: ClassVar[Mapping[str, bool]] = {"--parsable2": True, "--json": True}
     params = SlurmParams
-
-    def recognises(self, head: Head) -> float:
-        """By its titles, or by the keys of its JSON."""
-        if head.is_json:
-            keys = ('"jobs"', '"submission"', '"eligible"', '"tres"', '"openapi/db', '"data_parser')
-            return min(1.0, sum(key in head.text for key in keys) / 3)
-        line = next(filter(str.strip, head.text.splitlines()), "").lower()
-        titles = line.split("|")
-        if "jobid" not in titles and "jobidraw" not in titles:
-            return 0.0
-        return 1.0 if sum(title in titles for title in (*TIMES, "state", *GPUS)) > 1 else 0.5
 
     def import_file(self, path: Path, params: SlurmParams) -> Imported:
         """All jobs that ran."""
@@ -330,7 +319,7 @@ class _Lines:
                 found[tuple(made[t] for t in self._columns if t in made and t not in FREE)] = made
         if len(found) != 1:
             return None, TORN
-        self._quality.repaired[MENDED] = self._quality.repaired.get(MENDED, 0) + 1
+        self._quality.repair(MENDED)
         return next(iter(found.values())), ""
 
     def _joined(self, parts: Sequence[str], extra: Mapping[int, int]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
-from rota.traces.format import decode, read_bytes
 from rota.traces.formats.slurm.records import Record, SlurmParams
 from rota.traces.formats.slurm.words import Amounts, Sharing, amounts_of, read_nodes, together
+from rota.traces.sources import decode, read_bytes
 
 BAD = "record that cannot be read"
 FOREVER = 4_294_967_290  # Slurm writes "no value" and "no limit" as the largest numbers
@@ -44,7 +44,7 @@ def read_json(path: Path, params: SlurmParams, sharing: Sharing) -> tuple[list[R
                 f"the option bad=drop"
             )
         else:
-            quality.dropped[BAD] = quality.dropped.get(BAD, 0) + 1
+            quality.drop(BAD)
     return records, quality
 
 

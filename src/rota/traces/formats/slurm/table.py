@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.core.errors import TraceError
-from rota.traces.format import decode
 from rota.traces.formats.slurm.times import Clock
 from rota.traces.formats.slurm.words import MISSING, WORDS, Amounts, read_nodes, state_of
-from rota.traces.sources import blocks
+from rota.traces.sources import blocks, decode
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,7 +13,7 @@ from agents_net import alive, eventually, marked, order
 from local_shims import fill
 from rota.core.errors import ClusterError, GoneError
 from rota.core.topology import NodeSpec
-from rota.live.driver import Measured, Part
+from rota.live.driver import Measured, Part, RunStatus
 from rota.live.drivers.local import processes
 from rota.live.drivers.local.agent import Agent
 from rota.live.drivers.local.embedded import EmbeddedAgent, nodes_here
@@ -125,13 +125,13 @@ def test_the_next_agent_adopts_what_runs_and_what_ended(bench):
     assert bench.told.end("2.0").code == 5
     assert bench.told.runs("1.0") == ["running"]
     bench.launch("3.0", "true", gpus=2)  # one GPU is still taken
-    time.sleep(0.2)
-    assert bench.told.runs("3.0") == []
     bench.driver.halt("1.0")
     end = bench.told.end("1.0")
     assert (end.state, end.asked, end.code) == ("ended", True, -15)
     assert not alive(pid)
     assert bench.told.end("3.0").code == 0
+    runs = [m.run for m in bench.told.messages if isinstance(m, RunStatus)]
+    assert runs.index("3.0") > len(runs) - runs[::-1].index("1.0") - 1
 
 
 def test_kill_9_of_a_job_is_the_jobs_end(bench):
@@ -167,7 +167,7 @@ def test_leftovers_are_found_without_a_cgroup():
     with subprocess.Popen(["setsid", "sleep", "1000"], env=env) as process:
         eventually(lambda: marked(key))
         assert processes.kill_leftovers("", key) == 1
-        assert process.wait(10) == -9
+        assert process.wait(300) == -9
     assert processes.kill_leftovers("", key) == 0
     assert processes.kill_leftovers("", "") == 0
 

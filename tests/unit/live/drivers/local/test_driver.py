@@ -332,11 +332,12 @@ def test_measured_values_are_passed_on(world):
 
 def test_a_long_poll_ends_when_there_is_something(world):
     agent = world.agent("a", "n0")
+    world.driver._fleet.silent_s = 3000.0
     got = []
-    thread = threading.Thread(target=lambda: got.append(agent.sync(wait_s=4.9)))
+    thread = threading.Thread(target=lambda: got.append(agent.sync(wait_s=900.0)))
     thread.start()
     world.driver.launch(order("1.0"))
-    thread.join(4.0)
+    thread.join(300.0)
     assert not thread.is_alive()
     assert [launch.run for launch in got[0].launch] == ["1.0"]
 

@@ -202,10 +202,10 @@ def test_without_a_lease_nothing_runs_on(make_shim, tmp_path):
 def test_only_one_shim_takes_a_folder(make_shim):
     folder = make_shim("echo once; sleep 0.5").start().running()
     first = folder.process
-    assert folder.start().process.wait(10) == 0
+    assert folder.start().process.wait(300) == 0
     folder.process = first
     folder.end()
-    assert folder.start().process.wait(10) == 0  # it ended before: never again
+    assert folder.start().process.wait(300) == 0  # it ended before: never again
     assert folder.out() == "once\n"
 
 

@@ -1,0 +1,475 @@
+"""The life of every job, from its submission to its end: what happens to jobs and nodes.
+
+Every transition goes through `core.machine`, is written into the log, and is passed on to the
+scheduler as an event.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rota.core import events as ev
+from rota.core import machine
+from rota.core.allocation import host_of
+from rota.core.events import Event
+from rota.core.jobs import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    HELD,
+    REJECTED,
+    RUNNING,
+    STARTING,
+    STOPPING,
+    WAITING,
+    Behaviour,
+    Job,
+    JobSpec,
+)
+from rota.core.log import Record
+from rota.core.ports import Cluster
+from rota.core.reasons import Reason
+from rota.core.topology import Vertex
+from rota.core.view import View
+from rota.engine.arrivals import Arrivals
+from rota.engine.executor import Executor, on_cluster
+from rota.engine.log import Log
+from rota.engine.occupancy import Occupancy
+from rota.engine.timers import Timers
+
+R_SUBMIT, R_DONE = int(Record.SUBMIT), int(Record.DONE)
+
+ENDINGS = {
+    DONE: Record.DONE,
+    FAILED: Record.FAILED,
+    REJECTED: Record.REJECTED,
+    CANCELLED: Record.CANCELLED,
+}
+
+
+class Lifecycle:
+    """Owns all jobs, those that are held on request, and events that await the next decision.
+
+    `passed` collects the events of a batch that the scheduler has to know.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        view: View,
+        log: Log,
+        arrivals: Arrivals,
+        executor: Executor,
+        timers: Timers,
+    ) -> None:
+        self.cluster = cluster
+        self.view = view
+        self.log = log
+        self.arrivals = arrivals
+        self.executor = executor
+        self.timers = timers
+        self.jobs: dict[int, Job] = {}  # all that ever arrived, tasks of non-gang jobs too
+        self.detained: set[int] = set()  # jobs that are kept out of the queue on request
+        self.backlog: list[Event] = []
+        self._logged_shapes = 0
+
+    def event(self, kind: int, subject: Job | Vertex) -> Event:
+        """An event that is made by the engine, now."""
+        self.timers.sequence += 1
+        return (self.view.now_s, kind, self.timers.sequence, subject, subject.epoch)
+
+    # --- submission -----------------------------------------------------------------------------
+
+    def submit(
+        self, submissions: Iterable[tuple[int, JobSpec, Behaviour]], passed: list[Event]
+    ) -> None:
+        """New jobs."""
+        log = self.log
+        view = self.view
+        now_s = view.now_s
+        timers = self.timers
+        arrivals = self.arrivals
+        for index, spec, behaviour in submissions:
+            job = arrivals.simple(index, spec, behaviour)
+            if job is None:
+                self._submit_complex(index, spec, behaviour, passed)
+                continue
+            if self._logged_shapes < len(arrivals.shapes):
+                self._log_shapes()
+            tenant = log.tenants.get(spec.tenant)
+            if tenant is None:
+                tenant = log.tenant(now_s, spec.tenant)
+            log.rows += (now_s, R_SUBMIT, index, job.shape.number, tenant, job.gpus)
+            log.names.append(spec.id)
+            job.version = view.version
+            view.active[index] = self.jobs[index] = job
+            timers.sequence += 1
+            passed.append((now_s, ev.JOB_SUBMIT, timers.sequence, job, 0))
+
+    def _submit_complex(
+        self, index: int, spec: JobSpec, behaviour: Behaviour, passed: list[Event]
+    ) -> None:
+        """A member of a group, the tasks of a non-gang job, or a job with dependencies."""
+        now_s = self.view.now_s
+        log = self.log
+        whole, *tasks = self.arrivals.make(index, spec, behaviour)
+        self._log_shapes()
+        tenant = log.tenant(now_s, spec.tenant)
+        log.rows += (now_s, R_SUBMIT, index, whole.shape.number, tenant, whole.gpus)
+        log.names.append(spec.id)
+        for task in tasks:
+            log.row(now_s, Record.TASK, task.index, task.shape.number, whole.index, task.gpus)
+        self.jobs[index] = self.arrivals.by_id[spec.id] = whole
+        for job in tasks or [whole]:
+            self.jobs[job.index] = job
+            job.version = self.view.version
+            self.view.active[job.index] = job
+            blockers = self.arrivals.blockers(job)
+            failed = self.arrivals.hopeless(job) if blockers else ""
+            if failed:
+                self.reject(job, f"depends on job {failed}, which did not finish")
+            elif blockers or job.index in self.detained:
+                machine.hold(job)
+                self.arrivals.await_all(job, blockers)
+                reason = Reason.DEPENDENCY if blockers else Reason.ADMISSION
+                log.row(now_s, Record.HELD, job.index, -1, -1, reason)
+            else:
+                passed.append(self.event(ev.JOB_SUBMIT, job))
+
+    def _log_shapes(self) -> None:
+        for shape in self.arrivals.shapes[self._logged_shapes :]:
+            self.log.shape(self.view.now_s, shape)
+        self._logged_shapes = len(self.arrivals.shapes)
+
+    # --- what the cluster reports -----------------------------------------------------------------
+
+    def happened(  # noqa: C901, PLR0912 - one branch per kind
+        self, events: Iterable[Event], now_s: float
+    ) -> list[Event]:
+        """Carry out what the cluster reports; returns what the scheduler has to know."""
+        passed: list[Event] = []
+        executor = self.executor
+        for event in events:
+            at_s, kind, _, subject, _ = event
+            if at_s < now_s:  # on a living cluster: it was not seen when it happened
+                self.log.row(now_s, Record.LATE, subject.index, -1, -1, at_s)
+            if kind == ev.JOB_DONE:
+                planned = subject.phase != STOPPING or subject.index in executor.moving
+                machine.finish(subject, at_s)
+                self.log.rows += (now_s, R_DONE, subject.index, -1, -1, 0.0)
+                self._ended(subject, passed, held=True, planned=planned)
+                passed.append(event)
+            elif kind == ev.JOB_RUNNING:
+                executor.running(subject, now_s, at_s)
+                self.timers.progressing(subject, now_s)
+                passed.append(event)
+            elif kind == ev.JOB_STOPPED:
+                if executor.stopped(subject, now_s, at_s):
+                    passed.append(event)
+                    if subject.index in self.detained:
+                        self._detain(subject, passed)
+            elif kind == ev.JOB_FAILED:
+                planned = subject.phase != STOPPING or subject.index in executor.moving
+                machine.fail(subject, at_s)
+                self.log.row(now_s, Record.FAILED, subject.index)
+                self.log.text(self.cluster.failure(subject))
+                self._ended(subject, passed, held=True, planned=planned)
+                passed.append(event)
+            elif kind in (ev.NODE_DOWN, ev.NODE_UP):
+                if subject.up != (kind == ev.NODE_UP):  # outages may overlap
+                    if not subject.closed:  # else its scheduler does not use it anyway
+                        passed.append(event)
+                    self._node_changed(subject, passed, up=kind == ev.NODE_UP)
+            else:
+                self._requested(event, passed)
+        if executor.deferred:
+            executor.launch_deferred(now_s)
+        if executor.begun:
+            passed += self.begun()
+        return passed
+
+    def begun(self) -> list[Event]:
+        """Jobs that began to make progress later than their START row said."""
+        begun, self.executor.begun = self.executor.begun, []
+        return [self.event(ev.JOB_RUNNING, job) for job in begun]
+
+    def _requested(self, event: Event, passed: list[Event]) -> None:
+        """The rarer events of living clusters: requests of people, lost runs, reports."""
+        kind, subject = event[1], event[3]
+        if kind == ev.JOB_EVICTED:
+            self._lost(subject, event[0], passed)
+        elif kind == ev.JOB_CANCELLED:
+            self.cancel(subject, None, passed, text=self.cluster.failure(subject))
+        elif kind == ev.JOB_HELD:
+            self._hold(subject, passed)
+        elif kind == ev.JOB_RELEASED:
+            self._release(subject, passed)
+        elif kind == ev.REPORT:
+            self._report(subject)
+            passed.append(event)
+        elif kind in (ev.NODE_CLOSED, ev.NODE_CLEARED):
+            self._close(subject, passed)
+            if kind == ev.NODE_CLEARED:
+                for job in jobs_on(subject, self.view, self.executor.moving):
+                    self._expel(job, passed, self.cluster.failure(subject))
+        elif kind == ev.NODE_OPENED:
+            self._open(subject, passed)
+        else:
+            passed.append(event)
+
+    def _lost(self, job: Job, at_s: float, passed: list[Event]) -> None:
+        """Its run came to nothing, and that was not its fault (or it is to be tried again)."""
+        job.version = self.view.version
+        self.executor.evicted(job, -1, self.view.now_s, at_s)
+        self.log.text(self.cluster.failure(job))
+        passed.append(self.event(ev.JOB_EVICTED, job))
+
+    def _report(self, job: Job) -> None:
+        values = self.cluster.measured(job)
+        job.metrics = {**(job.metrics or {}), **values}
+        for name, value in values.items():
+            self.log.row(self.view.now_s, Record.REPORT, job.index, -1, -1, value)
+            self.log.text(name)
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def reject(self, job: Job, message: str) -> None:
+        """Refuse a job that has not started; the scheduler learns of it with the next events."""
+        machine.reject(job, self.view.now_s)
+        self.log.row(self.view.now_s, Record.REJECTED, job.index)
+        self.log.text(message)
+        self._ended(job, self.backlog, held=False, planned=False)
+
+    def cancel(self, job: Job, cause: Job | None, passed: list[Event], *, text: str = "") -> None:
+        """End a job for good."""
+        if job.terminal:  # it ended in this very batch
+            return
+        if job.family is not None and job.parent is None:  # the whole ends with its tasks
+            for task in job.family.siblings(job):
+                self.cancel(task, cause, passed, text=text)
+            return
+        now_s = self.view.now_s
+        held = job.phase in (STARTING, RUNNING, STOPPING)
+        planned = on_cluster(job) or job.index in self.executor.moving
+        machine.cancel(job, now_s)
+        self.log.row(now_s, Record.CANCELLED, job.index, -1, cause.index if cause else -1)
+        if text:
+            self.log.text(text)
+        self.detained.discard(job.index)
+        self._ended(job, passed, held=held, planned=planned)
+        passed.append(self.event(ev.JOB_CANCELLED, job))
+
+    def _ended(self, job: Job, passed: list[Event], *, held: bool, planned: bool) -> None:
+        """A job will never run again. `held`: it was on the cluster; `planned`: as planned."""
+        job.version = self.view.version
+        self.view.active.pop(job.index, None)
+        if job.phase == DONE:
+            self.view.finished.append(job)
+        self.executor.ended(job, held=held, planned=planned)
+        if self.arrivals.waiting_for:
+            self._resolve_dependants(job, passed)
+        if job.parent is not None and not job.parent.terminal:
+            self._end_parent(job, passed)
+
+    def _end_parent(self, task: Job, passed: list[Event]) -> None:
+        """A non-gang job ends with its last task."""
+        parent = task.parent
+        family = task.family
+        if parent is None or family is None or not all(t.terminal for t in family.members):
+            return
+        parent.phase = max(t.phase for t in family.members)  # done only if all of them are
+        parent.end_s = max(t.end_s for t in family.members if t is not parent)
+        now_s = self.view.now_s
+        if parent.end_s < now_s:
+            self.log.row(now_s, Record.LATE, parent.index, -1, -1, parent.end_s)
+        self.log.row(now_s, ENDINGS[parent.phase], parent.index)
+        self._resolve_dependants(parent, passed)
+
+    def _resolve_dependants(self, job: Job, passed: list[Event]) -> None:
+        for dependant in self.arrivals.released_by(job):
+            if dependant.terminal:
+                continue
+            if job.phase != DONE:
+                self.reject(dependant, f"depends on job {job.id}, which did not finish")
+            elif not self.arrivals.blockers(dependant) and dependant.index not in self.detained:
+                machine.admit(dependant)
+                self.log.row(self.view.now_s, Record.ADMITTED, dependant.index)
+                passed.append(self.event(ev.JOB_SUBMIT, dependant))
+
+    # --- held and released on request -------------------------------------------------------------
+
+    def _hold(self, job: Job, passed: list[Event]) -> None:
+        if job.family is not None and job.parent is None:
+            for task in job.family.siblings(job):
+                self._hold(task, passed)
+            return
+        if job.terminal:  # it ended in this very batch
+            return
+        self.detained.add(job.index)
+        if job.running:
+            self._expel(job, passed, self.cluster.failure(job))
+        if job.phase in (WAITING, HELD):
+            self._detain(job, passed)
+
+    def _detain(self, job: Job, passed: list[Event]) -> None:
+        """It holds nothing (any more): out of the queue with it."""
+        if job.phase == WAITING:
+            machine.hold(job)
+        self.log.row(self.view.now_s, Record.HELD, job.index, -1, -1, Reason.ADMISSION)
+        self.log.text(self.cluster.failure(job) or "held on request")
+        passed.append(self.event(ev.JOB_HELD, job))
+
+    def _release(self, job: Job, passed: list[Event]) -> None:
+        if job.family is not None and job.parent is None:
+            for task in job.family.siblings(job):
+                self._release(task, passed)
+            return
+        self.detained.discard(job.index)
+        if job.phase == HELD:
+            now_s = self.view.now_s
+            if self.arrivals.blockers(job):
+                self.log.row(now_s, Record.HELD, job.index, -1, -1, Reason.DEPENDENCY)
+                return
+            machine.admit(job)
+            self.log.row(now_s, Record.ADMITTED, job.index)
+            self.log.text(self.cluster.failure(job))
+            passed.append(self.event(ev.JOB_SUBMIT, job))
+
+    def _expel(self, job: Job, passed: list[Event], why: str) -> None:
+        """Stop it in good order, although no plan says so: it was requested."""
+        job.version = self.view.version
+        self.executor.expelled(job, self.view.now_s)
+        if why:
+            self.log.text(why)
+        passed.append(self.event(ev.JOB_EVICTED, job))
+
+    def announce(self) -> None:
+        """Tell a new scheduler of the jobs that wait; a former admission holds none any more."""
+        for job in list(self.view.active.values()):
+            kept_out = job.index in self.detained or self.arrivals.blockers(job)
+            if job.phase == HELD and not kept_out:
+                machine.admit(job)
+                self.log.row(self.view.now_s, Record.ADMITTED, job.index)
+            if job.phase == WAITING:
+                self.backlog.append(self.event(ev.JOB_SUBMIT, job))
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    def _node_changed(self, node: Vertex, passed: list[Event], *, up: bool) -> None:
+        now_s = self.view.now_s
+        node.up = up
+        self.view.up_gpus += node.gpus if up else -node.gpus
+        self.log.row(now_s, Record.NODE_UP if up else Record.NODE_DOWN, -1, node.id)
+        if not up:
+            for job in jobs_hit(node, self.view, self.executor.moving):
+                job.version = self.view.version
+                self.executor.evicted(job, node.id, now_s, now_s)
+                passed.append(self.event(ev.JOB_EVICTED, job))
+
+    def _close(self, node: Vertex, passed: list[Event]) -> None:
+        if not node.closed:
+            node.closed = True
+            self.log.row(self.view.now_s, Record.NODE_CLOSED, -1, node.id)
+            self.log.text(self.cluster.failure(node))
+            if node.up:
+                passed.append(self.event(ev.NODE_DOWN, node))
+
+    def _open(self, node: Vertex, passed: list[Event]) -> None:
+        if node.closed:
+            node.closed = False
+            self.log.row(self.view.now_s, Record.NODE_OPENED, -1, node.id)
+            if node.up:
+                passed.append(self.event(ev.NODE_UP, node))
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """As plain data, without the state of the jobs themselves (see `snapshot`)."""
+        waiting_for = self.arrivals.waiting_for
+        return {
+            "detained": sorted(self.detained),
+            "active": list(self.view.active),
+            "history": [job.index for job in self.view.finished],
+            "waiting_for": [(name, [j.index for j in jobs]) for name, jobs in waiting_for.items()],
+            "backlog": [_plain(event) for event in self.backlog],
+        }
+
+    def remake(self, submissions: Iterable[tuple[int, JobSpec, Behaviour]]) -> None:
+        """Make jobs that arrived before a snapshot, without announcing them."""
+        for index, spec, behaviour in submissions:
+            made = self.arrivals.make(index, spec, behaviour)
+            self.jobs.update((job.index, job) for job in made)
+            if self.arrivals.linked:
+                self.arrivals.by_id[spec.id] = made[0]
+        self._logged_shapes = len(self.arrivals.shapes)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Resume from the state of `snapshot`, after the jobs were made again."""
+        view, jobs = self.view, self.jobs
+        self.detained = set(state["detained"])
+        self.arrivals.waiting_for = {k: [jobs[i] for i in v] for k, v in state["waiting_for"]}
+        view.active.update((index, jobs[index]) for index in state["active"])
+        view.finished.extend(jobs[index] for index in state["history"])
+        subjects: dict[str, Any] = {"job": jobs, "vertex": view.topology.vertices, "": {-1: None}}
+        self.backlog[:] = [
+            (t, kind, n, subjects[what][name], epoch)
+            for t, kind, n, what, name, epoch in state["backlog"]
+        ]
+
+
+def _plain(event: Event) -> tuple[Any, ...]:
+    time_s, kind, sequence, subject, epoch = event
+    what = "job" if isinstance(subject, Job) else "vertex" if isinstance(subject, Vertex) else ""
+    name = subject.index if isinstance(subject, Job) else subject.id if what else -1
+    return (time_s, kind, sequence, what, name, epoch)
+
+
+# --- jobs that an outage hits ---------------------------------------------------------------------
+
+
+def jobs_hit(node: Vertex, view: View, moving: set[int]) -> list[Job]:
+    """Jobs on the node (or on their way to it). Call it after the node was marked down.
+
+    A pool has no nodes: there the latest starters go until the rest fits what is still up.
+    """
+    running = [job for job in view.active.values() if on_cluster(job) or job.index in moving]
+    hit = jobs_on(node, view, moving)
+    for pool in view.topology.pools:
+        users = [job for job in running if pool.id in _places(job)]
+        if users and (not pool.gpu_type or pool.gpu_type == node.gpu_type):
+            hit += _over_the_pool(users, pool, view)
+    return hit
+
+
+def jobs_on(node: Vertex, view: View, moving: set[int]) -> list[Job]:
+    """Jobs that hold anything of a node (or are on their way to it)."""
+    vertices = view.topology.vertices
+    return [
+        job
+        for job in view.active.values()
+        if (on_cluster(job) or job.index in moving)
+        and any(vertices[v].node == node.id for v in _places(job))
+    ]
+
+
+def _places(job: Job) -> set[int]:
+    """Vertices that it holds anything of: a job without GPUs holds CPUs or memory there."""
+    extra = {vertex for vertex, _, _ in job.allocation.extra}
+    return extra.union(job.allocation.vertices)
+
+
+def _over_the_pool(users: list[Job], pool: Vertex, view: View) -> list[Job]:
+    occupied = Occupancy(view.topology)
+    for job in users:
+        occupied.change(job.allocation, +1)
+    over = []
+    guests = {host_of(job.allocation): job for job in users}  # those who share go with their hosts
+    for job in sorted(users, key=lambda job: (job.start_s, job.index), reverse=True):
+        if not occupied.exceeded(pool.id):
+            break
+        if host_of(job.allocation) >= 0:
+            continue
+        for each in (job, guests.get(job.index)):
+            if each is not None:
+                occupied.change(each.allocation, -1)
+                over.append(each)
+    return over

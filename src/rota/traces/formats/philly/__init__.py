@@ -1,1 +1,0 @@
-"""Microsoft's Philly trace: the derived CSV, the JSON log, its machines."""
