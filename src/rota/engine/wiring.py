@@ -85,7 +85,7 @@ def make_engine(
     )
     return Engine(
         cluster,
-        who,
+        scheduler,
         source,
         tenants=tenants,
         wake=wake,
