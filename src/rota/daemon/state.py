@@ -20,7 +20,7 @@ from rota.daemon.store import StoredJob
 from rota.engine.loop import Checker
 from rota.engine.wiring import FIRST_TASK, Parts, make_engine
 from rota.jobfile.convert import to_behaviour, to_launch, to_spec
-from rota.live.clock import Clock
+from rota.live.clock import ClusterClock
 from rota.live.cluster import LiveCluster
 from rota.live.driver import Driver
 from rota.live.inputs import Batch, Noted, Reconfigured, Submitted
@@ -64,7 +64,7 @@ class ClusterState:
         levels: list[str],
         *,
         driver: Driver,
-        clock: Clock,
+        clock: ClusterClock,
         mailbox: Mailbox,
         files: Callable[[int, int], list[StoredJob]],
         checker: Callable[[], Checker] | None = None,

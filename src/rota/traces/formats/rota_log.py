@@ -19,10 +19,9 @@ from rota.core.log import LABELS, Record
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.format import Reader
-from rota.traces.formats.store_check import node_problem
+from rota.traces.formats.store import node_problem, read_parquet
 from rota.traces.imported import Imported
 from rota.traces.observed import CANCELLED, DONE, FAILED, NODE_FAIL, PREEMPTED, RUNNING, Seen
-from rota.traces.parquet import read_parquet
 from rota.traces.sources import is_folder, read_bytes
 from rota.traces.tidy import Common, Rest, attempts_frame, import_rows
 

@@ -1,23 +1,23 @@
 from pathlib import Path
 
 from agents_net import order
-from rota.live.driver import Part
-from rota.live.drivers.local import contract
-from rota.live.drivers.local.messages import PartKey
-from rota.live.drivers.local.records import RunRecord
+from rota.live.agent import environment
+from rota.live.agent.messages import PartKey
+from rota.live.driver import RunPart
+from rota.live.drivers.local.records import AgentRun
 
 
 def launch(**options):
     parts = (
-        Part("n0", ((-1, 2.0),), 0, 0, 2),
-        Part("n1", ((0, 1.0), (3, 1.0)), 1, 2, 2),
+        RunPart("n0", ((-1, 2.0),), 0, 0, 2),
+        RunPart("n1", ((0, 1.0), (3, 1.0)), 1, 2, 2),
     )
     made = order("17.2", parts=parts, restart=2, name="train; rm -rf /", **options)
-    return RunRecord(made).launch_of(PartKey("17.2", 1), "10.0.0.1")
+    return AgentRun(made).launch_of(PartKey("17.2", 1), "10.0.0.1")
 
 
 def common(made):
-    return contract.common(
+    return environment.common(
         made, ["4", "7"], checkpoint=Path("/c"), report=Path("/r/report"), key="k1"
     )
 
@@ -51,20 +51,20 @@ def test_what_every_process_finds():
 
 
 def test_what_each_process_finds():
-    assert contract.of_process(launch(), ["4", "7"], 1) == {
+    assert environment.of_process(launch(), ["4", "7"], 1) == {
         "RANK": "3",
         "LOCAL_RANK": "1",
         "dist_rank": "3",
         "local_gpu_id": "7",
     }
-    assert contract.of_process(launch(), [], 0)["local_gpu_id"] == ""
+    assert environment.of_process(launch(), [], 0)["local_gpu_id"] == ""
 
 
 def test_users_variables_win_except_over_ours():
     made = launch(envs={"MASTER_PORT": "1", "RANK": "9", "ROTA_JOB_ID": "99", "MINE": "x"})
-    env = common(made) | contract.of_process(made, ["4", "7"], 0)
+    env = common(made) | environment.of_process(made, ["4", "7"], 0)
     assert (env["MASTER_PORT"], env["MINE"], env["ROTA_JOB_ID"]) == ("1", "x", "17")
-    assert "RANK" not in contract.of_process(made, ["4"], 0)
+    assert "RANK" not in environment.of_process(made, ["4"], 0)
 
 
 def test_no_secret_is_inherited():
@@ -75,4 +75,4 @@ def test_no_secret_is_inherited():
         "ROTA_AGENT_TOKEN_FILE": "/t",
         "ROTA_ANYTHING": "x",
     }
-    assert contract.inherited(environ) == {"PATH": "/bin"}
+    assert environment.inherited(environ) == {"PATH": "/bin"}

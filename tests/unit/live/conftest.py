@@ -8,8 +8,8 @@ import pytest
 from agents_net import Bench, eventually
 from local_shims import ShimFolder
 from needs import ROOT, need
-from rota.live.drivers.local.agent import Agent
-from rota.live.drivers.local.messages import AgentOrders
+from rota.live.agent.agent import Agent
+from rota.live.agent.messages import AgentOrders
 
 
 @pytest.fixture

@@ -10,11 +10,13 @@ import msgspec
 
 from rota.core.launch import Launch
 from rota.core.topology import NodeSpec
-from rota.live.driver import Part
+from rota.live.driver import RunPart
 
 PartState: TypeAlias = Literal["waiting", "starting", "running", "ended", "lost"]
 OVER: frozenset[PartState] = frozenset({"ended", "lost"})
 HALT, KILL = "halt", "kill"
+
+WAIT_S = 20.0  # the longest that an agent waits for an answer
 
 
 class PartKey(msgspec.Struct, frozen=True, order=True, array_like=True):
@@ -116,7 +118,7 @@ class LaunchPart(msgspec.Struct, frozen=True):
     job: str
     name: str
     launch: Launch
-    part: Part
+    part: RunPart
     nodes: int
     world_size: int
     master_address: str

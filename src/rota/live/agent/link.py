@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from rota.core.errors import ClusterError
+from rota.live.agent.agent import Agent
+from rota.live.agent.messages import WAIT_S, AgentOrders, AgentReport
 from rota.live.clock import boot_time_s
-from rota.live.drivers.local.agent import Agent
-from rota.live.drivers.local.driver import WAIT_S
-from rota.live.drivers.local.messages import AgentOrders, AgentReport
 
 log = logging.getLogger("rota.agent")
 
@@ -22,7 +21,7 @@ FIRST_S, LONGEST_S = 0.2, 5.0  # between attempts to reach the server
 REFUSED_S = 5.0
 
 
-class Link:
+class AgentLink:
     """Three threads: one watches the jobs, one listens for orders, one tells news at once."""
 
     def __init__(self, agent: Agent, transport: Transport) -> None:

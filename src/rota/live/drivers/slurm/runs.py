@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from rota.core.errors import ClusterError
 from rota.live.clock import boot_time_s
-from rota.live.driver import Listener, Measured, Message, RunOrder, RunStatus
-from rota.live.drivers.slurm.commands import Commands
-from rota.live.drivers.slurm.folders import Folders
+from rota.live.driver import Listener, Message, RunMetrics, RunOrder, RunStatus
+from rota.live.drivers.slurm.commands import SlurmCommands
+from rota.live.drivers.slurm.folders import SlurmFolders
 from rota.live.drivers.slurm.layout import PENDING, SeenJob, SeenNode
 from rota.live.drivers.slurm.names import Mark, job_name, read_mark
 from rota.live.drivers.slurm.options import SlurmOptions
-from rota.live.drivers.slurm.request import Request, is_even, make_request
+from rota.live.drivers.slurm.request import SbatchRequest, is_even, make_request
 from rota.live.drivers.slurm.verdict import judge, judge_requeued
 
 log = logging.getLogger("rota.slurm")
@@ -35,7 +35,7 @@ FORGOTTEN_S = 5.0  # the same, where a node looks idle but its GPUs do not
 REFUSED = 125  # the exit code of a run that Slurm does not take
 
 
-class Tracked:
+class SlurmRun:
     """A run and how far it has come."""
 
     def __init__(self, order: RunOrder, *, unsure: bool, want: str = RUN) -> None:
@@ -62,13 +62,13 @@ class Tracked:
         return self.want != RUN
 
 
-class Carrier:
+class SlurmRuns:
     """All runs. Everything is called by one thread."""
 
     def __init__(
-        self, commands: Commands, folders: Folders, options: SlurmOptions, store: str
+        self, commands: SlurmCommands, folders: SlurmFolders, options: SlurmOptions, store: str
     ) -> None:
-        self.runs: dict[str, Tracked] = {}
+        self.runs: dict[str, SlurmRun] = {}
         self.nodes: Mapping[str, SeenNode] = {}
         self.tell: Listener = _nobody
         self._commands = commands
@@ -127,7 +127,7 @@ class Carrier:
         """A job of Rota is over for good: nothing of it needs to stay in Slurm."""
         self._retired.add(job)
 
-    def _job_of(self, run: Tracked) -> SeenJob | None:
+    def _job_of(self, run: SlurmRun) -> SeenJob | None:
         """Its Slurm job. A controller that lost its memory may give the number to another one."""
         job = self._seen.get(run.number or 0)
         mark = read_mark(job.comment, self._store) if job is not None else None
@@ -147,7 +147,7 @@ class Carrier:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def step(self, run: Tracked) -> None:
+    def step(self, run: SlurmRun) -> None:
         """Do the next thing for a run."""
         if run.over is not None or run.unsure:
             return
@@ -163,7 +163,7 @@ class Carrier:
             if run.number is None:
                 self._end(run, RunStatus(run.order.run, "ended", REFUSED, why=str(error)))
 
-    def _begin(self, run: Tracked) -> None:
+    def _begin(self, run: SlurmRun) -> None:
         if run.ending:  # it was never launched
             self._end(run, RunStatus(run.order.run, "ended", asked=True))
             return
@@ -181,12 +181,12 @@ class Carrier:
         self._prepare(run, request)
         self._submit(run, request)
 
-    def _prepare(self, run: Tracked, request: Request) -> None:
+    def _prepare(self, run: SlurmRun, request: SbatchRequest) -> None:
         first = min(run.order.parts, key=lambda part: part.node_rank).node
         master = self.nodes[first].address if first in self.nodes else first
         self._folders.write(run.order, request, master)
 
-    def _submit(self, run: Tracked, request: Request) -> None:
+    def _submit(self, run: SlurmRun, request: SbatchRequest) -> None:
         order = run.order
         common = [
             "--open-mode=append",
@@ -203,7 +203,7 @@ class Carrier:
         run.restarts = 0
         self._release(run)
 
-    def _reuse(self, run: Tracked, request: Request, job: SeenJob) -> bool:
+    def _reuse(self, run: SlurmRun, request: SbatchRequest, job: SeenJob) -> bool:
         """Let the parked Slurm job of the same job carry out this run; False if it cannot."""
         mark = read_mark(job.comment, self._store)
         if mark is None or mark.shape != request.shape:
@@ -224,19 +224,19 @@ class Carrier:
         self._release(run)
         return True
 
-    def _release(self, run: Tracked) -> None:
+    def _release(self, run: SlurmRun) -> None:
         if run.number is not None:
             self._folders.link(run.number, run.order.run)
             self._commands.release(run.number)
             run.released_s = run.acted_s = monotonic()
 
-    def _hold(self, run: Tracked, job: SeenJob) -> None:
+    def _hold(self, run: SlurmRun, job: SeenJob) -> None:
         self._commands.hold(job.id)
         run.acted_s = monotonic()
 
     # --- a run with a Slurm job ------------------------------------------------------------------
 
-    def _follow(self, run: Tracked, job: SeenJob | None) -> None:
+    def _follow(self, run: SlurmRun, job: SeenJob | None) -> None:
         if job is None:
             if self._odd_for(run) > LATE_S:
                 self._finish(run, None)
@@ -252,12 +252,12 @@ class Carrier:
         elif not job.busy:
             self._running(run, job)
 
-    def _odd_for(self, run: Tracked) -> float:
+    def _odd_for(self, run: SlurmRun) -> float:
         if run.odd_s is None:
             run.odd_s = monotonic()
         return monotonic() - run.odd_s
 
-    def _requeued(self, run: Tracked, job: SeenJob) -> None:
+    def _requeued(self, run: SlurmRun, job: SeenJob) -> None:
         """Slurm has put it back into the queue: its node died, or it was parked before a crash."""
         if job.busy:
             return
@@ -271,7 +271,7 @@ class Carrier:
         nodes = len(run.order.parts)
         self._end(run, judge_requeued(run.order.run, nodes, ends, ending=run.ending))
 
-    def _pending(self, run: Tracked, job: SeenJob) -> None:
+    def _pending(self, run: SlurmRun, job: SeenJob) -> None:
         if self._folders.started(run.order.run):
             self._forgotten(run, job)
         elif run.want == KILL:
@@ -301,7 +301,7 @@ class Carrier:
             run.released_s = monotonic()
             log.warning("run %s waits in Slurm (job %d): %s", run.order.run, job.id, job.reason)
 
-    def _forgotten(self, run: Tracked, job: SeenJob) -> None:
+    def _forgotten(self, run: SlurmRun, job: SeenJob) -> None:
         """A controller that crashed does not know that it has started it, and ends what it finds.
 
         It must not start it again.
@@ -317,7 +317,7 @@ class Carrier:
         seen = self.nodes.get(node)
         return seen is None or seen.refuses
 
-    def _running(self, run: Tracked, job: SeenJob) -> None:
+    def _running(self, run: SlurmRun, job: SeenJob) -> None:
         order = run.order
         if not run.running and (not order.launch.setup or self._folders.ready(order)):
             run.running = True
@@ -334,7 +334,7 @@ class Carrier:
         elif run.want == HALT:
             self._halt(run)
 
-    def _nudge(self, run: Tracked) -> None:
+    def _nudge(self, run: SlurmRun) -> None:
         """All its processes have ended. If Slurm does not notice it (a message got lost), help."""
         run.finished_s = run.finished_s or monotonic()
         if monotonic() - run.finished_s > LATE_S and run.number is not None:
@@ -342,12 +342,12 @@ class Carrier:
             self._try(self._commands.cancel, run.number)
             run.finished_s = monotonic()
 
-    def _pass_on_reports(self, run: Tracked) -> None:
+    def _pass_on_reports(self, run: SlurmRun) -> None:
         values, run.offset = self._folders.reports(run.order.run, run.offset)
         if values:
-            self.tell(Measured(run.order.run, values))
+            self.tell(RunMetrics(run.order.run, values))
 
-    def _halt(self, run: Tracked) -> None:
+    def _halt(self, run: SlurmRun) -> None:
         whom = "batch" if len(run.order.parts) == 1 else "steps"  # see script.NODE
         run.asked_s = run.asked_s or monotonic()
         if run.signalled_s is None:
@@ -359,7 +359,7 @@ class Carrier:
         elif monotonic() - run.signalled_s >= run.order.launch.grace_s:
             self._kill(run)
 
-    def _kill(self, run: Tracked) -> None:
+    def _kill(self, run: SlurmRun) -> None:
         if run.killed_s is None or monotonic() - run.killed_s > AGAIN_S:
             run.killed_s = monotonic()
             run.signalled_s = run.signalled_s or run.killed_s
@@ -367,7 +367,7 @@ class Carrier:
             if run.want == KILL and run.number is not None:
                 self._try(self._commands.cancel, run.number)
 
-    def _signal(self, run: Tracked, name: str, whom: str) -> bool:
+    def _signal(self, run: SlurmRun, name: str, whom: str) -> bool:
         """False if there was nothing left to be signalled."""
         if run.number is None:
             return False
@@ -382,7 +382,7 @@ class Carrier:
 
     # --- ends ------------------------------------------------------------------------------------
 
-    def _finish(self, run: Tracked, job: SeenJob | None) -> None:
+    def _finish(self, run: SlurmRun, job: SeenJob | None) -> None:
         status = judge(
             run.order.run, len(run.order.parts), self._folders.ends(run.order), job,
             ending=run.ending, signalled=run.signalled_s is not None,
@@ -397,19 +397,19 @@ class Carrier:
         if job is not None and wanted_again and is_even(run.order):
             self._park(run, job)
 
-    def _park(self, run: Tracked, job: SeenJob) -> None:
+    def _park(self, run: SlurmRun, job: SeenJob) -> None:
         """Back into the queue, held, so that its next run is the same Slurm job."""
         if self._try(self._commands.requeue_held, job.id):
             self._parked[run.order.job] = (job.id, monotonic())
 
-    def _set_aside(self, run: Tracked, number: int) -> None:
+    def _set_aside(self, run: SlurmRun, number: int) -> None:
         """Its Slurm job is pending and held: keep it for the next run, if it can be of use."""
         if is_even(run.order):
             self._parked[run.order.job] = (number, monotonic())
         else:
             self._try(self._commands.cancel, number)
 
-    def _end(self, run: Tracked, status: RunStatus, job: SeenJob | None = None) -> None:
+    def _end(self, run: SlurmRun, status: RunStatus, job: SeenJob | None = None) -> None:
         """It is over since its nodes wrote that down, else since Slurm says."""
         ends = self._folders.ends(run.order)
         ended = ends[-1].time_s if ends and len(ends) == len(run.order.parts) else None

@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from rota.live.drivers.local import shim
+from rota.live.agent import shim
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

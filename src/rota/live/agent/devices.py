@@ -10,7 +10,7 @@ Share: TypeAlias = tuple[int, float]
 """(number of a GPU of the node, part of it)."""
 
 
-class Books:
+class GpuShares:
     """Who has which GPU of one node: whole ones are exclusive, fractions may share one."""
 
     def __init__(self, devices: int) -> None:

@@ -8,7 +8,7 @@ In the root folder are:
     lease          until when its jobs may run without news from the server
     forgotten      the last run of each job whose folder was removed
     shim.pyc       the script of the shims, compiled: saves a quarter of their start
-    runs/          a folder for each part: see `rota.live.drivers.local.shim`
+    runs/          a folder for each part: see `rota.live.agent.shim`
     jobs/          working folder, checkpoints and output of each job
 """
 
@@ -20,18 +20,30 @@ import py_compile
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rota.core.errors import ClusterError
-from rota.live.drivers.local import shim
-from rota.live.drivers.local.messages import PartKey
-from rota.live.drivers.local.names import folder_name
+from rota.live.agent import shim
+from rota.live.agent.messages import PartKey
 
 RESERVED = 4096  # bytes for the exit record
 JOBS_KEPT = 10_000  # in `forgotten`
 PRIVATE = 0o700
 LEASE_WIDTH = 24
+LONGEST_NAME = 100
+
+
+def folder_name(text: str) -> str:
+    """A name for a folder that stays where it is put, and is another one for every text."""
+    name = quote(text, safe=" ")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    if not name or len(name) > LONGEST_NAME:
+        name = f"{name[:60]}%{sha256(text.encode(errors='surrogatepass')).hexdigest()[:32]}"
+    return name
 
 
 def job_and_number(run: str) -> tuple[str, int]:
@@ -40,7 +52,7 @@ def job_and_number(run: str) -> tuple[str, int]:
     return (job, int(number)) if job and number.isdecimal() else (run, 0)
 
 
-class Root:
+class AgentFolder:
     """The root folder of an agent: one agent at a time."""
 
     def __init__(self, path: Path, jobs: Path | None = None) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rota.live.drivers.local import shim
-from rota.live.drivers.local.messages import LogPiece, LogRequest
-from rota.live.drivers.local.names import folder_name
+from rota.live.agent import shim
+from rota.live.agent.folders import folder_name
+from rota.live.agent.messages import LogPiece, LogRequest
 
 BOTH = "all"
 STREAMS = ("out", "err", BOTH)

@@ -19,7 +19,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rota.live.drivers.local.messages import LaunchPart
+from rota.live.agent.messages import LaunchPart
 
 OWN = "ROTA_"
 VISIBLE = "CUDA_VISIBLE_DEVICES"

@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.live.drivers.local.books import ANY, Books
+from rota.live.agent.devices import ANY, GpuShares
 
 
 def test_whole_devices_are_exclusive():
-    books = Books(2)
+    books = GpuShares(2)
     assert books.take([(ANY, 1.0)]) == [(0, 1.0)]
     assert books.take([(ANY, 2.0)]) is None
     assert books.take([(0, 1.0)]) is None
@@ -15,7 +15,7 @@ def test_whole_devices_are_exclusive():
 
 
 def test_fractions_share_the_fullest_device():
-    books = Books(2)
+    books = GpuShares(2)
     assert books.take([(1, 0.5)]) == [(1, 0.5)]
     assert books.take([(ANY, 0.5)]) == [(1, 0.5)]
     assert books.take([(ANY, 0.5)]) == [(0, 0.5)]
@@ -23,22 +23,22 @@ def test_fractions_share_the_fullest_device():
 
 
 def test_a_refusal_takes_nothing():
-    books = Books(2)
+    books = GpuShares(2)
     assert books.take([(0, 1.0), (1, 0.5), (1, 0.6)]) is None
     assert books.used == (0.0, 0.0)
 
 
 def test_named_devices_come_first():
-    assert Books(2).take([(ANY, 1.0), (0, 1.0)]) == [(0, 1.0), (1, 1.0)]
+    assert GpuShares(2).take([(ANY, 1.0), (0, 1.0)]) == [(0, 1.0), (1, 1.0)]
 
 
 def test_devices_that_others_wait_for_come_last():
-    assert Books(3).take([(ANY, 2.0)], avoid={0}) == [(1, 1.0), (2, 1.0)]
-    assert Books(2).take([(ANY, 2.0)], avoid={0}) == [(0, 1.0), (1, 1.0)]
+    assert GpuShares(3).take([(ANY, 2.0)], avoid={0}) == [(1, 1.0), (2, 1.0)]
+    assert GpuShares(2).take([(ANY, 2.0)], avoid={0}) == [(0, 1.0), (1, 1.0)]
 
 
 def test_given_back_is_free_again():
-    books = Books(1)
+    books = GpuShares(1)
     shares = books.take([(ANY, 0.3)])
     books.give(shares)
     assert books.used == (0.0,)
@@ -49,7 +49,7 @@ def test_given_back_is_free_again():
     ("slices", "answer"), [([(2, 1.0)], False), ([(ANY, 3.0)], False), ([(1, 1.0)], True)]
 )
 def test_what_can_never_be(slices, answer):
-    assert Books(2).fits(slices) is answer
+    assert GpuShares(2).fits(slices) is answer
 
 
 requests = st.lists(
@@ -59,7 +59,7 @@ requests = st.lists(
 
 @given(st.lists(st.tuples(requests, st.booleans()), max_size=30))
 def test_no_device_is_ever_taken_twice(steps):
-    books, held = Books(4), []
+    books, held = GpuShares(4), []
     for slices, giving in steps:
         if giving and held:
             books.give(held.pop(0))

@@ -8,8 +8,8 @@ import pytest
 
 from agents_net import alive, eventually, marked
 from local_shims import ShimFolder, fill
-from rota.live.drivers.local import shim
-from rota.live.drivers.local.logs import read_both
+from rota.live.agent import shim
+from rota.live.agent.logs import read_both
 
 
 def test_it_records_the_exit_code(make_shim):

@@ -1,7 +1,7 @@
 import pytest
 
 from rota.core.errors import OptionError
-from rota.live.drivers.local import machine
+from rota.live.agent import machine
 
 TABLE = """0, GPU-aaaa, NVIDIA A100-SXM4-40GB, 40960
 1, GPU-bbbb, NVIDIA A100-SXM4-40GB, [N/A]

@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from rota.live.clock import boot_time_s
-from rota.live.drivers.local.books import ANY, Books
-from rota.live.drivers.local.folders import Root
-from rota.live.drivers.local.logs import read_piece
-from rota.live.drivers.local.messages import (
+from rota.live.agent.devices import ANY, GpuShares
+from rota.live.agent.folders import AgentFolder
+from rota.live.agent.logs import read_piece
+from rota.live.agent.messages import (
     HALT,
     KILL,
     AgentNode,
@@ -25,8 +24,9 @@ from rota.live.drivers.local.messages import (
     PartKey,
     PartMeasured,
 )
-from rota.live.drivers.local.parts import LocalPart
-from rota.live.drivers.local.processes import boot_id
+from rota.live.agent.parts import LocalPart
+from rota.live.agent.processes import boot_id
+from rota.live.clock import boot_time_s
 
 log = logging.getLogger("rota.agent")
 
@@ -56,7 +56,7 @@ class Agent:
         fenced: bool = False,
         boot: Callable[[], str] = boot_id,
     ) -> None:
-        self.root = Root(root, jobs)
+        self.root = AgentFolder(root, jobs)
         self.name = name or self.root.agent
         self.nodes = {node.spec.name: node for node in nodes}
         self.fenced = fenced
@@ -64,7 +64,7 @@ class Agent:
         self.leaving = False
         self._lock = threading.RLock()
         self._boot = boot()
-        self._books = {node.spec.name: Books(len(node.devices)) for node in nodes}
+        self._books = {node.spec.name: GpuShares(len(node.devices)) for node in nodes}
         self._parts: dict[PartKey, LocalPart] = {}
         self._measured: dict[str, dict[str, float]] = {}
         self._logs: list[LogPiece] = []

@@ -14,18 +14,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rota.live.clock import boot_time_s
-from rota.live.drivers.local import contract, processes, shim
-from rota.live.drivers.local.books import Share
-from rota.live.drivers.local.folders import (
-    Root,
+from rota.live.agent import environment, processes, shim
+from rota.live.agent.devices import Share
+from rota.live.agent.folders import (
+    AgentFolder,
     last_sign,
     read_moment,
     read_record,
     without_shim,
     write_end,
 )
-from rota.live.drivers.local.messages import (
+from rota.live.agent.messages import (
     HALT,
     KILL,
     OVER,
@@ -35,6 +34,7 @@ from rota.live.drivers.local.messages import (
     PartState,
     PartStatus,
 )
+from rota.live.clock import boot_time_s
 
 log = logging.getLogger("rota.agent")
 
@@ -46,7 +46,7 @@ VALUES_KEPT, NAME_LENGTH = 64, 100  # of what a job reports
 class LocalPart:
     """What became of a part. `look` notices changes, the folder survives the agent."""
 
-    def __init__(self, key: PartKey, root: Root, boot: str) -> None:
+    def __init__(self, key: PartKey, root: AgentFolder, boot: str) -> None:
         self.key = key
         self.launch: LaunchPart | None = None
         self.node = ""
@@ -88,7 +88,7 @@ class LocalPart:
     # --- beginning ----------------------------------------------------------------------------
 
     @classmethod
-    def found(cls, folder: Path, root: Root, boot: str) -> "LocalPart | None":
+    def found(cls, folder: Path, root: AgentFolder, boot: str) -> "LocalPart | None":
         """A part that an earlier agent left; None for a folder that nobody can read."""
         about = read_record(folder, "part.json")
         try:
@@ -122,7 +122,7 @@ class LocalPart:
             with (self._folder / "shim.err").open("wb") as errors:
                 self.process = subprocess.Popen(  # noqa: S603 - our own script
                     [sys.executable, "-I", "-S", self._root.shim, str(self._folder)],
-                    env=contract.inherited(),
+                    env=environment.inherited(),
                     cwd="/",
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -147,7 +147,7 @@ class LocalPart:
             checkpoint = workdir / launch.launch.checkpoint_dir
             with contextlib.suppress(OSError):  # then the job will say it better
                 checkpoint.mkdir(parents=True, exist_ok=True)
-        env = contract.common(
+        env = environment.common(
             launch,
             devices,
             checkpoint=checkpoint,
@@ -163,7 +163,7 @@ class LocalPart:
             "env": env,
             "unset": sorted(unset),
             "processes": [
-                contract.of_process(launch, devices, number)
+                environment.of_process(launch, devices, number)
                 for number in range(launch.part.processes)
             ],
             "grace_s": launch.launch.grace_s,

@@ -9,8 +9,8 @@ import httpx2
 import msgspec
 
 from rota.core.errors import ClusterError, InputError
-from rota.live.drivers.local.link import OFTEN
-from rota.live.drivers.local.messages import AgentOrders, AgentReport
+from rota.live.agent.link import OFTEN
+from rota.live.agent.messages import AgentOrders, AgentReport
 
 PATH = "/api/v1/agent/sync"
 ANSWER_S, SHORTEST_S = 10.0, 1.0  # for an answer that need not wait

@@ -13,20 +13,20 @@ from agents_net import alive, eventually, marked, order
 from local_shims import fill
 from rota.core.errors import ClusterError, GoneError
 from rota.core.topology import NodeSpec
-from rota.live.driver import Measured, Part, RunStatus
-from rota.live.drivers.local import processes
-from rota.live.drivers.local.agent import Agent
+from rota.live.agent import processes
+from rota.live.agent.agent import Agent
+from rota.live.agent.folders import folder_name
+from rota.live.agent.logs import log_file
+from rota.live.agent.messages import AgentOrders, PartKey
+from rota.live.driver import RunMetrics, RunPart, RunStatus
 from rota.live.drivers.local.embedded import EmbeddedAgent, nodes_here
-from rota.live.drivers.local.logs import log_file
-from rota.live.drivers.local.messages import AgentOrders, PartKey
-from rota.live.drivers.local.names import folder_name
-from rota.live.drivers.local.records import RunRecord
+from rota.live.drivers.local.records import AgentRun
 
 SLEEP = "echo $$ > pid; exec sleep 1000"
 
 
 def launches(made):
-    record = RunRecord(made)
+    record = AgentRun(made)
     return AgentOrders(launch=tuple(record.launch_of(key, "127.0.0.1") for key in record.parts))
 
 
@@ -52,7 +52,7 @@ def test_a_job_runs_and_its_output_is_kept(bench):
 def test_one_process_for_each_gpu(bench):
     bench.add(gpus=3)
     script = 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK $CUDA_VISIBLE_DEVICES $local_gpu_id"'
-    parts = [Part("n0", ((2, 1.0), (1, 1.0)), 0, 0, 2)]
+    parts = [RunPart("n0", ((2, 1.0), (1, 1.0)), 0, 0, 2)]
     bench.launch("1.0", script, parts=parts)
     assert bench.told.end("1.0").code == 0
     assert sorted(bench.output("1").splitlines()) == ["0/2 0 1,2 1", "1/2 1 1,2 2"]
@@ -193,12 +193,12 @@ def test_after_a_reboot_everything_is_lost(tmp_path, make_agent):
 def test_a_job_waits_until_those_before_it_have_left(bench):
     bench.add()
     held = "trap 'sleep 0.5; rm busy; exit 0' TERM; touch busy; while :; do sleep 0.02; done"
-    bench.launch("1.0", held, parts=[Part("n0", ((0, 1.0), (1, 0.5)), 0, 0, 1)])
+    bench.launch("1.0", held, parts=[RunPart("n0", ((0, 1.0), (1, 0.5)), 0, 0, 1)])
     busy = bench.root / "m0" / "jobs" / "1" / "work" / "busy"
     eventually(busy.exists)
     bench.driver.halt("1.0")
-    bench.launch("2.0", f"test ! -e {busy}", parts=[Part("n0", ((0, 1.0),), 0, 0, 1)])
-    bench.launch("3.0", "echo $CUDA_VISIBLE_DEVICES", parts=[Part("n0", ((1, 0.5),), 0, 0, 1)])
+    bench.launch("2.0", f"test ! -e {busy}", parts=[RunPart("n0", ((0, 1.0),), 0, 0, 1)])
+    bench.launch("3.0", "echo $CUDA_VISIBLE_DEVICES", parts=[RunPart("n0", ((1, 0.5),), 0, 0, 1)])
     assert bench.told.end("3.0").code == 0
     assert bench.output("3") == "1\n"
     assert bench.told.end("2.0").code == 0
@@ -219,7 +219,7 @@ def test_a_halt_of_what_waits_for_devices(bench):
 
 def test_gpus_that_a_node_does_not_have(bench):
     bench.add(gpus=1)
-    bench.launch("1.0", "true", parts=[Part("n0", ((3, 1.0),), 0, 0, 1)])
+    bench.launch("1.0", "true", parts=[RunPart("n0", ((3, 1.0),), 0, 0, 1)])
     end = bench.told.end("1.0")
     assert end.state == "lost"
     assert "does not have the GPUs" in end.why
@@ -235,7 +235,7 @@ printf '{"loss": 1.5, "bad": "x", "nan": NaN}\\n{"loss": 9' >> $ROTA_REPORT_FILE
     bench.told.end("1.0")
     values = {}
     for message in bench.told.messages:
-        if isinstance(message, Measured):
+        if isinstance(message, RunMetrics):
             values |= message.values
     assert values == {"loss": 1.5, "step": 1.0}
 
@@ -244,7 +244,7 @@ def test_two_nodes_through_two_agents(bench):
     bench.add("m0", ["n0"])
     bench.add("m1", ["n1"])
     script = 'echo "$RANK $WORLD_SIZE $NODE_RANK $MASTER_ADDR $ROTA_NUM_NODES $ROTA_NODE_NAME"'
-    parts = [Part("n1", ((-1, 1.0),), 0, 0, 1), Part("n0", ((-1, 1.0),), 1, 1, 1)]
+    parts = [RunPart("n1", ((-1, 1.0),), 0, 0, 1), RunPart("n0", ((-1, 1.0),), 1, 1, 1)]
     bench.launch("1.0", script, parts=parts)
     assert bench.told.end("1.0").code == 0
     assert bench.told.runs("1.0") == ["running", "ended"]
