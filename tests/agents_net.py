@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rota.core.launch import Launch
 from rota.core.topology import NodeSpec
-from rota.live.driver import NodeStatus, Part, RunOrder, RunStatus
-from rota.live.drivers.local.agent import Agent
+from rota.live.agent.agent import Agent
+from rota.live.agent.link import AgentLink
+from rota.live.driver import NodeStatus, RunOrder, RunPart, RunStatus
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import nodes_here
-from rota.live.drivers.local.link import Link
 
 PATIENCE_S = 300.0
 
@@ -56,7 +56,7 @@ def order(run="1.0", script="true", *, parts=None, gpus=1.0, node="n0", **option
     job = run.rpartition(".")[0]
     if parts is None:
         slices = ((-1, float(gpus)),) if gpus else ()
-        parts = (Part(node, slices, 0, 0, options.pop("processes", 1)),)
+        parts = (RunPart(node, slices, 0, 0, options.pop("processes", 1)),)
     fields = {
         name: options.pop(name) for name in ("restart", "name", "master_port") if name in options
     }
@@ -117,7 +117,7 @@ class Machine:
         self.driver = driver
         self.cut = self.closed = False
         self.agent = Agent(root, nodes_here(specs), **options)
-        self.link = Link(self.agent, self._carry)
+        self.link = AgentLink(self.agent, self._carry)
         self.link.start()
 
     def _carry(self, report):

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from agents_net import alive, eventually, marked
-from rota.live.drivers.local import shim
+from rota.live.agent import shim
 
 
 class ShimFolder:

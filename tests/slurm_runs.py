@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from rota.core.launch import PER_GPU, Launch
-from rota.live.driver import Measured, Message, NodeStatus, Part, RunOrder, RunStatus
+from rota.live.driver import Message, NodeStatus, RunMetrics, RunOrder, RunPart, RunStatus
 
 PATIENCE_S = 300.0
 
@@ -18,7 +18,7 @@ def order(name: str, places: Sequence[tuple[str, int]], **launch) -> RunOrder:
     for node_rank, (node, gpus) in enumerate(places):
         processes = max(1, gpus) if asked.per == PER_GPU else 1
         slices = tuple((-1, 1.0) for _ in range(gpus))
-        parts.append(Part(node, slices, node_rank, rank, processes))
+        parts.append(RunPart(node, slices, node_rank, rank, processes))
         rank += processes
     return RunOrder(name, job, asked, tuple(parts), rank, 29500, int(number), "ada", "a job")
 
@@ -62,8 +62,8 @@ class Ears:
             f"node {node} being {state}",
         )
 
-    def measured(self, run: str) -> Measured:
-        return self.hear(lambda m: isinstance(m, Measured) and m.run == run, f"reports of {run}")
+    def measured(self, run: str) -> RunMetrics:
+        return self.hear(lambda m: isinstance(m, RunMetrics) and m.run == run, f"reports of {run}")
 
     def of(self, run: str) -> list[RunStatus]:
         return [m for m in self.messages if isinstance(m, RunStatus) and m.run == run]

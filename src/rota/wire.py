@@ -295,7 +295,7 @@ class Status(TypedDict, total=False):
     journal_lag_s: float  # age of the oldest input that is not in the journal yet
 
 
-class Changes(msgspec.Struct):
+class ReloadResult(msgspec.Struct):
     """What a reload changed."""
 
     changes: list[str]
@@ -583,7 +583,7 @@ REVOKE_TOKEN = Operation(
 )  # fmt: skip
 RELOAD = Operation(
     name="reload_configuration", method="POST", path=f"{PREFIX}/reload", role=ADMIN, tag="admin",
-    answer=Changes, about="What changed.", errors=(409,),
+    answer=ReloadResult, about="What changed.", errors=(409,),
 )  # fmt: skip
 SYNC_AGENT = Operation(
     name="sync_agent", method="POST", path=f"{PREFIX}/agent/sync", role=AGENT, tag="agents",

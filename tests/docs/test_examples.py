@@ -13,12 +13,14 @@ from rota.core.topology import NodeSpec, Topology
 from rota.daemon.settings import LocalSettings, Settings, SlurmSettings, read_settings
 from rota.engine.parts import policy_class
 from rota.placement.room import WHOLE
+from rota.study.config import RunConfig
+from rota.study.run import simulate
 from rota.testing import check_admission, check_placement, check_policy
 from shared_data import CHECKOUT
 
 EXAMPLES = CHECKOUT / "examples"
-POLICIES = ["aged_size.py", "aged_size_general.py"]
-PLACEMENTS = ["last_fit.py"]
+POLICIES = ["aged_size.py", "aged_size_general.py", "elastic_fifo.py"]
+PLACEMENTS = ["fullest_node.py", "last_fit.py"]
 ADMISSIONS = ["small_first.py"]
 
 
@@ -32,6 +34,26 @@ def test_an_example_of_a_policy_passes_all_checks(name):
     kind = policy_class(str(EXAMPLES / name))
     assert issubclass(kind, Policy)
     assert len(check_policy(kind).passed) > 15
+
+
+@pytest.mark.parametrize("name", ["aged_size.py", "elastic_fifo.py", "fullest_node.py"])
+def test_a_first_part_is_a_short_file(name):
+    """What a newcomer writes first: a policy, an elastic one, a scored placement."""
+    assert len((EXAMPLES / name).read_text().splitlines()) <= 30
+
+
+def test_the_elastic_example_resizes_jobs(tmp_path):
+    jobs = [("a", 0, 1, 4), ("b", 10, 2, 8)]
+    rows = [f"{name},{at},2,60,{least},{most}" for name, at, least, most in jobs]
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("\n".join(["job_id,submit_s,num_gpus,duration_s,min_gpus,max_gpus", *rows]))
+    result = simulate(
+        RunConfig(
+            trace=str(trace), cluster="1x8", policy=str(EXAMPLES / "elastic_fifo.py"),
+            rates="scaling", check=True,
+        )
+    )  # fmt: skip
+    assert dict(result.jobs.select("job_id", "end_s").iter_rows()) == {"a": 30.0, "b": 35.0}
 
 
 @pytest.mark.parametrize("name", PLACEMENTS)
@@ -50,9 +72,8 @@ def test_an_example_is_shown_on_a_page(name):
     assert any(f"literalinclude}} ../../examples/{name}" in page for page in pages)
 
 
-@pytest.mark.parametrize("name", PLACEMENTS)
-def test_an_example_of_a_placement_keeps_its_promises(name):
-    kind = runpy.run_path(str(EXAMPLES / name))["LastFit"]
+def test_an_example_of_a_placement_keeps_its_promises():
+    kind = runpy.run_path(str(EXAMPLES / "last_fit.py"))["LastFit"]
     topology = Topology([NodeSpec(f"n{i}", gpus) for i, gpus in enumerate((4, 2, 4))])
     shapes = [Shape(gpus, Request.of(gpus)) for gpus in range(1, 11)]
     for used in product(range(5), range(3), range(5)):

@@ -15,9 +15,9 @@ import pytest
 from agents_net import PATIENCE_S, Told, alive, eventually, order
 from netns import ip
 from rota.core.errors import UnavailableError
-from rota.live.driver import NodeStatus, Part
+from rota.live.agent.transport import PATH
+from rota.live.driver import NodeStatus, RunPart
 from rota.live.drivers.local.driver import AgentDriver
-from rota.live.drivers.local.transport import PATH
 
 SILENT_S, LOST_S = 1.0, 6.0
 AGENT = [sys.executable, "-c", "from rota.cli.agent import agent; agent()"]
@@ -208,7 +208,7 @@ def test_three_machines_join_are_cut_off_and_return(hasty):
         assert (spec.name, spec.gpus) == (f"n{number}", 2)
 
     # a job on two machines finds its peer
-    parts = [Part("n1", ((-1, 1.0),), 0, 0, 1), Part("n2", ((-1, 1.0),), 1, 1, 1)]
+    parts = [RunPart("n1", ((-1, 1.0),), 0, 0, 1), RunPart("n2", ((-1, 1.0),), 1, 1, 1)]
     lab.driver.launch(order("1.0", MEET, parts=parts, master_port=23456))
     assert lab.told.end("1.0").code == 0
     assert (

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from own_formats import HEADER, line
 from rota.core.errors import InputError
-from rota.traces.formats.kubernetes.reader import FORMAT as KUBERNETES
+from rota.traces.formats.kubernetes.pods import FORMAT as KUBERNETES
 from rota.traces.formats.rota_log import FORMAT as ROTA_LOG
 from rota.traces.formats.slurm.nodes import read_nodes_file
 from rota.traces.formats.slurm.sacct import FORMAT as SACCT

@@ -12,16 +12,16 @@ from rota.api import cluster, events, jobs, problems
 from rota.api.context import AgentSync, ApiSettings, Context, LogExport
 from rota.api.middleware import Edge
 from rota.api.openapi import document
-from rota.api.routing import Ask, Handler, serves
+from rota.api.routing import ApiCall, Handler, serves
 from rota.core.errors import RotaError
 from rota.daemon.ports import Service
 from rota.wire import EXPORT_EVENTS, GET_SCHEMA, OPERATIONS
 
 
 @serves(GET_SCHEMA)
-async def get_schema(ask: Ask) -> dict[str, Any]:
+async def get_schema(call: ApiCall) -> dict[str, Any]:
     """Describe this API (OpenAPI 3.1)."""
-    return openapi_document(with_export=ask.context.export_log is not None)
+    return openapi_document(with_export=call.context.export_log is not None)
 
 
 def _handlers() -> dict[str, Handler[Any]]:

@@ -5,7 +5,7 @@ from typing import Any
 from starlette.responses import Response
 
 from rota.api.metrics import MEDIA_TYPE
-from rota.api.routing import Ask, encode, reading, serves
+from rota.api.routing import ApiCall, encode, reading, serves
 from rota.core.errors import NotFoundError
 from rota.wire import (
     CHECK_HEALTH,
@@ -24,7 +24,6 @@ from rota.wire import (
     UNDRAIN_NODE,
     WHOAMI,
     Actor,
-    Changes,
     DrainQuery,
     Health,
     MadeToken,
@@ -32,111 +31,112 @@ from rota.wire import (
     NodeInfo,
     QueueInfo,
     Readiness,
+    ReloadResult,
 )
 
 
 @serves(LIST_NODES)
-def list_nodes(ask: Ask) -> list[NodeInfo]:
+def list_nodes(call: ApiCall) -> list[NodeInfo]:
     """List all nodes."""
-    return ask.service.nodes()
+    return call.service.nodes()
 
 
 @serves(DRAIN_NODE)
-def drain_node(ask: Ask, node: str, query: DrainQuery) -> NodeInfo:
+def drain_node(call: ApiCall, node: str, query: DrainQuery) -> NodeInfo:
     """Start nothing more on a node; what runs there may end, or is preempted with `stop`."""
-    return ask.service.drain(node, ask.actor, stop=query.stop)
+    return call.service.drain(node, call.actor, stop=query.stop)
 
 
 @serves(UNDRAIN_NODE)
-def undrain_node(ask: Ask, node: str) -> NodeInfo:
+def undrain_node(call: ApiCall, node: str) -> NodeInfo:
     """Use a drained node again."""
-    return ask.service.undrain(node, ask.actor)
+    return call.service.undrain(node, call.actor)
 
 
 @serves(REMOVE_NODE)
-def remove_node(ask: Ask, node: str) -> None:
+def remove_node(call: ApiCall, node: str) -> None:
     """Forget a node that is not in use.
 
     It must be down or drained, with nothing left there; it is there again when its agent is.
     """
-    ask.service.remove_node(node, ask.actor)
+    call.service.remove_node(node, call.actor)
 
 
 @serves(LIST_QUEUES)
-def list_queues(ask: Ask) -> list[QueueInfo]:
+def list_queues(call: ApiCall) -> list[QueueInfo]:
     """List all queues with what they use and ask for."""
-    return ask.service.queues()
+    return call.service.queues()
 
 
 @serves(GET_STATUS)
-def get_status(ask: Ask) -> dict[str, Any]:
+def get_status(call: ApiCall) -> dict[str, Any]:
     """Show the daemon and its cluster in numbers."""
-    return ask.service.status()
+    return call.service.status()
 
 
 # --- tokens and configuration --------------------------------------------------------------------
 
 
 @serves(WHOAMI)
-async def whoami(ask: Ask) -> Actor:
+async def whoami(call: ApiCall) -> Actor:
     """Show the name and role of the token."""
-    return ask.actor
+    return call.actor
 
 
 @serves(LIST_TOKENS)
-def list_tokens(ask: Ask) -> list[Actor]:
+def list_tokens(call: ApiCall) -> list[Actor]:
     """List the names and roles of all tokens."""
-    return ask.service.tokens()
+    return call.service.tokens()
 
 
 @serves(CREATE_TOKEN)
-def create_token(ask: Ask, body: NewToken) -> MadeToken:
+def create_token(call: ApiCall, body: NewToken) -> MadeToken:
     """Create a token. It is shown only once."""
-    token = ask.service.create_token(body.name, body.role, ask.actor)
+    token = call.service.create_token(body.name, body.role, call.actor)
     return MadeToken(body.name, body.role, token)
 
 
 @serves(REVOKE_TOKEN)
-def revoke_token(ask: Ask, name: str) -> None:
+def revoke_token(call: ApiCall, name: str) -> None:
     """Make a token worthless; its open streams end with their next heartbeat."""
-    ask.service.revoke_token(name, ask.actor)
+    call.service.revoke_token(name, call.actor)
 
 
 @serves(RELOAD)
-def reload_configuration(ask: Ask) -> Changes:
+def reload_configuration(call: ApiCall) -> ReloadResult:
     """Read the configuration file again."""
-    return Changes(ask.service.reload(ask.actor))
+    return ReloadResult(call.service.reload(call.actor))
 
 
 @serves(SYNC_AGENT)
-async def sync_agent(ask: Ask, body: bytes) -> bytes:
+async def sync_agent(call: ApiCall, body: bytes) -> bytes:
     """Exchange news and orders with an agent.
 
     For agents of the same version only: the messages are not part of the public interface.
     """
-    if ask.context.agent_sync is None:
+    if call.context.agent_sync is None:
         raise NotFoundError("this daemon has no agents")
     with reading():
-        return await ask.context.agent_lane.run(ask.context.agent_sync, body)
+        return await call.context.agent_lane.run(call.context.agent_sync, body)
 
 
 # --- monitoring ----------------------------------------------------------------------------------
 
 
 @serves(CHECK_HEALTH)
-async def check_health(ask: Ask) -> Health:  # noqa: ARG001 - as all handlers
+async def check_health(call: ApiCall) -> Health:  # noqa: ARG001 - as all handlers
     """Answer while the process is alive."""
     return Health(ok=True)
 
 
 @serves(CHECK_READY)
-def check_ready(ask: Ask) -> Response:
+def check_ready(call: ApiCall) -> Response:
     """Say whether work can be accepted."""
-    ready, why = ask.service.ready()
+    ready, why = call.service.ready()
     return encode(Readiness(ready, why), 200 if ready else 503)
 
 
 @serves(GET_METRICS)
-def get_metrics(ask: Ask) -> Response:
+def get_metrics(call: ApiCall) -> Response:
     """Show numbers for Prometheus."""
-    return Response(ask.context.metrics.render(), headers={"Content-Type": MEDIA_TYPE})
+    return Response(call.context.metrics.render(), headers={"Content-Type": MEDIA_TYPE})

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from starlette.responses import Response, StreamingResponse
 
 from rota.api.limits import in_thread
-from rota.api.routing import Ask, serves
+from rota.api.routing import ApiCall, serves
 from rota.api.streams import Stream, StreamLife
 from rota.core.errors import NotFoundError, RotaError
 from rota.wire import (
@@ -30,16 +30,16 @@ log = structlog.get_logger("rota.api")
 
 
 @serves(LIST_EVENTS)
-def list_events(ask: Ask, query: EventsQuery) -> EventPage:
+def list_events(call: ApiCall, query: EventsQuery) -> EventPage:
     """Read the event log in pages.
 
     A page may hold fewer rows than `limit`, even none, before the end: go on until `end`.
     """
-    return ask.context.log.page(ask.actor, query.after, query.limit, query.job or "")
+    return call.context.log.page(call.actor, query.after, query.limit, query.job or "")
 
 
 @serves(STREAM_EVENTS)
-async def stream_events(ask: Ask, query: StreamQuery, headers: StreamHeaders) -> Response:
+async def stream_events(call: ApiCall, query: StreamQuery, headers: StreamHeaders) -> Response:
     """Follow the event log as server-sent events.
 
     Each message is an Event in JSON with the row's number as its id. Comments come as a heartbeat.
@@ -47,20 +47,20 @@ async def stream_events(ask: Ask, query: StreamQuery, headers: StreamHeaders) ->
     """
     start = headers.last if headers.last is not UNSET else query.after
     if start is UNSET:
-        start = await in_thread(ask.context.log.last)
+        start = await in_thread(call.context.log.last)
     job = query.job or ""
     if job:
-        await in_thread(ask.service.job, job, ask.actor)
-    return Stream(ask.context, ask.actor, _messages(ask, start, job), EVENT_STREAM)
+        await in_thread(call.service.job, job, call.actor)
+    return Stream(call.context, call.actor, _messages(call, start, job), EVENT_STREAM)
 
 
-async def _messages(ask: Ask, after: int, job: str) -> AsyncIterator[bytes]:
-    context = ask.context
-    life = StreamLife(context, ask.request)
+async def _messages(call: ApiCall, after: int, job: str) -> AsyncIterator[bytes]:
+    context = call.context
+    life = StreamLife(context, call.request)
     yield b"retry: 2000\nid: %d\n\n" % after
     try:
         while not await life.is_over():
-            page = await in_thread(context.log.page, ask.actor, after, STREAM_PAGE, job)
+            page = await in_thread(context.log.page, call.actor, after, STREAM_PAGE, job)
             after = page.next
             if page.events:
                 yield b"".join(map(_message, page.events))
@@ -75,8 +75,8 @@ def _message(event: Event) -> bytes:
 
 
 @serves(EXPORT_EVENTS)
-def export_events(ask: Ask) -> Response:
+def export_events(call: ApiCall) -> Response:
     """Download the whole event log as a Parquet file."""
-    if ask.context.export_log is None:
+    if call.context.export_log is None:
         raise NotFoundError("this daemon does not export its event log")
-    return StreamingResponse(ask.context.export_log(), media_type=PARQUET)
+    return StreamingResponse(call.context.export_log(), media_type=PARQUET)

@@ -12,7 +12,7 @@ LEVELS = ("debug", "info", "warning", "error")
 def configure(level: str = "info", *, json: bool = False) -> None:
     """Set up the logs of this process.
 
-    Tracebacks come without the values of variables: among them could be somebody's token.
+    Tracebacks come without the values of variables: a token could be among them.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,

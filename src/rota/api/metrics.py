@@ -66,7 +66,7 @@ class Metrics:
     """All numbers of one app, in a registry of their own."""
 
     def __init__(self, service: Service, queue_labels: int) -> None:
-        # It would be a second series for each counter, of use to nobody here.
+        # It would add a second series for each counter.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library has no hint there
         self._registry = CollectorRegistry()
         self._requests = Counter(
@@ -93,7 +93,7 @@ class Metrics:
         self._latency.labels(route, method).observe(seconds)
 
     def count_streams(self, taken: int) -> None:
-        """Tell how many streams are open."""
+        """Record how many streams are open."""
         self._streams.taken = taken
 
     def render(self) -> bytes:
@@ -112,7 +112,7 @@ class _Streams(Collector):
 
 
 class _Daemon(Collector):
-    """What the daemon tells when it is asked. What it leaves out is left out."""
+    """Numbers of the daemon, asked for at each scrape. Missing keys give no metric."""
 
     def __init__(self, service: Service, queue_labels: int) -> None:
         self._service = service
@@ -187,10 +187,10 @@ def _states(status: Mapping[str, Any]) -> Iterator[Metric]:
 
 def _distributions(status: Mapping[str, Any]) -> Iterator[Metric]:
     for key, (name, about) in _DISTRIBUTIONS.items():
-        told = status.get(key)
-        if isinstance(told, Mapping) and {"count", "sum", "buckets"} <= set(told):
-            buckets = [(str(float(bound)), float(count)) for bound, count in told["buckets"]]
-            buckets.append(("+Inf", float(told["count"])))
+        found = status.get(key)
+        if isinstance(found, Mapping) and {"count", "sum", "buckets"} <= set(found):
+            buckets = [(str(float(bound)), float(count)) for bound, count in found["buckets"]]
+            buckets.append(("+Inf", float(found["count"])))
             family = HistogramMetricFamily(name, about)
-            family.add_metric([], buckets=buckets, sum_value=float(told["sum"]))
+            family.add_metric([], buckets=buckets, sum_value=float(found["sum"]))
             yield family

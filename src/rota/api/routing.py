@@ -1,8 +1,8 @@
 """From an HTTP request to a handler's arguments, and from its result to an answer.
 
-A handler is a function with the decorator `serves(operation)`. It gets an `Ask`, the names in the
-path, and what the operation declares of `query`, `headers` and `body`. Plain functions are called
-in a thread.
+A handler is a function with the decorator `serves(operation)`. It gets an `ApiCall`, the names in
+the path, and what the operation declares of `query`, `headers` and `body`. Plain functions are
+called in a thread.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _UNKNOWN = re.compile(r"unknown field `(.*?)`(?: - at `|$)", re.DOTALL)
 _AT = re.compile(r"(.*) - at `\$\.([^`\[]+).*`", re.DOTALL)
 
 
-class Ask(msgspec.Struct, frozen=True):
+class ApiCall(msgspec.Struct, frozen=True):
     """A request of an actor who may send it."""
 
     context: Context
@@ -51,11 +51,11 @@ class Ask(msgspec.Struct, frozen=True):
 class Handler(Generic[T]):
     """Serves one operation."""
 
-    def __init__(self, operation: Operation[T], call: Callable[..., Any]) -> None:
+    def __init__(self, operation: Operation[T], handle: Callable[..., Any]) -> None:
         self.operation = operation
-        self.about = inspect.getdoc(call) or ""
-        self._call = call
-        self._blocks = not inspect.iscoroutinefunction(call)
+        self.about = inspect.getdoc(handle) or ""
+        self._handle = handle
+        self._blocks = not inspect.iscoroutinefunction(handle)
         self._parts = _PART.findall(operation.path)
         self._query = _Parameters("query", operation.query)
         self._headers = _Parameters("header", operation.headers)
@@ -65,12 +65,12 @@ class Handler(Generic[T]):
 
     def _check_signature(self) -> None:
         """A handler takes what the operation declares, and nothing else."""
-        takes: dict[str, Any] = {"ask": Ask} | dict.fromkeys(self._parts, str)
+        takes: dict[str, Any] = {"call": ApiCall} | dict.fromkeys(self._parts, str)
         for name in ("query", "headers", "body"):
             kind = getattr(self.operation, name)
             if kind is not None:
                 takes[name] = kind
-        given = get_type_hints(self._call)
+        given = get_type_hints(self._handle)
         given.pop("return")
         if given != takes:
             raise TypeError(f"{self.operation.name} takes {given}; it has to take {takes}")
@@ -84,18 +84,18 @@ class Handler(Generic[T]):
 
     async def respond(self, context: Context, request: Request) -> Response:
         """Check a request, call the handler, encode its result."""
-        ask = Ask(context, request, await authorise(context, request, self.operation))
+        call = ApiCall(context, request, await authorise(context, request, self.operation))
         arguments = self._arguments(request)
         if self.operation.body is None:
             body = b""
         else:
             body = await _read(request, context.settings.body_timeout_s)
         if self._blocks:
-            return await in_thread(self._respond, ask, arguments, body)
-        return self._encode(await self._call(ask, **arguments, **self._decode(body)))
+            return await in_thread(self._respond, call, arguments, body)
+        return self._encode(await self._handle(call, **arguments, **self._decode(body)))
 
-    def _respond(self, ask: Ask, arguments: dict[str, Any], body: bytes) -> Response:
-        return self._encode(self._call(ask, **arguments, **self._decode(body)))
+    def _respond(self, call: ApiCall, arguments: dict[str, Any], body: bytes) -> Response:
+        return self._encode(self._handle(call, **arguments, **self._decode(body)))
 
     def _arguments(self, request: Request) -> dict[str, Any]:
         query, headers = request.query_params, request.headers
@@ -135,14 +135,15 @@ class Handler(Generic[T]):
 def path_of(scope: Scope) -> str:
     """The path of a request as it is declared, without what the client put in."""
     endpoint = scope.get("endpoint")  # the partial of `Handler.route`
-    return endpoint.func.__self__.operation.path if endpoint else UNMATCHED
+    handler = getattr(getattr(endpoint, "func", None), "__self__", None)
+    return handler.operation.path if isinstance(handler, Handler) else UNMATCHED
 
 
 def serves(
     operation: Operation[T],
 ) -> Callable[[Callable[..., T | Awaitable[T | Response] | Response]], Handler[T]]:
     """Make a function the handler of an operation; its docstring becomes the description."""
-    return lambda call: Handler(operation, call)
+    return lambda handle: Handler(operation, handle)
 
 
 class _Parameters:

@@ -27,7 +27,7 @@ class Server:
             limit_concurrency=settings.connections,
             lifespan="off",
             log_config=None,
-            proxy_headers=False,  # nobody may claim to be another address
+            proxy_headers=False,  # a client must not claim another address
             server_header=False,
             ssl_certfile=settings.tls_cert or None,
             ssl_keyfile=settings.tls_key or None,
@@ -35,7 +35,7 @@ class Server:
             ws="none",
         )
         try:
-            config.load()  # here and not in the thread, where nobody would see what is wrong
+            config.load()  # here and not in the thread, whose errors would be lost
         except OSError as error:
             listener.close()
             raise InputError(

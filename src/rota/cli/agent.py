@@ -14,8 +14,8 @@ from rota.cli.signals import work_until_done
 from rota.core.errors import OptionError, RotaError, install
 
 if TYPE_CHECKING:
-    from rota.live.drivers.local.link import Link
-    from rota.live.drivers.local.messages import AgentNode
+    from rota.live.agent.link import AgentLink
+    from rota.live.agent.messages import AgentNode
 
 LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
 
@@ -100,9 +100,9 @@ def agent(**options: Any) -> None:  # fmt: skip
     Example:
       rota agent --server http://10.0.0.1:7842 --token-file agent.token --gpus auto
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.live.drivers.local.agent import Agent
-    from rota.live.drivers.local.link import Link
-    from rota.live.drivers.local.transport import HttpTransport
+    from rota.live.agent.agent import Agent
+    from rota.live.agent.link import AgentLink
+    from rota.live.agent.transport import HttpTransport
     from rota.sdk.place import checked_url, connection
 
     _log_to_stderr()
@@ -116,7 +116,7 @@ def agent(**options: Any) -> None:  # fmt: skip
     for number in numbers:  # from now on jobs may be adopted
         signal.signal(number, lambda *_: stopped.set())
     worker = Agent(root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True)
-    link = Link(worker, transport)
+    link = AgentLink(worker, transport)
     log = logging.getLogger("rota.agent")
 
     def work() -> None:
@@ -130,7 +130,7 @@ def agent(**options: Any) -> None:  # fmt: skip
     log.info("agent.stopped", extra={"node": node.spec.name})
 
 
-def _end(link: "Link", *, leave: bool) -> None:
+def _end(link: "AgentLink", *, leave: bool) -> None:
     """Stop with or without the jobs; a second signal ends the wait at once."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -142,8 +142,8 @@ def _end(link: "Link", *, leave: bool) -> None:
 def _node(options: dict[str, Any]) -> "AgentNode":
     """What this machine offers."""
     from rota.core.topology import NodeSpec
-    from rota.live.drivers.local import machine
-    from rota.live.drivers.local.messages import AgentNode
+    from rota.live.agent import machine
+    from rota.live.agent.messages import AgentNode
 
     devices, gpu_type = _gpus(options["gpus"])
     spec = NodeSpec(
@@ -160,7 +160,7 @@ def _node(options: dict[str, Any]) -> "AgentNode":
 
 def _gpus(text: str) -> tuple[list[str], str]:
     """Names for CUDA_VISIBLE_DEVICES, and the type."""
-    from rota.live.drivers.local import machine
+    from rota.live.agent import machine
 
     if text == "auto":
         found = machine.find_gpus()

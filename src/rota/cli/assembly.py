@@ -22,10 +22,10 @@ from rota.daemon.settings import Scheduling, Settings, queue_of
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
+from rota.live.agent.machine import find_gpus, gpu_type
 from rota.live.driver import Driver, NodeStatus
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
-from rota.live.drivers.local.machine import find_gpus, gpu_type
 from rota.live.drivers.pretend import PretendDriver
 from rota.traces.cluster import parse_cluster
 from rota.wire import ADMIN, Actor

@@ -24,11 +24,11 @@ from rota.cli.client import (
 from rota.cli.progress import ProgressBar
 from rota.cli.show import FORMAT, emit, table, terminal_width
 from rota.core.errors import InputError
+from rota.wire import Explanation, Forecast
 
 if TYPE_CHECKING:
     from rota.metrics.story import Story
     from rota.study.forecast import Outlook
-    from rota.wire import Explanation, Forecast
 
 _URLS = ("http://", "https://")
 _EVENTS = "events.parquet"
@@ -308,7 +308,7 @@ def _when_frozen(path: Path, job: str, runs: int, output: str, known: Mapping[st
     _print_doubts(found)
 
 
-def _print_forecast(found: "Forecast", output: str) -> None:
+def _print_forecast(found: Forecast, output: str) -> None:
     import msgspec
 
     if output != "table":

@@ -24,12 +24,11 @@ from rota.cli.client import (
 from rota.cli.logs import last_lines
 from rota.cli.show import FORMAT, emit, listing
 from rota.core.errors import RotaError
-from rota.wire import ENDED, STATES
+from rota.wire import ENDED, STATES, JobInfo
 
 if TYPE_CHECKING:
     from rota.jobfile.model import JobFile
     from rota.sdk import Client
-    from rota.wire import JobInfo
 
 MOST_COUNTED = 1000  # of those that are over
 LAST_LINES, MOST_RANKS = 10, 8  # of the error output of a failed job; nodes that are asked for it
@@ -86,7 +85,7 @@ def _nothing(rota: "Client", values: dict[str, Any]) -> str:
     return f"no active jobs ({over}{more} {'is' if over == 1 else 'are'} over: rota ls --all)"
 
 
-def print_jobs(jobs: "list[JobInfo]", output: str, *, nothing: str = "no jobs") -> None:
+def print_jobs(jobs: list[JobInfo], output: str, *, nothing: str = "no jobs") -> None:
     """A table for people, everything for programs."""
     if output != "table":
         emit([plain(job) for job in jobs], output)
@@ -97,7 +96,7 @@ def print_jobs(jobs: "list[JobInfo]", output: str, *, nothing: str = "no jobs") 
         click.echo(nothing, err=True)
 
 
-def plain(job: "JobInfo") -> dict[str, Any]:
+def plain(job: JobInfo) -> dict[str, Any]:
     """A job for programs."""
     import msgspec
 
@@ -107,7 +106,7 @@ def plain(job: "JobInfo") -> dict[str, Any]:
     return data
 
 
-def row(job: "JobInfo", now: float) -> dict[str, str]:
+def row(job: JobInfo, now: float) -> dict[str, str]:
     """A job as a line of a table."""
     return {
         "job": job.id,
@@ -163,7 +162,7 @@ def _print_last_words(rota: "Client", job: str) -> None:
             return
 
 
-def facts(job: "JobInfo") -> dict[str, str]:
+def facts(job: JobInfo) -> dict[str, str]:
     """A job in words; what is not known is left out."""
     places = [f"{name} ({amount(gpus)})" for name, gpus in job.nodes.items()]
     told = {
@@ -191,7 +190,7 @@ def facts(job: "JobInfo") -> dict[str, str]:
     return {key: value for key, value in told.items() if value}
 
 
-def state_of(job: "JobInfo", reason: str = "") -> str:
+def state_of(job: JobInfo, reason: str = "") -> str:
     """Its state, and whether something of it is still being stopped."""
     ending = stopping(job.stopping_s)
     if job.state == "STOPPING":

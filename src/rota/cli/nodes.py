@@ -19,10 +19,10 @@ from rota.cli.client import (
 )
 from rota.cli.show import FORMAT, emit, listing
 from rota.core.errors import RotaError
+from rota.wire import NodeInfo, QueueInfo
 
 if TYPE_CHECKING:
     from rota.sdk import Client
-    from rota.wire import NodeInfo, QueueInfo
 
 _SPARE_OF_NODES = ("mem_gib", "cpus", "type", "jobs")
 _SPARE_OF_QUEUES = ("parent", "weight", "limit", "held", "quota")
@@ -101,7 +101,7 @@ def _list(rota: "Client", *, watch: bool, interval: float, output: str) -> None:
     repeat(show, watch=watch, interval=interval)
 
 
-def node_row(node: "NodeInfo") -> dict[str, str]:
+def node_row(node: NodeInfo) -> dict[str, str]:
     """A node as a line of a table."""
     return {
         "node": clean(node.name),
@@ -116,7 +116,7 @@ def node_row(node: "NodeInfo") -> dict[str, str]:
     }
 
 
-def _ending(node: "NodeInfo") -> str:
+def _ending(node: NodeInfo) -> str:
     """Who is being stopped there."""
     if node.stopping_s is None:
         return ""
@@ -124,7 +124,7 @@ def _ending(node: "NodeInfo") -> str:
     return f"{jobs} {stopping(node.stopping_s)}"
 
 
-def _told(node: "NodeInfo", output: str) -> None:
+def _told(node: NodeInfo, output: str) -> None:
     import msgspec
 
     if output == "table":
@@ -192,7 +192,7 @@ def queues(rota: "Client", *, watch: bool, interval: float, output: str) -> None
     repeat(show, watch=watch, interval=interval)
 
 
-def queue_row(queue: "QueueInfo") -> dict[str, str]:
+def queue_row(queue: QueueInfo) -> dict[str, str]:
     """A queue as a line of a table."""
     return {
         "queue": clean(queue.name) or "(none)",

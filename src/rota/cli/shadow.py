@@ -12,7 +12,7 @@ from rota.cli.simulate import TIME
 from rota.core.registry import PLACEMENTS, POLICIES
 
 if TYPE_CHECKING:
-    from rota.live.drivers.slurm.shadow import Look, Shadow, Totals
+    from rota.live.drivers.slurm.shadow import Look, SlurmShadow, Totals
 
 LOG, SUMMARY = "shadow.jsonl", "summary.json"
 SHOWN = {
@@ -75,8 +75,8 @@ def shadow(
       rota shadow --policy easy --partition gpu --duration 86400 --interval 30 -o shadow
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.core.errors import OutputError
-    from rota.live.drivers.slurm.commands import ReadOnly
-    from rota.live.drivers.slurm.shadow import Shadow
+    from rota.live.drivers.slurm.commands import SlurmQueries
+    from rota.live.drivers.slurm.shadow import SlurmShadow
     from rota.study.folder import OutputFolder
 
     if once and duration is not None:
@@ -85,8 +85,8 @@ def shadow(
         )
     if output is not None:
         OutputFolder(output, force=force, own=(LOG, SUMMARY))  # says so if it must not be used
-    slurm = ReadOnly(what["slurm_conf"])
-    watcher = Shadow(slurm, what["policy"], what["placement"], partition=what["partition"])
+    slurm = SlurmQueries(what["slurm_conf"])
+    watcher = SlurmShadow(slurm, what["policy"], what["placement"], partition=what["partition"])
     end_s = time.monotonic() + (0.0 if once else duration if duration is not None else float("inf"))
     try:
         if output is None:
@@ -103,7 +103,7 @@ def shadow(
             _finish(watcher.totals, output)
 
 
-def _watch(watcher: "Shadow", file: IO[bytes] | None, end_s: float, interval: float) -> None:
+def _watch(watcher: "SlurmShadow", file: IO[bytes] | None, end_s: float, interval: float) -> None:
     """Look again and again. A Slurm that does not answer is asked again, except at first."""
     from rota.core.errors import ClusterError
     from rota.live.drivers.slurm.shadow import as_json

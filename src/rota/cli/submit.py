@@ -14,10 +14,10 @@ from rota.cli.jobs import print_jobs
 from rota.cli.show import FORMAT, emit, warn_about
 from rota.cli.wait import wait_for
 from rota.core.errors import InputError
+from rota.wire import JobInfo
 
 if TYPE_CHECKING:
     from rota.jobfile.model import JobFile
-    from rota.wire import JobInfo
 
 _COMMAND = "rota.submit.command"
 _RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.)([0-9]+)")
@@ -152,7 +152,7 @@ def _show(jobs: "list[JobFile]", output: str) -> None:
         emit(job, "yaml")
 
 
-def _print(jobs: "list[JobInfo]", output: str) -> None:
+def _print(jobs: list[JobInfo], output: str) -> None:
     if output != "table":
         print_jobs(jobs, output)
         return
@@ -160,7 +160,7 @@ def _print(jobs: "list[JobInfo]", output: str) -> None:
         click.echo(job.id)
 
 
-def _tell_rejected(jobs: "list[JobInfo]") -> int:
+def _tell_rejected(jobs: list[JobInfo]) -> int:
     """They have an id and will never run; the exit code."""
     rejected = [job for job in jobs if job.state == "REJECTED"]
     for job in rejected:

@@ -21,13 +21,13 @@ from rota.cli.client import (
 )
 from rota.cli.show import WIDE, too_wide
 from rota.core.errors import UnavailableError
+from rota.wire import JobInfo, NodeInfo, QueueInfo
 
 if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
     from rota.sdk import Client
-    from rota.wire import JobInfo, NodeInfo, QueueInfo
 
 _BAR = 20  # characters of a bar
 _ORDER = {"STOPPING": 0, "STARTING": 1, "RUNNING": 2, "PENDING": 3, "HELD": 4}
@@ -162,7 +162,7 @@ def bar(used: float, total: float) -> str:
     return "#" * filled + "." * (_BAR - filled)
 
 
-def _nodes(nodes: "list[NodeInfo]", most: int, width: int) -> "Table":
+def _nodes(nodes: list[NodeInfo], most: int, width: int) -> "Table":
     headings = ("node", "state", "gpus in use", "", "type", "jobs")
     fullest = sorted(nodes, key=lambda node: (node.state == "up", node.free_gpus - node.gpus))
     rows = []
@@ -176,7 +176,7 @@ def _nodes(nodes: "list[NodeInfo]", most: int, width: int) -> "Table":
     return _table(headings, rows, len(nodes) - most, width, ("type", "jobs", "gpus in use"))
 
 
-def _queues(queues: "list[QueueInfo]", most: int, width: int) -> "Table":
+def _queues(queues: list[QueueInfo], most: int, width: int) -> "Table":
     headings = ("queue", "quota", "gpus", "asked", "running", "pending", "held")
     busiest = sorted(queues, key=lambda queue: -(queue.gpus + queue.asked_gpus))
     rows = [
@@ -187,7 +187,7 @@ def _queues(queues: "list[QueueInfo]", most: int, width: int) -> "Table":
     return _table(headings, rows, len(queues) - most, width, ("held", "quota", "asked"))
 
 
-def _jobs(jobs: "list[JobInfo]", most: int, width: int) -> "Table":
+def _jobs(jobs: list[JobInfo], most: int, width: int) -> "Table":
     headings = ("job", "name", "user", "queue", "state", "why", "gpus", "nodes", "age", "ran")
     now = time.time()
     first = sorted(jobs, key=lambda job: (_ORDER.get(job.state, 9), job.submitted_at))

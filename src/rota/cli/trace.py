@@ -104,8 +104,7 @@ def convert(
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.traces.imported import NOT_IMPORTED
     from rota.traces.read import read_trace
-    from rota.traces.tools.convert import count_written
-    from rota.traces.tools.provenance import convert_known
+    from rota.traces.tools.convert import convert_known, count_written
     from rota.traces.tools.report import contradictions_of
 
     imported = read_trace(source, values["format"], limit=limit)

@@ -118,7 +118,7 @@ def change(
       rota trace change jobs.csv --sample-users 0.5 --scale-load 2 --seed 1 -o half.csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.traces.tools import change as changes
-    from rota.traces.tools.provenance import read_known
+    from rota.traces.tools.convert import read_known
 
     if window is None and sample_users is None and scale_load is None:
         raise OptionError("nothing to change: give --window, --sample-users or --scale-load")
@@ -173,7 +173,7 @@ def annotate(
       rota trace annotate philly.csv --rule speeds:v100=1,k80=0.3,spread=0.2 -o mixed
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.traces.tools import annotate as annotations
-    from rota.traces.tools.provenance import read_known
+    from rota.traces.tools.convert import read_known
 
     for text in rule:
         annotations.split_rule(text)  # a typing error is told before a long import
@@ -219,9 +219,9 @@ def merge(
       rota trace merge jobs.csv burst.csv --offset 0 --offset 2d -o later.csv
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.traces.tools.change import parse_offset
+    from rota.traces.tools.convert import read_known
     from rota.traces.tools.merge import NamedTrace
     from rota.traces.tools.merge import merge as put_together
-    from rota.traces.tools.provenance import read_known
 
     if len(sources) < 2:  # noqa: PLR2004 - with one there is nothing to merge
         raise OptionError("nothing to merge: name at least two traces")
@@ -247,8 +247,7 @@ def merge(
 
 
 def _write(imported: "Imported", output: Path, source: str, *, force: bool) -> None:
-    from rota.traces.tools.convert import count_written
-    from rota.traces.tools.provenance import write_known
+    from rota.traces.tools.convert import count_written, write_known
 
     for what in write_known(imported, output, source=source, force=force):
         warn(f"this form has no room for {what}: it is lost")

@@ -21,13 +21,12 @@ from rota.cli.client import (
 )
 from rota.cli.jobs import print_jobs
 from rota.cli.show import FORMAT
-from rota.wire import ENDED, STATES
+from rota.wire import ENDED, STATES, JobInfo
 
 if TYPE_CHECKING:
     from rich.status import Status
 
     from rota.sdk import Client
-    from rota.wire import JobInfo
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 OVER = "over"
@@ -106,7 +105,7 @@ def wait_for(
     return 0 if all(_is(job, wanted) for job in ended) else 1
 
 
-def _is(job: "JobInfo", wanted: str) -> bool:
+def _is(job: JobInfo, wanted: str) -> bool:
     """In a state, or has been: who is over without an error of its own has been through some."""
     if wanted == OVER.upper():
         return job.state in ENDED
@@ -148,7 +147,7 @@ class _Watch:
         else:
             self._line.console.print(text)
 
-    def until(self, job: str) -> "JobInfo | None":
+    def until(self, job: str) -> JobInfo | None:
         """The job when it is as wanted, or over; None: there is no more time."""
         pause_s = FIRST_PAUSE_S
         while True:

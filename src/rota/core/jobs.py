@@ -87,6 +87,14 @@ class Request(msgspec.Struct, frozen=True):
         tasks = (gpus - least) / min(steps)
         return abs(tasks - round(tasks)) <= DUST
 
+    def within(self, gpus: float) -> float:
+        """The largest size of at most so many GPUs that it takes; 0 if there is none."""
+        least, most = self.sizes
+        if gpus < least - DUST:
+            return 0.0
+        step = min((group.gpus for group in self.groups if group.max_count), default=1)
+        return least + max(0, int((min(gpus, most) - least) / step + DUST)) * step
+
     @staticmethod
     @lru_cache(maxsize=65536)
     def of(
@@ -269,6 +277,20 @@ class Job:
         self.belief = 1.0
         self.known = 0
         self.book: SpeedBook | None = None  # None: its speeds are what they are
+
+    @property
+    def min_gpus(self) -> float:
+        """The fewest GPUs that it takes; those that it asks for unless it is elastic."""
+        return self.spec.request.sizes[0]
+
+    @property
+    def max_gpus(self) -> float:
+        """The most GPUs that it takes; those that it asks for unless it is elastic."""
+        return self.spec.request.sizes[1]
+
+    def size_within(self, gpus: float) -> float:
+        """The largest size of at most so many GPUs that it takes; 0 if there is none."""
+        return self.spec.request.within(gpus)
 
     # --- what anyone may know -------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ NOT_TOLD = "-"  # in place of what a job executes
 MANIFEST_VERSION = 1
 
 
-class Asked(msgspec.Struct, frozen=True, array_like=True):
+class ExportedJob(msgspec.Struct, frozen=True, array_like=True):
     """What a job asked for."""
 
     number: int
@@ -65,7 +65,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     scheduling: Scheduling
     levels: list[str]
     nodes: list[NodeSpec]
-    jobs: list[Asked]
+    jobs: list[ExportedJob]
 
 
 class Export(msgspec.Struct, frozen=True):
@@ -167,10 +167,10 @@ def _followed(
     return scheduling, growth
 
 
-def _asked(stored: "Sequence[StoredJob]") -> list[Asked]:
+def _asked(stored: "Sequence[StoredJob]") -> list[ExportedJob]:
     """Without what is nobody's business."""
     return [
-        Asked(
+        ExportedJob(
             job.number,
             job.user,
             msgspec.structs.replace(job.file, run=NOT_TOLD, setup="", workdir="", envs={}),

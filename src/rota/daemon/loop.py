@@ -24,9 +24,9 @@ from rota.daemon.settings import Scheduling
 from rota.daemon.state import ClusterState
 from rota.daemon.store import Store
 from rota.engine.loop import Checker
-from rota.live.clock import Clock, WallClock
+from rota.live.clock import ClusterClock, WallClock
 from rota.live.cluster import BatchDraft, root
-from rota.live.driver import Driver, Measured, NodeStatus, RunStatus
+from rota.live.driver import Driver, NodeStatus, RunMetrics, RunStatus
 from rota.live.inputs import Batch, Input, JobRequest, NodeRequest, Reconfigured
 from rota.live.mailbox import LaterError, Mailbox, PendingCall
 
@@ -53,7 +53,7 @@ class DaemonLoop:
         scheduling: Scheduling,
         topology: Topology,
         *,
-        clock: Callable[[float, float], Clock] = WallClock,
+        clock: Callable[[float, float], ClusterClock] = WallClock,
         checker: Callable[[], Checker] | None = None,
         patient: bool = False,
     ) -> None:
@@ -198,7 +198,7 @@ class DaemonLoop:
             call.future.set_exception(error)
         self._answers = []
         self.mailbox.put_back(
-            [item for item in batch.inputs if isinstance(item, RunStatus | NodeStatus | Measured)]
+            [item for item in batch.inputs if isinstance(item, RunStatus | NodeStatus | RunMetrics)]
         )
         sleep(RETRY_S)
 

@@ -12,7 +12,7 @@ from rota.daemon.projection import Projection
 from rota.engine.executor import on_cluster
 from rota.live.cluster import LiveCluster
 from rota.live.nodes import NodeRecord
-from rota.live.runs import Run
+from rota.live.runs import LiveRun
 from rota.wire import JobInfo, NodeInfo, QueueInfo
 
 STATES = {
@@ -103,7 +103,7 @@ def tasks_of(job: Job) -> list[Job]:
     return [task for task in job.family.members if task is not job]
 
 
-def _longest(runs: Iterable[Run]) -> float | None:
+def _longest(runs: Iterable[LiveRun]) -> float | None:
     """Seconds until these must be gone; a run that nobody asked to end is killed at once."""
     return max((run.order.launch.grace_s if run.halting else 0.0 for run in runs), default=None)
 
@@ -134,7 +134,7 @@ def picture_nodes(view: View, cluster: LiveCluster) -> list[NodeInfo]:
             for name, gpus in places(job, view.topology).items():
                 used[name] += gpus  # type: ignore[assignment]  # parts of GPUs count too
                 jobs.setdefault(name, []).append(job.id)
-    ending: dict[str, list[Run]] = {}
+    ending: dict[str, list[LiveRun]] = {}
     for run in cluster.runs.by_id.values():
         if (run.halting or run.over) and not run.waits:
             for part in run.order.parts:

@@ -1,9 +1,11 @@
 """What the API (and the embedded command line) may ask of a daemon.
 
-Every call is thread-safe and may block for a moment; `RotaError`s are for the caller's eyes:
-`NotFoundError` (no such job or node), `ForbiddenError` (not with this role), `ConflictError`
+Every call is thread-safe and may block for a moment; `RotaError`s are answers for the caller:
+`NotFoundError` (no such job or node), `ForbiddenError` (a job of somebody else), `ConflictError`
 (not in this state), `InputError` (the submission is wrong), `UnavailableError` (the store is full
 or locked, or the daemon is stopping: nothing was accepted, try again).
+
+Roles are checked before these calls, by `rota.daemon.access.check_role`.
 """
 
 from collections.abc import Sequence
@@ -49,11 +51,11 @@ class Service(Protocol):
         ...
 
     def job(self, job: str, actor: Actor) -> JobInfo:
-        """One job, by id; its owner and admins are also told what was submitted."""
+        """One job, by id; its owner and admins also see what was submitted."""
         ...
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:
-        """End it for good. Cancelling what is over already changes nothing."""
+        """End it for good. Cancelling a finished job changes nothing."""
         ...
 
     def hold(self, job: str, actor: Actor) -> JobInfo:
@@ -93,7 +95,7 @@ class Service(Protocol):
         ...
 
     def remove_node(self, node: str, actor: Actor) -> None:
-        """Forget a node that nobody uses; it is there again when its agent comes back."""
+        """Forget a node that is not in use; it is there again when its agent comes back."""
         ...
 
     def queues(self) -> list[QueueInfo]:
@@ -119,7 +121,7 @@ class Service(Protocol):
         ...
 
     def wait_events(self, after: int, timeout_s: float) -> bool:
-        """Block until there are rows after this number; False if the time is over."""
+        """Block until there are rows after this number; False after the timeout."""
         ...
 
     # --- tokens ----------------------------------------------------------------------------------

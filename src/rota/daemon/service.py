@@ -14,7 +14,7 @@ from rota.core.errors import (
     UnavailableError,
 )
 from rota.core.jobs import Job, Phase
-from rota.core.log import Record
+from rota.core.log import LABELS
 from rota.daemon.access import check_job, sees_job, sees_submission
 from rota.daemon.explain import explain
 from rota.daemon.export import Export, export_live
@@ -66,7 +66,6 @@ from rota.wire import (
 )
 
 T = TypeVar("T")
-LABELS = {int(record): record.name.lower() for record in Record}
 PROBE_S = 2.0  # the longest that a question for readiness may take
 
 
@@ -221,14 +220,14 @@ class Daemon:
         return self._ask(read)
 
     def job(self, job: str, actor: Actor) -> JobInfo:
-        """One job, by id; its owner and admins are also told what was submitted."""
+        """One job, by id; its owner and admins also see what was submitted."""
         found = self._ask(lambda: self._picture(self._find(GET_JOB, job, actor)))
         if sees_submission(actor, found.user):
             found.file = self.store.jobs(int(found.id), 1)[0].file
         return found
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:
-        """End it for good. Cancelling what is over already changes nothing."""
+        """End it for good. Cancelling a finished job changes nothing."""
         return self._request(CANCEL_JOB, "cancel", job, actor)
 
     def hold(self, job: str, actor: Actor) -> JobInfo:
@@ -317,7 +316,7 @@ class Daemon:
         return self._do(lambda: request_node(self.state, "undrain", node, actor))
 
     def remove_node(self, node: str, actor: Actor) -> None:
-        """Forget a node that nobody uses; it is there again when its agent comes back."""
+        """Forget a node that is not in use; it is there again when its agent comes back."""
         self._do(lambda: remove_node(self.state, node, actor))
 
     def queues(self) -> list[QueueInfo]:
@@ -379,7 +378,7 @@ class Daemon:
         ]  # fmt: skip
 
     def wait_events(self, after: int, timeout_s: float) -> bool:
-        """Block until there are rows after this number; False if the time is over."""
+        """Block until there are rows after this number; False after the timeout."""
         with self._news:
             return (
                 self._news.wait_for(

@@ -9,6 +9,7 @@ from rota.core.ports import Successor
 from rota.engine.general import GeneralScheduler
 from rota.engine.priority import PriorityScheduler
 from rota.placement.base import Placement
+from rota.policies.rounds import RoundPolicy
 
 
 def compose(
@@ -32,6 +33,10 @@ def compose(
         return PriorityScheduler(
             policy, placement, admission, frictionless=frictionless, patient=patient
         )
+    if isinstance(policy, RoundPolicy):
+        from rota.policies.rounds.drive import drive  # NumPy: only where it is needed
+
+        policy = drive(policy)
     if isinstance(policy, DecidePolicy):
         return GeneralScheduler(policy, placement, admission, patient=patient)
     raise OptionError(

@@ -12,7 +12,7 @@ def boot_time_s() -> float:
     return clock_gettime(CLOCK_BOOTTIME)
 
 
-class Clock(Protocol):
+class ClusterClock(Protocol):
     """Tells the time, and how long to sleep until one."""
 
     def now_s(self) -> float:

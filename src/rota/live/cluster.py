@@ -12,12 +12,12 @@ from rota.core.jobs import RUNNING, STARTING, Job
 from rota.core.launch import Launch
 from rota.core.ports import ClusterCapabilities
 from rota.core.topology import Topology, Vertex
-from rota.live.clock import Clock
-from rota.live.driver import Driver, Measured, Message, NodeStatus, RunStatus
+from rota.live.clock import ClusterClock
+from rota.live.driver import Driver, Message, NodeStatus, RunMetrics, RunStatus
 from rota.live.inputs import Input, JobRequest, NodeRequest
 from rota.live.mailbox import Mailbox
 from rota.live.nodes import JoinQueue, NodeRegistry
-from rota.live.runs import Run, Runs
+from rota.live.runs import LiveRun, RunTable
 
 OF_RUNS = {ev.JOB_RUNNING, ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_STOPPED, ev.JOB_EVICTED}
 REQUESTS = {
@@ -58,7 +58,7 @@ class LiveCluster:
         topology: Topology,
         driver: Driver,
         launches: Callable[[Job], Launch],
-        clock: Clock,
+        clock: ClusterClock,
         mailbox: Mailbox,
     ) -> None:
         self.topology = topology
@@ -66,7 +66,7 @@ class LiveCluster:
         self.clock = clock
         self.mailbox = mailbox
         self.now_s = 0.0
-        self.runs = Runs(topology, launches)
+        self.runs = RunTable(topology, launches)
         self.nodes = NodeRegistry(topology)
         self.joining = JoinQueue(self.nodes, self.runs)
         self.closed = False
@@ -137,7 +137,7 @@ class LiveCluster:
             self.mailbox.put_back(later)
 
     def _select_run(
-        self, message: RunStatus | Measured, batch: BatchDraft, later: list[Message]
+        self, message: RunStatus | RunMetrics, batch: BatchDraft, later: list[Message]
     ) -> None:
         """News of a run: for this batch, for the next, or of nothing we know."""
         run = self.runs.by_id.get(message.run)
@@ -171,7 +171,7 @@ class LiveCluster:
                 job = self.runs.by_id[item.run].job
                 real_s[job.index] = self._moment(item, job)
                 found += self._run_changed(item)
-            elif isinstance(item, Measured):
+            elif isinstance(item, RunMetrics):
                 job = self.runs.by_id[item.run].job
                 self._measured[job.index] = item.values
                 found.append((ev.REPORT, job))
@@ -234,7 +234,7 @@ class LiveCluster:
             self._why[job.index] = status.why
         return [(kind, job)]
 
-    def _forget(self, run: Run) -> None:
+    def _forget(self, run: LiveRun) -> None:
         following = self.runs.remove(run)
         if self._live:
             self.driver.forget(run.order.run)

@@ -13,7 +13,7 @@ from rota.core.launch import Launch
 from rota.core.topology import NodeSpec
 
 
-class Part(msgspec.Struct, frozen=True):
+class RunPart(msgspec.Struct, frozen=True):
     """The share of a run on one node.
 
     `slices` are (device, amount): `device` is the number of a GPU of the node, or -1 for whichever
@@ -40,7 +40,7 @@ class RunOrder(msgspec.Struct, frozen=True):
     run: str  # `17.2`: the second run of job 17 (runs are numbered from 0)
     job: str
     launch: Launch
-    parts: tuple[Part, ...]
+    parts: tuple[RunPart, ...]
     world_size: int
     master_port: int
     restart: int = 0  # how often the job ran before
@@ -84,14 +84,14 @@ class NodeStatus(msgspec.Struct, frozen=True, tag="node"):
     why: str = ""
 
 
-class Measured(msgspec.Struct, frozen=True, tag="measured"):
+class RunMetrics(msgspec.Struct, frozen=True, tag="measured"):
     """What a job reported through `rota.job`."""
 
     run: str
     values: Mapping[str, float]
 
 
-Message: TypeAlias = RunStatus | NodeStatus | Measured
+Message: TypeAlias = RunStatus | NodeStatus | RunMetrics
 Listener: TypeAlias = Callable[[Message], None]
 """May be called from any thread; returns at once."""
 

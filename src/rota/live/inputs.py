@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from rota.core.topology import NodeSpec
-from rota.live.driver import Measured, NodeStatus, RunStatus
+from rota.live.driver import NodeStatus, RunMetrics, RunStatus
 
 
 class Submitted(msgspec.Struct, frozen=True, tag="submitted"):
@@ -57,7 +57,14 @@ class Noted(msgspec.Struct, frozen=True, tag="note"):
 
 
 Input: TypeAlias = (
-    RunStatus | NodeStatus | Measured | Submitted | JobRequest | NodeRequest | Reconfigured | Noted
+    RunStatus
+    | NodeStatus
+    | RunMetrics
+    | Submitted
+    | JobRequest
+    | NodeRequest
+    | Reconfigured
+    | Noted
 )
 
 

@@ -10,7 +10,7 @@ from rota.core import events as ev
 from rota.core.topology import NodeSpec, Topology, Vertex
 from rota.live.driver import NodeStatus
 from rota.live.inputs import NodeRequest
-from rota.live.runs import Runs
+from rota.live.runs import RunTable
 
 MOST_GPUS = 1024  # of a node that joins: a mistyped number would be remembered for ever
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
@@ -128,7 +128,7 @@ class JoinQueue:
     nothing of what ran there is left. One that was drained stays so.
     """
 
-    def __init__(self, nodes: NodeRegistry, runs: Runs) -> None:
+    def __init__(self, nodes: NodeRegistry, runs: RunTable) -> None:
         self._nodes = nodes
         self._runs = runs
         self._specs: dict[str, NodeSpec] = {}

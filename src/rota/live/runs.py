@@ -10,12 +10,12 @@ from rota.core.jobs import Job
 from rota.core.launch import PER_GPU, Launch
 from rota.core.resources import CPU, MEMORY
 from rota.core.topology import DEVICE, Topology
-from rota.live.driver import Part, RunOrder
+from rota.live.driver import RunOrder, RunPart
 
 FIRST_PORT, PORTS = 20_000, 10_000  # below the range from which systems take ports by themselves
 
 
-class Run:
+class LiveRun:
     """One attempt. `waits`: an earlier run of the job is still ending; `halting`: it shall end;
     `over`: nobody waits for it any more (cancelled, evicted), it only has to go.
     """  # noqa: D205 - one sentence
@@ -31,12 +31,12 @@ class Run:
         self.over = False
 
 
-class Runs:
+class RunTable:
     """Books by run and by job. Deterministic: the same calls give the same orders."""
 
     def __init__(self, topology: Topology, launches: Callable[[Job], Launch]) -> None:
-        self.by_id: dict[str, Run] = {}
-        self.current: dict[int, Run] = {}  # by job: the run that the engine knows of
+        self.by_id: dict[str, LiveRun] = {}
+        self.current: dict[int, LiveRun] = {}  # by job: the run that the engine knows of
         self.failures: dict[int, int] = {}  # by job: runs that failed
         self._topology = topology
         self._launches = launches
@@ -44,7 +44,7 @@ class Runs:
         self._leaving: dict[int, int] = {}  # by job: runs that are over but still there
         self.ports = 0  # where to go on; daemons on one machine begin at different places
 
-    def make(self, job: Job) -> Run:
+    def make(self, job: Job) -> LiveRun:
         """The next run of a job, on its allocation."""
         if job.index in self.current:
             raise ClusterError(f"job {job.id} cannot be started: it runs already")
@@ -54,12 +54,12 @@ class Runs:
         parts = make_parts(self._topology, job.allocation, launch)
         port = FIRST_PORT + self.ports % PORTS
         self.ports += 1
-        run = Run(job, number, self._order(job, number, parts, port))
+        run = LiveRun(job, number, self._order(job, number, parts, port))
         run.waits = job.index in self._leaving
         self.by_id[run.order.run] = self.current[job.index] = run
         return run
 
-    def _order(self, job: Job, number: int, parts: tuple[Part, ...], port: int) -> RunOrder:
+    def _order(self, job: Job, number: int, parts: tuple[RunPart, ...], port: int) -> RunOrder:
         return RunOrder(
             run=f"{job.id}.{number}",
             job=job.id,
@@ -72,12 +72,12 @@ class Runs:
             name=job.spec.name,
         )
 
-    def may_fail_again(self, run: Run) -> bool:
+    def may_fail_again(self, run: LiveRun) -> bool:
         """Count a failure; is there another try?"""
         failures = self.failures[run.job.index] = self.failures.get(run.job.index, 0) + 1
         return failures <= run.order.launch.retries
 
-    def give_up(self, job: Job) -> Run | None:
+    def give_up(self, job: Job) -> LiveRun | None:
         """The engine does not care for its run any more; the run, if there is one."""
         run = self.current.pop(job.index, None)
         if run is not None:
@@ -88,7 +88,7 @@ class Runs:
             self._leaving[job.index] = self._leaving.get(job.index, 0) + 1
         return run
 
-    def remove(self, run: Run) -> Run | None:
+    def remove(self, run: LiveRun) -> LiveRun | None:
         """Nothing is left of it; the later run of the same job that waited for this."""
         index = run.job.index
         del self.by_id[run.order.run]
@@ -107,13 +107,13 @@ class Runs:
 
     # --- what is out there ------------------------------------------------------------------------
 
-    def on(self, node: str) -> list[Run]:
+    def on(self, node: str) -> list[LiveRun]:
         """Runs that have something on a node, even if nobody waits for them any more."""
         return [
             run for run in self.by_id.values() if any(part.node == node for part in run.order.parts)
         ]
 
-    def ending(self, job: Job) -> list[Run]:
+    def ending(self, job: Job) -> list[LiveRun]:
         """Runs of a job that shall end, and of which something is still there."""
         run = self.current.get(job.index)
         if run is not None and run.halting and not run.waits:
@@ -144,10 +144,10 @@ class Runs:
         self.ports = state["ports"]
         for index, number, waits, halting, over, plain, port in state["runs"]:
             parts = tuple(
-                Part(node, tuple((int(d), a) for d, a in slices), *rest)
+                RunPart(node, tuple((int(d), a) for d, a in slices), *rest)
                 for node, slices, *rest in plain
             )
-            run = Run(jobs[index], number, self._order(jobs[index], number, parts, port))
+            run = LiveRun(jobs[index], number, self._order(jobs[index], number, parts, port))
             run.waits, run.halting, run.over = waits, halting, over
             self.by_id[run.order.run] = run
             if over:
@@ -156,12 +156,12 @@ class Runs:
                 self.current[index] = run
 
 
-def _plain_part(part: Part) -> tuple[Any, ...]:
+def _plain_part(part: RunPart) -> tuple[Any, ...]:
     return (part.node, part.slices, part.node_rank, part.first_rank, part.processes, part.cpus,
             part.mem_gib)  # fmt: skip
 
 
-def make_parts(topology: Topology, allocation: Allocation, launch: Launch) -> tuple[Part, ...]:
+def make_parts(topology: Topology, allocation: Allocation, launch: Launch) -> tuple[RunPart, ...]:
     """What an allocation means on each of its nodes; nodes are ranked in its order."""
     slices: dict[int, list[tuple[int, float]]] = {}
     extra: dict[int, dict[str, float]] = {}
@@ -179,14 +179,14 @@ def make_parts(topology: Topology, allocation: Allocation, launch: Launch) -> tu
         slices.setdefault(node, [])
         held = extra.setdefault(node, {})
         held[kind] = held.get(kind, 0.0) + amount
-    parts: list[Part] = []
+    parts: list[RunPart] = []
     rank = 0
     for node_rank, (node, held_slices) in enumerate(slices.items()):
         gpus = sum(amount for _, amount in held_slices)
         processes = max(1, ceil(gpus)) if launch.per == PER_GPU else 1
         held = extra.get(node, {})
         parts.append(
-            Part(topology.vertices[node].name, tuple(held_slices), node_rank, rank, processes,
+            RunPart(topology.vertices[node].name, tuple(held_slices), node_rank, rank, processes,
                  held.get(CPU.name, 0.0), held.get(MEMORY.name, 0.0))
         )  # fmt: skip
         rank += processes

@@ -8,9 +8,9 @@ import numpy as np
 
 from rota.core.jobs import Job
 from rota.placement.fragments import MILLI, Ints
-from rota.placement.machines import Machines
+from rota.placement.machines import NodeArrays
 from rota.placement.random_fit import Draw
-from rota.placement.scored import NO, Scored, Wish
+from rota.placement.scored import NO, Scored, ScoredRequest
 
 
 class Anywhere(Scored):
@@ -20,7 +20,7 @@ class Anywhere(Scored):
     draws = True
     _job = -1  # whose draw it is
 
-    def scores(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:  # noqa: ARG002
+    def scores(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:  # noqa: ARG002
         """All alike."""
         return np.zeros(len(rows), np.int64)
 
@@ -32,11 +32,11 @@ class Anywhere(Scored):
             return 0
         return int(possible[Draw(self.seed, self._job).below(len(possible))])
 
-    def devices(self, machines: Machines, row: int, wish: Wish) -> list[int]:
+    def devices(self, machines: NodeArrays, row: int, request: ScoredRequest) -> list[int]:
         """For a part of a GPU any with room, else the first free ones."""
-        if wish.kind.part == MILLI:
-            return super().devices(machines, row, wish)
-        fitting = np.flatnonzero(machines.gpus[row] >= wish.kind.part)
+        if request.kind.part == MILLI:
+            return super().devices(machines, row, request)
+        fitting = np.flatnonzero(machines.gpus[row] >= request.kind.part)
         draw = Draw(self.seed, self._job)
         draw.below(2)  # another number than that of the node
         return [int(fitting[draw.below(len(fitting))])]

@@ -6,8 +6,8 @@ nodes with plenty are left for those that need it.
 """
 
 from rota.placement.fragments import Ints
-from rota.placement.machines import Machines
-from rota.placement.scored import BEST, CPUS, GPUS, Scored, Wish, whole
+from rota.placement.machines import NodeArrays
+from rota.placement.scored import BEST, CPUS, GPUS, Scored, ScoredRequest, whole
 
 
 class DotProduct(Scored):
@@ -15,9 +15,9 @@ class DotProduct(Scored):
 
     name = "dot-product"
 
-    def scores(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
+    def scores(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:
         """100 times one minus half of the product, cut to whole numbers."""
-        kind = wish.kind
+        kind = request.kind
         cpu = machines.cpu[rows] / CPUS * (kind.cpu / CPUS)
         gpu = machines.gpus[rows].sum(axis=1) / GPUS * (kind.part * kind.gpus / GPUS)
         return whole(BEST * (1 - (cpu + gpu) / 2))

@@ -16,8 +16,8 @@ from rota.core.jobs import JobSpec, Request
 from rota.core.state import State
 from rota.core.topology import Topology
 from rota.placement.fragments import FEW, MILLI, Floats, Ints, JobClass, Target
-from rota.placement.machines import PLENTY, Machines
-from rota.placement.scored import BEST, REMEMBERED, Scored, ScoredParams, Wish
+from rota.placement.machines import PLENTY, NodeArrays
+from rota.placement.scored import BEST, REMEMBERED, Scored, ScoredParams, ScoredRequest
 
 GROWTH = 1.25  # so many times the jobs, and the target workload is made anew
 
@@ -110,13 +110,13 @@ class Fgd(Scored):
 
     # --- scores -----------------------------------------------------------------------------------
 
-    def scores(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
+    def scores(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:
         """How steeply fragmentation falls, squeezed into whole numbers from 0 to 100."""
-        shares = wish.kind.gpus == 1 and wish.kind.part < MILLI
+        shares = request.kind.gpus == 1 and request.kind.part < MILLI
         look = self._few if len(rows) <= FEW else self._many
-        best, first = look(machines, rows, wish)
+        best, first = look(machines, rows, request)
         if shares and machines is self.machines:
-            self._keep(wish.kind, rows, first)
+            self._keep(request.kind, rows, first)
         return best
 
     def _keep(self, kind: JobClass, rows: Ints, first: Ints) -> None:
@@ -129,15 +129,15 @@ class Fgd(Scored):
             kept = self._first[kind] = np.zeros(self.machines.count, np.int64)
         kept[rows] = first
 
-    def devices(self, machines: Machines, row: int, wish: Wish) -> list[int]:
+    def devices(self, machines: NodeArrays, row: int, request: ScoredRequest) -> list[int]:
         """For a part of a GPU the first with the best score, else the first free ones."""
-        if wish.kind.part in (0, MILLI) or wish.kind.gpus != 1:
-            return super().devices(machines, row, wish)
-        return [int(self._first[wish.kind][row])]  # as found when the row was scored
+        if request.kind.part in (0, MILLI) or request.kind.gpus != 1:
+            return super().devices(machines, row, request)
+        return [int(self._first[request.kind][row])]  # as found when the row was scored
 
-    def _few(self, machines: Machines, rows: Ints, wish: Wish) -> tuple[Ints, Ints]:
+    def _few(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> tuple[Ints, Ints]:
         """Best scores and GPUs, row by row."""
-        need, part, gpus = wish.kind.cpu, wish.kind.part, wish.kind.gpus
+        need, part, gpus = request.kind.cpu, request.kind.part, request.kind.gpus
         kinds, cpus = machines.kind[rows].tolist(), machines.cpu[rows].tolist()
         now = self._fragments(machines, rows).tolist()
         state, accepts = self.target.state, self._accepted
@@ -160,17 +160,17 @@ class Fgd(Scored):
         """
         return ways if self.names_gpus or len(ways) == 1 else sorted(ways, key=_left_there)
 
-    def _many(self, machines: Machines, rows: Ints, wish: Wish) -> tuple[Ints, Ints]:
-        found = self._per_device(machines, rows, wish)
+    def _many(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> tuple[Ints, Ints]:
+        found = self._per_device(machines, rows, request)
         best: Ints = found.max(axis=1)
         if not self.names_gpus and found.shape[1] > 1:
             left = machines.gpus[rows]
             return best, np.where(found == best[:, None], left, PLENTY).argmin(axis=1)
         return best, found.argmax(axis=1)
 
-    def _per_device(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
+    def _per_device(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:
         """Scores by row and way of taking GPUs: each GPU in turn for a part of one, else one."""
-        kind = wish.kind
+        kind = request.kind
         cpu = machines.cpu[rows] - kind.cpu
         if kind.gpus == 1 and kind.part < MILLI:
             return self._shared(machines, rows, kind.part, cpu)
@@ -181,7 +181,7 @@ class Fgd(Scored):
         here = self.target.fragments(machines.kind[rows], cpu, after, self._accepted)
         return _squeezed(self._fragments(machines, rows) - here)[:, None]
 
-    def _shared(self, machines: Machines, rows: Ints, part: int, cpu: Ints) -> Ints:
+    def _shared(self, machines: NodeArrays, rows: Ints, part: int, cpu: Ints) -> Ints:
         """Scores by row and GPU for a part of one GPU; of GPUs that are alike only the first."""
         left = machines.gpus[rows]
         alike = left[:, :, None] == left[:, None, :]
@@ -195,7 +195,7 @@ class Fgd(Scored):
         scores[state, device] = _squeezed(self._fragments(machines, rows)[state] - here)
         return scores
 
-    def _fragments(self, machines: Machines, rows: Ints) -> Floats:
+    def _fragments(self, machines: NodeArrays, rows: Ints) -> Floats:
         """Fragments as they are, remembered for the present state of the cluster."""
         if machines is not self.machines:
             return self._looked_at(machines, rows)
@@ -206,7 +206,7 @@ class Fgd(Scored):
         now: Floats = self._now[rows]
         return now
 
-    def _looked_at(self, machines: Machines, rows: Ints) -> Floats:
+    def _looked_at(self, machines: NodeArrays, rows: Ints) -> Floats:
         return self.target.fragments(
             machines.kind[rows], machines.cpu[rows], machines.gpus[rows], self._accepted
         )

@@ -11,8 +11,8 @@ from rota.core.allocation import Allocation
 from rota.core.jobs import Job, Shape
 from rota.core.topology import Topology
 from rota.placement.fragments import MILLI, Ints, JobClass
-from rota.placement.machines import Machines
-from rota.placement.scored import GPUS, Scored, ScoredParams, Wish
+from rota.placement.machines import NodeArrays
+from rota.placement.scored import GPUS, Scored, ScoredParams, ScoredRequest
 
 STEP = 25
 ONLY, AMONG, EMPTY = 3 * STEP, 2 * STEP, STEP
@@ -30,13 +30,13 @@ class GpuClustering(Scored):
         widest = self.machines.widest
         self._sorts: Ints = np.zeros((self.machines.count, widest + 1), np.int64)  # jobs by sort
 
-    def scores(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
+    def scores(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:
         """By the company it would keep."""
-        if not wish.kind.gpus:
+        if not request.kind.gpus:
             return np.zeros(len(rows), np.int64)
         full = STEP * (GPUS - machines.gpus[rows].sum(axis=1)) // GPUS
         sorts = self._sorts[rows]
-        mine = sorts[:, self._sort(wish.kind)] > 0
+        mine = sorts[:, self._sort(request.kind)] > 0
         kinds = (sorts > 0).sum(axis=1)
         company = np.where(mine, np.where(kinds == 1, ONLY, AMONG), np.where(kinds == 0, EMPTY, 0))
         scores: Ints = full + company

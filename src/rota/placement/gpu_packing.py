@@ -6,8 +6,8 @@ One of the baselines of FGD (USENIX ATC 2023), after Weng et al., MLaaS in the W
 import numpy as np
 
 from rota.placement.fragments import MILLI, Ints
-from rota.placement.machines import Machines
-from rota.placement.scored import BEST, Scored, Wish
+from rota.placement.machines import NodeArrays
+from rota.placement.scored import BEST, Scored, ScoredRequest
 
 IDLE, FREE, SHARED = 33, 50, 100  # scores start here: an idle node, free GPUs, shared GPUs
 
@@ -17,9 +17,9 @@ class GpuPacking(Scored):
 
     name = "gpu-packing"
 
-    def scores(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
+    def scores(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:
         """By what the job would have to break into."""
-        part, gpus = wish.kind.part, wish.kind.gpus
+        part, gpus = request.kind.part, request.kind.gpus
         if not gpus:
             return np.zeros(len(rows), np.int64)
         left = machines.gpus[rows]

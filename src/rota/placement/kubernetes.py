@@ -11,8 +11,8 @@ import numpy as np
 
 from rota.core.topology import Topology
 from rota.placement.fragments import MILLI, Floats, Ints
-from rota.placement.machines import Machines
-from rota.placement.scored import BEST, Scored, ScoredParams, Wish, whole
+from rota.placement.machines import NodeArrays
+from rota.placement.scored import BEST, Scored, ScoredParams, ScoredRequest, whole
 
 
 class KubernetesParams(ScoredParams, frozen=True):
@@ -36,23 +36,25 @@ class Kubernetes(Scored):
         bare = not (self.room.has_cpus or self.room.has_mem)
         self._gpu_weight = max(weight, 1.0) if bare else weight
 
-    def scores(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
+    def scores(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:
         """Both scores, each cut to a whole number."""
-        shares, weights = self._shares(machines, rows, wish)
+        shares, weights = self._shares(machines, rows, request)
         free = whole(BEST * (1 - shares))
         least = (free * weights[:, None]).sum(axis=0) / weights.sum()
         balanced = BEST * (1 - shares.std(axis=0))
         scores: Ints = whole(least) + whole(balanced)
         return scores
 
-    def _shares(self, machines: Machines, rows: Ints, wish: Wish) -> tuple[Floats, Floats]:
+    def _shares(
+        self, machines: NodeArrays, rows: Ints, request: ScoredRequest
+    ) -> tuple[Floats, Floats]:
         """By resource and row: the share in use once the job is there; and weights."""
-        kind = wish.kind
+        kind = request.kind
         found: list[tuple[Floats, float]] = []
         if self.room.has_cpus:
             found.append((_in_use(machines.all_cpu[rows], machines.cpu[rows] - kind.cpu), 1.0))
         if self.room.has_mem:
-            found.append((_in_use(machines.all_mem[rows], machines.mem[rows] - wish.mem), 1.0))
+            found.append((_in_use(machines.all_mem[rows], machines.mem[rows] - request.mem), 1.0))
         if self._gpu_weight:
             sizes = np.array(machines.sizes)[rows] * MILLI
             left = machines.gpus[rows].sum(axis=1) - kind.part * kind.gpus

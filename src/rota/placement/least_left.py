@@ -5,8 +5,8 @@ general placement; this is what FGD (USENIX ATC 2023) was compared with.
 """
 
 from rota.placement.fragments import Ints
-from rota.placement.machines import Machines
-from rota.placement.scored import BEST, CPUS, GPUS, Scored, Wish, whole
+from rota.placement.machines import NodeArrays
+from rota.placement.scored import BEST, CPUS, GPUS, Scored, ScoredRequest, whole
 
 
 class LeastLeft(Scored):
@@ -14,9 +14,9 @@ class LeastLeft(Scored):
 
     name = "least-left"
 
-    def scores(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
+    def scores(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:
         """100 minus what is left in percent."""
-        kind = wish.kind
+        kind = request.kind
         cpu = (machines.cpu[rows] - kind.cpu) / CPUS
         gpu = (machines.gpus[rows].sum(axis=1) - kind.part * kind.gpus) / GPUS
         return whole(BEST * (1 - 0.5 * cpu - 0.5 * gpu))

@@ -14,13 +14,13 @@ from rota.core.topology import Vertex
 from rota.placement.fragments import DUST, MILLI, Bools, Ints, JobClass, down
 from rota.placement.room import Room
 
-__all__ = ["MIB", "PLENTY", "Machines", "down", "holds", "up"]
+__all__ = ["MIB", "PLENTY", "NodeArrays", "down", "holds", "up"]
 
 MIB = 1024  # of a GiB
 PLENTY = 1 << 50  # where a cluster does not say how much there is
 
 
-class Machines:
+class NodeArrays:
     """Free amounts by row; `rows` gives the row of a node's position and `order` the way back."""
 
     def __init__(self, nodes: Sequence[Vertex], order: Sequence[int] | None = None) -> None:
@@ -70,7 +70,7 @@ def up(amount: float) -> int:
     return ceil(amount - DUST)
 
 
-def holds(machines: Machines, rows: Ints, kind: JobClass) -> Bools:
+def holds(machines: NodeArrays, rows: Ints, kind: JobClass) -> Bools:
     """Which of these rows have the CPUs and GPUs for such a job, whatever the type of the GPUs."""
     enough: Bools = machines.cpu[rows] >= kind.cpu
     if kind.gpus:

@@ -24,7 +24,7 @@ from rota.core.topology import Topology, Vertex
 from rota.placement.base import Placement
 from rota.placement.choices import Choice, enough, fewest_nodes
 from rota.placement.fragments import MILLI, Floats, Ints, JobClass
-from rota.placement.machines import MIB, Machines, down, holds
+from rota.placement.machines import MIB, NodeArrays, down, holds
 from rota.placement.room import EPSILON, Room
 
 NO = -(1 << 30)  # score of a node without room
@@ -40,7 +40,7 @@ class ScoredParams(Params, frozen=True):
     node_order: str = ""
 
 
-class Wish(msgspec.Struct, frozen=True):
+class ScoredRequest(msgspec.Struct, frozen=True):
     """A request in whole numbers, and which nodes it accepts."""
 
     kind: JobClass
@@ -74,8 +74,8 @@ class Scored(Placement):
     ) -> None:
         super().__init__(topology, params, seed=seed)
         self.names_gpus = False  # whole GPUs are named too, counted from the first
-        self.machines = Machines(topology.nodes)
-        self._wishes: dict[int, Wish] = {}  # by number of the shape
+        self.machines = NodeArrays(topology.nodes)
+        self._requests: dict[int, ScoredRequest] = {}  # by number of the shape
         self._known: dict[tuple[JobClass, int, tuple[str, ...]], _Scores] = {}
         self._changes: list[int] = []  # rows, in the order in which they changed
         self._forgotten = 0  # earlier changes that are no longer in the list
@@ -95,9 +95,9 @@ class Scored(Placement):
                 f"node_order: the cluster has no node {unknown[0]!r}: remove it from the list"
             )
         order = sorted(range(len(nodes)), key=lambda i: (ranks.get(nodes[i].name, len(ranks)), i))
-        self.machines = Machines(nodes, order)
+        self.machines = NodeArrays(nodes, order)
         self.machines.read(self.room, order)
-        self._wishes.clear()
+        self._requests.clear()
         self.forget()
 
     def forget(self) -> None:
@@ -108,13 +108,13 @@ class Scored(Placement):
     # --- what a concrete placement says -----------------------------------------------------------
 
     @abstractmethod
-    def scores(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
-        """Scores of rows that have room for the wish; whole numbers, higher is better."""
+    def scores(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:
+        """Scores of rows that have room for the request; whole numbers, higher is better."""
 
-    def devices(self, machines: Machines, row: int, wish: Wish) -> list[int]:
+    def devices(self, machines: NodeArrays, row: int, request: ScoredRequest) -> list[int]:
         """GPUs of the chosen row: for a part the fullest with room, else the first free ones."""
         left = machines.gpus[row].tolist()
-        part, gpus = wish.kind.part, wish.kind.gpus
+        part, gpus = request.kind.part, request.kind.gpus
         if part == MILLI:
             return [number for number, here in enumerate(left) if here == MILLI][:gpus]
         fitting = [(here, number) for number, here in enumerate(left) if here >= part]
@@ -149,26 +149,27 @@ class Scored(Placement):
         """The row with the highest score, -1 if no node has room."""
         if shape.gpus > 1 and shape.gpus % 1:
             return -1  # neither whole GPUs nor a part of one
-        wish = self._wish(shape)
+        request = self._wish(shape)
         if room is self.room:
             asked = (self._clock, shape.number, job if self.draws else None)
             if self._asked_last != asked:
                 self._asked_last = asked
-                rows = self._up_to_date(shape, wish).rows
+                rows = self._up_to_date(shape, request).rows
                 self._row_last = self._winner_of(self.machines, rows, shape, room, job)
             return self._row_last
-        machines = Machines(self.topology.nodes, self.machines.order)  # nothing is known of a trial
+        # nothing is known of a trial
+        machines = NodeArrays(self.topology.nodes, self.machines.order)
         machines.read(room, machines.order)
-        scores = self._scored(machines, np.arange(machines.count), wish)
+        scores = self._scored(machines, np.arange(machines.count), request)
         return self._winner_of(machines, scores, shape, room, job)
 
     def _winner_of(
-        self, machines: Machines, scores: Ints, shape: Shape, room: Room, job: Job | None
+        self, machines: NodeArrays, scores: Ints, shape: Shape, room: Room, job: Job | None
     ) -> int:
         """The best of the rows that have room by the exact amounts, -1 if there is none."""
-        wish = self._wish(shape)
-        if wish.mem:
-            scores = np.where(machines.mem >= wish.mem, scores, NO)
+        request = self._wish(shape)
+        if request.mem:
+            scores = np.where(machines.mem >= request.mem, scores, NO)
         need = (shape.gpus or 1) - EPSILON
         while True:
             row = self.winner(scores, job)
@@ -178,8 +179,8 @@ class Scored(Placement):
                 return row
             scores = np.where(np.arange(machines.count) == row, NO, scores)
 
-    def _up_to_date(self, shape: Shape, wish: Wish) -> _Scores:
-        key = wish.kind, wish.mem if self.by_memory else 0, shape.labels
+    def _up_to_date(self, shape: Shape, request: ScoredRequest) -> _Scores:
+        key = request.kind, request.mem if self.by_memory else 0, shape.labels
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= REMEMBERED:
@@ -187,31 +188,33 @@ class Scored(Placement):
             known = self._known[key] = _Scores(self.machines.count)
         rows = self.changed_since(known.seen)
         if len(rows):
-            known.rows[rows] = self._scored(self.machines, rows, wish)
+            known.rows[rows] = self._scored(self.machines, rows, request)
         known.seen = self.changes
         return known
 
-    def _scored(self, machines: Machines, rows: Ints, wish: Wish) -> Ints:
-        room = holds(machines, rows, wish.kind)
-        if wish.allowed is not None:
-            room &= wish.allowed[rows]
+    def _scored(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:
+        room = holds(machines, rows, request.kind)
+        if request.allowed is not None:
+            room &= request.allowed[rows]
         scores: Ints = np.full(len(rows), NO, np.int64)
         fitting = rows[room]
         if len(fitting):
-            scores[room] = self.scores(machines, fitting, wish)
+            scores[room] = self.scores(machines, fitting, request)
             self.scored += len(fitting)
         return scores
 
-    def _wish(self, shape: Shape) -> Wish:
-        wish = self._wishes.get(shape.number)
-        if wish is None:
+    def _wish(self, shape: Shape) -> ScoredRequest:
+        request = self._requests.get(shape.number)
+        if request is None:
             mem = down(shape.mem_gib * MIB) if self.room.has_mem else 0
             allowed = None
             if shape.types or shape.labels:
                 matching = self.room.matching(shape)
                 allowed = np.array([matching[position] for position in self.machines.order])
-            wish = self._wishes[shape.number] = Wish(JobClass.of(shape.request), mem, allowed)
-        return wish
+            request = self._requests[shape.number] = ScoredRequest(
+                JobClass.of(shape.request), mem, allowed
+            )
+        return request
 
     def feasible(self, shape: Shape, room: Room) -> bool:
         """Some node has room for all of it; several together where one never has."""

@@ -15,22 +15,22 @@ over the types instead of taking the average, so that nearly every pair stays: `
 three types.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from rota.core.jobs import Job
-from rota.core.view import View
-from rota.policies.gavel.ledger import Shares
-from rota.policies.gavel.packing import random_packing
-from rota.policies.gavel.pairing import Partners, as_shares
-from rota.policies.gavel.problem import Problem, isolated
-from rota.policies.gavel.rounds import RoundParams, RoundPolicy, Solve
+from rota.core.state import State
+from rota.policies.gavel.basics import isolated
+from rota.policies.rounds.problem import PackedShares, Pairs, Problem, problem, worth
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 
-class GandivaRandomParams(RoundParams, frozen=True):
+class GandivaRandomParams(ShareParams, frozen=True):
     """As of gavel-max-min (rounds and what is known), and more.
 
     `threshold`: progress of a pair that stays, compared with that of single jobs.
@@ -39,7 +39,14 @@ class GandivaRandomParams(RoundParams, frozen=True):
     threshold: Annotated[float, msgspec.Meta(ge=0)] = 1.0
 
 
-class GandivaRandom(RoundPolicy[GandivaRandomParams]):
+class GandivaRandomState(State):
+    """Who is together (numbers of jobs), and how often partners were drawn."""
+
+    together: list[tuple[int, int]] = []
+    drawn: int = 0
+
+
+class GandivaRandom(SharePolicy[GandivaRandomParams]):
     """Pack jobs in pairs at random, and keep the pairs that are worth it."""
 
     name = "gandiva-random"
@@ -50,39 +57,90 @@ class GandivaRandom(RoundPolicy[GandivaRandomParams]):
 
     def __init__(self, params: GandivaRandomParams | None = None) -> None:
         super().__init__(params)
-        self._partners = Partners(self.beliefs)
-        self._together: list[tuple[int, int]] = []  # numbers of jobs
-        self._drawn = 0
+        self.state: GandivaRandomState = GandivaRandomState()
 
     def solver(self) -> Solve:
         """An equal part of the GPUs, as long as nobody is packed."""
         return isolated
 
-    def shares(self, asked: Problem, jobs: Sequence[Job], view: View) -> Shares:
+    def pack(self, problem: Problem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:
         """Keep the good pairs, and draw partners for the others."""
-        if not view.sharing:
-            return super().shares(asked, jobs, view)
-        pairs = self._partners.find(asked, jobs, view)
         names = [(jobs[a].index, jobs[b].index) for a, b in pairs.jobs.tolist()]
-        before = set(self._together)
+        before = set(self.state.together)
         kept = [number for number, name in enumerate(names) if name in before]
-        draw = np.random.default_rng([self.params.seed, self._drawn])
-        self._drawn += 1
+        draw = np.random.default_rng([self.params.seed, self.state.drawn])
+        self.state.drawn += 1
         packing = random_packing(
-            asked,
+            problem,
             pairs,
             draw,
             together=np.array(kept, np.intp),
             threshold=self.params.threshold,
         )
-        self._together = [names[number] for number in packing.together.tolist()]
-        return as_shares(asked, jobs, pairs, packing.shares)
+        self.state.together = [names[number] for number in packing.together.tolist()]
+        return packing.shares
 
-    def memory(self) -> Mapping[str, Any]:
-        """Who is together, and how often partners were drawn."""
-        return {"together": self._together, "drawn": self._drawn}
 
-    def remember(self, state: Mapping[str, Any]) -> None:
-        """Take it up again."""
-        self._together = [(one, other) for one, other in state["together"]]
-        self._drawn = state["drawn"]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Packing:
+    """The shares, and the pairs that are together now (by their numbers)."""
+
+    shares: PackedShares
+    together: Indices
+
+
+def random_packing(
+    problem: Problem,
+    pairs: Pairs,
+    draw: np.random.Generator,
+    *,
+    together: Indices | None = None,
+    threshold: float = 1.0,
+) -> Packing:
+    """Pairs that are worth it stay, jobs without a partner try one at random.
+
+    `threshold` is the least `worth` of a pair that stays. Gavel adds up over the types instead of
+    taking the average: its threshold of 1 is 1 / number of types here.
+    """
+    none = np.zeros((len(pairs.jobs), len(problem.capacity)))
+    if problem.size.sum() <= problem.capacity.sum():
+        return Packing(PackedShares(isolated(problem), none), np.zeros(0, np.intp))
+    kept = np.zeros(0, np.intp) if together is None else together
+    kept = kept[worth(problem, pairs)[kept] >= threshold]
+    kept = _paired(problem, pairs, kept, draw)
+    return Packing(_even(problem, pairs, kept), kept)
+
+
+def _paired(problem: Problem, pairs: Pairs, kept: Indices, draw: np.random.Generator) -> Indices:
+    """Two jobs at a time, drawn at random; those of unequal size go back."""
+    number = {
+        (min(pair), max(pair)): index for index, pair in enumerate(map(tuple, pairs.jobs.tolist()))
+    }
+    taken = set(pairs.jobs[kept].ravel().tolist())
+    alone = [job for job in range(problem.jobs) if job not in taken]
+    made = kept.tolist()
+    for _ in range(len(alone)):
+        if len(alone) <= 1:
+            break
+        one, other = (alone[int(at)] for at in draw.choice(len(alone), size=2, replace=False))
+        pair = number.get((min(one, other), max(one, other)))
+        if pair is not None and problem.size[one] == problem.size[other]:
+            made.append(pair)
+            alone = [job for job in alone if job not in (one, other)]
+    return np.array(sorted(made), np.intp)
+
+
+def _even(whole: Problem, pairs: Pairs, kept: Indices) -> PackedShares:
+    """Every combination has an equal part of the cluster."""
+    partners = pairs.jobs[kept]
+    alone = np.setdiff1d(np.arange(whole.jobs), partners.ravel())
+    size = np.concatenate([whole.size[alone], whole.size[partners[:, 0]]])
+    even = isolated(problem(np.ones((len(size), len(whole.capacity))), whole.capacity, size=size))
+    singles = np.zeros_like(whole.throughput)
+    singles[alone] = even[: len(alone)]
+    together = np.zeros((len(pairs.jobs), len(whole.capacity)))
+    together[kept] = even[len(alone) :]
+    return PackedShares(singles, together)

@@ -14,48 +14,48 @@ Departs from the paper: solved by a few linear programmes (Dinkelbach's method) 
 one; with `aware=no` all speeds are 1, instead of those on one particular type.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.state import State
 from rota.core.view import View
+from rota.policies.gavel import PAPER
+from rota.policies.gavel.basics import isolated, throughputs
 from rota.policies.gavel.durations import History, finish_time_fairness
-from rota.policies.gavel.problem import Problem, isolated, throughputs
-from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
+from rota.policies.rounds.problem import Problem
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 
-class GavelFtf(RoundPolicy[RoundParams]):
+class GavelFtfState(State):
+    """What `History` remembers of every job."""
+
+    history: dict[str, list[float]] = {}
+
+
+class GavelFtf(SharePolicy[ShareParams]):
     """Let nobody finish much later than alone on its part of the cluster."""
 
     name = "gavel-ftf"
     paper = PAPER
     knowledge = Knowledge.SPEEDS | Knowledge.REMAINING_WORK
-    Parameters = RoundParams
+    Parameters = ShareParams
     reads_work = True
 
-    def __init__(self, params: RoundParams | None = None) -> None:
+    def __init__(self, params: ShareParams | None = None) -> None:
         super().__init__(params)
-        self._history = History()
+        self.state: GavelFtfState = GavelFtfState()
 
     def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:  # noqa: ARG002
         """With the time that everyone would have spent so far."""
         alone = np.where(asked.throughput > 0, isolated(asked), 0.0)
         names = [str(job.index) for job in jobs]
-        elapsed = self._history.update(names, asked.steps, throughputs(asked, alone))
+        elapsed = History(self.state.history).update(names, asked.steps, throughputs(asked, alone))
         return replace(asked, elapsed=np.maximum(elapsed, 0.0))
 
     def solver(self) -> Solve:
         """The smallest largest ratio."""
         return finish_time_fairness
-
-    def memory(self) -> Mapping[str, Any]:
-        """The history of everyone."""
-        return dict(self._history.memory)
-
-    def remember(self, state: Mapping[str, Any]) -> None:
-        """Take the history up again."""
-        self._history = History({name: list(entry) for name, entry in state.items()})

@@ -10,11 +10,12 @@ Departs from the paper: of types that it cannot use a job gets nothing, and idle
 can use them (`spare=no`: nobody).
 """
 
-from rota.policies.gavel.problem import isolated
-from rota.policies.gavel.rounds import PAPER, BlindParams, RoundPolicy, Solve
+from rota.policies.gavel import PAPER
+from rota.policies.gavel.basics import isolated
+from rota.policies.rounds.targets import BlindParams, SharePolicy, Solve
 
 
-class GavelIsolated(RoundPolicy[BlindParams]):
+class GavelIsolated(SharePolicy[BlindParams]):
     """Give everyone an equal part of every GPU type."""
 
     name = "gavel-isolated"

@@ -12,17 +12,18 @@ code stops 5 % early; with `aware=no` all speeds are 1, instead of those on one 
 """
 
 from rota.core.knowledge import Knowledge
+from rota.policies.gavel import PAPER
 from rota.policies.gavel.durations import makespan
-from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 
-class GavelMakespan(RoundPolicy[RoundParams]):
+class GavelMakespan(SharePolicy[ShareParams]):
     """Let the last of the present jobs end as early as possible."""
 
     name = "gavel-makespan"
     paper = PAPER
     knowledge = Knowledge.SPEEDS | Knowledge.REMAINING_WORK
-    Parameters = RoundParams
+    Parameters = ShareParams
     reads_work = True
 
     def solver(self) -> Solve:

@@ -33,16 +33,14 @@ from typing import Annotated
 import msgspec
 
 from rota.core.jobs import Job
-from rota.core.view import View
+from rota.policies.gavel import PAPER
 from rota.policies.gavel.fairness import max_min
-from rota.policies.gavel.ledger import Shares
 from rota.policies.gavel.packed import packed_max_min
-from rota.policies.gavel.pairing import Partners, as_shares
-from rota.policies.gavel.problem import Problem
-from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
+from rota.policies.rounds.problem import PackedShares, Pairs, Problem
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 
-class MaxMinParams(RoundParams, frozen=True):
+class MaxMinParams(ShareParams, frozen=True):
     """How shares become rounds, what is known, and whether jobs are packed.
 
     `round_s`: seconds of a round. `rule`: who goes first: by what it is owed (`deficit`), or by X
@@ -57,7 +55,7 @@ class MaxMinParams(RoundParams, frozen=True):
     partners: Annotated[int, msgspec.Meta(ge=0)] = 16
 
 
-class GavelMaxMin(RoundPolicy[MaxMinParams]):
+class GavelMaxMin(SharePolicy[MaxMinParams]):
     """Make the job that is worst off as well off as possible, on GPUs of different speeds."""
 
     name = "gavel-max-min"
@@ -66,16 +64,12 @@ class GavelMaxMin(RoundPolicy[MaxMinParams]):
 
     def __init__(self, params: MaxMinParams | None = None) -> None:
         super().__init__(params)
-        self.packs = self.params.packed
-        self._partners = Partners(self.beliefs)
+        self.packs, self.partners = self.params.packed, self.params.partners
 
     def solver(self) -> Solve:
         """Max-min fairness of normalised throughputs."""
         return max_min
 
-    def shares(self, asked: Problem, jobs: Sequence[Job], view: View) -> Shares:
-        """With pairs, if there may be any."""
-        if not (self.packs and view.sharing):
-            return super().shares(asked, jobs, view)
-        pairs = self._partners.find(asked, jobs, view, self.params.partners)
-        return as_shares(asked, jobs, pairs, packed_max_min(asked, pairs))
+    def pack(self, problem: Problem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:  # noqa: ARG002
+        """The same of throughputs alone and in pairs."""
+        return packed_max_min(problem, pairs)

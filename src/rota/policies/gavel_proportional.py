@@ -10,11 +10,12 @@ Departs from the paper: there the shares are not feasible and only serve for com
 are scaled to fit. Idle GPUs go to whoever can use them (`spare=no`: nobody).
 """
 
-from rota.policies.gavel.problem import even
-from rota.policies.gavel.rounds import PAPER, BlindParams, RoundPolicy, Solve
+from rota.policies.gavel import PAPER
+from rota.policies.gavel.basics import even
+from rota.policies.rounds.targets import BlindParams, SharePolicy, Solve
 
 
-class GavelProportional(RoundPolicy[BlindParams]):
+class GavelProportional(SharePolicy[BlindParams]):
     """Let everyone run for the same part of the time on every GPU type."""
 
     name = "gavel-proportional"

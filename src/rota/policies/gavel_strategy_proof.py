@@ -12,17 +12,18 @@ Departs from the paper: equal jobs are left out together, so there is one proble
 and not per job.
 """
 
+from rota.policies.gavel import PAPER
 from rota.policies.gavel.fairness import strategy_proof
-from rota.policies.gavel.problem import Array, Problem
-from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
+from rota.policies.rounds.problem import Array, Problem
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 
-class GavelStrategyProof(RoundPolicy[RoundParams]):
+class GavelStrategyProof(SharePolicy[ShareParams]):
     """Share fairly in a way in which no job gains by lying about its speeds."""
 
     name = "gavel-strategy-proof"
     paper = PAPER
-    Parameters = RoundParams
+    Parameters = ShareParams
 
     def solver(self) -> Solve:
         """The largest product, of which everyone keeps a part."""

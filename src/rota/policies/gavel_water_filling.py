@@ -26,12 +26,13 @@ import numpy as np
 
 from rota.core.jobs import Job
 from rota.core.view import View
+from rota.policies.gavel import PAPER
 from rota.policies.gavel.fairness import Entities, water_filling
-from rota.policies.gavel.problem import Array, Problem
-from rota.policies.gavel.rounds import PAPER, RoundParams, RoundPolicy, Solve
+from rota.policies.rounds.problem import Array, Problem
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 
-class WaterFillingParams(RoundParams, frozen=True):
+class WaterFillingParams(ShareParams, frozen=True):
     """As of gavel-max-min (rounds and what is known), and more.
 
     `entities`: `none`, or tenants that divide their part (`fair`) or queue their jobs (`fifo`).
@@ -40,7 +41,7 @@ class WaterFillingParams(RoundParams, frozen=True):
     entities: Literal["none", "fair", "fifo"] = "none"
 
 
-class GavelWaterFilling(RoundPolicy[WaterFillingParams]):
+class GavelWaterFilling(SharePolicy[WaterFillingParams]):
     """Lift everyone as far as possible without hurting those below, on different GPUs."""
 
     name = "gavel-water-filling"

@@ -23,16 +23,17 @@ import numpy as np
 from rota.core.errors import OptionError
 from rota.core.jobs import Job
 from rota.core.registry import POLICIES, load, parse_params
+from rota.core.state import State
 from rota.core.view import View
 from rota.policies.gavel.partition import pop
-from rota.policies.gavel.problem import Array, Problem
-from rota.policies.gavel.rounds import RoundParams, RoundPolicy, Solve
+from rota.policies.rounds.problem import Array, Problem
+from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 from rota.solvers.workers import Workers
 
 LARGE = 4096  # jobs of a part, from which on processes are worth it
 
 
-class PopParams(RoundParams, frozen=True):
+class PopParams(ShareParams, frozen=True):
     """As of gavel-max-min (rounds and what is known), and more.
 
     `inside`: the policy, NAME/key=value/..; `k`: parts, of `least` jobs each or else fewer parts;
@@ -45,7 +46,14 @@ class PopParams(RoundParams, frozen=True):
     workers: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
-class Pop(RoundPolicy[PopParams]):
+class PopState(State):
+    """How often parts were drawn, and the state of the policy inside."""
+
+    solved: int = 0
+    inside: dict[str, Any] = {}
+
+
+class Pop(SharePolicy[PopParams]):
     """Solve the problem of another policy in k parts, each with a part of jobs and GPUs."""
 
     name = "pop"
@@ -62,7 +70,7 @@ class Pop(RoundPolicy[PopParams]):
         self.knowledge = self._inside.knowledge
         self.reads_work, self.prompt = self._inside.reads_work, self._inside.prompt
         self._workers = Workers(self.params.workers)
-        self._solved = 0
+        self.state: PopState = PopState()
 
     def next_change(self, now_s: float) -> float:
         """As of the policy inside."""
@@ -78,31 +86,31 @@ class Pop(RoundPolicy[PopParams]):
 
     def _solve(self, asked: Problem) -> Array:
         params = self.params
-        draw = np.random.default_rng([params.seed, self._solved])
-        self._solved += 1
+        draw = np.random.default_rng([params.seed, self.state.solved])
+        self.state.solved += 1
         k = max(1, min(params.k, asked.jobs // params.least))
         large = asked.jobs >= LARGE * k or params.workers > 1
         spread = self._workers.map if large and k > 1 else map
         return pop(asked, self._inside.solver(), k=k, draw=draw, spread=spread)
 
-    def learn(self, jobs: Sequence[Job], shares: Array) -> None:
+    def given(self, jobs: Sequence[Job], shares: Array) -> None:
         """Tell the policy inside."""
-        self._inside.learn(jobs, shares)
+        self._inside.given(jobs, shares)
 
-    def memory(self) -> Mapping[str, Any]:
-        """Of the policy inside, and how often parts were drawn."""
-        return {"inside": self._inside.memory(), "solved": self._solved}
+    def snapshot(self) -> Mapping[str, Any]:
+        """With the state of the policy inside."""
+        self.state.inside = dict(self._inside.snapshot())
+        return super().snapshot()
 
-    def remember(self, state: Mapping[str, Any]) -> None:
-        """Take it up again."""
-        self._inside.remember(state["inside"])
-        self._solved = state["solved"]
+    def resumed(self) -> None:
+        """Restore the policy inside."""
+        self._inside.restore(self.state.inside)
 
 
-def _inner(params: PopParams) -> RoundPolicy[Any]:
+def _inner(params: PopParams) -> SharePolicy[Any]:
     name, *texts = params.inside.split("/")
     kind = load(POLICIES, name)
-    if not issubclass(kind, RoundPolicy) or issubclass(kind, Pop):
+    if not issubclass(kind, SharePolicy) or issubclass(kind, Pop):
         raise OptionError(
             f"pop: inside={name} is not a policy that shares time on GPU types: take gavel-max-min"
         )
@@ -111,13 +119,13 @@ def _inner(params: PopParams) -> RoundPolicy[Any]:
     for text in texts:
         key, equals, value = text.partition("=")
         # a list is written with slashes as well: what has no name goes on with the last one
-        if equals and key in RoundParams.__struct_fields__:
+        if equals and key in ShareParams.__struct_fields__:
             raise OptionError(
                 f"pop: inside={params.inside}: {key} belongs to pop: write pop:inside={name},{text}"
             )
         options[key if equals else last] = value if equals else f"{options.get(last)}/{text}"
         last = key if equals else last
-    made: RoundPolicy[Any] = kind(parse_params(f"pop, inside={name}", kind.Parameters, options))
+    made: SharePolicy[Any] = kind(parse_params(f"pop, inside={name}", kind.Parameters, options))
     if made.packs:
         raise OptionError(f"pop: inside={params.inside} packs jobs in pairs: parts have no pairs")
     return made

@@ -32,9 +32,11 @@ import numpy as np
 
 from rota.core.jobs import Job
 from rota.core.policy import Params
+from rota.core.state import State
 from rota.core.view import View
-from rota.policies._dispatch import Dispatcher, DispatchOptions, Rule
-from rota.policies._rounds import Choice, Held, RoundPolicy, Seconds
+from rota.policies.rounds.choice import Choice, ChoicePolicy, Seconds
+from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions, Rule
+from rota.policies.rounds.leases import Seat
 from rota.solvers.prices import PriceProblem, find_prices
 from rota.solvers.utilities import Array, Power, Target, Utility
 
@@ -54,7 +56,19 @@ class ResallocParams(Params, frozen=True):
             raise ValueError("exponent=0 is the logarithm: write utility=log")
 
 
-class Resalloc(RoundPolicy[ResallocParams]):
+class ResallocState(State):
+    """GPU types with their prices, and what everyone has received.
+
+    `stale`: jobs or nodes have come or gone since the prices were found.
+    """
+
+    types: list[str] = []
+    prices: list[float] = []
+    stale: bool = True
+    dispatcher: dict[str, Any] = {}
+
+
+class Resalloc(ChoicePolicy[ResallocParams]):
     """Divide time on GPU types by prices at which every job buys what is best for itself."""
 
     name = "resalloc"
@@ -67,10 +81,8 @@ class Resalloc(RoundPolicy[ResallocParams]):
 
     def __init__(self, params: ResallocParams | None = None) -> None:
         super().__init__(params)
-        self._types: list[str] = []
-        self._prices: list[float] = []
-        self._dispatcher = Dispatcher([], self.params.round_s)
-        self._stale = True  # jobs or nodes have come or gone since the prices were found
+        self.state: ResallocState = ResallocState()
+        self._begin()
 
     @property
     def round_s(self) -> float:
@@ -80,36 +92,37 @@ class Resalloc(RoundPolicy[ResallocParams]):
     def prepare(self, view: View) -> None:
         """The prices are those of other jobs."""
         types = list(view.up_by_type)
-        if types != self._types:
-            self._renew(types)
-        self._stale = True
+        if types != self.state.types:
+            self.state.types, self.state.prices = types, []
+            self._begin()
+        self.state.stale = True
         known = set(self._dispatcher.jobs)
         for index in known - set(view.active):
             self._dispatcher.leave(index)
         for job in view.jobs:
-            liked = self.kinds.liked(job, view) if job.gpus else []
+            liked = self.types.preferred(job, view) if job.gpus else []
             if liked and job.index not in known:
                 self._dispatcher.join(job.index, job.gpus, [kind in liked for kind in types])
 
-    def charge(self, view: View, held: Mapping[int, Held], seconds: float) -> None:  # noqa: ARG002
+    def charge(self, view: View, held: Mapping[int, Seat], seconds: float) -> None:  # noqa: ARG002
         """Write down who received what."""
         known = set(self._dispatcher.jobs)
         for index, has in held.items():
-            if index in known and has.kind in self._types:
-                self._dispatcher.record(index, self._types.index(has.kind), seconds)
+            if index in known and has.kind in self.state.types:
+                self._dispatcher.record(index, self.state.types.index(has.kind), seconds)
         self._dispatcher.advance(seconds)
 
     def choose(
         self, view: View, jobs: Sequence[Job], room: Mapping[str, float]
     ) -> Iterable[Choice]:
         """What the dispatcher says, with new shares if they are stale."""
-        if self._stale:
+        if self.state.stale:
             self._target(view)
         by_index = {job.index: job for job in jobs}
         self._dispatcher.capacity = [int(gpus) for gpus in room.values()]
         for index, kind in self._dispatcher.choose():
             if index in by_index:
-                yield by_index[index], self._types[kind]
+                yield by_index[index], self.state.types[kind]
 
     def queue(self, view: View, jobs: Sequence[Job]) -> Sequence[Job]:  # noqa: ARG002
         """Whoever is most behind its share comes first."""
@@ -123,19 +136,19 @@ class Resalloc(RoundPolicy[ResallocParams]):
         known = set(self._dispatcher.jobs)
         jobs = [job for job in view.jobs if job.index in known]
         problem = self._problem(view, jobs)
-        start = np.array(self._prices) if any(self._prices) else None
+        start = np.array(self.state.prices) if any(self.state.prices) else None
         found = find_prices(problem, tolerance=self.params.gap, prices=start)
-        self._prices = found.prices.tolist()
+        self.state.prices = found.prices.tolist()
         rows = zip(jobs, found.shares.tolist(), strict=True)
         self._dispatcher.retarget(view.now_s, {job.index: shares for job, shares in rows})
-        self._stale = False
+        self.state.stale = False
 
     def _problem(self, view: View, jobs: Sequence[Job]) -> PriceProblem:
         """The jobs as rows."""
-        speed = np.zeros((len(jobs), len(self._types)))
+        speed = np.zeros((len(jobs), len(self.state.types)))
         for row, job in enumerate(jobs):
-            for kind in self.kinds.liked(job, view):
-                speed[row, self._types.index(kind)] = job.speed_on(kind)
+            for kind in self.types.preferred(job, view):
+                speed[row, self.state.types.index(kind)] = job.speed_on(kind)
         speed /= np.maximum(speed.max(axis=1, initial=0.0), 1e-12)[:, None]
         size = np.array([job.gpus for job in jobs], float)
         capacity = np.array(list(view.up_by_type.values()), float)
@@ -156,27 +169,21 @@ class Resalloc(RoundPolicy[ResallocParams]):
             return Target(weight, np.full(len(weight), self.params.target))
         return Power(weight, self.params.exponent if self.params.utility == "power" else 0.0)
 
-    def _renew(self, types: list[str]) -> None:
-        """Begin new books: the cluster has other GPU types than before."""
-        self._types, self._prices = types, []
+    def _begin(self) -> None:
+        """Nobody has received anything yet, of these GPU types."""
         options = DispatchOptions(rule=self.params.rule, spare=False)  # see `queue`
-        self._dispatcher = Dispatcher([0] * len(types), self.params.round_s, options)
+        capacity = [0] * len(self.state.types)
+        self._dispatcher = Dispatcher(capacity, self.params.round_s, options)
 
     # --- state ------------------------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Prices and the dispatcher's books."""
-        return {
-            **super().snapshot(),
-            "types": self._types,
-            "prices": self._prices,
-            "dispatcher": self._dispatcher.snapshot(),
-            "stale": self._stale,
-        }
+        """With the dispatcher's accounts."""
+        self.state.dispatcher = self._dispatcher.snapshot()
+        return super().snapshot()
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take them up again."""
-        super().restore(state)
-        self._renew(list(state["types"]))
-        self._prices, self._stale = list(state["prices"]), state["stale"]
-        self._dispatcher.restore(state["dispatcher"])
+    def resumed(self) -> None:
+        """Take them up."""
+        self._begin()
+        if self.state.dispatcher:
+            self._dispatcher.restore(self.state.dispatcher)

@@ -20,8 +20,8 @@ from rota.sdk.transport import (
     AsyncIO,
     Backoff,
     BlockingIO,
+    DaemonSession,
     EventParser,
-    Session,
     unreachable,
 )
 from rota.wire import (
@@ -105,7 +105,7 @@ def _submissions(jobs: Sequence[JobLike]) -> Iterator[bytes]:
 class _OnSession:
     """What is common to the clients: where the daemon is and how patient to be."""
 
-    _session: Session
+    _session: DaemonSession
 
     @property
     def place(self) -> Place:
@@ -144,7 +144,7 @@ class AsyncClient(_OnSession):
         patience_s: float = 10.0,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self._session = Session(
+        self._session = DaemonSession(
             server, token, token_file=token_file, ca=ca, patience_s=patience_s,
             connect=partial(AsyncIO, transport=transport),
         )  # fmt: skip
@@ -451,7 +451,7 @@ def _iterating(
 class _BlockingClient(AsyncClient):
     """The methods over I/O that blocks."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: DaemonSession) -> None:
         self._session = session
 
 
@@ -472,7 +472,7 @@ class Client(_OnSession):
         patience_s: float = 10.0,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self._session = Session(
+        self._session = DaemonSession(
             server, token, token_file=token_file, ca=ca, patience_s=patience_s,
             connect=partial(BlockingIO, transport=transport),
         )  # fmt: skip

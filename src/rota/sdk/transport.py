@@ -226,7 +226,7 @@ def _wait_after_answer(
 # --- sending -------------------------------------------------------------------------------------
 
 
-class Session:
+class DaemonSession:
     """A daemon to talk to, and how patient to be.
 
     Args:

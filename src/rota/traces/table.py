@@ -136,10 +136,12 @@ class Table:
             self._block = block
             if not self._names and block.strip():
                 self._start(block)
+            lines = self._block.count(b"\n")
+            self._block = self._block.rstrip(b"\r\n")  # blank lines at the end are usual
             if self._block.strip():
                 quick = self._quickly()
                 yield self._typed(self._cells()) if quick is None else quick
-            self._line += self._block.count(b"\n")
+            self._line += lines
         if not self._names:
             raise self._error(f"{self.path}: is empty: it needs a header line and at least one row")
         if not self.quality.rows:
@@ -301,9 +303,10 @@ class Table:
             )
         except pl.exceptions.PolarsError:
             return None
-        fields = frame.height * (len(names) - 1)
-        if self.layout.strict and block.count(separator.encode()) != fields:
-            return None  # a row is too short
+        if self.layout.strict:
+            blank = frame.select(pl.all_horizontal(pl.all().is_null()).sum()).item()
+            if block.count(separator.encode()) != (frame.height - blank) * (len(names) - 1):
+                return None  # a row is too short
         return frame.select(self._known(frame))
 
     @staticmethod
@@ -410,7 +413,7 @@ class Table:
             self._value(column, cells).alias(column.name) for column in self.layout.columns
         )
 
-    def _value(self, column: Column, cells: "pl.DataFrame") -> "pl.Expr":
+    def _value(self, column: Column, cells: "pl.DataFrame") -> "pl.Expr | pl.Series":
         import polars as pl
 
         if column.name not in cells:
@@ -426,20 +429,22 @@ class Table:
         if column.kind == "flag":
             lower = text.str.to_lowercase()
             return lower.replace_strict(_FLAGS, default=None, return_dtype=pl.Boolean)
-        return self._time(text, cells)
+        return self._time(column.name, cells)
 
-    def _time(self, text: "pl.Expr", cells: "pl.DataFrame") -> "pl.Expr":
+    def _time(self, name: str, cells: "pl.DataFrame") -> "pl.Series":
         """Seconds since 1970."""
         import polars as pl
 
+        text = cells[name].str.strip_chars()
         time = text.str.strptime(pl.Datetime("ms"), self.layout.times, strict=False, exact=True)
         seconds = time.dt.epoch("ms") / 1_000
-        if not self.layout.iso_times:
+        if not self.layout.iso_times or not seconds.null_count():
             return seconds
-        others = cells.select(text.filter(seconds.is_null())).to_series().drop_nulls().unique()
+        others = text.filter(seconds.is_null()).drop_nulls().unique()
         known = {other: since_1970(other) for other in others}
-        more = text.replace_strict(known, default=None, return_dtype=pl.Float64)
-        return pl.coalesce(seconds, more) if known else seconds
+        if not known:
+            return seconds
+        return seconds.fill_null(text.replace_strict(known, default=None, return_dtype=pl.Float64))
 
     def _refuse(
         self, cells: "pl.DataFrame", problems: "pl.DataFrame", remedies: Sequence[str]

@@ -53,7 +53,7 @@ def test_an_operation_without_a_handler_does_not_start(monkeypatch):
 
 
 def test_a_handler_takes_what_its_operation_declares():
-    def get_job(ask, job: int) -> None:
+    def get_job(call, job: int) -> None:
         """Take another type."""
 
     with pytest.raises(TypeError, match="get_job takes"):

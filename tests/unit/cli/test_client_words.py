@@ -240,7 +240,7 @@ def test_waiting_can_be_interrupted(waits, job, monkeypatch):
 
 
 def test_an_agent_without_gpus_says_so(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr("rota.live.drivers.local.machine.find_gpus", list)
+    monkeypatch.setattr("rota.live.agent.machine.find_gpus", list)
     token = tmp_path / "token"
     token.touch(mode=0o600)
     token.write_text("x")

@@ -11,7 +11,7 @@ from rota.daemon import store as store_module
 from rota.daemon import tables
 from rota.daemon.store import Store, StoredJob
 from rota.jobfile.model import GpuRange, JobFile, Resources
-from rota.live.driver import Measured, NodeStatus, RunStatus
+from rota.live.driver import NodeStatus, RunMetrics, RunStatus
 from rota.live.inputs import Batch, JobRequest, Reconfigured, Submitted
 
 
@@ -31,7 +31,7 @@ INPUTS = (
     Submitted(1, 2),
     RunStatus("1.0", "ended", 3, asked=True, why="exit code 3"),
     NodeStatus("n0", "up", NodeSpec("n0", 4, "a100", 8.0, 64.0, ("r1",), ("fast",)), "joined"),
-    Measured("1.0", {"loss": 0.5}),
+    RunMetrics("1.0", {"loss": 0.5}),
     JobRequest("cancel", 1, "alice"),
     Reconfigured({"policy": "srtf"}, (NodeSpec("n1", 1),), "root"),
 )

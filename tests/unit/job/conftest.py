@@ -28,7 +28,7 @@ def outside(tmp_path, monkeypatch):
     monkeypatch.setattr(stops, "_state", stops._StopState())
     stops._state.watches_forks = True  # the test's process shall not be changed for good
     monkeypatch.setattr(reports, "_reporter", reports._Reporter())
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, before)
 

@@ -7,7 +7,7 @@ from rota.core.errors import ClusterError
 from rota.core.jobs import UNKNOWN, Job, JobSpec, Request, Shape
 from rota.core.launch import Launch
 from rota.core.topology import Topology
-from rota.live.runs import Runs, make_parts
+from rota.live.runs import RunTable, make_parts
 
 CLUSTER = Topology.uniform(2, 2)
 FIRST, SECOND = (node.id for node in CLUSTER.nodes)
@@ -47,7 +47,7 @@ def test_a_pool_is_no_place():
 
 
 def runs():
-    return Runs(CLUSTER, lambda job: Launch(run="x", retries=1))
+    return RunTable(CLUSTER, lambda job: Launch(run="x", retries=1))
 
 
 def started(books, job):

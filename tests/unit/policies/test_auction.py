@@ -6,7 +6,7 @@ from math import log
 import numpy as np
 import pytest
 
-from rota.policies._auction import Bid, Option, auction, packs, taken_from, winners
+from rota.policies.themis.auction import Bid, Option, auction, packs, taken_from, winners
 
 ONE_NODE = {"": [3.0]}
 

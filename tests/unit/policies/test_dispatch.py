@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from birkhoff import decompose
 from rota.core.errors import InfeasibleError
-from rota.policies._birkhoff import decompose
-from rota.policies._dispatch import Dispatcher, DispatchOptions
+from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
 
 ROUND = 360.0
 

@@ -4,7 +4,7 @@ import pytest
 
 from mixed_runs import done, engine, job, kinds, named, run
 from rota.core.tenants import Tenant
-from rota.policies.gandiva_fair import GandivaFair, GandivaFairParams
+from rota.policies.gandiva_fair.policy import GandivaFair, GandivaFairParams
 
 LONG = 1e6
 

@@ -8,9 +8,9 @@ from policy_runs import resumes_alike
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import DONE, REJECTED
 from rota.core.topology import NodeSpec
-from rota.policies.gandiva_fair import GandivaFair, GandivaFairParams
+from rota.policies.gandiva_fair.policy import GandivaFair, GandivaFairParams
 from rota.policies.resalloc import Resalloc, ResallocParams
-from rota.policies.themis import Themis, ThemisParams
+from rota.policies.themis.policy import Themis, ThemisParams
 from rota.testing import check_policy
 from rota.testing.scenario import Fixed
 

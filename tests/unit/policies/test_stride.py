@@ -1,9 +1,10 @@
 """Stride scheduling: shares within a bound, gangs that are neither starved nor in the way."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.policies._stride import Stride, deal
+from rota.policies.gandiva_fair.stride import Stride, deal
 
 QUANTUM_S = 60.0
 
@@ -123,6 +124,5 @@ def test_passes_survive_as_plain_data():
     stride = Stride()
     stride.present(["a"])
     stride.charge("a", 3)
-    again = Stride()
-    again.restore(stride.snapshot())
+    again = msgspec.convert(msgspec.to_builtins(stride), Stride[str])
     assert again.passes == stride.passes

@@ -7,9 +7,9 @@ from policy_runs import bare, runs
 from policy_runs import job as plain
 from rota.core.events import INF
 from rota.core.topology import Topology
-from rota.policies._leases import Contention, fewest_nodes, free_nodes, ideal_rate
-from rota.policies._rounds import Held
-from rota.policies.themis import Themis, ThemisParams
+from rota.policies.rounds.leases import Seat
+from rota.policies.themis.fairness import Contention, fewest_nodes, free_nodes, ideal_rate
+from rota.policies.themis.policy import Themis, ThemisParams
 
 
 def themis(**params):
@@ -33,6 +33,12 @@ class Watched(Themis):
     def _bid(self, job, view):
         made = self.bids[view.now_s, job.id] = super()._bid(job, view)
         return made
+
+
+def terms(made):
+    """Seconds of progress at which leases end, by job."""
+    state = made.scheduler.policy.snapshot()["fields"]
+    return {index: lease["until_s"] for index, lease in state["leases"].items()}
 
 
 def test_rho_is_the_time_here_over_the_time_alone_on_a_part():
@@ -90,16 +96,16 @@ def test_winners_pay_with_a_part_of_their_lease():
         "1x1",
         until_s=0,
     )
-    assert made.scheduler.policy.snapshot()["leases"] == [(0, 0.0, 500.0)]
+    assert terms(made) == {0: 500.0}
     # without competition the lease is whole
     made = run(themis(fairness=0.0, lease_s=1000.0), [job("a", 1, 1000)], "1x1", until_s=0)
-    assert made.scheduler.policy.snapshot()["leases"] == [(0, 0.0, 1000.0)]
+    assert terms(made) == {0: 1000.0}
 
 
 def test_a_lease_is_never_shorter_than_the_least_part():
     jobs = [job("a", 1, 10), job("b", 1, 10)]
     made = run(themis(fairness=0.0, lease_s=1000.0, least=0.25), jobs, "1x1", until_s=0)
-    assert made.scheduler.policy.snapshot()["leases"] == [(0, 0.0, 250.0)]
+    assert terms(made) == {0: 250.0}
 
 
 def test_only_the_worst_off_part_bids():
@@ -177,7 +183,7 @@ def test_free_gpus_are_counted_by_node_or_by_pool():
     topology = Topology.uniform(2, 4)
     for placement, expected in (("consolidate", [1, 4]), ("count", [5])):
         made = run(themis(), [job("a", 3, 100)], "2x4", until_s=0, placement=placement)
-        held = {0: Held("", 3, "")}
+        held = {0: Seat("", 3, "")}
         assert [sorted(free) for free in free_nodes(made.view, held).values()] == [expected]
     assert fewest_nodes(topology, "", 5) == 2
     assert fewest_nodes(topology, "", 0.5) == 1

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.policies._trading import LEAST, Market, entitlements, throughput, trade
+from rota.policies.gandiva_fair.trading import LEAST, Market, entitlements, throughput, trade
 
 
 def market(speed, capacity, *, tickets=None, demand=None):

@@ -21,7 +21,7 @@ from rota.traces.schema import events_frame
 from rota.traces.synth.generate import generate
 from rota.traces.tools.annotate import RULES, annotate, split_rule
 from rota.traces.tools.change import chance, parse_window, sample_users, scale_load, window
-from rota.traces.tools.provenance import read_known, write_known
+from rota.traces.tools.convert import read_known, write_known
 
 ALL = (
     "models:resnet-50=3,bert=1",

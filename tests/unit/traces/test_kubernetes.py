@@ -5,8 +5,8 @@ import json
 import pytest
 
 from rota.core.errors import ClusterSpecError, TraceError
-from rota.traces.formats.kubernetes.reader import FORMAT
-from rota.traces.formats.kubernetes.words import quantity
+from rota.traces.formats.kubernetes.objects import quantity
+from rota.traces.formats.kubernetes.pods import FORMAT
 from rota.traces.sniff import first_look
 from trace_readers import counted
 

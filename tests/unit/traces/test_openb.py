@@ -4,9 +4,8 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Request, TaskGroup
-from rota.traces.formats.go_random import GoRandom
-from rota.traces.formats.inflate import Inflation, inflate, node_order
 from rota.traces.formats.openb import FOREVER_S, FORMAT
+from rota.traces.formats.openb_inflation import GoRandom, Inflation, inflate, node_order
 from rota.traces.observed import Seen
 from rota.traces.tidy import CUT, NO_DURATION
 from trace_readers import counted
@@ -76,7 +75,7 @@ def test_a_sequence_grows_to_its_load_and_nothing_ends(pods):
 
 
 def test_sequences_without_an_end_and_without_a_pod_are_refused(pods, monkeypatch):
-    monkeypatch.setattr("rota.traces.formats.inflate.MOST_CLONES", 1000)
+    monkeypatch.setattr("rota.traces.formats.openb_inflation.MOST_CLONES", 1000)
     with pytest.raises(OptionError, match="needs more than 1,000 clones of pods: give a smaller"):
         FORMAT.load(pods(), {"mode": "inflate", "ratio": "100", "gpus": "100000"})
     large = HEADER + "p0,1000,1024,8,1000,,LS,Running,0,9,1\n"

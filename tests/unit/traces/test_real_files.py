@@ -7,7 +7,8 @@ import re
 import pytest
 
 from rota.core.errors import InputError, TraceError
-from rota.traces.formats import go_random, inflate, openb
+from rota.traces.formats import openb
+from rota.traces.formats.openb_inflation import GoRandom, Inflation, inflate, node_order
 from rota.traces.read import read_trace, recognise
 from rota.traces.table import Table
 from rota.traces.tools.report import report
@@ -55,14 +56,14 @@ def test_inflated_pods_and_ranked_nodes_are_those_of_the_published_runs():
     ranks = shared("reference/fgd/node_order_default_seed42.csv").read_text().splitlines()[1:]
     nodes = [line.split(",")[1] for line in ranks]
     table = Table(path, openb.LAYOUT).whole().sort("name")
-    sorted_pods = inflate.Inflation(
+    sorted_pods = Inflation(
         table["name"].to_list(),
         [int(milli) for milli in table["gpu_milli"]],
         [int(count) for count in table["num_gpu"]],
     )
-    random = inflate.inflate(sorted_pods, 1.3 * 6_212_000, 42)[1]
-    assert isinstance(random, go_random.GoRandom)
-    assert inflate.node_order(sorted(nodes), random) == nodes
+    random = inflate(sorted_pods, 1.3 * 6_212_000, 42)[1]
+    assert isinstance(random, GoRandom)
+    assert node_order(sorted(nodes), random) == nodes
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 from own_formats import HEADER, NODES, line
 from rota.study.replay_recorded import replay_recorded
+from rota.traces.formats.slurm.records import asked_each, shares
 from rota.traces.formats.slurm.sacct import FORMAT
-from rota.traces.formats.slurm.shares import asked_each, shares
 
 
 @pytest.fixture

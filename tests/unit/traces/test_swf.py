@@ -8,8 +8,7 @@ from rota.core.errors import OutputError, TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
-from rota.traces.formats.swf import FORMAT
-from rota.traces.formats.swf_write import write_swf
+from rota.traces.formats.swf import FORMAT, write_swf
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
 from rota.traces.sniff import first_look

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rota.policies.gavel.problem import Array, Problem, for_runnable, isolated, throughputs
-from rota.solvers.groups import solve_grouped
+from rota.policies.gavel.basics import for_runnable, isolated, throughputs
+from rota.policies.rounds.problem import Array, Problem
 from rota.solvers.search import Ratio, smallest_ratio
-from rota.solvers.shares import ShareProblem, solve_shares
+from rota.solvers.share_problem import ShareProblem
+from rota.solvers.shares import solve_grouped, solve_shares
 
 
 def makespan(problem: Problem) -> Array:

@@ -6,16 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rota.policies.gavel.problem import (
-    Array,
-    Problem,
-    for_runnable,
-    proportional,
-    runnable,
-    throughputs,
-)
-from rota.solvers.groups import equal_rows, solve_grouped
-from rota.solvers.shares import ShareProblem
+from rota.policies.gavel.basics import for_runnable, normalised, runnable, throughputs
+from rota.policies.rounds.problem import Array, Problem
+from rota.solvers.linear import equal_rows
+from rota.solvers.share_problem import ShareProblem
+from rota.solvers.shares import solve_grouped
 
 _SLACK = 1e-9  # floors are results of programmes: the last digits are not theirs
 
@@ -39,14 +34,6 @@ def _max_min(problem: Problem, *, aware: bool) -> Array:
             slope=problem.weight / problem.size,
         )
     ).shares
-
-
-def normalised(problem: Problem, *, aware: bool = True) -> Array:
-    """Throughputs relative to those of the proportional allocation: T[i, j] / P[i]."""
-    if not aware:
-        return np.ones_like(problem.throughput)
-    base: Array = throughputs(problem, proportional(problem))
-    return problem.throughput / base[:, None]
 
 
 @dataclass(frozen=True)

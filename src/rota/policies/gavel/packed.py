@@ -6,36 +6,15 @@ that it is part of. The programme is no longer one of jobs that meet in capaciti
 solves it.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from rota.policies.gavel.basics import isolated, normalised, runnable
 from rota.policies.gavel.durations import fairest, ideal_times
-from rota.policies.gavel.fairness import normalised
-from rota.policies.gavel.problem import Array, Problem, isolated, runnable
+from rota.policies.rounds.problem import Array, PackedShares, Pairs, Problem
 from rota.solvers.linear import LinearProgramme, Sparse, solve_linear, sparse
 
 Indices = NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Pairs of jobs (by number) and the steps per second of both on each type: [pair, type, 0/1].
-
-    Pairs of gangs of different size are no combinations: give them or not, they get no time.
-    """
-
-    jobs: Indices
-    throughput: Array
-
-
-@dataclass(frozen=True)
-class PackedShares:
-    """Shares of time of the jobs alone, by job and type, and of the pairs, by pair and type."""
-
-    alone: Array
-    pairs: Array
 
 
 def packed_throughputs(problem: Problem, pairs: Pairs, shares: PackedShares) -> Array:

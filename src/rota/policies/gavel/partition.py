@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rota.core.errors import OptionError
-from rota.policies.gavel.problem import Array, Problem
+from rota.policies.rounds.problem import Array, Problem
 
 Solve = Callable[[Problem], Array]
 Spread = Callable[[Solve, Iterable[Problem]], Iterable[Array]]

@@ -23,9 +23,8 @@ from rota.core.policy import Params
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.models.rates import Rates
-from rota.policies._dispatch import Dispatcher, DispatchOptions
-from rota.policies.gavel.packed import PackedShares, Pairs
-from rota.policies.gavel.problem import Array, Problem, problem
+from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
+from rota.policies.rounds.problem import Array, PackedShares, Pairs, Problem, problem
 from rota.reproduce.loop import RATE, Blame, Replanner
 
 StepRates = Mapping[str, float]

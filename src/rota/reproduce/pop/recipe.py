@@ -7,10 +7,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from rota.policies.gavel.fairness import max_min, normalised
-from rota.policies.gavel.packed import Indices, Pairs, packed_max_min, packed_throughputs
+from rota.policies.gavel.basics import normalised, throughputs
+from rota.policies.gavel.fairness import max_min
+from rota.policies.gavel.packed import Indices, packed_max_min, packed_throughputs
 from rota.policies.gavel.partition import parts
-from rota.policies.gavel.problem import Array, Problem, problem, throughputs
+from rota.policies.rounds.problem import Array, Pairs, Problem, problem
 from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, ordered
 from rota.study.config import RunConfig
 

@@ -198,7 +198,7 @@ def _inflated(
         )
     if not 0 < params.ratio <= 100:  # noqa: PLR2004 - a guard against endless cloning
         raise OptionError(f"format openb: ratio={params.ratio:g}: give more than 0, at most 100")
-    from rota.traces.formats.inflate import Inflation, inflate, node_order
+    from rota.traces.formats.openb_inflation import Inflation, inflate, node_order
 
     by_name = asked.sort("job_id")
     inflation = Inflation(

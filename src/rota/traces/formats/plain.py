@@ -79,21 +79,19 @@ class PlainCsv(Reader):
         table = Table(path, LAYOUT, ignore=params.ignore)
         frame = table.whole()
         _check(table, frame)
-        waits = _parts("depends_on", ";")
-        if not (frame["depends_on"] == "").all():
-            _check_dependencies(table, frame["job_id"].to_list(), frame.select(waits).to_series())
-        unused = [name for name in LAYOUT.names if name not in table.names]
-        numbers = ("priority", "min_gpus", "max_gpus")
-        return Imported(
-            frame.with_columns(
-                pl.col("cpus", "mem_gib", *numbers).fill_null(0.0),
-                _parts("gpu_type", "|"),
-                waits,
-            )
-            .with_columns(pl.col(numbers).cast(pl.Int64))
-            .drop(unused),
-            name=path.stem,
+        frame = frame.select(name for name in LAYOUT.names if name in table.names)
+        lists = {"gpu_type": "|", "depends_on": ";"}
+        frame = frame.with_columns(
+            *(_parts(name, mark) for name, mark in lists.items() if name in frame),
+            *(
+                pl.col(column.name).cast(pl.Int64)
+                for column in LAYOUT.columns
+                if column.whole and column.name in frame
+            ),
         )
+        if "depends_on" in frame:
+            _check_dependencies(table, frame["job_id"].to_list(), frame["depends_on"])
+        return Imported(frame, name=path.stem)
 
 
 FORMAT = PlainCsv()
@@ -137,8 +135,9 @@ def _check(table: Table, frame: "pl.DataFrame") -> None:
             "is before the submission: give it on the same clock as submit_s",
         ),
     ]
-    for name, wrong, problem in checks:
-        table.refuse(frame, name, wrong, problem)
+    if frame.select(pl.any_horizontal(wrong for _, wrong, _ in checks).any()).item():
+        for name, wrong, problem in checks:
+            table.refuse(frame, name, wrong, problem)
 
 
 def _check_dependencies(table: Table, ids: list[str], waits: "pl.Series") -> None:

@@ -12,7 +12,7 @@ from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import DONE, REJECTED
 from rota.core.knowledge import Knowledge
 from rota.core.topology import NodeSpec
-from rota.policies.gavel.rounds import RoundParams
+from rota.policies.rounds.targets import ShareParams
 from rota.testing import check_policy
 from rota.testing.scenario import Fixed
 
@@ -154,4 +154,4 @@ def test_what_is_not_read_is_not_declared():
     assert made("gavel-max-sum").knowledge == Knowledge.SPEEDS
     assert made("gavel-ftf", aware=False).knowledge == Knowledge.REMAINING_WORK
     with pytest.raises(ValueError, match="say aware=yes"):
-        RoundParams(aware=False, speeds="learn")
+        ShareParams(aware=False, speeds="learn")

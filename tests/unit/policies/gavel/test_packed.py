@@ -17,7 +17,7 @@ from rota.models.books import TrueSpeeds
 from rota.models.rates import Product, Types
 from rota.models.tables import Pairs, PairsParams
 from rota.policies.admission.accept_all import AcceptAll
-from rota.policies.gavel.pairing import _best
+from rota.policies.rounds.pairs import _best
 from rota.sim.cluster import SimCluster
 from rota.testing.scenario import Fixed
 from throughput_tables import write_table
@@ -96,12 +96,12 @@ def test_a_bad_pair_is_parted_and_a_good_one_stays(table):
     policy = made("gandiva-random", seed=1)
     running = engine(policy, jobs_of("good", "good", "bad", "bad"), "1x1:v100", table)
     running.run(10)
-    first = policy.memory()["together"]
+    first = policy.state.together
     assert len(first) == 2
     good = [pair for pair in first if sorted(pair) == [0, 1]]
-    policy._ledger.stale = True  # as if a job had come
+    running.scheduler.policy.state.stale = True  # as if a job had come
     running.run(10 * ROUND)
-    again = policy.memory()["together"]
+    again = policy.state.together
     assert all(pair in again for pair in good)
 
 

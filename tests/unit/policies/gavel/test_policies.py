@@ -11,10 +11,11 @@ from mixed_runs import done, engine, job, kinds, named, run
 from rota.core.errors import OptionError
 from rota.core.jobs import DONE
 from rota.core.tenants import Tenant
+from rota.policies.gavel.basics import alike, isolated, throughputs
 from rota.policies.gavel.durations import finish_time_fairness, ideal_times, makespan
 from rota.policies.gavel.fairness import strategy_proof, water_filling
-from rota.policies.gavel.problem import alike, isolated, problem, throughputs
 from rota.policies.gavel_max_sum import MaxSumParams, Prices
+from rota.policies.rounds.problem import problem
 from rota.traces.synth.generate import generate
 
 ROUND = 360.0
@@ -69,8 +70,9 @@ def test_shares_are_kept_and_what_is_missing_is_told():
     running = engine(policy, [job(f"j{number}", 1, 90_000) for number in range(3)], "1x2")
     running.run(60 * ROUND)
     assert list(done(running).values()) == pytest.approx([40 * ROUND] * 3, abs=1.5 * ROUND)
-    assert max(policy.shortfall().values()) <= 1.5
-    assert set(policy.shortfall()) == {0, 1, 2}
+    behind = running.scheduler.policy.shortfall()
+    assert max(behind.values()) <= 1.5
+    assert set(behind) == {0, 1, 2}
 
 
 @pytest.mark.parametrize(
@@ -163,11 +165,11 @@ def test_finish_time_fairness_remembers_what_was_done():
     policy = made("gavel-ftf")
     running = engine(policy, [job(f"j{number}", 1, 9000) for number in range(3)], "1x1")
     running.run(2000)
-    memory = policy.memory()
-    assert set(memory) == {"0", "1", "2"}
+    memory = policy.snapshot()
+    assert set(policy.state.history) == {"0", "1", "2"}
     again = made("gavel-ftf")
     again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(policy.snapshot())))
-    assert again.memory() == memory
+    assert again.snapshot() == memory
 
 
 def test_allox_matches_and_does_not_stop_anyone():

@@ -13,8 +13,8 @@ from rota.policies import pop as module
 from rota.policies.fifo import Fifo
 from rota.policies.gavel.fairness import max_min
 from rota.policies.gavel.partition import pop as solve_parts
-from rota.policies.gavel.problem import problem
 from rota.policies.pop import Pop, PopParams
+from rota.policies.rounds.problem import problem
 from rota.solvers.workers import Workers
 from rota.testing import check_policy
 
@@ -91,8 +91,8 @@ def test_what_the_policy_inside_remembers_is_kept():
     state = msgspec.msgpack.decode(msgspec.msgpack.encode(policy.snapshot()))
     again = Pop(PopParams(inside="gavel-ftf", k=2, least=2))
     again.restore(state)
-    assert again.memory() == policy.memory()
-    assert again.memory()["inside"]
+    assert again.snapshot() == policy.snapshot()
+    assert again.state.inside["fields"]["history"]
 
 
 def test_processes_give_the_same_answers():

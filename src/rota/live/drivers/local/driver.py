@@ -17,35 +17,35 @@ from rota.core.errors import (
     OptionError,
     UnavailableError,
 )
-from rota.live.clock import boot_time_s
-from rota.live.driver import (
-    Capabilities,
-    Listener,
-    Measured,
-    Message,
-    NodeStatus,
-    RunOrder,
-)
-from rota.live.drivers.local.fleet import Fleet, KnownAgent
-from rota.live.drivers.local.logs import read_piece
-from rota.live.drivers.local.messages import (
+from rota.live.agent.logs import read_piece
+from rota.live.agent.messages import (
     HALT,
     KILL,
     OVER,
+    WAIT_S,
     AgentOrders,
     AgentReport,
     LogPiece,
     LogRequest,
     PartKey,
 )
+from rota.live.clock import boot_time_s
+from rota.live.driver import (
+    Capabilities,
+    Listener,
+    Message,
+    NodeStatus,
+    RunMetrics,
+    RunOrder,
+)
+from rota.live.drivers.local.fleet import AgentFleet, KnownAgent
 from rota.live.drivers.local.outputs import Outputs
-from rota.live.drivers.local.records import RunRecord
+from rota.live.drivers.local.records import AgentRun
 
 log = logging.getLogger("rota.driver")
 
 SILENT_S, LOST_S = 15.0, 60.0
 TICK_S = 1.0
-WAIT_S = 20.0  # the longest that an agent waits for an answer
 LOG_TIMEOUT_S = 10.0
 
 
@@ -73,11 +73,11 @@ class AgentDriver:
             raise OptionError(
                 f"silent_s={silent_s:g}, lost_s={lost_s:g}: 0 < silent_s < lost_s must hold"
             )
-        self._fleet = Fleet(silent_s, lost_s)
+        self._fleet = AgentFleet(silent_s, lost_s)
         self._clock = clock
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._runs: dict[str, RunRecord] = {}
+        self._runs: dict[str, AgentRun] = {}
         self._by_node: dict[str, set[PartKey]] = {}
         self._adopted = False
         self._closed = threading.Event()
@@ -181,10 +181,10 @@ class AgentDriver:
 
     # --- what shall be ----------------------------------------------------------------------------
 
-    def _enter(self, order: RunOrder) -> RunRecord:
+    def _enter(self, order: RunOrder) -> AgentRun:
         if order.run in self._runs:
             return self._runs[order.run]
-        record = self._runs[order.run] = RunRecord(order)
+        record = self._runs[order.run] = AgentRun(order)
         for key, part in record.parts.items():
             self._by_node.setdefault(part.node, set()).add(key)
             self._fleet.expect(part.node, self._clock())
@@ -251,7 +251,7 @@ class AgentDriver:
                 self._answers[piece.id] = piece
                 self._changed.notify_all()
         self._post(
-            Measured(measured.run, measured.values)
+            RunMetrics(measured.run, measured.values)
             for measured in report.measured
             if measured.run in self._runs
         )

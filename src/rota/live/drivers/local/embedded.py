@@ -5,10 +5,10 @@ from pathlib import Path
 
 from rota.core.errors import UnavailableError
 from rota.core.topology import NodeSpec
-from rota.live.drivers.local.agent import Agent
+from rota.live.agent.agent import Agent
+from rota.live.agent.link import AgentLink
+from rota.live.agent.messages import AgentNode, AgentOrders, AgentReport
 from rota.live.drivers.local.driver import AgentDriver
-from rota.live.drivers.local.link import Link
-from rota.live.drivers.local.messages import AgentNode, AgentOrders, AgentReport
 
 
 def nodes_here(specs: Sequence[NodeSpec], devices: Sequence[str] | None = None) -> list[AgentNode]:
@@ -40,7 +40,7 @@ class EmbeddedAgent:
     ) -> None:
         self.agent = Agent(root, nodes_here(specs, devices), name="here", jobs=jobs)
         self._driver = driver
-        self._link = Link(self.agent, self._carry)
+        self._link = AgentLink(self.agent, self._carry)
         driver.embed(self.agent.id, self.agent.root.jobs)
 
     def start(self) -> None:

@@ -2,14 +2,14 @@
 
 from collections import deque
 
-from rota.live.driver import NodeStatus
-from rota.live.drivers.local.messages import (
+from rota.live.agent.messages import (
     AgentNode,
     AgentReport,
     LogRequest,
     PartKey,
     PartStatus,
 )
+from rota.live.driver import NodeStatus
 
 
 class KnownAgent:
@@ -29,7 +29,7 @@ class KnownAgent:
         self.left = -1  # the session that said goodbye
 
 
-class Fleet:
+class AgentFleet:
     """Who is there? Time is given by the caller.
 
     An agent that was not heard of for `silent_s` seconds makes its nodes silent; after `lost_s`

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from rota.live.drivers.local.fleet import Fleet, KnownAgent
-from rota.live.drivers.local.messages import LogPiece
+from rota.live.agent.messages import LogPiece
+from rota.live.drivers.local.fleet import AgentFleet, KnownAgent
 
 JOBS_KEPT = 100_000
 
@@ -48,7 +48,7 @@ class Outputs:
             del self._jobs[next(iter(self._jobs))]
         return kept
 
-    def whom_to_ask(self, job: str, stream: Stream, fleet: Fleet) -> list[KnownAgent]:
+    def whom_to_ask(self, job: str, stream: Stream, fleet: AgentFleet) -> list[KnownAgent]:
         """One agent for each folder of jobs that may have some of it."""
         kept = self._jobs.get(job) or self._enter(job, complete=False)
         known = [fleet.agents[agent] for agent in kept.agents if agent in fleet.agents]
@@ -68,7 +68,7 @@ class Outputs:
             kept.seen.setdefault(stream, {})[agent] = piece
 
     def out_of_reach(
-        self, job: str, stream: Stream, fleet: Fleet, asked: Iterable[KnownAgent]
+        self, job: str, stream: Stream, fleet: AgentFleet, asked: Iterable[KnownAgent]
     ) -> list[tuple[LogPiece, KnownAgent]]:
         """What lost agents had: places in the stream that nobody can read now."""
         reached = {agent.jobs or agent.id for agent in asked}

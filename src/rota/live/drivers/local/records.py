@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from rota.live.driver import Part, RunOrder, RunStatus
-from rota.live.drivers.local.messages import (
+from rota.live.agent.messages import (
     HALT,
     KILL,
     OVER,
@@ -11,9 +10,10 @@ from rota.live.drivers.local.messages import (
     PartKey,
     PartStatus,
 )
+from rota.live.driver import RunOrder, RunPart, RunStatus
 
 
-class RunRecord:
+class AgentRun:
     """A run that shall exist, until it is forgotten.
 
     It runs when all its parts do, and is over when all are. When one part fails or is lost the
@@ -22,7 +22,7 @@ class RunRecord:
 
     def __init__(self, order: RunOrder) -> None:
         self.order = order
-        self.parts: dict[PartKey, Part] = {
+        self.parts: dict[PartKey, RunPart] = {
             PartKey(order.run, part.node_rank): part for part in order.parts
         }
         self.statuses: dict[PartKey, PartStatus] = {}

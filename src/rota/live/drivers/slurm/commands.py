@@ -1,6 +1,6 @@
 """The one place where commands of Slurm are called: argument lists, time limits, no shell.
 
-Whoever only watches uses `ReadOnly`: it knows no other verbs, and refuses everything else.
+Whoever only watches uses `SlurmQueries`: it knows no other verbs, and refuses everything else.
 """
 
 import os
@@ -23,7 +23,7 @@ INPUTS = re.compile(r"(SBATCH|SQUEUE|SINFO|SCANCEL|SALLOC|SLURM)_")  # would cha
 READING = frozenset({"squeue", "sinfo", "sacct"})
 
 
-class ReadOnly:
+class SlurmQueries:
     """Questions. `call` refuses everything that could change something."""
 
     def __init__(
@@ -124,7 +124,7 @@ class ReadOnly:
         return found
 
 
-class Commands(ReadOnly):
+class SlurmCommands(SlurmQueries):
     """Questions and orders."""
 
     def allowed(self, argv: Sequence[str]) -> bool:

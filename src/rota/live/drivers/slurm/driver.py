@@ -16,13 +16,13 @@ from rota.live.driver import (
     RunOrder,
     RunStatus,
 )
-from rota.live.drivers.slurm.carrier import HALT, KILL, Carrier, Tracked
-from rota.live.drivers.slurm.commands import Commands, Recorder
-from rota.live.drivers.slurm.folders import Folders
+from rota.live.drivers.slurm.commands import Recorder, SlurmCommands
+from rota.live.drivers.slurm.folders import SlurmFolders
 from rota.live.drivers.slurm.layout import SeenNode
 from rota.live.drivers.slurm.names import plain
 from rota.live.drivers.slurm.options import SlurmOptions
 from rota.live.drivers.slurm.preflight import check, usable_nodes
+from rota.live.drivers.slurm.runs import HALT, KILL, SlurmRun, SlurmRuns
 
 log = logging.getLogger("rota.slurm")
 
@@ -55,11 +55,11 @@ class SlurmDriver:
         recorder: Recorder | None = None,
     ) -> None:
         self.options = options or SlurmOptions()
-        self.commands = Commands(
+        self.commands = SlurmCommands(
             self.options.conf, timeout_s=self.options.timeout_s, recorder=recorder
         )
-        self._folders = Folders(folder)
-        self._carrier = Carrier(self.commands, self._folders, self.options, plain("store", store))
+        self._folders = SlurmFolders(folder)
+        self._carrier = SlurmRuns(self.commands, self._folders, self.options, plain("store", store))
         self._inbox: deque[Callable[[], None]] = deque()
         self._news = threading.Condition()
         self._closing = False
@@ -93,7 +93,7 @@ class SlurmDriver:
         def take() -> None:
             for order in runs:
                 want = HALT if order.run in halting else "run"
-                self._carrier.runs[order.run] = Tracked(order, unsure=True, want=want)
+                self._carrier.runs[order.run] = SlurmRun(order, unsure=True, want=want)
             self._adopted = True
 
         self._order(take)
@@ -103,7 +103,7 @@ class SlurmDriver:
 
         def take() -> None:
             if order.run not in self._carrier.runs:
-                self._carrier.runs[order.run] = Tracked(order, unsure=False)
+                self._carrier.runs[order.run] = SlurmRun(order, unsure=False)
 
         self._order(take)
 

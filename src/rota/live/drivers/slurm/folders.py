@@ -15,11 +15,11 @@ from pathlib import Path
 import msgspec
 
 from rota.core.errors import ClusterError
+from rota.live.agent.logs import BOTH, read_both
 from rota.live.driver import RunOrder
-from rota.live.drivers.local.logs import BOTH, read_both
 from rota.live.drivers.slurm import script
 from rota.live.drivers.slurm.names import plain
-from rota.live.drivers.slurm.request import Request
+from rota.live.drivers.slurm.request import SbatchRequest
 
 PRIVATE = 0o700
 STREAMS = ("out", "err", BOTH)
@@ -36,7 +36,7 @@ class End(msgspec.Struct, frozen=True, order=True):
     phase: str
 
 
-class Folders:
+class SlurmFolders:
     """The root folder of a driver."""
 
     def __init__(self, root: Path) -> None:
@@ -71,7 +71,7 @@ class Folders:
         """What Slurm itself has to say about a job."""
         return self.job(job) / "logs" / "slurm"
 
-    def write(self, order: RunOrder, request: Request, master: str) -> None:
+    def write(self, order: RunOrder, request: SbatchRequest, master: str) -> None:
         """Make the folder of a run appear with all its files, if it is not there yet."""
         path = self.run(order.run)
         if path.exists():
@@ -88,7 +88,7 @@ class Folders:
                 raise ClusterError(f"cannot write {path}: {error}", retryable=True) from error
             raise
 
-    def _files(self, order: RunOrder, request: Request, master: str) -> dict[str, str]:
+    def _files(self, order: RunOrder, request: SbatchRequest, master: str) -> dict[str, str]:
         launch = order.launch
         path, job = self.run(order.run), self.job(order.job)
         places = {name: str(job / name) for name in ("work", "checkpoint", "logs")}

@@ -21,7 +21,7 @@ KEPT_BACK = (
 REMEMBERED = 10_000  # finished jobs, for policies that learn
 
 
-class Changes(msgspec.Struct):
+class SlurmChanges(msgspec.Struct):
     """What Slurm did between two looks, in the order of its doing."""
 
     came: list[Job] = []
@@ -97,7 +97,7 @@ class Mirror:
 
     # --- jobs ------------------------------------------------------------------------------------
 
-    def see_jobs(self, found: Sequence[SeenJob], unix_s: float) -> Changes:
+    def see_jobs(self, found: Sequence[SeenJob], unix_s: float) -> SlurmChanges:
         """Take in who came, ended or was stopped; what was started is taken in by `start`."""
         mine = {
             job.id: job
@@ -107,7 +107,7 @@ class Mirror:
         if not self.epoch_s:
             self.epoch_s = min([unix_s, *(job.submit_s for job in mine.values() if job.submit_s)])
         self.now_s = unix_s - self.epoch_s
-        changes = Changes()
+        changes = SlurmChanges()
         for number, job in sorted(mine.items(), key=lambda item: (item[1].submit_s, item[0])):
             self._see(number, job, changes)
         for number in [n for n in self.jobs if n not in mine]:
@@ -117,7 +117,7 @@ class Mirror:
         self._sort(changes)
         return changes
 
-    def _sort(self, changes: Changes) -> None:
+    def _sort(self, changes: SlurmChanges) -> None:
         """Who could be started, by Slurm's own account?"""
         starting = {job.index for job in changes.starting}
         waiting = [n for n, job in self.jobs.items() if job.phase == WAITING]
@@ -129,7 +129,7 @@ class Mirror:
         self.waiting.sort(key=lambda job: (job.submit_s, job.index))
         self.kept_back = len(waiting) - len(self.waiting)
 
-    def start(self, changes: Changes) -> None:
+    def start(self, changes: SlurmChanges) -> None:
         """Take in what Slurm has started."""
         for job in changes.starting:
             seen = self.seen[int(job.id)]
@@ -138,7 +138,7 @@ class Mirror:
         changes.starting.sort(key=lambda job: (job.start_s, job.index))
         self.waiting = [job for job in self.waiting if job.phase == WAITING]
 
-    def _see(self, number: int, job: SeenJob, changes: Changes) -> None:
+    def _see(self, number: int, job: SeenJob, changes: SlurmChanges) -> None:
         gone = job.over or (job.busy and job.state != PENDING)
         known = self.jobs.get(number)
         if known is None:
@@ -157,7 +157,7 @@ class Mirror:
         elif job.state != PENDING and known.phase == WAITING:
             changes.starting.append(known)
 
-    def _end(self, number: int, job: SeenJob | None, changes: Changes) -> None:
+    def _end(self, number: int, job: SeenJob | None, changes: SlurmChanges) -> None:
         known = self.jobs.pop(number)
         end_s = job.end_s - self.epoch_s if job is not None and job.end_s else self.now_s
         end_s = min(end_s, self.now_s)

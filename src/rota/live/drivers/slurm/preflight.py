@@ -1,7 +1,7 @@
 """Can this Slurm be used? What it cannot do is said at start-up."""
 
 from rota.core.errors import ClusterError
-from rota.live.drivers.slurm.commands import Commands, ReadOnly
+from rota.live.drivers.slurm.commands import SlurmCommands, SlurmQueries
 from rota.live.drivers.slurm.layout import SeenNode
 from rota.live.drivers.slurm.options import SlurmOptions
 from rota.live.drivers.slurm.request import common_options
@@ -10,7 +10,7 @@ OLDEST = (21, 8)  # the first with --json
 SHORTEST_AGE_S = 30
 
 
-def usable_nodes(commands: ReadOnly, options: SlurmOptions) -> list[SeenNode]:
+def usable_nodes(commands: SlurmQueries, options: SlurmOptions) -> list[SeenNode]:
     """Nodes with GPUs in the partition; raises if there is none."""
     partition = options.partition
     nodes = [n for n in commands.nodes() if not partition or partition in n.partitions]
@@ -25,7 +25,7 @@ def usable_nodes(commands: ReadOnly, options: SlurmOptions) -> list[SeenNode]:
     return with_gpus
 
 
-def check(commands: Commands, options: SlurmOptions) -> list[str]:
+def check(commands: SlurmCommands, options: SlurmOptions) -> list[str]:
     """Raise if this Slurm cannot be used; otherwise remarks for the log."""
     year, month = commands.version()
     if (year, month) < OLDEST:
@@ -46,7 +46,7 @@ def check(commands: Commands, options: SlurmOptions) -> list[str]:
     return _remarks(config, partition)
 
 
-def _partition(commands: ReadOnly, options: SlurmOptions) -> dict[str, str]:
+def _partition(commands: SlurmQueries, options: SlurmOptions) -> dict[str, str]:
     partitions = commands.partitions()
     if options.partition:
         found = partitions.get(options.partition)

@@ -6,7 +6,7 @@ from math import ceil
 import msgspec
 
 from rota.core.errors import ClusterError
-from rota.live.driver import Part, RunOrder
+from rota.live.driver import RunOrder, RunPart
 from rota.live.drivers.slurm.names import fingerprint, plain
 from rota.live.drivers.slurm.options import SlurmOptions
 
@@ -20,7 +20,7 @@ class Component(msgspec.Struct, frozen=True):
     options: tuple[str, ...]
 
 
-class Request(msgspec.Struct, frozen=True):
+class SbatchRequest(msgspec.Struct, frozen=True):
     """What sbatch is asked for, without names and paths.
 
     A run that takes unequal numbers of GPUs from its nodes is a *heterogeneous* job with a
@@ -69,12 +69,12 @@ def common_options(options: SlurmOptions) -> list[str]:
     return [f"--{name}={value}" for name, value in given.items() if value]
 
 
-def make_request(order: RunOrder, options: SlurmOptions, types: Mapping[str, str]) -> Request:
+def make_request(order: RunOrder, options: SlurmOptions, types: Mapping[str, str]) -> SbatchRequest:
     """What to ask for; `types` are the GPU types of nodes."""
     nodes = [plain("node", part.node) for part in order.parts]
     if not nodes or len(set(nodes)) != len(nodes):
         raise ClusterError(f"run {order.run} names no node, or one twice")
-    groups: dict[float, list[Part]] = {}
+    groups: dict[float, list[RunPart]] = {}
     for part in order.parts:
         if part.gpus != int(part.gpus):
             raise ClusterError(
@@ -82,10 +82,12 @@ def make_request(order: RunOrder, options: SlurmOptions, types: Mapping[str, str
                 f"GPUs only"
             )
         groups.setdefault(part.gpus, []).append(part)
-    return Request(tuple(_component(parts, options, types) for parts in groups.values()))
+    return SbatchRequest(tuple(_component(parts, options, types) for parts in groups.values()))
 
 
-def _component(parts: Sequence[Part], options: SlurmOptions, types: Mapping[str, str]) -> Component:
+def _component(
+    parts: Sequence[RunPart], options: SlurmOptions, types: Mapping[str, str]
+) -> Component:
     gpus = int(parts[0].gpus)
     cpus = max(max(ceil(part.cpus), part.processes) for part in parts)
     asked = [

@@ -16,7 +16,7 @@ variables are quoted. The folder of a run lies on a file system that all nodes s
 from shlex import quote
 
 from rota.core.errors import ClusterError
-from rota.live.driver import Part, RunOrder
+from rota.live.driver import RunOrder, RunPart
 from rota.live.drivers.slurm.names import VARIABLE, plain
 
 BOOTSTRAP = """\
@@ -129,7 +129,7 @@ def batch_script(run: str, order: RunOrder, components: int) -> str:
     return BATCH.format(run=quote(run), start=start)
 
 
-def node_file(order: RunOrder, part: Part, places: dict[str, str], master: str) -> str:
+def node_file(order: RunOrder, part: RunPart, places: dict[str, str], master: str) -> str:
     """Variables of one node; `places` are the folders `work`, `checkpoint`, `logs` and `report`."""
     for name in order.launch.envs:
         if VARIABLE.fullmatch(name) is None:
@@ -156,7 +156,7 @@ def node_file(order: RunOrder, part: Part, places: dict[str, str], master: str) 
     return "\n".join([*lines, _process(order, part)]) + "\n"
 
 
-def _shared(order: RunOrder, part: Part, master: str) -> list[tuple[str, str]]:
+def _shared(order: RunOrder, part: RunPart, master: str) -> list[tuple[str, str]]:
     return [
         ("LOCAL_WORLD_SIZE", str(part.processes)),
         ("MASTER_ADDR", master),
@@ -169,7 +169,7 @@ def _shared(order: RunOrder, part: Part, master: str) -> list[tuple[str, str]]:
     ]
 
 
-def _own(order: RunOrder, part: Part, places: dict[str, str]) -> list[tuple[str, str]]:
+def _own(order: RunOrder, part: RunPart, places: dict[str, str]) -> list[tuple[str, str]]:
     return [
         ("ROTA_CHECKPOINT_DIR", places["checkpoint"]),
         ("ROTA_GPUS", f"{part.gpus:g}"),
@@ -184,7 +184,7 @@ def _own(order: RunOrder, part: Part, places: dict[str, str]) -> list[tuple[str,
     ]
 
 
-def _process(order: RunOrder, part: Part) -> str:
+def _process(order: RunOrder, part: RunPart) -> str:
     """A function that sets what differs between the processes of a node."""
     values = {
         "RANK": f"$(({part.first_rank} + $1))",
@@ -205,6 +205,6 @@ def bootstrap(links: str) -> str:
     return BOOTSTRAP.format(links=quote(links))
 
 
-def node_file_name(part: Part) -> str:
+def node_file_name(part: RunPart) -> str:
     """Where `node_file` goes."""
     return f"nodes/{plain('node', part.node)}.sh"

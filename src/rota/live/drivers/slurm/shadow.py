@@ -25,15 +25,15 @@ from rota.engine.compose import compose
 from rota.engine.general import GeneralScheduler
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.priority import PriorityScheduler
-from rota.live.drivers.slurm.commands import ReadOnly
-from rota.live.drivers.slurm.mirror import Changes, Mirror
+from rota.live.drivers.slurm.commands import SlurmQueries
+from rota.live.drivers.slurm.mirror import Mirror, SlurmChanges
 
 FIRST_TASK = 1 << 40  # numbers of tasks of non-gang jobs: Slurm's jobs are all gangs
 
 Places = Mapping[str, float]
 
 
-class Wish(msgspec.Struct):
+class ShadowDecision(msgspec.Struct):
     """What Rota would do at one look."""
 
     starts: dict[str, Places] = {}  # job -> GPUs by node
@@ -57,7 +57,7 @@ class Look(msgspec.Struct):
     running: int
     waiting: int
     kept_back: int  # waiting, but not for resources
-    wish: Wish
+    wish: ShadowDecision
     slurm_started: dict[str, Places] = {}
     slurm_stopped: list[str] = []
     slurm_ended: list[str] = []
@@ -90,7 +90,7 @@ class Totals(msgspec.Struct):
     idle_gpu_s: float = 0.0  # GPUs that were free for jobs that Rota would have started on them
 
 
-class Shadow:
+class SlurmShadow:
     """Watches one Slurm with one policy.
 
     Args:
@@ -102,7 +102,7 @@ class Shadow:
 
     def __init__(
         self,
-        commands: ReadOnly,
+        commands: SlurmQueries,
         policy: str,
         placement: str = "consolidate",
         *,
@@ -172,7 +172,7 @@ class Shadow:
         assert isinstance(scheduler, (PriorityScheduler, GeneralScheduler))  # noqa: S101 - for mypy
         return scheduler
 
-    def _ask(self, scheduler: PriorityScheduler | GeneralScheduler) -> Wish:
+    def _ask(self, scheduler: PriorityScheduler | GeneralScheduler) -> ShadowDecision:
         mirror = self.mirror
         view = View(scheduler.placement.topology, TenantTree())
         view.now_s = mirror.now_s
@@ -191,11 +191,11 @@ class Shadow:
         if not events:
             events = [(view.now_s, ev.TIMER, 0, None, 0)]
         plan = scheduler.step(view, events)
-        return self._wish(plan) if plan is not None else Wish()
+        return self._wish(plan) if plan is not None else ShadowDecision()
 
-    def _wish(self, plan: Plan) -> Wish:
+    def _wish(self, plan: Plan) -> ShadowDecision:
         nodes_of = self.mirror.nodes_of
-        wish = Wish()
+        wish = ShadowDecision()
         for job, allocation in plan.starts:
             where = wish.starts if job.phase == WAITING else wish.moves
             where[job.id] = nodes_of(allocation)
@@ -203,7 +203,7 @@ class Shadow:
         wish.refuses = {job.id: message for job, message in plan.rejects}
         return wish
 
-    def _learn(self, changes: Changes) -> None:
+    def _learn(self, changes: SlurmChanges) -> None:
         """Policies that learn from finished jobs are told of them."""
         if isinstance(self._policy, PriorityPolicy):
             for job in changes.ended:
@@ -212,7 +212,7 @@ class Shadow:
 
     # --- comparison ------------------------------------------------------------------------------
 
-    def _compare(self, look: Look, changes: Changes) -> None:
+    def _compare(self, look: Look, changes: SlurmChanges) -> None:
         mirror, wanted = self.mirror, look.wish.starts
         for job in changes.starting:
             places = look.slurm_started[job.id] = mirror.nodes_of(job.allocation)
@@ -225,7 +225,7 @@ class Shadow:
         look.only_rota = [name for name in wanted if name not in look.slurm_started]
         look.order_differs = look.same != [name for name in wanted if name in look.slurm_started]
 
-    def _count(self, look: Look, changes: Changes) -> None:
+    def _count(self, look: Look, changes: SlurmChanges) -> None:
         totals, last = self.totals, self._last
         totals.looks += 1
         totals.jobs += len(changes.came)

@@ -1,219 +1,257 @@
-"""One pod: what it asked for, whose it is, when it ran and how it ended."""
+"""Pods of Kubernetes: `kubectl get pods --all-namespaces -o json`, also with events in the list.
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+- *Which pods are one job.* Those of one Job, JobSet, Kubeflow job (PyTorchJob, ...), Volcano job,
+  Ray cluster or pod group, if they ran together: a gang. If they ran one after the other, each is a
+  job of its own, as are pods of other owners. Pods of a DaemonSet are left out.
+- *Attempts.* Pods with the same index of a job are attempts. The run time is that of the `last` one
+  (default), the `longest`, the `sum` or the `span` of all (`runtime=`); the report says what the
+  choice changes.
+- *When.* A job comes when its first pod is created, starts when the last of its pods is scheduled,
+  and ends with the last of their containers. Running pods are cut at the latest time in the file
+  (`unfinished=censor`) or left out (`drop`). Pods that were never scheduled are left out.
+- *Who.* The tenant is the queue (labels of Kueue, Volcano, KAI, Run:ai, YuniKorn), else the
+  namespace; with `tenant=namespace` always the latter.
+- *What.* GPUs: see below; CPUs and memory as requested.
+
+Machines: `nodes=FILE` (`kubectl get nodes -o json`). Events (`events=FILE`, or in the same list)
+tell when a pod was scheduled if the pod does not. Deleted pods are not in the list: what is
+imported is only what was still there. Lists of other things only (Jobs, Workloads of Kueue) are
+refused: they do not tell when and where their pods ran.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
-from rota.traces.formats.kubernetes.words import (
-    MIG,
-    SHARED,
-    cpus_and_memory,
-    gpus_of,
-    part,
-    parts,
+from rota.core.errors import TraceError
+from rota.core.workload import Quality
+from rota.traces.format import Reader
+from rota.traces.formats.kubernetes.objects import (
+    Pod,
+    read_items,
+    read_machines,
+    read_pod,
+    scheduled_times,
     text,
-    time_of,
 )
-from rota.traces.observed import DONE, FAILED, NODE_FAIL, PREEMPTED, RUNNING, TIMEOUT, UNKNOWN
+from rota.traces.imported import Imported
+from rota.traces.observed import RUNNING, Seen
+from rota.traces.tidy import (
+    Common,
+    Rest,
+    Runtime,
+    attempts_frame,
+    import_rows,
+    run_s,
+    told_of_attempts,
+)
 
-GROUPS = (
-    "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "volcano.sh/job-name",
-    "ray.io/cluster", "leaderworkerset.sigs.k8s.io/name", "scheduling.x-k8s.io/pod-group",
-    "pod-group-name", "scheduling.k8s.io/group-name", "batch.kubernetes.io/job-name", "job-name",
-)  # fmt: skip
-"""Labels (or annotations) that name the job of a pod, the outermost first."""
-SLOTS = (
-    "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index",
-    "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index",
-    "volcano.sh/task-spec", "volcano.sh/task-index", "batch.kubernetes.io/job-completion-index",
-    "apps.kubernetes.io/pod-index", "leaderworkerset.sigs.k8s.io/worker-index",
-)  # fmt: skip
-"""Labels (or annotations) that together tell which one of its job a pod is."""
-INDICES = tuple(key for key in SLOTS if key.endswith(("index", "-index")))
-QUEUES = (
-    "kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name",
-    "kai.scheduler/queue", "runai/queue", "yunikorn.apache.org/queue", "queue",
-)  # fmt: skip
-USERS = ("user", "owner", "username", "yunikorn.apache.org/username")
-SINGLE = ("ReplicaSet", "StatefulSet", "ReplicationController", "Node", "")
-REASONS = {
-    "Evicted": PREEMPTED,
-    "Preempting": PREEMPTED,
-    "Preempted": PREEMPTED,
-    "Terminated": PREEMPTED,
-    "Shutdown": NODE_FAIL,
-    "NodeShutdown": NODE_FAIL,
-    "NodeLost": NODE_FAIL,
-    "NodeAffinity": NODE_FAIL,
-    "DeadlineExceeded": TIMEOUT,
-}
-_MOST_PRIORITY = 2_000_001_000  # of the system's own pods
+OTHER = "not a pod"
+BAD = "pod without a name or a time of creation"
+DAEMON = "pod of a DaemonSet"
+PENDING = "never scheduled"
+MEMBER = "pod of a gang, counted with the first"
+ATTEMPT = "further attempt of a pod (it is in the observed schedule)"
+FINISHED = "ended at an unknown time"
+SLICED = "pods with slices of MIG: counted as sevenths of a GPU"
+WHOLE = "pods with slices of MIG: counted as GPUs (mig=whole)"
+SLICES = "pods with GPUs shared by time slicing: counted as whole GPUs"
+PODS = "kubectl get pods --all-namespaces -o json"
+_FEW = 3
 
 
-class Pod(msgspec.Struct):
-    """One pod that ran, or did not (`start_s` is None)."""
+class KubernetesParams(Common, frozen=True):
+    """Options of the format; the common ones and these."""
 
-    name: str  # namespace/name
-    namespace: str
-    job: str  # whose it is: namespace/name of the job, or the pod's own
-    slot: str  # which one of its job
-    kind: str  # of its owner
-    daemon: bool
-    created_s: float
-    start_s: float | None
-    end_s: float | None
-    state: str
-    node: str
-    gpus: float
-    cpus: float
-    mem_gib: float
-    priority: int
-    queue: str
-    user: str
-    sliced: bool  # has a slice of MIG
-    shared: bool  # has a GPU by time slicing
-
-    @property
-    def latest_s(self) -> float:
-        """The latest time that it tells of."""
-        times = (self.created_s, self.start_s, self.end_s)
-        return max(time_s for time_s in times if time_s is not None)
+    nodes: str = ""
+    events: str = ""
+    tenant: Literal["queue", "namespace"] = "queue"
+    mig: Literal["share", "whole"] = "share"
+    runtime: Runtime = "last"
 
 
-def scheduled_times(items: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
-    """When pods were scheduled, by (namespace, name), as events tell."""
-    found: dict[tuple[str, str], float] = {}
-    for item in items:
-        if text(item, "kind") != "Event" or text(item, "reason") != "Scheduled":
-            continue
-        subject = part(item, "involvedObject") or part(item, "regarding")
-        keys = ("eventTime", "firstTimestamp", "deprecatedFirstTimestamp", "lastTimestamp")
-        times = [time_s for key in keys if (time_s := time_of(item.get(key))) is not None]
-        if text(subject, "kind") == "Pod" and times:
-            found[text(subject, "namespace"), text(subject, "name")] = times[0]
-    return found
+class _Job(msgspec.Struct):
+    name: str
+    attempts: list[list[Pod]]  # the pods of each attempt
 
 
-def read_pod(
-    item: Mapping[str, Any], scheduled: Mapping[tuple[str, str], float], mig: str
-) -> Pod | None:
-    """The pod; None: it has no name or no time of creation."""
-    about, spec, status = part(item, "metadata"), part(item, "spec"), part(item, "status")
-    name, namespace = text(about, "name"), text(about, "namespace")
-    created_s = time_of(about.get("creationTimestamp"))
-    if not name or created_s is None:
-        return None
-    marks = {**part(about, "annotations"), **part(about, "labels")}
-    kind, job = _owner(about, marks)
-    start_s = _start_s(status, scheduled.get((namespace, name)))
-    state, end_s = _ending(about, status)
-    if start_s is not None and end_s is not None:
-        end_s = max(start_s, end_s)
-    cpus, mem_gib, gpus = _amounts(spec, mig)
-    names = {name for one in parts(spec, "containers") for name in _resources(one)}
-    full = f"{namespace}/{name}"
-    indexed = any(marks.get(key) for key in INDICES)
-    priority = spec.get("priority")
-    return Pod(
-        name=full,
-        namespace=namespace,
-        job=f"{namespace}/{job}" if job else full,
-        slot="/".join(str(marks.get(key, "")) for key in SLOTS) if indexed else full,
-        kind=kind,
-        daemon=kind == "DaemonSet",
-        created_s=created_s,
-        start_s=start_s,
-        end_s=end_s,
-        state=state,
-        node=text(spec, "nodeName"),
-        gpus=gpus,
-        cpus=cpus,
-        mem_gib=mem_gib,
-        priority=_whole(priority),
-        queue=_first(marks, QUEUES),
-        user=_first(marks, USERS),
-        sliced=any(map(MIG.fullmatch, names)),
-        shared=SHARED in names,
+class Kubernetes(Reader):
+    """Reads lists of pods."""
+
+    name = "kubernetes"
+    description = "pods of Kubernetes (kubectl get pods -o json)"
+    params = KubernetesParams
+
+    def import_file(self, path: Path, params: KubernetesParams) -> Imported:
+        """All jobs that were scheduled."""
+        import polars as pl
+
+        items = read_items(path)
+        _refuse_others(path, items)
+        quality = Quality(rows=len(items))
+        others = read_items(Path(params.events)) if params.events else []
+        scheduled = scheduled_times([*items, *others])
+        pods = _pods(path, items, scheduled, params, quality)
+        latest_s = max((pod.latest_s for pod in pods), default=0.0)
+        rows, attempts = [], {}
+        for job in _jobs(pods, quality):
+            seen = [_seen(pods) for pods in job.attempts]
+            _clip(seen)
+            attempts[job.name] = seen
+            rows.append(_row(job, seen, latest_s, params))
+        if not rows:
+            dropped = ", ".join(f"{many:,} {why}" for why, many in quality.dropped.items())
+            raise TraceError(f"{path}: no job is left ({dropped}): ask for all namespaces")
+        frame = pl.DataFrame(rows, schema=_schema(), orient="row")
+        cluster = read_machines(Path(params.nodes), params.mig) if params.nodes else ()
+        rest = Rest(dated=True, cluster=cluster)
+        seen_at = attempts_frame(attempts)
+        imported = import_rows(path, frame, params, quality, rest=rest, attempts=seen_at)
+        imported.notes += told_of_attempts(imported, attempts, latest_s, params.runtime)
+        return imported
+
+
+FORMAT = Kubernetes()
+
+
+def _refuse_others(path: Path, items: Sequence[Mapping[str, Any]]) -> None:
+    """A list without pods is of something else, and says so by its kinds."""
+    kinds = Counter(text(item, "kind") for item in items)
+    if kinds["Pod"] or kinds[""]:
+        return
+    found = " and ".join(f"{many:,} {kind}" for kind, many in kinds.most_common(_FEW))
+    remedy = f"`{PODS}` lists them"
+    if "Node" in kinds:
+        remedy += ", and the nodes belong to the option nodes="
+    elif "Event" in kinds:
+        remedy += ", and the events belong to the option events="
+    elif kinds:
+        remedy += "; pods of a Job or Workload name it, so that they become one job again"
+    raise TraceError(
+        f"{path}: holds {found or 'nothing'}, no pods, and only pods tell when and where jobs ran: "
+        f"{remedy}"
     )
 
 
-def _whole(priority: Any) -> int:
-    if isinstance(priority, bool) or not isinstance(priority, int):
-        return 0
-    return max(-_MOST_PRIORITY, min(priority, _MOST_PRIORITY))
+def _schema() -> dict[str, Any]:
+    import polars as pl
+
+    return {
+        "job_id": pl.String, "submit_s": pl.Float64, "num_gpus": pl.Float64,
+        "duration_s": pl.Float64, "vc": pl.String, "user": pl.String, "name": pl.String,
+        "cpus": pl.Float64, "mem_gib": pl.Float64, "priority": pl.Int64, "_status": pl.String,
+        "_cut": pl.Boolean,
+    }  # fmt: skip
 
 
-def _first(marks: Mapping[str, Any], keys: Iterable[str]) -> str:
-    return next((text(marks, key) for key in keys if text(marks, key)), "")
+def _pods(
+    path: Path,
+    items: Iterable[Mapping[str, Any]],
+    scheduled: Mapping[tuple[str, str], float],
+    params: KubernetesParams,
+    quality: Quality,
+) -> list[Pod]:
+    """The pods that ran; all others are counted."""
+    found = []
+    for number, item in enumerate(items):
+        if text(item, "kind") not in ("Pod", ""):
+            quality.drop(OTHER)
+            continue
+        pod = read_pod(item, scheduled, params.mig)
+        if pod is None:
+            if params.bad == "refuse":
+                raise TraceError(
+                    f"{path}: items[{number}]: is a {BAD}: leave such out with the option bad=drop"
+                )
+            quality.drop(BAD)
+        elif pod.daemon:
+            quality.drop(DAEMON)
+        elif pod.start_s is None:
+            quality.drop(PENDING)
+        elif pod.end_s is None and pod.state != RUNNING:
+            quality.drop(FINISHED)
+        else:
+            found.append(pod)
+    sliced = SLICED if params.mig == "share" else WHOLE
+    quality.repair(sliced, sum(pod.sliced for pod in found))
+    quality.repair(SLICES, sum(pod.shared for pod in found))
+    return found
 
 
-def _owner(about: Mapping[str, Any], marks: Mapping[str, Any]) -> tuple[str, str]:
-    """Kind of the owner, and the name of the job that the pod is part of (or nothing)."""
-    owners = parts(about, "ownerReferences")
-    owner = next((one for one in owners if one.get("controller")), owners[0] if owners else {})
-    kind = text(owner, "kind")
-    named = _first(marks, GROUPS)
-    if kind == "DaemonSet" or (kind in SINGLE and not named):
-        return kind, ""
-    return kind, named or text(owner, "name")
+def _jobs(pods: Sequence[Pod], quality: Quality) -> list[_Job]:
+    by_owner: dict[str, list[Pod]] = {}
+    for pod in pods:
+        by_owner.setdefault(pod.job, []).append(pod)
+    jobs = []
+    for name, mine in by_owner.items():
+        slots: dict[str, list[Pod]] = {}
+        for pod in sorted(mine, key=lambda pod: (pod.start_s or 0.0, pod.name)):
+            slots.setdefault(pod.slot, []).append(pod)
+        if _together([turns[0] for turns in slots.values()]):
+            most = max(map(len, slots.values()))
+            attempts = [[t[n] for t in slots.values() if n < len(t)] for n in range(most)]
+            jobs.append(_Job(name, attempts))
+            quality.drop(MEMBER, len(slots) - 1)
+            quality.drop(ATTEMPT, len(mine) - len(slots))
+        else:
+            jobs += [_Job(f"{name}/{pod.name.rpartition('/')[2]}", [[pod]]) for pod in mine]
+    return jobs
 
 
-def _start_s(status: Mapping[str, Any], told_s: float | None) -> float | None:
-    """When it got its node."""
-    for condition in parts(status, "conditions"):
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
-            at_s = time_of(condition.get("lastTransitionTime"))
-            if at_s is not None:
-                return at_s
-    return told_s if told_s is not None else time_of(status.get("startTime"))
+def _together(pods: Sequence[Pod]) -> bool:
+    """There was a time at which all of them ran."""
+    starts_s = [pod.start_s or 0.0 for pod in pods]
+    ends_s = [pod.end_s for pod in pods if pod.end_s is not None]
+    return len(pods) == 1 or not ends_s or max(starts_s) < min(ends_s)
 
 
-def _ending(about: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, float | None]:
-    """How it ended, and when; None: it goes on, or nobody knows."""
-    phase, reason = text(status, "phase"), text(status, "reason")
-    if phase in ("Pending", "Running"):
-        return RUNNING, None
-    ends_s = []
-    for one in parts(status, "containerStatuses"):
-        at_s = time_of(part(one, "state", "terminated").get("finishedAt"))
-        ends_s += [at_s] if at_s is not None else []
-    if not ends_s:
-        keys = [time_of(one.get("lastTransitionTime")) for one in parts(status, "conditions")]
-        ends_s = [at_s for at_s in (*keys, time_of(about.get("deletionTimestamp"))) if at_s]
-    end_s = max(ends_s, default=None)
-    if phase == "Succeeded":
-        return DONE, end_s
-    if phase == "Failed":
-        return _failure(reason, status), end_s
-    return UNKNOWN, end_s
+def _seen(pods: Sequence[Pod]) -> Seen:
+    """One attempt: all are there, until the last has ended."""
+    ends_s = [pod.end_s for pod in pods if pod.end_s is not None]
+    goes_on = len(ends_s) < len(pods)
+    worst = next((pod.state for pod in pods if pod.state not in ("done", RUNNING)), "done")
+    by_node: dict[str, float] = {}
+    for pod in pods:
+        if pod.node:
+            by_node[pod.node] = by_node.get(pod.node, 0.0) + pod.gpus
+    return Seen(
+        job=0,
+        start_s=max(pod.start_s or 0.0 for pod in pods),
+        end_s=None if goes_on else max(ends_s),
+        nodes=tuple(by_node),
+        gpus=tuple(by_node.values()),
+        state=RUNNING if goes_on else worst,
+    )
 
 
-def _failure(reason: str, status: Mapping[str, Any]) -> str:
-    """Its own fault, or what others did to it."""
-    if reason in REASONS:
-        return REASONS[reason]
-    for condition in parts(status, "conditions"):
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            return PREEMPTED
-    return FAILED
+def _clip(seen: list[Seen]) -> None:
+    """No attempt goes on while the next one runs."""
+    for number, following in enumerate(seen[1:]):
+        one = seen[number]
+        if one.end_s is None or one.end_s > following.start_s:
+            end_s = max(one.start_s, following.start_s)
+            seen[number] = msgspec.structs.replace(one, end_s=end_s)
 
 
-def _amounts(spec: Mapping[str, Any], mig: str) -> tuple[float, float, float]:
-    """CPUs, GiB and GPUs: of all containers together, or of the largest that runs before them."""
-    sums = [0.0, 0.0, 0.0]
-    for container in parts(spec, "containers"):
-        sums = [a + b for a, b in zip(sums, _of_container(container, mig), strict=True)]
-    for container in parts(spec, "initContainers"):
-        sums = [max(a, b) for a, b in zip(sums, _of_container(container, mig), strict=True)]
-    return sums[0], sums[1], round(sums[2], 6)
-
-
-def _of_container(container: Mapping[str, Any], mig: str) -> tuple[float, float, float]:
-    amounts = _resources(container)
-    return *cpus_and_memory(amounts), gpus_of(amounts, mig)
-
-
-def _resources(container: Mapping[str, Any]) -> dict[str, Any]:
-    """What is not requested is the limit."""
-    return {**part(container, "resources", "limits"), **part(container, "resources", "requests")}
+def _row(
+    job: _Job, seen: Sequence[Seen], latest_s: float, params: KubernetesParams
+) -> tuple[Any, ...]:
+    first, last = job.attempts[0], seen[-1]
+    pod = first[0]
+    return (
+        job.name,
+        min(member.created_s for member in first),
+        sum(member.gpus for member in first),
+        run_s(seen, latest_s, params.runtime),
+        (pod.queue if params.tenant == "queue" else "") or pod.namespace,
+        pod.user,
+        pod.kind,
+        sum(member.cpus for member in first),
+        sum(member.mem_gib for member in first),
+        pod.priority,
+        last.state,
+        last.end_s is None,
+    )

@@ -23,7 +23,7 @@ from rota.core.errors import ClusterSpecError
 from rota.core.hostlist import expand
 from rota.core.topology import NodeSpec
 from rota.traces.cluster import parse_cluster
-from rota.traces.formats.slurm.words import MISSING, gres_on_node, shards_on_node
+from rota.traces.formats.slurm.fields import MISSING, gres_on_node, shards_on_node
 from rota.traces.sources import decode, read_bytes
 
 _GRES = re.compile(r"(?:^|\s)Gres=(\S+)")

@@ -27,7 +27,7 @@ class Outages:
     """What attempts tell of nodes that failed: rows of `schema.EVENTS`, and notes for people."""
 
     def __init__(self, attempts: "pl.DataFrame", assumed_s: float, *, lossless: bool) -> None:
-        """Take attempts by `job_id` (see `attempts.attempts_frame`).
+        """Take attempts by `job_id` (see `tidy.attempts_frame`).
 
         Args:
             attempts: Of all jobs.

@@ -30,8 +30,21 @@
   counted from 0.
 - *Dependencies* come from the submit line, if it is there, and only with `since=submit`: otherwise
   they are over when a job comes.
+
+**GPUs on each node.** For a whole job it tells only the sum. The share of a node is known
+
+- if there is one node only;
+- if the job asked for GPUs per node (`--gres=gpu:4`, `--gpus-per-node=4` in the submit line, or the
+  field ReqGRES of older versions), and the sum agrees;
+- if it held all GPUs of its nodes (their sizes are known from `nodes=FILE`);
+- from its batch step (`123.batch`), which holds what the job has on its first node: of two nodes
+  the other has the rest, and if the first has just the average, all are taken to have it.
+
+Everything else stays open. A replay then guesses: evenly if that is possible, else the first nodes
+full and at least one GPU on each, as Slurm deals them out; and it says for how many jobs.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -42,12 +55,17 @@ import msgspec
 from rota.core.errors import TraceError
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
-from rota.traces.formats.slurm import plain as slurm_plain
+from rota.traces.formats.slurm.fields import (
+    FINAL,
+    PENDING,
+    STATES,
+    Amounts,
+    dependencies,
+    observed_state,
+)
 from rota.traces.formats.slurm.outages import Outages
-from rota.traces.formats.slurm.shares import asked_each, shares
-from rota.traces.formats.slurm.words import FINAL, PENDING, Amounts, dependencies, observed_state
 from rota.traces.imported import Imported
-from rota.traces.observed import DONE, PREEMPTED, RUNNING, Seen
+from rota.traces.observed import DONE, PREEMPTED, RUNNING, UNKNOWN, Seen
 from rota.traces.schema import kinds
 from rota.traces.tidy import (
     Common,
@@ -160,14 +178,14 @@ def import_records(
     cluster: Sequence[NodeSpec],
     plain: "pl.DataFrame | None" = None,
 ) -> Imported:
-    """Jobs, attempts and machines; `plain`: more records, which are a job each (`slurm_plain`)."""
+    """Jobs, attempts and machines; `plain`: more records, which are a job each (`plain_ones`)."""
     import polars as pl
 
     jobs = _jobs(records, quality)
     latest_s = max((_latest_s(record) for record in records), default=0.0)
     used = {record.partition for record in records if record.partition and record.nodes}
     if plain is not None:
-        latest_s = max(latest_s, slurm_plain.latest_s(plain))
+        latest_s = max(latest_s, _plain_latest_s(plain))
         used |= set(plain.filter(pl.col("nodes").list.len() > 0)["partition"].unique()) - {""}
     kept = labelled(used, params.partitions, cluster)
     known = _ids(jobs)
@@ -185,7 +203,7 @@ def import_records(
         rows.append((*_row(job, seen, latest_s, params, kept, known), job.records[0].place))
     frame, seen_at = pl.DataFrame(rows, schema=_schema(), orient="row"), attempts_frame(attempts)
     if plain is not None:
-        more, also = slurm_plain.jobs_of(plain, latest_s, params, kept, quality)
+        more, also = _plain_jobs(plain, latest_s, params, kept, quality)
         frame = pl.concat([frame, more]).sort("_place", maintain_order=True)
         seen_at = pl.concat([seen_at, also])
     _refuse_empty(path, frame, quality)
@@ -481,3 +499,208 @@ def known_types(
         return frame
     quality.repaired[NO_TYPE] = lost
     return frame.with_columns(gpu_type=pl.when(known).then(pl.col("gpu_type")).otherwise([]))
+
+
+MOST_GPUS = 1_000_000.0
+"""Of one job: what is more is a mistake."""
+
+
+# --- records that are a job of their own, column by column ---------------------------------------
+
+
+def plain_ones(typed: "pl.DataFrame") -> "pl.Series":
+    """Which records are a job of their own and can be taken as they are."""
+    import polars as pl
+
+    base = pl.col("id").str.replace(r"\+.*$", "")
+    parts = pl.col("id").str.contains("+", literal=True)
+    number = pl.when(parts).then(base).otherwise("raw")
+    jobs = typed.filter(~typed["step"]).select(base=base, number=number)
+    twice = [jobs[name].filter(jobs[name].is_duplicated()).unique() for name in jobs.columns]
+    shared = base.is_in(twice[0].implode()) | number.is_in(twice[1].implode())
+    spread = (pl.col("nodes").list.len() > 1) & (pl.col("gpus") > 0)
+    nonsense = (pl.col("gpus") > MOST_GPUS) | (pl.col("asked_nodes") > MOST_GPUS)
+    odd = pl.col("odd") | pl.col("step") | parts | shared | spread | nonsense
+    return typed.select((~odd).fill_null(value=False).alias("plain")).to_series()
+
+
+def _plain_latest_s(plain: "pl.DataFrame") -> float:
+    """The latest time that the records tell."""
+    import polars as pl
+
+    goes_on = _observed_state() == RUNNING
+    ran = pl.when(goes_on | pl.col("end_s").is_null()).then(pl.col("start_s") + pl.col("elapsed_s"))
+    times = plain.select(pl.max_horizontal("submit_s", "start_s", "end_s", ran).max()).item()
+    return 0.0 if times is None else float(times)
+
+
+def _plain_jobs(
+    plain: "pl.DataFrame",
+    end_s: float,
+    params: SlurmParams,
+    labelled: frozenset[str],
+    quality: Quality,
+) -> "tuple[pl.DataFrame, pl.DataFrame]":
+    """Rows of jobs, with `_place`, and their attempts by `job_id`; `end_s`: that of the log."""
+    import polars as pl
+
+    start, state = pl.col("start_s"), _observed_state()
+    took_time = (pl.col("elapsed_s").fill_null(0.0) > 0) | (pl.col("end_s").fill_null(0.0) > start)
+    ran = pl.col("nodes").list.len() > 0
+    began = start.is_not_null() & ~pl.col("state").is_in(PENDING)
+    began &= ran | took_time | state.is_in([RUNNING, DONE])
+    marked = plain.with_columns(began=began.fill_null(value=False), observed=state)
+    _count_unstarted(marked.filter(~pl.col("began"))["state"], quality)
+    mine = marked.filter("began")
+    for part, many in mine["part"].value_counts().iter_rows():
+        if part:
+            quality.repair(part, many)
+    over = pl.when(pl.col("observed") != RUNNING).then("end_s")
+    attempts = mine.select(
+        pl.col("id").alias("job_id"),
+        "start_s",
+        over.alias("end_s"),
+        "nodes",
+        pl.col("gpus").repeat_by(pl.col("nodes").list.len()).alias("gpus"),
+        pl.col("observed").alias("state"),
+    )
+    return mine.select(_plain_row(over, end_s, params, labelled)), attempts
+
+
+def _observed_state() -> "pl.Expr":
+    import polars as pl
+
+    return pl.col("state").replace_strict(STATES, default=UNKNOWN, return_dtype=pl.String)
+
+
+def _count_unstarted(states: "pl.Series", quality: Quality) -> None:
+    for state, many in states.value_counts().iter_rows():
+        why = why_unstarted(state)
+        quality.drop(why, many)
+
+
+def _plain_row(
+    over: "pl.Expr", end_s: float, params: SlurmParams, labelled: frozenset[str]
+) -> "list[pl.Expr]":
+    import polars as pl
+
+    start, gpus = pl.col("start_s"), pl.col("gpus")
+    submit = pl.coalesce("submit_s", "start_s")
+    since = submit
+    if params.since == "eligible":
+        known = pl.max_horizontal(submit, pl.min_horizontal("eligible_s", "start_s"))
+        since = pl.when(pl.col("eligible_s").is_not_null()).then(known).otherwise(submit)
+    run = pl.when(over.is_null()).then(pl.lit(end_s) - start).otherwise(over - start)
+    owner = pl.col(params.tenant)
+    tenant = pl.when(owner != "").then(owner).when(pl.col("account") != "").then("account")
+    none = pl.lit([], pl.List(pl.String))
+    typed = (gpus > 0) & (pl.col("gpu_type") != "")
+    spread = (pl.col("asked_nodes") >= 2) & (gpus == 0)  # noqa: PLR2004 - several nodes
+    return [
+        pl.col("id").alias("job_id"),
+        since.alias("submit_s"),
+        gpus.alias("num_gpus"),
+        pl.max_horizontal(run, pl.lit(0.0)).alias("duration_s"),
+        tenant.otherwise("partition").alias("vc"),
+        pl.col("user"),
+        pl.col("name"),
+        pl.when(typed).then(pl.concat_list("gpu_type")).otherwise(none).alias("gpu_type"),
+        pl.when(pl.col("partition").is_in(sorted(labelled)))
+        .then(pl.concat_list("partition"))
+        .otherwise(none)
+        .alias("labels"),
+        pl.col("cpus"),
+        pl.col("mem_gib"),
+        pl.col("limit_s").alias("estimate_s"),
+        none.alias("depends_on"),
+        pl.when(spread).then(pl.concat_list(_task())).cast(kinds()["roles"]).alias("roles"),
+        spread.alias("apart"),
+        *(pl.col(name) for name in ("account", "partition", "qos")),
+        _plain_priority(params).alias("priority"),
+        pl.col("state").alias("_status"),
+        over.is_null().alias("_cut"),
+        submit.alias("_submit_s"),
+        pl.col("_place"),
+    ]
+
+
+def _plain_priority(params: SlurmParams) -> "pl.Expr":
+    import polars as pl
+
+    if params.classes:
+        ranks = {name: rank for rank, name in enumerate(params.classes)}
+        return pl.col("qos").replace_strict(ranks, default=0, return_dtype=pl.Int64)
+    return pl.col("priority") if params.priority == "recorded" else pl.lit(0, pl.Int64)
+
+
+def _task() -> "pl.Expr":
+    """One per node, with its share."""
+    import polars as pl
+
+    nodes = pl.col("asked_nodes")
+    return pl.struct(
+        pl.lit("worker").alias("role"),
+        nodes.cast(pl.Int64).alias("count"),
+        pl.lit(0.0).alias("gpus"),
+        (pl.col("cpus") / nodes).alias("cpus"),
+        (pl.col("mem_gib") / nodes).alias("mem_gib"),
+        pl.lit(0, pl.Int64).alias("min_count"),
+        pl.lit(0, pl.Int64).alias("max_count"),
+    )
+
+
+_EACH = re.compile(
+    r"--(?:gres[=\s]+(?:\S*,)?gpu(?::[a-z]\w*)?(?::(?P<gres>\d+))?(?=[,\s]|$)"
+    r"|gpus-per-node[=\s]+(?:[a-z]\w*:)?(?P<each>\d+)(?=\s|$))",
+    re.IGNORECASE,
+)
+
+
+# --- GPUs on each node ---------------------------------------------------------------------------
+
+
+def asked_each(line: str) -> float | None:
+    """GPUs on every node, from how a job was submitted; None: it does not say."""
+    found = _EACH.search(line)
+    if found is None:
+        return None
+    return float((found["gres"] or found["each"] or "1")[:6])
+
+
+def shares(
+    gpus: float,
+    nodes: Sequence[str],
+    *,
+    each: float | None = None,
+    batch: tuple[str, float] | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[float, ...]:
+    """GPUs on each node; empty: it is not known.
+
+    Args:
+        gpus: Of the whole job.
+        nodes: Where it ran.
+        each: What it asked for on every node.
+        batch: A node, and what the job held there.
+        sizes: GPUs of nodes.
+    """
+    count = len(nodes)
+    if count == 1 or not gpus:
+        return (gpus,) * count
+    if each is not None and each * count == gpus:
+        return (each,) * count
+    full = tuple(float((sizes or {}).get(node, 0)) for node in nodes)
+    if sum(full) == gpus:
+        return full
+    if batch is None or batch[0] not in nodes:
+        return ()
+    return _from_batch(gpus, nodes, batch)
+
+
+def _from_batch(gpus: float, nodes: Sequence[str], batch: tuple[str, float]) -> tuple[float, ...]:
+    node, here = batch
+    count = len(nodes)
+    rest = (gpus - here) / (count - 1)
+    if not 0 <= here <= gpus or (count > 2 and rest != here):  # noqa: PLR2004 - the other of two
+        return ()
+    return tuple(here if name == node else rest for name in nodes)

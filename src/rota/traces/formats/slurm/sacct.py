@@ -12,7 +12,7 @@ out; both are counted. Without its header (`--noheader`) the columns are named
 by `fields=JobIDRaw/User/...`. GPUs come from AllocTRES or ReqTRES, in older logs from ReqGRES (per
 node). The GPU type is what was asked for. Machines come from `nodes=FILE`, as `scontrol show node`
 prints them. How records become jobs, what times mean and which lists of nodes are understood is
-told by `records`, `times` and `nodes`.
+told by `records`, `fields` and `nodes`.
 """
 
 from collections import Counter
@@ -26,25 +26,34 @@ import msgspec
 from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
 from rota.traces.format import Reader
-from rota.traces.formats.slurm.nodes import read_nodes_file, shards_per_gpu
-from rota.traces.formats.slurm.plain import MOST_GPUS, plain_ones
-from rota.traces.formats.slurm.records import STEP, Record, SlurmParams, import_records
-from rota.traces.formats.slurm.sacct_json import read_json
-from rota.traces.formats.slurm.table import TIMES, USED, Typed, lines_of, split_lines
-from rota.traces.formats.slurm.times import Clock, Ran, hour_off, suggested
-from rota.traces.formats.slurm.words import (
+from rota.traces.formats.slurm.fields import (
     OPEN_SHARD,
     SHARD,
     WORDS,
     Amounts,
+    Clock,
+    Ran,
     Sharing,
+    hour_off,
     read_gres,
     read_limit,
     read_nodes,
     read_tres,
     state_of,
+    suggested,
     together,
 )
+from rota.traces.formats.slurm.nodes import read_nodes_file, shards_per_gpu
+from rota.traces.formats.slurm.records import (
+    MOST_GPUS,
+    STEP,
+    Record,
+    SlurmParams,
+    import_records,
+    plain_ones,
+)
+from rota.traces.formats.slurm.sacct_json import read_json
+from rota.traces.formats.slurm.table import TIMES, USED, Typed, lines_of, split_lines
 from rota.traces.imported import Imported
 from rota.traces.sniff import first_look
 
@@ -126,7 +135,7 @@ class _Lines:
         self._torn: list[int] = []
 
     def read(self) -> "tuple[list[Record], pl.DataFrame | None]":
-        """Records that need a closer look, and the others as a table (see `slurm_table`)."""
+        """Records that need a closer look, and the others as a table (see `table`)."""
         import polars as pl
 
         blocks = list(self._blocks())

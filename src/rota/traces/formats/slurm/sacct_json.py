@@ -14,8 +14,8 @@ import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
+from rota.traces.formats.slurm.fields import Amounts, Sharing, amounts_of, read_nodes, together
 from rota.traces.formats.slurm.records import Record, SlurmParams
-from rota.traces.formats.slurm.words import Amounts, Sharing, amounts_of, read_nodes, together
 from rota.traces.sources import decode, read_bytes
 
 BAD = "record that cannot be read"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.core.errors import TraceError
-from rota.traces.formats.slurm.times import Clock
-from rota.traces.formats.slurm.words import MISSING, WORDS, Amounts, read_nodes, state_of
+from rota.traces.formats.slurm.fields import MISSING, WORDS, Amounts, Clock, read_nodes, state_of
 from rota.traces.sources import blocks, decode
 
 if TYPE_CHECKING:

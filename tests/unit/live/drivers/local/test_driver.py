@@ -7,9 +7,7 @@ import pytest
 from agents_net import Told, order
 from rota.core.errors import ClusterError, InputError, OptionError, UnavailableError
 from rota.core.topology import NodeSpec
-from rota.live.driver import Measured, NodeStatus, Part, RunStatus
-from rota.live.drivers.local.driver import AgentDriver
-from rota.live.drivers.local.messages import (
+from rota.live.agent.messages import (
     AgentNode,
     AgentReport,
     LogPiece,
@@ -17,6 +15,8 @@ from rota.live.drivers.local.messages import (
     PartMeasured,
     PartStatus,
 )
+from rota.live.driver import NodeStatus, RunMetrics, RunPart, RunStatus
+from rota.live.drivers.local.driver import AgentDriver
 
 
 class FakeAgent:
@@ -81,7 +81,7 @@ def world():
     return made
 
 
-TWO = (Part("n0", ((-1, 1.0),), 0, 0, 1), Part("n1", ((-1, 1.0),), 1, 1, 1))
+TWO = (RunPart("n0", ((-1, 1.0),), 0, 0, 1), RunPart("n1", ((-1, 1.0),), 1, 1, 1))
 
 
 def test_a_node_is_told_once_and_when_it_changes(world):
@@ -327,7 +327,7 @@ def test_measured_values_are_passed_on(world):
     world.told()
     values = PartMeasured("1.0", {"loss": 0.5}), PartMeasured("9.9", {"loss": 0.1})
     agent.sync(measured=values)
-    assert world.told() == [Measured("1.0", {"loss": 0.5})]
+    assert world.told() == [RunMetrics("1.0", {"loss": 0.5})]
 
 
 def test_a_long_poll_ends_when_there_is_something(world):

@@ -3,9 +3,9 @@
 import pytest
 
 from rota.core.topology import NodeSpec
+from rota.live.agent.messages import AgentNode, AgentReport, LogPiece
 from rota.live.drivers.local import outputs as outputs_module
-from rota.live.drivers.local.fleet import Fleet
-from rota.live.drivers.local.messages import AgentNode, AgentReport, LogPiece
+from rota.live.drivers.local.fleet import AgentFleet
 from rota.live.drivers.local.outputs import Outputs
 
 OUT = "out", 0
@@ -19,7 +19,7 @@ def hear(fleet, agent, *, jobs="", now_s=0.0, number=1, **options):
 
 @pytest.fixture
 def fleet():
-    made = Fleet(15.0, 60.0)
+    made = AgentFleet(15.0, 60.0)
     for agent in "abc":
         hear(made, agent)
     return made

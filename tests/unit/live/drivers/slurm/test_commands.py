@@ -5,7 +5,7 @@ import os
 import pytest
 
 from rota.core.errors import ClusterError
-from rota.live.drivers.slurm.commands import Commands, ReadOnly
+from rota.live.drivers.slurm.commands import SlurmCommands, SlurmQueries
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def programs(tmp_path, monkeypatch):
 
 def test_whoever_reads_only_is_refused_everything_else(programs):
     calls = []
-    reader = ReadOnly(recorder=calls.append)
+    reader = SlurmQueries(recorder=calls.append)
     for argv in (
         ("sbatch", "x"), ("scancel", "1"), ("scontrol", "update", "JobId=1"), ("srun", "x"),
         ("scontrol", "requeuehold", "1"), ("scontrol", "release", "1"), ("bash", "-c", "true"),
@@ -44,7 +44,7 @@ def test_orders_are_argument_lists(programs, tmp_path):
     programs("sbatch", "echo '17;emulated'")
     programs("scontrol", "true")
     programs("scancel", "true")
-    commands = Commands(recorder=calls.append)
+    commands = SlurmCommands(recorder=calls.append)
     assert commands.submit(["--nodes=1", "--comment=$(x)"], tmp_path / "a b.sh") == 17
     commands.update(17, NodeList="n1,n2", StartTime="now")
     commands.signal(17, "TERM", "batch")
@@ -65,10 +65,12 @@ def test_the_environment_has_no_secrets_and_no_hidden_options(programs):
         "SQUEUE_STATES": "s", "SLURM_CONF": "/a", "HOME": "/h",
     }  # fmt: skip
     programs("squeue", "env")
-    names = {line.split("=")[0] for line in ReadOnly(environ=environ).call("squeue").splitlines()}
+    names = {
+        line.split("=")[0] for line in SlurmQueries(environ=environ).call("squeue").splitlines()
+    }
     assert {"SLURM_CONF", "HOME"} <= names
     assert not names & {"ROTA_TOKEN", "SBATCH_QOS", "SLURM_JOB_ID", "SQUEUE_STATES"}
-    text = ReadOnly("/b", environ=environ).call("squeue")
+    text = SlurmQueries("/b", environ=environ).call("squeue")
     assert "SLURM_CONF=/b\n" in text
 
 
@@ -85,21 +87,21 @@ def test_the_environment_has_no_secrets_and_no_hidden_options(programs):
 def test_failures_say_whether_to_try_again(programs, script, match, retryable):
     programs("squeue", script)
     with pytest.raises(ClusterError, match=match) as error:
-        ReadOnly(timeout_s=0.2 if "sleep" in script else 300.0).call("squeue")
+        SlurmQueries(timeout_s=0.2 if "sleep" in script else 300.0).call("squeue")
     assert error.value.retryable is retryable
 
 
 def test_a_missing_command_is_explained(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match="are Slurm's commands installed") as error:
-        ReadOnly().jobs()
+        SlurmQueries().jobs()
     assert not error.value.retryable
 
 
 def test_an_answer_without_a_number_is_refused(programs, tmp_path):
     programs("sbatch", "echo welcome")
     with pytest.raises(ClusterError, match="instead of a number"):
-        Commands().submit([], tmp_path)
+        SlurmCommands().submit([], tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +111,7 @@ def test_nodes_are_asked_of_the_command_that_tells_them(programs, version, asked
     calls = []
     programs("sinfo", f"""if [ "$1" = --version ]; then echo '{version}'; else echo '{{}}'; fi""")
     programs("scontrol", "echo '{\"nodes\": []}'")
-    assert ReadOnly(recorder=calls.append).nodes() == []
+    assert SlurmQueries(recorder=calls.append).nodes() == []
     assert calls[-1][0] == asked
 
 
@@ -119,5 +121,5 @@ def test_settings_are_read(programs):
         """if [ "$2" = config ]; then printf 'Configuration\\nMinJobAge   = 300 sec\\n'
         else echo 'PartitionName=main Default=YES State=UP'; fi""",
     )
-    assert ReadOnly().config() == {"MinJobAge": "300 sec"}
-    assert ReadOnly().partitions()["main"]["Default"] == "YES"
+    assert SlurmQueries().config() == {"MinJobAge": "300 sec"}
+    assert SlurmQueries().partitions()["main"]["Default"] == "YES"

@@ -7,8 +7,9 @@ import pytest
 
 from rota.core.errors import ClusterError
 from rota.live.driver import NodeStatus
-from rota.live.drivers.slurm import SlurmDriver, SlurmOptions, carrier
-from rota.live.drivers.slurm.commands import Commands
+from rota.live.drivers.slurm import SlurmDriver, SlurmOptions
+from rota.live.drivers.slurm import runs as slurm_runs_module
+from rota.live.drivers.slurm.commands import SlurmCommands
 from rota.live.drivers.slurm.layout import SeenJob, SeenNode
 from rota.live.drivers.slurm.preflight import check
 from slurm_runs import Ears, order
@@ -22,7 +23,7 @@ def node(name, gpus=4, **fields):
     )  # fmt: skip
 
 
-class Pretended(Commands):
+class Pretended(SlurmCommands):
     """Knows jobs and nodes by itself; every order is noted and carried out at once."""
 
     def __init__(self):
@@ -116,9 +117,9 @@ def slurm():
 @pytest.fixture
 def drive(slurm, tmp_path, monkeypatch):
     """Return `drive()`: an open driver and its ears."""
-    monkeypatch.setattr(carrier, "LATE_S", 0.1)
-    monkeypatch.setattr(carrier, "BIRTH_S", 0.05)
-    monkeypatch.setattr(carrier, "PARKING_S", 0.3)
+    monkeypatch.setattr(slurm_runs_module, "LATE_S", 0.1)
+    monkeypatch.setattr(slurm_runs_module, "BIRTH_S", 0.05)
+    monkeypatch.setattr(slurm_runs_module, "PARKING_S", 0.3)
     opened = []
 
     def start(runs=(), halting=(), **options):

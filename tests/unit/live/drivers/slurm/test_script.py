@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rota.core.errors import ClusterError
-from rota.live.drivers.slurm.folders import Folders
+from rota.live.drivers.slurm.folders import SlurmFolders
 from rota.live.drivers.slurm.names import Mark, fingerprint, job_name, plain, read_mark
 from rota.live.drivers.slurm.options import SlurmOptions
 from rota.live.drivers.slurm.request import make_request
@@ -19,7 +19,7 @@ TYPES = {"n1": "a100", "n2": "a100", "n3": "v100"}
 
 @pytest.fixture
 def folders(tmp_path):
-    return Folders(tmp_path / "it's a $(root)")
+    return SlurmFolders(tmp_path / "it's a $(root)")
 
 
 def begin(folders, asked, node="n1"):

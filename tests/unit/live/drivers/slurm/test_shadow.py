@@ -8,14 +8,14 @@ from click.testing import CliRunner
 
 from rota.cli.shadow import shadow as command
 from rota.core.errors import ClusterError, OptionError, OutputError
-from rota.live.drivers.slurm.commands import ReadOnly
+from rota.live.drivers.slurm.commands import SlurmQueries
 from rota.live.drivers.slurm.layout import SeenJob, SeenNode
-from rota.live.drivers.slurm.shadow import Shadow, as_json
+from rota.live.drivers.slurm.shadow import SlurmShadow, as_json
 
 NOW = 1_000_000.0
 
 
-class Watched(ReadOnly):
+class Watched(SlurmQueries):
     """Two nodes with four GPUs; jobs are set by the test."""
 
     def __init__(self):
@@ -67,7 +67,7 @@ def test_it_says_what_it_would_start_now(slurm):
     slurm.runs(1, {"n1": 4})
     slurm.waits(2, 4)
     slurm.waits(3, 1)
-    look = Shadow(slurm, "fifo-skip").look()
+    look = SlurmShadow(slurm, "fifo-skip").look()
     assert look.wish.starts == {"2": {"n2": 4}}
     assert (look.gpus, look.used_gpus, look.running, look.waiting) == (8, 4, 1, 2)
     assert (look.slurm_started, look.only_slurm, look.only_rota) == ({}, [], [])
@@ -75,7 +75,7 @@ def test_it_says_what_it_would_start_now(slurm):
 
 
 def test_agreement_and_differences_are_counted(slurm):
-    shadow = Shadow(slurm, "fifo")
+    shadow = SlurmShadow(slurm, "fifo")
     slurm.runs(1, {"n1": 4, "n2": 4})
     slurm.waits(2, 4)
     slurm.waits(3, 2)
@@ -98,7 +98,7 @@ def test_agreement_and_differences_are_counted(slurm):
 
 
 def test_preemptions_are_compared(slurm):
-    shadow = Shadow(slurm, "srtf")
+    shadow = SlurmShadow(slurm, "srtf")
     slurm.runs(1, {"n1": 4, "n2": 4}, limit_s=9000.0)
     slurm.waits(2, 4, limit_s=60.0)
     look = shadow.look()
@@ -116,7 +116,7 @@ def test_preemptions_are_compared(slurm):
 def test_attained_service_is_known(slurm):
     slurm.runs(1, {"n1": 4, "n2": 4}, start_s=NOW - 50)
     slurm.waits(2, 4)
-    shadow = Shadow(slurm, "tiresias:limits=300")
+    shadow = SlurmShadow(slurm, "tiresias:limits=300")
     assert shadow.look().wish.stops == ["1"]
     (job,) = shadow.mirror.running
     assert job.attained_gpu_s(shadow.mirror.now_s) == 8 * 50
@@ -127,19 +127,19 @@ def test_what_slurm_would_not_start_anyway_is_left_out(slurm):
     slurm.waits(2, 1)
     slurm.found[2] = SeenJob(id=2, state="PENDING", gpus=1, submit_s=NOW, reason="Dependency")
     slurm.found[3] = SeenJob(id=3, state="PENDING", gpus=0, submit_s=NOW)  # no GPUs
-    look = Shadow(slurm, "fifo").look()
+    look = SlurmShadow(slurm, "fifo").look()
     assert (look.waiting, look.kept_back, look.wish.starts) == (0, 2, {})
 
 
 def test_nodes_that_cannot_be_used_are_left_out(slurm):
     slurm.machines = [machine("n1", flags=("DRAIN",)), machine("n2", "down"), machine("n3")]
     slurm.waits(1, 4)
-    look = Shadow(slurm, "fifo").look()
+    look = SlurmShadow(slurm, "fifo").look()
     assert (look.gpus, look.wish.starts) == (4, {"1": {"n3": 4}})
 
 
 def test_nodes_may_come_and_go(slurm):
-    shadow = Shadow(slurm, "fifo")
+    shadow = SlurmShadow(slurm, "fifo")
     slurm.runs(1, {"n2": 4})
     slurm.waits(2, 8)
     shadow.look()
@@ -152,14 +152,14 @@ def test_only_one_partition_is_watched(slurm):
     slurm.machines = [machine("n1"), machine("n2", partitions=("other",))]
     slurm.waits(1, 4)
     slurm.found[2] = SeenJob(id=2, state="PENDING", gpus=1, submit_s=NOW, partition="other")
-    look = Shadow(slurm, "fifo", partition="main").look()
+    look = SlurmShadow(slurm, "fifo", partition="main").look()
     assert (look.gpus, look.waiting, look.wish.starts) == (4, 1, {"1": {"n1": 4}})
     with pytest.raises(ClusterError, match="no nodes with GPUs in the partition 'x'"):
-        Shadow(slurm, "fifo", partition="x").look()
+        SlurmShadow(slurm, "fifo", partition="x").look()
 
 
 def test_jobs_that_are_over_between_two_looks(slurm):
-    shadow = Shadow(slurm, "fifo")
+    shadow = SlurmShadow(slurm, "fifo")
     slurm.waits(1, 1)
     slurm.waits(2, 1)
     shadow.look()
@@ -174,7 +174,7 @@ def test_jobs_that_are_over_between_two_looks(slurm):
 
 def test_what_can_never_run_is_said(slurm):
     slurm.waits(1, 100)
-    look = Shadow(slurm, "fifo").look()
+    look = SlurmShadow(slurm, "fifo").look()
     assert "100 GPUs" in look.wish.refuses["1"]
 
 
@@ -182,7 +182,7 @@ def test_what_can_never_run_is_said(slurm):
 def test_every_kind_of_policy_can_be_asked(slurm, policy):
     slurm.runs(1, {"n1": 4}, limit_s=600.0)
     slurm.waits(2, 2, limit_s=60.0)
-    shadow = Shadow(slurm, policy)
+    shadow = SlurmShadow(slurm, policy)
     shadow.look()
     slurm.ended(1)
     slurm.clock[0] += 5
@@ -191,7 +191,7 @@ def test_every_kind_of_policy_can_be_asked(slurm, policy):
 
 def test_a_placement_without_nodes_is_refused(slurm):
     with pytest.raises(OptionError, match="takes the cluster as one pool"):
-        Shadow(slurm, "fifo", "count").look()
+        SlurmShadow(slurm, "fifo", "count").look()
 
 
 @pytest.fixture

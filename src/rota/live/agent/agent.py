@@ -1,0 +1,323 @@
+"""Starts and watches the jobs of one machine: its nodes, their GPUs, one shim for each part."""
+
+import contextlib
+import logging
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from rota.live.agent.devices import ANY, GpuShares
+from rota.live.agent.folders import AgentFolder
+from rota.live.agent.logs import read_piece
+from rota.live.agent.messages import (
+    HALT,
+    KILL,
+    AgentNode,
+    AgentOrders,
+    AgentReport,
+    LaunchPart,
+    LogPiece,
+    PartKey,
+    PartMeasured,
+)
+from rota.live.agent.parts import LocalPart
+from rota.live.agent.processes import boot_id
+from rota.live.clock import boot_time_s
+
+log = logging.getLogger("rota.agent")
+
+FENCE = 0.8  # of the time after which the server gives up: then nothing may run any more
+SOON_S, REPORTS_S = 0.05, 1.0  # between looks: when a part is restless, while parts run
+RETRY_S = 1.0  # after a full disk
+
+
+class Agent:
+    """Owns a root folder and speaks for one or several nodes.
+
+    `report` and `obey` are for whoever talks to the server, `run` (or `step`) for the thread that
+    watches; all are safe from any thread. `fenced`: jobs are killed when the server cannot be
+    reached for too long. `news` is set when there is something to report.
+
+    Everything is on disk before it happens, so an agent may die at any time: the next one with the
+    same folder adopts what runs. A part is started at most once: its folder says that it was.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        nodes: Sequence[AgentNode],
+        *,
+        name: str = "",
+        jobs: Path | None = None,
+        fenced: bool = False,
+        boot: Callable[[], str] = boot_id,
+    ) -> None:
+        self.root = AgentFolder(root, jobs)
+        self.name = name or self.root.agent
+        self.nodes = {node.spec.name: node for node in nodes}
+        self.fenced = fenced
+        self.news = threading.Event()
+        self.leaving = False
+        self._lock = threading.RLock()
+        self._boot = boot()
+        self._books = {node.spec.name: GpuShares(len(node.devices)) for node in nodes}
+        self._parts: dict[PartKey, LocalPart] = {}
+        self._measured: dict[str, dict[str, float]] = {}
+        self._logs: list[LogPiece] = []
+        self._exiting: list[subprocess.Popen[bytes]] = []  # shims of parts that are forgotten
+        self._number = 0
+        self._lease_s = 0.0
+        self._next_reports_s = self._retry_s = 0.0
+        self._wake = os.open(self.root.wake, os.O_RDWR | os.O_NONBLOCK)
+        self._epoll = select.epoll()
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._adopt()
+
+    @property
+    def id(self) -> str:
+        """Of the root folder."""
+        return self.root.agent
+
+    def _adopt(self) -> None:
+        for folder in self.root.parts():
+            part = LocalPart.found(folder, self.root, self._boot)
+            if part is None:
+                log.warning("run.unreadable", extra={"folder": folder.name})
+                continue
+            self._parts[part.key] = part
+            part.look()
+            if not part.over and part.node in self._books:
+                self._books[part.node].book(part.shares)
+            else:
+                part.shares = []
+            self._watch(part)
+            log.info("run.adopted", extra={"run": part.key.run, "state": part.state})
+
+    # --- talking to the server ----------------------------------------------------------------
+
+    def report(self, wait_s: float = 0.0, *, left: bool = False) -> AgentReport:
+        """Everything that the server shall know."""
+        with self._lock:
+            self.news.clear()
+            self._number += 1
+            logs, self._logs = tuple(self._logs), []
+            measured, self._measured = self._measured, {}
+            return AgentReport(
+                agent=self.id,
+                name=self.name,
+                session=self.root.session,
+                number=self._number,
+                nodes=tuple(self.nodes.values()),
+                parts=tuple(p.status() for p in self._parts.values() if not p.forgotten),
+                measured=tuple(PartMeasured(run, values) for run, values in measured.items()),
+                logs=logs,
+                jobs=self.root.jobs_id,
+                clock_s=boot_time_s(),
+                wait_s=wait_s,
+                leaving=self.leaving,
+                left=left,
+            )
+
+    def obey(self, orders: AgentOrders, asked_s: float | None = None) -> None:
+        """Do what the server wants; `asked_s`: when it was asked (`boot_time_s`)."""
+        with self._lock:
+            if self.fenced and orders.lost_s:
+                self._renew((boot_time_s() if asked_s is None else asked_s), orders.lost_s)
+            for key in orders.halt:
+                self._part(key).stop(HALT)
+            for key in orders.kill:
+                self._part(key).stop(KILL)
+            for key in orders.forget:
+                if key in self._parts:
+                    self._parts[key].forgotten = True
+            for order in orders.launch:
+                self._accept(order)
+            for request in orders.logs:
+                self._logs.append(read_piece(self.root.jobs, request))
+            if orders.urgent:
+                self.news.set()
+                self.wake()
+
+    def _renew(self, asked_s: float, lost_s: float) -> None:
+        until_s = asked_s + FENCE * lost_s
+        if until_s > self._lease_s:
+            self._lease_s = until_s
+            try:
+                self.root.renew(until_s)
+            except OSError as error:
+                log.warning("lease.delayed", extra={"why": str(error)})
+
+    def _part(self, key: PartKey) -> LocalPart:
+        if key not in self._parts:
+            self._parts[key] = LocalPart(key, self.root, self._boot)
+        return self._parts[key]
+
+    def _accept(self, order: LaunchPart) -> None:
+        if order.key in self._parts:
+            return
+        part = self._part(order.key)
+        part.launch, part.node = order, order.part.node
+        books = self._books.get(part.node)
+        if self.root.was_forgotten(order.run) or self.root.folder(order.key).exists():
+            part.refuse("it was started here before")
+        elif self.leaving:
+            part.refuse("its node left")
+        elif books is None or not books.fits(order.part.slices):
+            part.refuse(f"node {part.node!r} of this agent does not have the GPUs asked for")
+
+    def leave(self) -> None:
+        """End all jobs and accept no more; `idle` tells when that is done."""
+        with self._lock:
+            self.leaving = True
+            for part in self._parts.values():
+                part.stop(HALT, "its node left")
+            self.news.set()
+            self.wake()
+
+    @property
+    def idle(self) -> bool:
+        """Does nothing run here?"""
+        with self._lock:
+            return all(part.over for part in self._parts.values())
+
+    # --- watching -----------------------------------------------------------------------------
+
+    def run(self, stop: threading.Event) -> None:
+        """Watch until told otherwise (`wake` after `stop` was set)."""
+        while not stop.is_set():
+            try:
+                self.step()
+            except Exception:  # a job may run for days: nothing here may end the watch
+                log.exception("watch.failed")
+                stop.wait(RETRY_S)
+            self._epoll.poll(self._patience_s())
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake, 1 << 16)
+
+    def wake(self) -> None:
+        """Let `run` look."""
+        with self._lock, contextlib.suppress(BlockingIOError):
+            if self._wake >= 0:
+                os.write(self._wake, b"\n")
+
+    def step(self) -> None:
+        """Look at everything once."""
+        with self._lock:
+            changed = False
+            for part in list(self._parts.values()):
+                if part.look():
+                    changed = True
+                    self._collect(part)  # before it is over its last values are due
+                if part.over and part.shares:
+                    self._books[part.node].give(part.shares)
+                    part.shares = []
+                if part.forgotten:
+                    self._remove(part)
+                else:
+                    self._watch(part)
+            self._exiting = [process for process in self._exiting if process.poll() is None]
+            changed |= self._launch_waiting()
+            if self._read_reports() or changed:
+                self.news.set()
+
+    def _patience_s(self) -> float:
+        with self._lock:
+            parts = self._parts.values()
+            if self._exiting or any(part.restless for part in parts):
+                return SOON_S
+            return REPORTS_S if any(not part.over or part.process for part in parts) else -1
+
+    def _watch(self, part: LocalPart) -> None:
+        """Let the end of its shim wake us. A descriptor that is closed leaves by itself."""
+        if part.pidfd >= 0:
+            with contextlib.suppress(FileExistsError):
+                self._epoll.register(part.pidfd, select.EPOLLIN)
+
+    def _remove(self, part: LocalPart) -> None:
+        if not part.over:
+            part.stop(KILL)
+            return
+        try:
+            self.root.forget(part.key)
+        except OSError as error:
+            log.warning("forget.delayed", extra={"run": part.key.run, "why": str(error)})
+        else:
+            if part.process is not None:
+                self._exiting.append(part.process)
+            del self._parts[part.key]
+
+    def _launch_waiting(self) -> bool:
+        waiting = [
+            (part, part.launch)
+            for part in self._parts.values()
+            if part.state == "waiting" and part.launch is not None and not part.restless
+        ]
+        if not waiting or time.monotonic() < self._retry_s:
+            return False
+        if self.fenced and boot_time_s() > self._lease_s:
+            for part, _ in waiting:  # the server will tell again if it still wants them
+                del self._parts[part.key]
+            return True
+        named = _named(order for _, order in waiting)
+        launched = [self._launch(part, order, named[part.node]) for part, order in waiting]
+        return any(launched)
+
+    def _launch(self, part: LocalPart, order: LaunchPart, named: set[int]) -> bool:
+        """Start it if its devices are free."""
+        books = self._books[part.node]
+        shares = books.take(order.part.slices, named)
+        if shares is None:
+            return False
+        try:
+            part.spawn(order, self.nodes[part.node], shares, fenced=self.fenced)
+        except FileExistsError:
+            books.give(shares)
+            part.refuse("it was started here before")
+            return True
+        except OSError as error:
+            books.give(shares)
+            self._retry_s = time.monotonic() + RETRY_S
+            log.warning("launch.delayed", extra={"run": order.run, "why": str(error)})
+            return False
+        self._watch(part)
+        log.info("run.launched", extra={"run": order.run, "node": part.node})
+        return True
+
+    def _read_reports(self) -> bool:
+        if time.monotonic() < self._next_reports_s:
+            return False
+        self._next_reports_s = time.monotonic() + REPORTS_S
+        for part in self._parts.values():
+            if part.state == "running":
+                self._collect(part)
+        return bool(self._measured)
+
+    def _collect(self, part: LocalPart) -> None:
+        values = part.measured()
+        if values:
+            self._measured.setdefault(part.key.run, {}).update(values)
+
+    def close(self) -> None:
+        """Let go of everything; what runs goes on."""
+        with self._lock:
+            for part in self._parts.values():
+                part.abandon()
+            for process in self._exiting:
+                process.wait()  # it has nothing left to do
+            self._epoll.close()
+            os.close(self._wake)
+            self._wake = -1
+            self.root.close()
+
+
+def _named(orders: Iterable[LaunchPart]) -> dict[str, set[int]]:
+    """GPUs of each node that somebody waits for by number."""
+    found: dict[str, set[int]] = {}
+    for order in orders:
+        devices = found.setdefault(order.part.node, set())
+        devices.update(device for device, _ in order.part.slices if device != ANY)
+    return found

@@ -1,0 +1,153 @@
+"""What an agent and the server tell each other, in one kind of call: report in, orders out.
+
+Both sides send *state*, not changes: a message that is lost or comes twice does no harm.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from rota.core.launch import Launch
+from rota.core.topology import NodeSpec
+from rota.live.driver import RunPart
+
+PartState: TypeAlias = Literal["waiting", "starting", "running", "ended", "lost"]
+OVER: frozenset[PartState] = frozenset({"ended", "lost"})
+HALT, KILL = "halt", "kill"
+
+WAIT_S = 20.0  # the longest that an agent waits for an answer
+
+
+class PartKey(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """The share of a run on one node: what one shim is responsible for."""
+
+    run: str
+    node_rank: int
+
+
+class AgentNode(msgspec.Struct, frozen=True):
+    """A node that an agent speaks for.
+
+    `address`: where the other nodes of a job can reach it. `devices`: what CUDA_VISIBLE_DEVICES
+    says for each of its GPUs.
+    """
+
+    spec: NodeSpec
+    address: str = "127.0.0.1"
+    devices: tuple[str, ...] = ()
+
+
+class PartStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a part.
+
+    `waiting`: for devices, nothing on disk yet. `starting`: it has a shim and may be in `setup`.
+    `told`: how it was asked to end (empty, `halt` or `kill`). `ran`: its processes were started.
+    `began_s`, `ended_s`: when, by the agent's own `boot_time_s` (None: nobody knows).
+    """
+
+    key: PartKey
+    state: PartState
+    told: str = ""
+    ran: bool = False
+    code: int = 0
+    asked: bool = False
+    why: str = ""
+    began_s: float | None = None
+    ended_s: float | None = None
+
+
+class PartMeasured(msgspec.Struct, frozen=True):
+    """The newest values that a job reported."""
+
+    run: str
+    values: Mapping[str, float]
+
+
+class LogRequest(msgspec.Struct, frozen=True):
+    """Read a piece of the output of a job."""
+
+    id: int
+    job: str
+    stream: str
+    node_rank: int
+    offset: int
+    limit: int
+
+
+class LogPiece(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer: the piece, and where the output that is kept begins and ends (0, 0: nowhere)."""
+
+    id: int
+    data: bytes = b""
+    start: int = 0
+    end: int = 0
+    since: float = 0.0  # when the output began (Unix seconds)
+    error: str = ""
+
+
+class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Everything that an agent knows.
+
+    `agent` is the id of its root folder, `session` counts its starts and `number` the reports of a
+    session: of two reports the server believes the later one. `jobs` is the id of the folder where
+    it keeps the output of jobs (several agents may share one). `clock_s`: what its `boot_time_s`
+    shows (None: an older agent). `leaving`: start nothing more here; `left`: this is the last
+    report.
+    """
+
+    agent: str
+    name: str
+    session: int
+    number: int
+    nodes: tuple[AgentNode, ...]
+    parts: tuple[PartStatus, ...] = ()
+    measured: tuple[PartMeasured, ...] = ()
+    logs: tuple[LogPiece, ...] = ()
+    jobs: str = ""
+    clock_s: float | None = None
+    wait_s: float = 0.0  # how long the answer may take if there is nothing to do
+    leaving: bool = False
+    left: bool = False
+
+
+class LaunchPart(msgspec.Struct, frozen=True):
+    """Execute this part."""
+
+    run: str
+    job: str
+    name: str
+    launch: Launch
+    part: RunPart
+    nodes: int
+    world_size: int
+    master_address: str
+    master_port: int
+    restart: int = 0
+
+    @property
+    def key(self) -> PartKey:
+        """Of the part."""
+        return PartKey(self.run, self.part.node_rank)
+
+
+class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the agent shall do now; repeated until its reports show that it did.
+
+    `halt` and `kill` may name parts that it never heard of: then it must never start them.
+    `lost_s`: after so long without contact the server gives up the agent's nodes, so the agent's
+    jobs must be gone by then (0: never).
+    """
+
+    launch: tuple[LaunchPart, ...] = ()
+    halt: tuple[PartKey, ...] = ()
+    kill: tuple[PartKey, ...] = ()
+    forget: tuple[PartKey, ...] = ()
+    logs: tuple[LogRequest, ...] = ()
+    lost_s: float = 0.0
+    error: str = ""  # why the server does not want this agent
+
+    @property
+    def urgent(self) -> bool:
+        """Is there anything to do?"""
+        return bool(self.launch or self.halt or self.kill or self.forget or self.logs or self.error)

@@ -1,0 +1,344 @@
+"""One part of a run on this machine, as its agent sees it: a folder and a shim."""
+
+import contextlib
+import json
+import logging
+import math
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rota.live.agent import environment, processes, shim
+from rota.live.agent.devices import Share
+from rota.live.agent.folders import (
+    AgentFolder,
+    last_sign,
+    read_moment,
+    read_record,
+    without_shim,
+    write_end,
+)
+from rota.live.agent.messages import (
+    HALT,
+    KILL,
+    OVER,
+    AgentNode,
+    LaunchPart,
+    PartKey,
+    PartState,
+    PartStatus,
+)
+from rota.live.clock import boot_time_s
+
+log = logging.getLogger("rota.agent")
+
+LOG_LIMIT, LOG_KEEP = 64 << 20, 3  # bytes of an output file, and how many older ones are kept
+REPORT_TAIL, REPORT_LIMIT = 1 << 16, 4 << 20  # bytes of the file of reports
+VALUES_KEPT, NAME_LENGTH = 64, 100  # of what a job reports
+
+
+class LocalPart:
+    """What became of a part. `look` notices changes, the folder survives the agent."""
+
+    def __init__(self, key: PartKey, root: AgentFolder, boot: str) -> None:
+        self.key = key
+        self.launch: LaunchPart | None = None
+        self.node = ""
+        self.shares: list[Share] = []
+        self.state: PartState = "waiting"
+        self.told = self.why = ""
+        self.code = 0
+        self.ran = self.asked = False
+        self.began_s: float | None = None  # by `boot_time_s`, like its end
+        self.ended_s: float | None = None
+        self.forgotten = False
+        self.pidfd = -1
+        self.process: subprocess.Popen[bytes] | None = None
+        self._root, self._boot = root, boot
+        self._folder = root.folder(key)
+        self._mark = ""  # ROTA_RUN_KEY
+        self._read_to = 0  # in the file of reports
+        self._wants: tuple[str, str] = ("", "")  # to stop: how, on whose account; not on disk yet
+
+    @property
+    def over(self) -> bool:
+        """Is nothing left of it?"""
+        return self.state in OVER
+
+    @property
+    def restless(self) -> bool:
+        """Does it need another look soon, though nobody will say so?"""
+        gone = self.pidfd < 0 and self.state in ("starting", "running")
+        return self.forgotten or bool(self._wants[0]) or (gone and self.process is None)
+
+    def status(self) -> PartStatus:
+        """What the server is told."""
+        told = self._wants[0] or self.told
+        return PartStatus(
+            self.key, self.state, told, self.ran, self.code, self.asked, self.why,
+            self.began_s, self.ended_s,
+        )  # fmt: skip
+
+    # --- beginning ----------------------------------------------------------------------------
+
+    @classmethod
+    def found(cls, folder: Path, root: AgentFolder, boot: str) -> "LocalPart | None":
+        """A part that an earlier agent left; None for a folder that nobody can read."""
+        about = read_record(folder, "part.json")
+        try:
+            part = cls(PartKey(str(about["run"]), int(about["node_rank"])), root, boot)
+        except (KeyError, ValueError, TypeError):
+            return None
+        part.state = "starting"
+        part.node, part._mark = str(about.get("node", "")), str(about.get("key", ""))
+        part.shares = [(int(device), float(amount)) for device, amount in about.get("shares", ())]
+        how = shim.read(str(folder / "stop")).split()
+        part.told = how[0] if how else ""
+        return part if part._folder == folder else None
+
+    def spawn(
+        self, launch: LaunchPart, node: AgentNode, shares: Sequence[Share], *, fenced: bool
+    ) -> None:
+        """Make its folder, then start its shim: from now on it is never started again.
+
+        OSError: nothing happened, it may be tried again.
+        """
+        self._mark = secrets.token_hex(8)
+        folders = self._root.job_folders(launch.job)
+        files = self._files(launch, node, shares, folders)
+        files["order.json"]["lease"] = str(self._root.lease) if fenced else ""
+        texts = {name: json.dumps(value) for name, value in files.items()}
+        texts |= {"setup.sh": launch.launch.setup, "run.sh": launch.launch.run}
+        self._root.create(self.key, texts)
+        self.state = "starting"
+        self.shares = list(shares)
+        try:
+            with (self._folder / "shim.err").open("wb") as errors:
+                self.process = subprocess.Popen(  # noqa: S603 - our own script
+                    [sys.executable, "-I", "-S", self._root.shim, str(self._folder)],
+                    env=environment.inherited(),
+                    cwd="/",
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=errors,
+                    start_new_session=True,
+                )
+            self.pidfd = os.pidfd_open(self.process.pid)
+        except OSError as error:
+            log.warning("shim.failed", extra={"run": self.key.run, "why": str(error)})
+
+    def _files(
+        self,
+        launch: LaunchPart,
+        node: AgentNode,
+        shares: Sequence[Share],
+        folders: Mapping[str, Path],
+    ) -> dict[str, dict[str, Any]]:
+        devices = [node.devices[number] for number, _ in sorted(shares)]
+        workdir = folders["work"] / launch.launch.workdir
+        checkpoint = folders["checkpoint"]
+        if launch.launch.checkpoint_dir:
+            checkpoint = workdir / launch.launch.checkpoint_dir
+            with contextlib.suppress(OSError):  # then the job will say it better
+                checkpoint.mkdir(parents=True, exist_ok=True)
+        env = environment.common(
+            launch,
+            devices,
+            checkpoint=checkpoint,
+            report=self._folder / "report",
+            key=self._mark,
+        )
+        unset = {"LC_CTYPE"} - {*os.environ, *env}  # Python adds it for itself
+        order = {
+            "key": self._mark,
+            "setup": "setup.sh" if launch.launch.setup.strip() else "",
+            "run": "run.sh",
+            "workdir": str(workdir),
+            "env": env,
+            "unset": sorted(unset),
+            "processes": [
+                environment.of_process(launch, devices, number)
+                for number in range(launch.part.processes)
+            ],
+            "grace_s": launch.launch.grace_s,
+            "out": str(folders["logs"] / f"{self.key.node_rank}.out"),
+            "err": str(folders["logs"] / f"{self.key.node_rank}.err"),
+            "order": str(folders["logs"] / f"{self.key.node_rank}.order"),
+            "log_limit": LOG_LIMIT,
+            "log_keep": LOG_KEEP,
+            "wake": str(self._root.wake),
+        }
+        about = {
+            "run": self.key.run,
+            "node_rank": self.key.node_rank,
+            "node": launch.part.node,
+            "key": self._mark,
+            "shares": list(shares),
+        }
+        return {"order.json": order, "part.json": about}
+
+    # --- watching -----------------------------------------------------------------------------
+
+    def look(self) -> bool:
+        """Notice what happened; did anything?"""
+        before = self.state, self.told, self.ran
+        self._stop()
+        if self.state in ("starting", "running"):
+            # first the process, then the record: a shim that ended has written it before
+            gone = self._gone()
+            end = read_record(self._folder, "exit.json")
+            if not self.ran and (self._folder / "running").exists():
+                self.state, self.ran = "running", True
+                self.began_s = self._moment(read_moment(self._folder))
+            if end:
+                self._finish(end)
+            elif gone:
+                self._clean_up()
+        if self.process is not None and self.process.poll() is not None:
+            self.process = None
+        return (self.state, self.told, self.ran) != before
+
+    def _gone(self) -> bool:
+        if self.pidfd < 0:
+            identity = read_record(self._folder, "identity.json")
+            self.pidfd = processes.open_process(identity, self._boot)
+            if self.pidfd < 0:
+                with without_shim(self._folder) as none:
+                    return none
+        return processes.has_ended(self.pidfd)
+
+    def _finish(self, end: Mapping[str, Any]) -> None:
+        self.state = "lost" if end.get("lost") else "ended"
+        self.code, self.asked = int(end.get("code", 0)), bool(end.get("asked"))
+        self.ran = bool(end.get("ran", self.ran))
+        self.why = str(end.get("lost") or end.get("why", ""))
+        if self.ran and end.get("began"):
+            self.began_s = self._moment(end["began"])
+        self.ended_s = self._moment(end)
+        self._close()
+
+    def _moment(self, record: Mapping[str, Any]) -> float | None:
+        """A moment of a record on our `boot_time_s`; the time of day helps over a reboot."""
+        if record.get("boot") == self._boot and "clock" in record:
+            return float(record["clock"])
+        if "time" not in record:
+            return None
+        return boot_time_s() - (time.time() - float(record["time"]))
+
+    def _clean_up(self) -> None:
+        """Its shim died without a word: end what it left, then record that."""
+        self._close()
+        identity = read_record(self._folder, "identity.json")
+        cgroup = str(identity.get("cgroup", ""))
+        same_boot = identity.get("boot") == self._boot
+        if same_boot and processes.kill_leftovers(cgroup, self._mark):
+            return  # to look again until there is nobody
+        why = "its shim died" if same_boot else "the machine was restarted"
+        if not identity:
+            why = shim.read(str(self._folder / "shim.err")).strip()[-300:]
+            why = f"its shim could not start: {why}" if why else "the agent died as it started it"
+        with contextlib.suppress(OSError), without_shim(self._folder) as none:
+            if none:
+                end = {"lost": why, "code": 0, "ran": self.ran, **last_sign(self._folder)}
+                write_end(self._folder, end)
+                self._finish(end)
+                if cgroup:
+                    Path(cgroup).rmdir()
+
+    # --- ending -------------------------------------------------------------------------------
+
+    def stop(self, how: str, account: str = "") -> None:
+        """Ask it to end. To halt what is being killed changes nothing."""
+        if not self.over and self.told != KILL and (self.told, how) != (HALT, HALT):
+            self._wants = how, account
+            self._stop()
+
+    def _stop(self) -> None:
+        """Put the wish on disk; tried again when there is no space."""
+        how, account = self._wants
+        if not how:
+            return
+        try:
+            if self.state == "waiting":
+                self._never()
+            elif not self.over:
+                shim.write_whole(str(self._folder / "stop"), f"{how} {account}".strip())
+                if self.pidfd >= 0 and (self._folder / "identity.json").exists():
+                    processes.nudge(self.pidfd)
+        except OSError as error:
+            if how == KILL and self.pidfd >= 0:  # without a word, and then the leftovers
+                shim.send(signal.pidfd_send_signal, self.pidfd, signal.SIGKILL)
+            log.warning("stop.delayed", extra={"run": self.key.run, "why": str(error)})
+            return
+        self.told, self._wants = how, ("", "")
+
+    def _never(self) -> None:
+        """It has not been started: make sure that it never is."""
+        about = {"run": self.key.run, "node_rank": self.key.node_rank}
+        end = {"asked": True, "why": "it was never started", "lost": self._wants[1]}
+        with contextlib.suppress(FileExistsError):
+            self._root.create(
+                self.key, {"part.json": json.dumps(about), "exit.json": json.dumps(end)}
+            )
+        self._finish(end)
+
+    def refuse(self, why: str) -> None:
+        """It cannot run here."""
+        self.state, self.why = "lost", why
+
+    def _close(self) -> None:
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+    def abandon(self) -> None:
+        """The agent ends; the part goes on."""
+        self._close()
+        if self.process is not None and self.process.poll() is None:
+            self.process.returncode = 0  # not our child for long: nobody shall wait for it
+
+    # --- reports ------------------------------------------------------------------------------
+
+    def measured(self) -> dict[str, float]:
+        """What the job has reported since the last time."""
+        path = self._folder / "report"
+        try:
+            size = path.stat().st_size
+            if size == self._read_to:
+                return {}
+            with path.open("rb") as file:
+                start = max(self._read_to if size > self._read_to else 0, size - REPORT_TAIL)
+                file.seek(start)
+                data = file.read(REPORT_TAIL)
+            whole = data[: data.rfind(b"\n") + 1]
+            self._read_to = start + len(whole)
+            if self._read_to > REPORT_LIMIT:
+                os.truncate(path, 0)
+                self._read_to = 0
+        except OSError:
+            return {}
+        values: dict[str, float] = {}
+        for line in whole.splitlines():
+            values |= _numbers(line)
+        return dict(list(values.items())[:VALUES_KEPT])
+
+
+def _numbers(line: bytes) -> dict[str, float]:
+    """Named numbers in a line; a line that is something else counts for nothing."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(record, dict):
+        return {}
+    return {
+        name: float(value)
+        for name, value in record.items()
+        if isinstance(value, int | float) and len(name) <= NAME_LENGTH and math.isfinite(value)
+    }

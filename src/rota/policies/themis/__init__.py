@@ -1,0 +1,1 @@
+"""Themis: auctions of leases (`policy`, `auction`) by finish-time fairness (`fairness`)."""

@@ -1,0 +1,362 @@
+"""What Kubernetes writes: quantities, times, names of GPUs, pods and nodes.
+
+GPUs are `nvidia.com/gpu`, `amd.com/gpu`, `gpu.intel.com/...` and `habana.ai/gaudi`. A slice of a
+GPU, as in `nvidia.com/mig-3g.20gb`, counts as that many of 7 parts (3/7) with `mig=share`, as a
+whole one with `mig=whole`. A GPU that is shared by time slicing (`nvidia.com/gpu.shared`) counts as
+a whole one. The report counts pods with either.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from math import ceil, isfinite
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rota.core.errors import ClusterSpecError, InputError, TraceError
+from rota.core.topology import NodeSpec
+from rota.traces.cluster import parse_cluster
+from rota.traces.observed import DONE, FAILED, NODE_FAIL, PREEMPTED, RUNNING, TIMEOUT, UNKNOWN
+from rota.traces.sources import decode, read_bytes
+
+SHARED = "nvidia.com/gpu.shared"
+GPUS = ("nvidia.com/gpu", SHARED, "amd.com/gpu", "habana.ai/gaudi")
+INTEL = "gpu.intel.com/"
+TYPES = (
+    "nvidia.com/gpu.product", "cloud.google.com/gke-accelerator", "amd.com/gpu.product-name",
+    "gpu.nvidia.com/class",
+)  # fmt: skip
+MIG = re.compile(r"nvidia\.com/mig-(\d)g\.\d+gb(?:\.me)?")
+_PARTS = 7
+_QUANTITY = re.compile(r"([+-]?\d{1,30}(?:\.\d{0,18})?)(?:[eE]([+-]?\d{1,2})|([numkKMGTPE]i?))?")
+_SUFFIXES = {
+    "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+    "E": 1e18, "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50,
+    "Ei": 2.0**60,
+}  # fmt: skip
+_GIB = 2.0**30
+_MOST = 1e9
+_KNOWN = (".yaml", ".yml", ".csv")
+
+
+def quantity(value: Any) -> float:
+    """`500m` is 0.5, `2Gi` is 2147483648; what is no quantity is 0."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if isfinite(value) and value > 0 else 0.0
+    match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if not match:
+        return 0.0
+    number = float(match[1]) * 10.0 ** int(match[2] or 0) * _SUFFIXES.get(match[3] or "", 1.0)
+    return number if 0 < number < 1e30 else 0.0  # noqa: PLR2004 - nonsense
+
+
+def gpus_of(amounts: Mapping[str, Any], mig: str) -> float:
+    """GPUs in a list of resources."""
+    total = 0.0
+    for name, value in amounts.items():
+        part = MIG.fullmatch(name)
+        if name in GPUS or name.startswith(INTEL):
+            total += quantity(value)
+        elif part:
+            total += quantity(value) * (int(part[1]) / _PARTS if mig == "share" else 1.0)
+    return min(round(total, 6), _MOST)
+
+
+def cpus_and_memory(amounts: Mapping[str, Any]) -> tuple[float, float]:
+    """CPUs, and memory in GiB."""
+    return (
+        min(quantity(amounts.get("cpu")), _MOST),
+        min(quantity(amounts.get("memory")) / _GIB, _MOST),
+    )
+
+
+def time_of(value: Any) -> float | None:
+    """Seconds since 1970, from `2026-03-02T08:00:00Z`; None: not a time."""
+    if not isinstance(value, str):
+        return None
+    try:
+        time = datetime.fromisoformat(value)
+        return time.timestamp() if time.tzinfo else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def read_items(path: Path, error: type[InputError] = TraceError) -> list[Mapping[str, Any]]:
+    """The objects of a list, or the one object; a list within a list is unfolded."""
+    data = read_bytes(path, error)
+    decode(data, path, error)
+    try:
+        content = msgspec.json.decode(data)
+        return list(_unfolded(content))
+    except (msgspec.DecodeError, RecursionError) as problem:
+        raise error(
+            f"{path}: is not what `kubectl get ... -o json` prints ({problem}): print it again"
+        ) from problem
+
+
+def _unfolded(content: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(content, list):
+        for item in content:
+            yield from _unfolded(item)
+    elif isinstance(content, Mapping) and isinstance(content.get("items"), list):
+        kind = text(content, "kind").removesuffix("List")
+        for item in content["items"]:
+            for one in _unfolded(item):
+                yield {"kind": kind, **one} if kind else one  # the API names it once for all
+    elif isinstance(content, Mapping):
+        yield content
+    else:
+        yield {}
+
+
+def part(item: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """An object within objects; empty when it is not there."""
+    for key in keys:
+        value = item.get(key)
+        item = value if isinstance(value, Mapping) else {}
+    return item
+
+
+def parts(item: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Objects of a list within an object."""
+    value = item.get(key)
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def text(item: Mapping[str, Any], key: str) -> str:
+    """A text within an object."""
+    value = item.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def read_machines(path: Path, mig: str) -> tuple[NodeSpec, ...]:
+    """Nodes as `kubectl get nodes -o json` prints them, or any cluster file."""
+    if path.suffix.lower() in _KNOWN:
+        return tuple(parse_cluster(str(path))[0].specs)
+    nodes: dict[str, NodeSpec] = {}
+    for item in read_items(path, ClusterSpecError):
+        name = text(part(item, "metadata"), "name")
+        if item.get("kind") in ("Node", None) and name:
+            nodes[name] = _machine(name, item, mig)
+    if not nodes:
+        raise ClusterSpecError(
+            f"{path}: lists no nodes: give what `kubectl get nodes -o json` prints"
+        )
+    return tuple(nodes.values())
+
+
+def _machine(name: str, item: Mapping[str, Any], mig: str) -> NodeSpec:
+    status = part(item, "status")
+    amounts = part(status, "allocatable") or part(status, "capacity")
+    labels = part(item, "metadata", "labels")
+    kind = next((text(labels, key) for key in TYPES if text(labels, key)), "")
+    cpus, mem_gib = cpus_and_memory(amounts)
+    gpus = min(ceil(gpus_of(amounts, mig) - 1e-6), 4_096)  # slices of 7 parts make whole GPUs
+    return NodeSpec(name, gpus, kind, cpus, mem_gib)
+
+
+GROUPS = (
+    "jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "volcano.sh/job-name",
+    "ray.io/cluster", "leaderworkerset.sigs.k8s.io/name", "scheduling.x-k8s.io/pod-group",
+    "pod-group-name", "scheduling.k8s.io/group-name", "batch.kubernetes.io/job-name", "job-name",
+)  # fmt: skip
+"""Labels (or annotations) that name the job of a pod, the outermost first."""
+SLOTS = (
+    "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index",
+    "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index",
+    "volcano.sh/task-spec", "volcano.sh/task-index", "batch.kubernetes.io/job-completion-index",
+    "apps.kubernetes.io/pod-index", "leaderworkerset.sigs.k8s.io/worker-index",
+)  # fmt: skip
+"""Labels (or annotations) that together tell which one of its job a pod is."""
+INDICES = tuple(key for key in SLOTS if key.endswith(("index", "-index")))
+QUEUES = (
+    "kueue.x-k8s.io/queue-name", "volcano.sh/queue-name", "scheduling.volcano.sh/queue-name",
+    "kai.scheduler/queue", "runai/queue", "yunikorn.apache.org/queue", "queue",
+)  # fmt: skip
+USERS = ("user", "owner", "username", "yunikorn.apache.org/username")
+SINGLE = ("ReplicaSet", "StatefulSet", "ReplicationController", "Node", "")
+REASONS = {
+    "Evicted": PREEMPTED,
+    "Preempting": PREEMPTED,
+    "Preempted": PREEMPTED,
+    "Terminated": PREEMPTED,
+    "Shutdown": NODE_FAIL,
+    "NodeShutdown": NODE_FAIL,
+    "NodeLost": NODE_FAIL,
+    "NodeAffinity": NODE_FAIL,
+    "DeadlineExceeded": TIMEOUT,
+}
+_MOST_PRIORITY = 2_000_001_000  # of the system's own pods
+
+
+# --- pods ----------------------------------------------------------------------------------------
+
+
+class Pod(msgspec.Struct):
+    """One pod that ran, or did not (`start_s` is None)."""
+
+    name: str  # namespace/name
+    namespace: str
+    job: str  # whose it is: namespace/name of the job, or the pod's own
+    slot: str  # which one of its job
+    kind: str  # of its owner
+    daemon: bool
+    created_s: float
+    start_s: float | None
+    end_s: float | None
+    state: str
+    node: str
+    gpus: float
+    cpus: float
+    mem_gib: float
+    priority: int
+    queue: str
+    user: str
+    sliced: bool  # has a slice of MIG
+    shared: bool  # has a GPU by time slicing
+
+    @property
+    def latest_s(self) -> float:
+        """The latest time that it tells of."""
+        times = (self.created_s, self.start_s, self.end_s)
+        return max(time_s for time_s in times if time_s is not None)
+
+
+def scheduled_times(items: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
+    """When pods were scheduled, by (namespace, name), as events tell."""
+    found: dict[tuple[str, str], float] = {}
+    for item in items:
+        if text(item, "kind") != "Event" or text(item, "reason") != "Scheduled":
+            continue
+        subject = part(item, "involvedObject") or part(item, "regarding")
+        keys = ("eventTime", "firstTimestamp", "deprecatedFirstTimestamp", "lastTimestamp")
+        times = [time_s for key in keys if (time_s := time_of(item.get(key))) is not None]
+        if text(subject, "kind") == "Pod" and times:
+            found[text(subject, "namespace"), text(subject, "name")] = times[0]
+    return found
+
+
+def read_pod(
+    item: Mapping[str, Any], scheduled: Mapping[tuple[str, str], float], mig: str
+) -> Pod | None:
+    """The pod; None: it has no name or no time of creation."""
+    about, spec, status = part(item, "metadata"), part(item, "spec"), part(item, "status")
+    name, namespace = text(about, "name"), text(about, "namespace")
+    created_s = time_of(about.get("creationTimestamp"))
+    if not name or created_s is None:
+        return None
+    marks = {**part(about, "annotations"), **part(about, "labels")}
+    kind, job = _owner(about, marks)
+    start_s = _start_s(status, scheduled.get((namespace, name)))
+    state, end_s = _ending(about, status)
+    if start_s is not None and end_s is not None:
+        end_s = max(start_s, end_s)
+    cpus, mem_gib, gpus = _amounts(spec, mig)
+    names = {name for one in parts(spec, "containers") for name in _resources(one)}
+    full = f"{namespace}/{name}"
+    indexed = any(marks.get(key) for key in INDICES)
+    priority = spec.get("priority")
+    return Pod(
+        name=full,
+        namespace=namespace,
+        job=f"{namespace}/{job}" if job else full,
+        slot="/".join(str(marks.get(key, "")) for key in SLOTS) if indexed else full,
+        kind=kind,
+        daemon=kind == "DaemonSet",
+        created_s=created_s,
+        start_s=start_s,
+        end_s=end_s,
+        state=state,
+        node=text(spec, "nodeName"),
+        gpus=gpus,
+        cpus=cpus,
+        mem_gib=mem_gib,
+        priority=_whole(priority),
+        queue=_first(marks, QUEUES),
+        user=_first(marks, USERS),
+        sliced=any(map(MIG.fullmatch, names)),
+        shared=SHARED in names,
+    )
+
+
+def _whole(priority: Any) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        return 0
+    return max(-_MOST_PRIORITY, min(priority, _MOST_PRIORITY))
+
+
+def _first(marks: Mapping[str, Any], keys: Iterable[str]) -> str:
+    return next((text(marks, key) for key in keys if text(marks, key)), "")
+
+
+def _owner(about: Mapping[str, Any], marks: Mapping[str, Any]) -> tuple[str, str]:
+    """Kind of the owner, and the name of the job that the pod is part of (or nothing)."""
+    owners = parts(about, "ownerReferences")
+    owner = next((one for one in owners if one.get("controller")), owners[0] if owners else {})
+    kind = text(owner, "kind")
+    named = _first(marks, GROUPS)
+    if kind == "DaemonSet" or (kind in SINGLE and not named):
+        return kind, ""
+    return kind, named or text(owner, "name")
+
+
+def _start_s(status: Mapping[str, Any], told_s: float | None) -> float | None:
+    """When it got its node."""
+    for condition in parts(status, "conditions"):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
+            at_s = time_of(condition.get("lastTransitionTime"))
+            if at_s is not None:
+                return at_s
+    return told_s if told_s is not None else time_of(status.get("startTime"))
+
+
+def _ending(about: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, float | None]:
+    """How it ended, and when; None: it goes on, or nobody knows."""
+    phase, reason = text(status, "phase"), text(status, "reason")
+    if phase in ("Pending", "Running"):
+        return RUNNING, None
+    ends_s = []
+    for one in parts(status, "containerStatuses"):
+        at_s = time_of(part(one, "state", "terminated").get("finishedAt"))
+        ends_s += [at_s] if at_s is not None else []
+    if not ends_s:
+        keys = [time_of(one.get("lastTransitionTime")) for one in parts(status, "conditions")]
+        ends_s = [at_s for at_s in (*keys, time_of(about.get("deletionTimestamp"))) if at_s]
+    end_s = max(ends_s, default=None)
+    if phase == "Succeeded":
+        return DONE, end_s
+    if phase == "Failed":
+        return _failure(reason, status), end_s
+    return UNKNOWN, end_s
+
+
+def _failure(reason: str, status: Mapping[str, Any]) -> str:
+    """Its own fault, or what others did to it."""
+    if reason in REASONS:
+        return REASONS[reason]
+    for condition in parts(status, "conditions"):
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return PREEMPTED
+    return FAILED
+
+
+def _amounts(spec: Mapping[str, Any], mig: str) -> tuple[float, float, float]:
+    """CPUs, GiB and GPUs: of all containers together, or of the largest that runs before them."""
+    sums = [0.0, 0.0, 0.0]
+    for container in parts(spec, "containers"):
+        sums = [a + b for a, b in zip(sums, _of_container(container, mig), strict=True)]
+    for container in parts(spec, "initContainers"):
+        sums = [max(a, b) for a, b in zip(sums, _of_container(container, mig), strict=True)]
+    return sums[0], sums[1], round(sums[2], 6)
+
+
+def _of_container(container: Mapping[str, Any], mig: str) -> tuple[float, float, float]:
+    amounts = _resources(container)
+    return *cpus_and_memory(amounts), gpus_of(amounts, mig)
+
+
+def _resources(container: Mapping[str, Any]) -> dict[str, Any]:
+    """What is not requested is the limit."""
+    return {**part(container, "resources", "limits"), **part(container, "resources", "requests")}
