@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rota.policies.allox import allox
 from rota.policies.gavel.durations import finish_time_fairness, makespan
 from rota.policies.gavel.fairness import max_min, strategy_proof, water_filling
-from rota.policies.gavel.matching import allox
-from rota.policies.gavel.sums import max_sum
+from rota.policies.gavel_max_sum import max_sum
 from rota.policies.rounds.problem import Array, Problem, problem
 
 KINDS = 83  # of jobs

@@ -22,7 +22,7 @@ def test_the_first_page_names_every_published_simulator():
 
 def test_the_first_page_leads_to_notebooks():
     page = (DOCS / "index.md").read_text()
-    assert "(reference/python-lab.md)" in page
+    assert "(reference/python-notebook.md)" in page
     assert "examples/notebooks" in page
     assert list((CHECKOUT / "examples" / "notebooks").glob("*.ipynb"))
 

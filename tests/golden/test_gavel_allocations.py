@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from allocation_cases import assert_feasible
+from rota.policies.allox import allox
 from rota.policies.gavel.basics import alike, isolated, proportional, throughputs
 from rota.policies.gavel.durations import finish_time_fairness, ideal_times, makespan
 from rota.policies.gavel.fairness import Entities, max_min, strategy_proof, water_filling
-from rota.policies.gavel.matching import allox
 from rota.policies.gavel.packed import (
     packed_finish_time_fairness,
     packed_makespan,
     packed_max_min,
     packed_throughputs,
 )
-from rota.policies.gavel.queueing import fifo
-from rota.policies.gavel.sums import max_sum, max_sum_if_possible
+from rota.policies.gavel_fifo import fifo
+from rota.policies.gavel_max_sum import max_sum, max_sum_if_possible
 from rota.policies.rounds.problem import PackedShares, Pairs, problem
 from shared_data import shared
 

@@ -3,13 +3,13 @@
 The one place that decodes columns of a log. `rota.metrics.history` adds the life of every job.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rota.core.log import NODE, Record
+from rota.core.log import NODE, Record, Row
 
 Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -90,6 +90,20 @@ class EventLog:
 
     # --- rows -------------------------------------------------------------------------------------
 
+    def __iter__(self) -> Iterator[Row]:
+        """One row after the other."""
+        return self._decoded(slice(None), self.log["text"])
+
+    def only(self, *kinds: Record) -> Iterator[Row]:
+        """One row of these kinds after the other."""
+        rows = self.rows_of(*kinds)
+        return self._decoded(rows, self.log["text"].gather(rows))
+
+    def _decoded(self, rows: Any, texts: Any) -> Iterator[Row]:
+        numbers = (self.time_s, self.event, self.job, self.ref, self.other, self.value)
+        columns = [column[rows].tolist() for column in numbers]
+        return map(Row._make, zip(*columns, texts.to_list(), strict=True))
+
     def rows_of(self, *kinds: Record) -> Ints:
         """Numbers of the rows of these kinds."""
         if len(kinds) == 1:
@@ -149,7 +163,7 @@ class EventLog:
         """GPUs of all allocations."""
         return self._slices(self.rows_of(Record.ALLOCATION))
 
-    def extra(self, kind: str) -> Slices:
+    def extras(self, kind: str) -> Slices:
         """What allocations hold beside GPUs: `cpu` or `memory`."""
         rows = self.rows_of(Record.EXTRA)
         texts = self.texts(rows) if len(rows) else []

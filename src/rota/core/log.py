@@ -85,6 +85,16 @@ class Row(NamedTuple):
         return self.ref
 
     @property
+    def tenant(self) -> int:
+        """Of SUBMIT."""
+        return self.other
+
+    @property
+    def parent(self) -> int:
+        """Of TASK: its job."""
+        return self.other
+
+    @property
     def vertex(self) -> int:
         """Of ALLOCATION and EXTRA: where the slice is."""
         return self.other

@@ -14,6 +14,7 @@ from rota.daemon.pictures import state_of
 from rota.daemon.state import ClusterState, SubmissionQueue
 from rota.engine.loop import Engine
 from rota.engine.snapshot import freeze, restore
+from rota.engine.wiring import make_engine
 from rota.models.costs import Zero
 from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
@@ -101,7 +102,7 @@ class Living:
         source.announce([(int(spec.id), spec, Behaviour(INF)) for spec in self._specs])
         tenants = state.scheduling.tenants()
         scheduler = state.compose(state.scheduling, topology)
-        engine = Engine(cluster, scheduler, source, tenants=tenants)
+        engine = make_engine(scheduler, cluster, source, tenants=tenants)
         restore(engine, {**self._frozen, "cluster": cluster.snapshot()})
         if change is not None:
             change(engine)

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Sequence
 
 from rota.core.errors import ClusterError, RotaError
-from rota.daemon.store import Row, Store, StoredJob
+from rota.core.log import Row
+from rota.daemon.store import Store, StoredJob
 from rota.live.inputs import Batch
 
 log = logging.getLogger("rota.daemon")

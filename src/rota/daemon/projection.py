@@ -1,10 +1,9 @@
 """What the log tells about each job beyond its present state; folded row by row."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from rota.core.jobs import Job
-from rota.core.log import ON_REQUEST, Record
+from rota.core.log import ON_REQUEST, Record, Row
 from rota.core.reasons import Reason
 
 MOST_CAUSES = 20  # who preempted a job: the last few are enough
@@ -27,14 +26,15 @@ class Projection:
         self._late_s: float | None = None  # when the next row happened
 
     def fold(  # noqa: C901 - one branch per kind
-        self, rows: Iterable[tuple[Any, ...]]
+        self, rows: Iterable[Row]
     ) -> None:
-        """Rows of (time_s, event, job, ref, other, value, text)."""
-        for time_s, event, job, ref, other, value, text in rows:
+        """Take in the next rows of the log."""
+        for row in rows:
+            time_s, event, job, _, _, value, text = row
             late_s, self._late_s = self._late_s, value if event == Record.LATE else None
             if event == Record.REASON:
-                if ref >= 0:
-                    self._shapes[ref] = (int(value), job)
+                if row.shape >= 0:
+                    self._shapes[row.shape] = (row.reason, job)
             elif event == Record.START:
                 self._started[job] = time_s
             elif event == Record.RUN:
@@ -42,10 +42,10 @@ class Projection:
                 self.runs[job] = self.runs.get(job, 0) + 1
                 began_s = time_s if late_s is None else late_s
                 self.observe(began_s - self._started.pop(job, began_s))
-            elif event == Record.STOP and other != ON_REQUEST:
-                self._preempted(job, other)
+            elif event == Record.STOP and row.cause != ON_REQUEST:
+                self._preempted(job, row.cause)
             elif event == Record.HELD:
-                self._held[job] = int(value)
+                self._held[job] = row.reason
                 if text:
                     self.messages[job] = text
             elif event == Record.DONE:

@@ -15,13 +15,15 @@ from typing import Any, Protocol
 import msgspec
 
 from rota.core.errors import InputError, PolicyError, RotaError
+from rota.core.log import Row
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.journal import Journal
 from rota.daemon.settings import Scheduling
-from rota.daemon.state import FIRST_TASK, ClusterState
+from rota.daemon.state import ClusterState
 from rota.daemon.store import Store
 from rota.engine.snapshot import VERSION as ENGINE_VERSION
 from rota.engine.snapshot import freeze, restore
+from rota.engine.wiring import FIRST_TASK
 from rota.live.inputs import Batch, Reconfigured
 
 VERSION = 2
@@ -120,7 +122,7 @@ def _load_log(state: ClusterState, store: Store, upto: int) -> None:
     after = 0
     while after < upto:
         rows = store.rows(after, min(PIECE, upto - after))
-        state.projection.fold(row[1:] for row in rows)
+        state.projection.fold(Row._make(row[1:]) for row in rows)
         if checked:
             kept.extend(value for row in rows for value in row[1:7])
         after = rows[-1][0] if rows else upto

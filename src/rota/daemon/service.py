@@ -14,7 +14,7 @@ from rota.core.errors import (
     UnavailableError,
 )
 from rota.core.jobs import Job, Phase
-from rota.core.log import Record
+from rota.core.log import LABELS
 from rota.daemon.access import check_job, sees_job, sees_submission
 from rota.daemon.explain import explain
 from rota.daemon.export import Export, export_live
@@ -66,7 +66,6 @@ from rota.wire import (
 )
 
 T = TypeVar("T")
-LABELS = {int(record): record.name.lower() for record in Record}
 PROBE_S = 2.0  # the longest that a question for readiness may take
 
 

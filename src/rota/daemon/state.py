@@ -17,9 +17,8 @@ from rota.daemon.growth import extended
 from rota.daemon.projection import Projection
 from rota.daemon.settings import Scheduling, changes
 from rota.daemon.store import StoredJob
-from rota.engine.compose import compose
-from rota.engine.loop import Checker, Engine
-from rota.engine.parts import make_admission, make_placement, make_policy
+from rota.engine.loop import Checker
+from rota.engine.wiring import FIRST_TASK, Parts, make_engine
 from rota.jobfile.convert import to_behaviour, to_launch, to_spec
 from rota.live.clock import ClusterClock
 from rota.live.cluster import LiveCluster
@@ -27,7 +26,6 @@ from rota.live.driver import Driver
 from rota.live.inputs import Batch, Noted, Reconfigured, Submitted
 from rota.live.mailbox import Mailbox
 
-FIRST_TASK = 1 << 24  # numbers from here on are tasks of jobs
 Submission: TypeAlias = tuple[int, JobSpec, Behaviour]
 
 
@@ -98,9 +96,9 @@ class ClusterState:
         for group in growth[1:]:
             topology.extend(group)
         self.cluster = LiveCluster(topology, driver, self._launch_of, clock, mailbox)
-        self.engine = Engine(
-            self.cluster,
+        self.engine = make_engine(
             self.compose(scheduling),
+            self.cluster,
             self.submissions,
             tenants=scheduling.tenants(),
             first_task=FIRST_TASK,
@@ -219,13 +217,15 @@ class ClusterState:
 
     def compose(self, scheduling: Scheduling, topology: Topology | None = None) -> Successor:
         """The scheduler of a configuration, on the nodes of the cluster or on others."""
-        policy = make_policy(scheduling.policy)
-        self._refuse_impossible(scheduling, policy)
-        placement = make_placement(
-            scheduling.placement, topology or self.cluster.topology, scheduling.seed
+        parts = Parts.named(
+            scheduling.policy,
+            topology or self.cluster.topology,
+            placement=scheduling.placement,
+            admission=scheduling.admission,
+            seed=scheduling.seed,
         )
-        admission = make_admission(scheduling.admission)
-        return compose(policy, placement, admission, patient=self._patient)
+        self._refuse_impossible(scheduling, parts.policy)
+        return parts.scheduler(patient=self._patient)
 
     def _refuse_impossible(self, scheduling: Scheduling, policy: Any) -> None:
         """What the backend cannot do is refused now, not when it is needed."""

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from rota.core.errors import InputError, UnavailableError
+from rota.core.log import COLUMNS, Row
 from rota.daemon import tables
 from rota.jobfile.model import JobFile
 from rota.live.inputs import DECODER, ENCODER, Batch
@@ -22,7 +23,6 @@ from rota.live.inputs import DECODER, ENCODER, Batch
 BUSY_MS = 5_000  # how long a write waits for somebody else's lock
 KEEP_SNAPSHOTS = 2
 PROBE = "probe"  # a fact that only shows that the store can be written
-Row = tuple[float, int, int, int, int, float, str | None]
 
 
 class StoredJob(msgspec.Struct, frozen=True):
@@ -351,8 +351,7 @@ def _insert_rows(connection: sa.Connection, after: int, rows: Sequence[Row]) -> 
         connection.execute(
             tables.log.insert(),
             [
-                {"number": n, "time_s": t, "event": e, "job": j, "ref": r, "other": o,
-                 "value": v, "text": x}
-                for n, (t, e, j, r, o, v, x) in enumerate(rows, after + 1)
+                {"number": number, **dict(zip(COLUMNS, row, strict=True))}
+                for number, row in enumerate(rows, after + 1)
             ],
-        )  # fmt: skip
+        )

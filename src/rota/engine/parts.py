@@ -29,6 +29,7 @@ from rota.core.registry import (
 from rota.core.topology import Topology
 from rota.models import costs
 from rota.placement.base import Placement, Verified
+from rota.policies.rounds import RoundPolicy
 
 PYTHON = ".py"
 YAML = (".yaml", ".yml")
@@ -55,7 +56,7 @@ def make_policy(text: str) -> Policy[Any]:
 def _policy_in(path: Path) -> type[Policy[Any]]:
     """The single policy that a file defines."""
     kind: type[Policy[Any]] = _single(
-        path, "policy", "policies", (PriorityPolicy, DecidePolicy), "rota.core.policy"
+        path, "policy", "policies", (PriorityPolicy, DecidePolicy, RoundPolicy), "rota.core.policy"
     )
     if _says_nothing(kind):
         method = (

@@ -10,10 +10,10 @@ import numpy as np
 
 from rota.core.log import ON_REQUEST, Record
 from rota.core.words import duration
+from rota.metrics.delay import Placed, Waits
 from rota.metrics.history import History
 from rota.metrics.phrases import few, gpus_of, place_of
 from rota.metrics.spare import SpareGpus
-from rota.metrics.waits import Placed, Waits
 
 
 class Halt(msgspec.Struct, kw_only=True):
@@ -51,8 +51,8 @@ class Starts(NamedTuple):
 
 def starts_of(history: History) -> Starts:
     """In order of time."""
-    rows = np.flatnonzero((history.event == Record.START) | (history.event == Record.MOVE))
-    slots = history.owner[np.searchsorted(history.actors, history.job[rows])]
+    rows = history.rows_of(Record.START, Record.MOVE)
+    slots = history.owner[history.actor_of(history.job[rows])]
     return Starts(rows, history.time_s[rows], slots)
 
 
@@ -111,13 +111,13 @@ class Course:
         at_s = float(history.time_s[row])
         lost_s = float(history.value[row])
         if history.other[row] == ON_REQUEST:
-            text = (history.log["text"][row] or "stopped on request") + _and_lost(lost_s)
+            text = (history.text(row) or "stopped on request") + _and_lost(lost_s)
             return Halt(at_s=at_s, what="stopped", by=[], lost_s=lost_s, text=text)
         winners = self._winners(row)
         names = [self._names[slot] for slot in winners]
-        text = self._remark(row) or "stopped by the policy"
+        text = history.text(row) or "stopped by the policy"
         if winners:
-            asked = sum(float(history.value[history.entry_row[slot]]) for slot in winners)
+            asked = sum(float(history.asked[slot]) for slot in winners)
             stops = np.flatnonzero((history.event == Record.STOP) & (history.time_s == at_s))
             free = self._spare.before(int(stops[0])).gpus
             movers = [self._names[slot] for slot in self._movers(row, winners)]
@@ -129,10 +129,6 @@ class Course:
         return Halt(
             at_s=at_s, what="preempted", by=names, lost_s=lost_s, text=text + _and_lost(lost_s)
         )
-
-    def _remark(self, row: int) -> str:
-        """Why a job was stopped, in the words of its scheduler."""
-        return str(self._history.log["text"][row] or "")
 
     def _movers(self, row: int, winners: Sequence[int]) -> list[int]:
         """Who took its place, where that is not who wanted room: it was moved out of the way."""
@@ -162,21 +158,19 @@ class Course:
         """
         history = self._history
         if history.other[row] >= 0:
-            winner = int(np.searchsorted(history.actors, history.other[row]))
-            return [int(history.owner[winner])]
-        if self._remark(row):
+            return [int(history.owner[history.actor_of(history.other[row])])]
+        if history.text(row):
             return []
         return list(dict.fromkeys(int(self._starts.slot[i]) for i in self._starts_beside(row)))
 
     @cached_property
     def _slices(self) -> dict[int, dict[int, float]]:
         """GPUs by slot of the node, of every allocation."""
-        history = self._history
-        rows = np.flatnonzero(history.event == Record.ALLOCATION)
-        slots = self._spare.slots_of(history.other[rows]).tolist()
+        slices = self._history.slices
+        slots = self._spare.slots_of(slices.vertex)
         found: dict[int, dict[int, float]] = {}
-        numbers, gpus = history.ref[rows].tolist(), history.value[rows].tolist()
-        for number, slot, amount in zip(numbers, slots, gpus, strict=True):
+        columns = (slices.allocation.tolist(), slots.tolist(), slices.amount.tolist())
+        for number, slot, amount in zip(*columns, strict=True):
             nodes = found.setdefault(number, {})
             nodes[slot] = nodes.get(slot, 0.0) + amount
         return found
@@ -184,7 +178,7 @@ class Course:
     @cached_property
     def _at(self) -> dict[int, set[int]]:
         history = self._history
-        rows = np.flatnonzero(np.isin(history.event, (Record.ALLOCATION, Record.EXTRA)))
+        rows = history.rows_of(Record.ALLOCATION, Record.EXTRA)
         vertices = history.other[rows]
         slots = self._spare.slots_of(vertices)
         places = np.where(slots < len(self._spare.names), slots, -1 - vertices)
@@ -222,7 +216,7 @@ class Course:
         name = self._node_at(row)
         if name:
             return f"node {name} failed"
-        said: str | None = self._history.log["text"][row]
+        said = self._history.text(row)
         return f"its run was lost ({said})" if said else "its run was lost"
 
     def _node_at(self, row: int) -> str:

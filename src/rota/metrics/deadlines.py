@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rota.metrics.history import Bools, Floats
+from rota.core.eventlog import Bools, Floats
 from rota.metrics.jobs import UNFINISHED
 
 

@@ -23,22 +23,16 @@ The wait of a non-gang job (no task makes progress) is divided in proportion to 
 
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Bools, Floats, Ints, add_up
+from rota.core.events import INF
 from rota.core.log import Record
 from rota.core.reasons import Reason
-from rota.metrics.history import (
-    OVERHEAD,
-    WAITS,
-    Bools,
-    Floats,
-    History,
-    add_up,
-    read_history,
-)
+from rota.metrics.history import OVERHEAD, RUNS, WAITS, History, read_history
 
 REASONS = tuple(reason.label for reason in Reason if reason)
 """Names of all reasons, in the order of their numbers."""
@@ -47,6 +41,7 @@ HeadSpan: TypeAlias = tuple[int, int, float, float]
 """Slot of the actor, number of the reason, from when, until when (in seconds)."""
 
 _WIDTH = len(Reason)
+_PLACED = (Record.START, Record.MOVE)
 _LEAVES, _ENTERS, _BLAMED = range(3)  # order within one row of the log
 
 
@@ -62,11 +57,8 @@ def fold_delay(log: pl.DataFrame | History) -> Floats:
 def _own_delays(history: History) -> Floats:
     """Of every actor by number of reason; everything unexplained is `order`."""
     waits = (history.state == WAITS) & history.acting
-    plain = waits & (history.reason == 0)
-    reason = np.where(history.state == OVERHEAD, int(Reason.OVERHEAD), history.reason)
-    reason[plain] = Reason.ORDER
     counted = waits | (history.state == OVERHEAD)
-    cells = history.actor[counted] * _WIDTH + reason[counted]
+    cells = history.actor[counted] * _WIDTH + span_reasons(history)[counted]
     size = len(history.actors) * _WIDTH
     delays = add_up(cells, history.length_s[counted], size).reshape(-1, _WIDTH)
     heads = _head_times(history)
@@ -96,6 +88,16 @@ def _head_times(history: History) -> Floats:
     return np.array(totals).T
 
 
+def span_reasons(history: History) -> Ints:
+    """Why each span is without progress, heads of shapes apart: everything unexplained is `order`.
+
+    Of spans with progress it says nothing.
+    """
+    reason: Ints = np.where(history.state == OVERHEAD, int(Reason.OVERHEAD), history.reason)
+    reason[(history.state == WAITS) & (reason == 0)] = Reason.ORDER
+    return reason
+
+
 def waits_plainly(history: History) -> Bools:
     """Spans in the queue that have no reason of their own."""
     waits = (history.state == WAITS) & history.acting
@@ -113,9 +115,9 @@ def head_spans(history: History, plain: Bools) -> Iterator[HeadSpan]:
     blames = np.flatnonzero((history.event == Record.REASON) & (history.ref >= 0))
     if not len(blames) or not plain.any():
         return iter(())
-    shape_of = history.ref[history.entry_row]
+    shape_of = history.shape
     actors = history.actor[plain]
-    heads = np.searchsorted(history.actors, history.job[blames])
+    heads = history.actor_of(history.job[blames])
     heads[history.job[blames] < 0] = -1
     count = len(actors)
     row = np.concatenate([history.until_row[plain], history.row[plain], blames])
@@ -159,3 +161,110 @@ def _sweep(changes: Iterable[tuple[int, float, int, int, int]]) -> Iterator[Head
         else:
             blame = reason
             named = who
+
+
+# --- the same in time, job by job -----------------------------------------------------------------
+
+
+class Wait(NamedTuple):
+    """Without progress for one reason. `kind`: of the row at which it began (`Record`)."""
+
+    from_s: float
+    until_s: float
+    reason: int
+    kind: int
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+        return self.until_s - self.from_s
+
+
+class Placed(NamedTuple):
+    """On the same GPUs. `kind`: whether it was started or moved; `ran_s`: making progress."""
+
+    from_s: float
+    kind: int
+    allocation: int
+    ran_s: float
+
+
+class Waits:
+    """The intervals of one log, worked out shape by shape as they are asked for."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._plain = waits_plainly(history)
+        self._reason = span_reasons(history)
+        self._heads: dict[int, dict[int, list[HeadSpan]]] = {}
+        self._begins = np.searchsorted(history.actor, np.arange(len(history.actors) + 1))
+
+    def of(self, actor: int) -> list[Wait]:
+        """In order of time; neighbours differ in their reasons or are apart."""
+        found: list[Wait] = []
+        for wait in self._pieces(actor):
+            last = found[-1] if found else None
+            if last is not None and _goes_on(last, wait):
+                found[-1] = last._replace(until_s=wait.until_s)
+            elif wait.until_s > wait.from_s:
+                found.append(wait)
+        return found
+
+    def stays(self, actor: int) -> list[Placed]:
+        """In order of time. Who has to wait for others to leave its GPUs comes when they have."""
+        history = self._history
+        found: list[Placed] = []
+        coming: Placed | None = None
+        for span in range(self._begins[actor], self._begins[actor + 1]):
+            row, kind = int(history.row[span]), int(history.kind[span])
+            from_s = float(history.from_s[span])
+            if kind in _PLACED:
+                kind = coming.kind if coming is not None else kind
+                coming = Placed(from_s, kind, int(history.ref[row]), 0.0)
+            arrives = kind == Record.RUN or (kind in _PLACED and history.value[row] < INF)
+            if coming is not None and arrives:
+                found.append(coming._replace(from_s=from_s))
+                coming = None
+            elif kind in (Record.STOP, Record.EVICTED):  # it does not come any more
+                coming = None
+            if history.state[span] == RUNS:
+                ran_s = found[-1].ran_s + float(history.length_s[span])
+                found[-1] = found[-1]._replace(ran_s=ran_s)
+        return found
+
+    def _pieces(self, actor: int) -> Iterator[Wait]:
+        history = self._history
+        if history.has_tasks[actor]:
+            return
+        heads = iter(self._heads_of(int(self._history.shape[actor])).get(actor, ()))
+        head = next(heads, None)
+        for span in range(self._begins[actor], self._begins[actor + 1]):
+            from_s, until_s = float(history.from_s[span]), float(history.until_s[span])
+            kind = int(history.kind[span])
+            if history.state[span] not in (WAITS, OVERHEAD):
+                continue
+            reason = int(self._reason[span])
+            while self._plain[span] and head is not None and head[2] < until_s:
+                yield Wait(from_s, head[2], reason, kind)
+                yield Wait(head[2], head[3], head[1], kind)
+                from_s = head[3]
+                head = next(heads, None)
+            yield Wait(from_s, until_s, reason, kind)
+
+    def _heads_of(self, shape: int) -> dict[int, list[HeadSpan]]:
+        """When the actors of a shape were its head."""
+        if shape not in self._heads:
+            among = self._plain & (self._history.shape[self._history.actor] == shape)
+            found: dict[int, list[HeadSpan]] = {}
+            for span in head_spans(self._history, among):
+                found.setdefault(span[0], []).append(span)
+            self._heads[shape] = found
+        return self._heads[shape]
+
+
+def _goes_on(last: Wait, wait: Wait) -> bool:
+    return (
+        last.until_s == wait.from_s
+        and last.reason == wait.reason
+        and (last.kind == wait.kind or wait.reason != Reason.OVERHEAD)
+    )

@@ -21,7 +21,7 @@ slowed down alike, 1 / n when one of them bears it all. With fewer than two tena
 import numpy as np
 import polars as pl
 
-from rota.metrics.history import Bools, Floats, add_up
+from rota.core.eventlog import Bools, Floats, add_up
 
 SHORTEST_RUN_S = 10.0  # shorter runs count as this long
 

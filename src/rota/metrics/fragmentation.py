@@ -14,8 +14,9 @@ pool nothing is scattered.
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Bools, Floats
 from rota.core.reasons import Reason
-from rota.metrics.history import WAITS, Bools, Floats, History, read_history
+from rota.metrics.history import WAITS, History, read_history
 from rota.metrics.spare import SpareGpus, Timelines
 
 _LITTLE = 1e-9  # parts of GPUs are floats

@@ -21,16 +21,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Bools, Floats, Ints, Vertices
 from rota.core.log import Record
 from rota.metrics.basis import Basis
-from rota.metrics.history import Bools, Floats, History, Ints
+from rota.metrics.history import History
 from rota.placement.fragments import MILLI, Target
 from rota.placement.machines import PLENTY
 
 BATCH = 4_096  # states that are looked at together
 CPU, WHOLE, FIRST = 0, 1, 2  # columns of what is in use: CPUs, whole GPUs, then parts of each GPU
 DIGITS = 4  # of percentages
-_DOORS = (Record.NODE_DOWN, Record.NODE_UP, Record.NODE_CLOSED, Record.NODE_OPENED)
 
 
 class Fragments(NamedTuple):
@@ -62,8 +62,7 @@ class NodeSpans(NamedTuple):
 class _Nodes(NamedTuple):
     """The nodes of a log, by slot."""
 
-    vertex: Ints
-    since: Ints  # row of the log that defines it
+    defined: Vertices
     gpus: Ints
     kind: Ints  # number of its GPU type
     cpus: Ints  # thousandths; PLENTY where the cluster does not say
@@ -71,10 +70,10 @@ class _Nodes(NamedTuple):
 
     def places(self, vertex: Ints) -> tuple[Ints, Ints]:
         """Slot of the node of each vertex (-1: none), and the column of what is taken there."""
-        slot = np.searchsorted(self.vertex, vertex, side="right") - 1
-        device = vertex - self.vertex[slot]  # devices follow their node
-        on_node = (slot >= 0) & (device <= self.gpus[slot])
-        return np.where(on_node, slot, -1), WHOLE + device
+        slot = self.defined.slots_of(vertex)
+        none = slot == len(self.gpus)
+        slot[none] = -1
+        return slot, WHOLE + vertex - self.defined.number[slot]  # devices follow their node
 
 
 class _Changes(NamedTuple):
@@ -123,7 +122,7 @@ def node_spans(history: History, basis: Basis | None) -> NodeSpans | None:
     lasting = until_s > from_s
     which = which[lasting]
     return NodeSpans(
-        course.nodes.vertex[changes.slot[lasting]],
+        course.nodes.defined.number[changes.slot[lasting]],
         from_s[lasting],
         until_s[lasting],
         course.useless[which] / MILLI,
@@ -144,18 +143,13 @@ def _course(history: History, basis: Basis | None) -> _Course | None:
 
 def _nodes(history: History, basis: Basis) -> _Nodes | None:
     """The nodes that the log defines; None if they are not those of the basis."""
-    rows = np.flatnonzero(history.event == Record.VERTEX)
-    named = history.log["text"].gather(rows).str.starts_with("node:")
-    rows = rows[named.fill_null(value=False).to_numpy()]
-    vertex, first = np.unique(history.ref[rows], return_index=True)
     machines = basis.machines
-    if len(vertex) != len(machines):
+    if len(history.nodes.number) != len(machines):
         return None
     types = sorted({machine.gpu_type for machine in machines})
     cpus = np.array([round(machine.cpus * MILLI) for machine in machines], np.int64)
     return _Nodes(
-        vertex.astype(np.int64),
-        rows[first],
+        history.nodes,
         np.array([machine.gpus for machine in machines], np.int64),
         np.array([types.index(machine.gpu_type) for machine in machines], np.int64),
         cpus if cpus.any() else np.full(len(cpus), PLENTY),
@@ -180,7 +174,7 @@ def averages(
 
 def arrivals(history: History, fragments: Fragments) -> pl.DataFrame:
     """One row per job in the order of arrival: the state once it was looked at."""
-    rows = np.flatnonzero(history.event == Record.SUBMIT)
+    rows = history.rows_of(Record.SUBMIT)
     asked = np.cumsum(history.value[rows])
     after = np.searchsorted(history.time_s, history.time_s[rows], side="right") - 1
     after = np.minimum(after, len(history.time_s) - 2)  # the last row ends whatever goes on
@@ -250,36 +244,24 @@ def _carried(states: Ints, change: Ints, size: int) -> Any:
 
 def _pieces(history: History, nodes: _Nodes) -> tuple[Ints, Ints, Ints, Floats] | None:
     """What allocations hold: number, slot, column and thousandths, sorted by number."""
-    gpus = np.flatnonzero(history.event == Record.ALLOCATION)
-    extra = np.flatnonzero(history.event == Record.EXTRA)
-    if len(extra):
-        kinds = history.log["text"].gather(extra) == "cpu"
-        extra = extra[kinds.fill_null(value=False).to_numpy()]
-    rows = np.concatenate([gpus, extra])
-    slot, column = nodes.places(history.other[rows].astype(np.int64))
+    gpus, cpus = history.slices, history.extras("cpu")
+    slot, column = nodes.places(np.concatenate([gpus.vertex, cpus.vertex]))
     if (slot < 0).any():
         return None
-    column[len(gpus) :] = CPU
-    order = np.argsort(history.ref[rows], kind="stable")
-    milli = np.rint(history.value[rows] * MILLI)
-    return history.ref[rows][order], slot[order], column[order], milli[order]
+    column[len(gpus.vertex) :] = CPU
+    number = np.concatenate([gpus.allocation, cpus.allocation])
+    order = np.argsort(number, kind="stable")
+    milli = np.rint(np.concatenate([gpus.amount, cpus.amount]) * MILLI)
+    return number[order], slot[order], column[order], milli[order]
 
 
 def _doors(history: History, nodes: _Nodes) -> Ints:
     """Rows (row, slot, 1: of use from now on); the first of a node is where it begins."""
-    late = history.time_s[nodes.since] > history.time_s[0]
+    since = nodes.defined.row
+    late = history.time_s[since] > history.time_s[0]
     found = [(0, slot, int(not late[slot])) for slot in range(len(late))]
-    found += [(int(nodes.since[slot]), slot, 1) for slot in np.flatnonzero(late).tolist()]
-    up, opened = [True] * len(late), [True] * len(late)
-    rows = np.flatnonzero(np.isin(history.event, _DOORS))
-    slots, _ = nodes.places(history.ref[rows].astype(np.int64))
-    for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
-        kind = history.event[row]
-        if kind in (Record.NODE_UP, Record.NODE_DOWN):
-            up[slot] = bool(kind == Record.NODE_UP)
-        else:
-            opened[slot] = bool(kind == Record.NODE_OPENED)
-        found.append((row, slot, int(up[slot] and opened[slot])))
+    found += [(int(since[slot]), slot, 1) for slot in np.flatnonzero(late).tolist()]
+    found += [(row, slot, int(usable)) for row, slot, usable in history.node_changes()]
     return np.array(found, np.int64).reshape(-1, 3)
 
 

@@ -29,17 +29,14 @@ The last row of the log (END) ends the spans of whatever is not over.
 
 from bisect import bisect_right
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Bools, EventLog, Floats, Ints, add_up, among
 from rota.core.log import Record
 from rota.core.reasons import Reason
-
-Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
-Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
-Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 
 WAITS, OVERHEAD, RUNS, OVER = range(4)
 """What an actor does during a span."""
@@ -52,22 +49,15 @@ _LIFE = (
 )  # fmt: skip
 
 
-def _among(kinds: tuple[int, ...]) -> Bools:
-    """A table to look kinds of rows up in."""
-    table = np.zeros(256, dtype=np.bool_)
-    table[list(kinds)] = True
-    return table
+_IS_LIFE = among(_LIFE)
+_IS_TERMINAL = among(TERMINAL)
+_IS_SUBMIT = among((Record.SUBMIT,))
+_IS_STOPS_END = among((Record.STOPPED, Record.DONE, Record.FAILED))
+_IS_HALT = among((Record.STOP, Record.MOVE, Record.EVICTED))
 
 
-_IS_LIFE = _among(_LIFE)
-_IS_TERMINAL = _among(TERMINAL)
-_IS_SUBMIT = _among((Record.SUBMIT,))
-_IS_STOPS_END = _among((Record.STOPPED, Record.DONE, Record.FAILED))
-_IS_HALT = _among((Record.STOP, Record.MOVE, Record.EVICTED))
-
-
-class History:
-    """Rows of the log as arrays, and the spans of all actors, sorted by actor and then by time.
+class History(EventLog):
+    """A log with the spans of all actors, sorted by actor and then by time.
 
     Spans: `actor` (its slot in `actors`), `kind` (of the row), `row` (its number in the log),
     `until_row`, `from_s`, `until_s`, `state`, `reason` (0: nothing special), `held` (GPUs),
@@ -76,14 +66,7 @@ class History:
     """
 
     def __init__(self, log: pl.DataFrame) -> None:
-        self.log = log
-        self.time_s: Floats = log["time_s"].to_numpy()
-        self.event = log["event"].to_physical().to_numpy()
-        self.job = log["job"].to_numpy()
-        self.ref = log["ref"].to_numpy()
-        self.other = log["other"].to_numpy()
-        self.value: Floats = log["value"].to_numpy()
-        self.end_s = float(self.time_s[-1]) if len(self.time_s) else 0.0
+        super().__init__(log)
         self._cut()
         self._follow()
 
@@ -123,7 +106,7 @@ class History:
         if not len(evicted):
             return
         ups: dict[int, list[int]] = {}
-        for row in np.flatnonzero(self.event == Record.NODE_UP).tolist():
+        for row in self.rows_of(Record.NODE_UP).tolist():
             ups.setdefault(int(self.ref[row]), []).append(row)
         after, rows = [], []
         for k in evicted.tolist():
@@ -177,10 +160,9 @@ class History:
         return held
 
     def _allocation_gpus(self) -> Floats:
-        slices = self.event == Record.ALLOCATION
         named = (self.event == Record.START) | (self.event == Record.MOVE)
         size = int(self.ref[named].max(initial=-1)) + 1  # the last ones may be without GPUs
-        return add_up(self.ref[slices], self.value[slices], max(1, size))
+        return add_up(self.slices.allocation, self.slices.amount, max(1, size))
 
     @cached_property
     def length_s(self) -> Floats:
@@ -196,6 +178,28 @@ class History:
         return rows
 
     @cached_property
+    def shape(self) -> Ints:
+        """The shape of each actor's request."""
+        shapes: Ints = self.ref[self.entry_row]
+        return shapes
+
+    @cached_property
+    def asked(self) -> Floats:
+        """The GPUs that each actor asks for."""
+        return self.value[self.entry_row]
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Names of the jobs, in their order."""
+        return self.texts(self.entry_row[self.is_job])
+
+    @cached_property
+    def tenant(self) -> Ints:
+        """The number of the tenant of each actor's job."""
+        tenants: Ints = self.other[self.entry_row[self.owner]]
+        return tenants
+
+    @cached_property
     def is_job(self) -> Bools:
         """Which actors are jobs (the others are tasks)."""
         jobs: Bools = self.event[self.entry_row] == Record.SUBMIT
@@ -207,7 +211,7 @@ class History:
         owner = np.arange(len(self.actors))
         tasks = ~self.is_job
         if tasks.any():
-            owner[tasks] = np.searchsorted(self.actors, self.other[self.entry_row[tasks]])
+            owner[tasks] = self.actor_of(self.other[self.entry_row[tasks]])
         return owner
 
     @cached_property
@@ -221,6 +225,10 @@ class History:
     def acting(self) -> Bools:
         """Spans of actors that run and wait themselves."""
         return ~self.has_tasks[self.actor]
+
+    def actor_of(self, jobs: Any) -> Any:
+        """Slots of actors by their indices."""
+        return np.searchsorted(self.actors, jobs)
 
     def per_actor(self, weights: Any) -> Floats:
         """Sum over the spans of each actor."""
@@ -261,12 +269,6 @@ def _leads_to_end_of_stop(following: Any, goes_on: Bools) -> Bools:
         if np.array_equal(longer, leads):
             return leads
         leads = longer
-
-
-def add_up(slots: Any, weights: Any, size: int = 0) -> Floats:
-    """Sum of the weights in every slot."""
-    total: Floats = np.bincount(slots, weights=weights, minlength=size).astype(np.float64)
-    return total
 
 
 def read_history(log: "pl.DataFrame | History") -> History:

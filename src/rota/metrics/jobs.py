@@ -25,8 +25,9 @@ from typing import BinaryIO
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Floats
 from rota.core.log import ON_REQUEST, Record
-from rota.metrics.history import OVER, RUNS, Floats, History, read_history
+from rota.metrics.history import OVER, RUNS, History, read_history
 
 COLUMNS = (
     "job_id", "tenant", "gpus", "submit_s", "first_start_s", "end_s", "wait_s", "jct_s",
@@ -46,6 +47,7 @@ def fold_jobs(log: pl.DataFrame | History) -> pl.DataFrame:
     history = read_history(log)
     jobs = history.is_job
     rows = history.entry_row[jobs]
+    tenants = pl.Series(list(history.tenants.values()), dtype=pl.String)
     end_s, state = _ends(history)
     submit_s = history.time_s[rows]
     jct_s = end_s[jobs] - submit_s
@@ -53,8 +55,8 @@ def fold_jobs(log: pl.DataFrame | History) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "job_id": history.log["text"].gather(rows),
-            "tenant": _tenants(history, rows),
-            "gpus": history.value[rows],
+            "tenant": tenants.gather(history.tenant[jobs]),
+            "gpus": history.asked[jobs],
             "submit_s": submit_s,
             "first_start_s": _first_starts(history)[jobs],
             "end_s": end_s[jobs],
@@ -104,11 +106,6 @@ def _inherited(history: History) -> "np.ndarray[tuple[int], np.dtype[np.int64]]"
     """How often an actor went on with the GPUs of a job that had shared them: no migration."""
     heirs = (history.kind == Record.MOVE) & (history.other[history.row] >= 0)
     return np.bincount(history.owner[history.actor[heirs]], minlength=len(history.actors))
-
-
-def _tenants(history: History, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> pl.Series:
-    tenants = history.log.filter(pl.col("event") == "tenant").select("ref", "text").sort("ref")
-    return tenants["text"].gather(history.other[rows])
 
 
 def write_jobs(jobs: pl.DataFrame, to: Path | BinaryIO) -> None:

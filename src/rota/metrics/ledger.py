@@ -14,19 +14,10 @@
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Bools, Floats, Ints, add_up
 from rota.core.log import Record
 from rota.metrics.fragmentation import fragmented
-from rota.metrics.history import (
-    OVER,
-    OVERHEAD,
-    RUNS,
-    Bools,
-    Floats,
-    History,
-    Ints,
-    add_up,
-    read_history,
-)
+from rota.metrics.history import OVER, OVERHEAD, RUNS, History, read_history
 
 
 def fold_ledger(
@@ -57,7 +48,7 @@ def fold_ledger(
 
 def active_range(history: History) -> tuple[float, float]:
     """From the first submission to the last end of a job, or of the log if a job goes on."""
-    submits = history.time_s[history.event == Record.SUBMIT]
+    submits = history.time_s[history.rows_of(Record.SUBMIT)]
     if not len(submits):
         return 0.0, 0.0
     going_on = history.is_job & (history.per_actor(history.state == OVER) == 0)
@@ -80,33 +71,19 @@ def _timeline(history: History, spans: Bools) -> Floats:
 
 def _capacity(history: History) -> Floats:
     """GPUs of nodes that are up, after every row of the log."""
-    gpus = node_gpus(history)
-    up = history.event == Record.NODE_UP
-    down = history.event == Record.NODE_DOWN
+    gpus = np.append(history.nodes.gpus, 0.0)
     change = np.zeros(len(history.time_s))
-    change[up] = gpus[history.ref[up]]
-    change[down] = -gpus[history.ref[down]]
+    for kind, sign in ((Record.NODE_UP, 1.0), (Record.NODE_DOWN, -1.0)):
+        rows = history.rows_of(kind)
+        change[rows] = sign * gpus[history.nodes.slots_of(history.ref[rows])]
     total: Floats = gpus.sum() + np.cumsum(change)
     return total
-
-
-def node_gpus(history: History) -> Floats:
-    """GPUs of each node by the number of its vertex; 0 for other vertices."""
-    rows = np.flatnonzero(history.event == Record.VERTEX)
-    gpus = np.zeros(int(history.ref[rows].max(initial=0)) + 1)
-    nodes = [
-        row
-        for row, text in zip(rows.tolist(), history.log["text"].gather(rows).to_list(), strict=True)
-        if (text or "").startswith("node:")
-    ]
-    gpus[history.ref[nodes]] = history.value[nodes]
-    return gpus
 
 
 def _lost_gpu_s(history: History, from_s: float, until_s: float) -> float:
     rows, actors = _losses(history)
     counts = (history.time_s[rows] >= from_s) & (history.time_s[rows] <= until_s)
-    gpus = history.value[history.entry_row[actors[counts]]]
+    gpus = history.asked[actors[counts]]
     return float(gpus @ history.value[rows[counts]])
 
 
@@ -120,9 +97,7 @@ def lost_work_s(history: History) -> Floats:
 def _losses(history: History) -> tuple[Ints, Ints]:
     """Rows that tell of lost work, and the slots of those who lost it."""
     loses = (history.kind == Record.STOP) | (history.kind == Record.EVICTED)
-    lost = np.flatnonzero(history.event == Record.LOST)
+    lost = history.rows_of(Record.LOST)
     rows = np.concatenate([history.row[loses], lost])
-    actors = np.concatenate(
-        [history.actor[loses], np.searchsorted(history.actors, history.job[lost])]
-    )
+    actors = np.concatenate([history.actor[loses], history.actor_of(history.job[lost])])
     return rows, actors

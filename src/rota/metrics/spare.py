@@ -12,12 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rota.core.log import Record
 from rota.metrics.history import History
 
 _LITTLE = 1e-9  # parts of GPUs are floats
-_NODE = "node:"
-_CHANGES = (Record.NODE_DOWN, Record.NODE_UP, Record.NODE_CLOSED, Record.NODE_OPENED)
 
 
 class Spare(NamedTuple):
@@ -43,64 +40,29 @@ class SpareGpus:
 
     def __init__(self, history: History) -> None:
         self._time_s = history.time_s
-        rows = np.flatnonzero(history.event == Record.VERTEX)
-        texts = history.log["text"].gather(rows).to_list()
-        kept = [i for i, text in enumerate(texts) if (text or "").startswith(_NODE)]
-        rows = rows[kept]
-        order = np.argsort(history.ref[rows], kind="stable")
-        rows = rows[order]
-        self._vertices = history.ref[rows]
-        self.names = [texts[kept[i]].removeprefix(_NODE) for i in order.tolist()]
-        self._size = history.value[rows]
-        self._doors = self._find_doors(history, rows)
+        self._nodes = history.nodes
+        self.names = history.nodes.names
+        self._size = history.nodes.gpus
+        defined = [(int(row), slot, True) for slot, row in enumerate(history.nodes.row.tolist())]
+        self._doors: list[tuple[int, int, bool]] = sorted([*defined, *history.node_changes()])
         self._takes(history)
 
     # --- the changes ------------------------------------------------------------------------------
 
     def slots_of(self, vertices: Any) -> Any:
         """Slot of the node that each vertex is or belongs to; the last slot: none."""
-        count = len(self._vertices)
-        slots = np.searchsorted(self._vertices, vertices, side="right") - 1
-        if not count:
-            return np.zeros(len(slots), dtype=np.int64)
-        # the GPUs of a node have the numbers after its own
-        inside = (slots >= 0) & (vertices - self._vertices[slots] <= self._size[slots])
-        return np.where(inside, slots, count)
-
-    def _find_doors(self, history: History, defined: Any) -> list[tuple[int, int, bool]]:
-        """Rows at which a node begins or ceases to be of use."""
-        up = dict.fromkeys(range(len(defined)), True)
-        opened = dict(up)
-        found = [(int(row), slot, True) for slot, row in enumerate(defined.tolist())]
-        rows = np.flatnonzero(np.isin(history.event, _CHANGES))
-        slots = self.slots_of(history.ref[rows]).tolist()
-        for row, slot in zip(rows.tolist(), slots, strict=True):
-            kind = history.event[row]
-            if kind in (Record.NODE_UP, Record.NODE_DOWN):
-                up[slot] = bool(kind == Record.NODE_UP)
-            else:
-                opened[slot] = bool(kind == Record.NODE_OPENED)
-            found.append((row, slot, up[slot] and opened[slot]))
-        return sorted(found)
+        return self._nodes.slots_of(vertices)
 
     def _takes(self, history: History) -> None:
         """Who takes and gives back what, sorted by row."""
-        slices = np.flatnonzero(history.event == Record.ALLOCATION)
-        slices = slices[np.argsort(history.ref[slices], kind="stable")]
-        numbers, amounts = history.ref[slices], history.value[slices]
-        slots = self.slots_of(history.other[slices])
+        slices = history.slices
         spans = np.flatnonzero(history.allocation >= 0)
-        first = np.searchsorted(numbers, history.allocation[spans], side="left")
-        count = np.searchsorted(numbers, history.allocation[spans], side="right") - first
-        begins = np.cumsum(count) - count
-        which = np.arange(int(count.sum())) + np.repeat(first - begins, count)
-        row = np.concatenate(
-            [np.repeat(history.row[spans], count), np.repeat(history.until_row[spans], count)]
-        )
+        holder, which = slices.of(history.allocation[spans])
+        row = np.concatenate([history.row[spans][holder], history.until_row[spans][holder]])
         order = np.argsort(row, kind="stable")
         self._row = row[order]
-        self._slot = np.tile(slots[which], 2)[order]
-        self._amount = np.concatenate([amounts[which], -amounts[which]])[order]
+        self._slot = np.tile(self.slots_of(slices.vertex)[which], 2)[order]
+        self._amount = np.concatenate([slices.amount[which], -slices.amount[which]])[order]
 
     # --- questions --------------------------------------------------------------------------------
 

@@ -19,12 +19,11 @@ from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.words import duration
 from rota.metrics.course import Course, Halt, Stay, actors_of, starts_of
-from rota.metrics.delay import REASONS, fold_delay
+from rota.metrics.delay import REASONS, Wait, Waits, fold_delay
 from rota.metrics.history import History, read_history
 from rota.metrics.jobs import UNFINISHED, fold_jobs
 from rota.metrics.phrases import few, lost_of, overhead_of, phrase, times_of
 from rota.metrics.spare import SpareGpus
-from rota.metrics.waits import Wait, Waits
 
 MOST = 20  # jobs in the list of one interval
 STILL = "still running when the log was taken"
@@ -104,9 +103,7 @@ class Stories:
         """Read a log; `open_ended`: ids of jobs whose end there is only the end of a history."""
         self._open_ended = frozenset(open_ended)
         self.history = history = read_history(log)
-        self.ids: list[str] = (
-            history.log["text"].gather(history.entry_row[history.is_job]).to_list()
-        )
+        self.ids = history.ids
         self._job_slots = np.flatnonzero(history.is_job)
         self._names = dict(zip(self._job_slots.tolist(), self.ids, strict=True))
         self._starts = starts_of(history)
@@ -135,13 +132,8 @@ class Stories:
         )  # fmt: skip
 
     @cached_property
-    def _shapes(self) -> dict[int, str]:
-        shapes = self.history.log.filter(pl.col("event") == "shape")
-        return dict(zip(shapes["ref"], shapes["text"], strict=True))
-
-    @cached_property
     def _accepted(self) -> dict[int, Accepted]:
-        return {shape: Accepted.told(text) for shape, text in self._shapes.items()}
+        return {shape: Accepted.told(text) for shape, text in self.history.shapes.items()}
 
     @cached_property
     def _places(self) -> dict[int, set[int]]:
@@ -149,8 +141,7 @@ class Stories:
         history = self.history
         found: dict[int, set[int]] = {}
         rows = self._starts.row
-        actors = np.searchsorted(history.actors, history.job[rows])
-        shapes = history.ref[history.entry_row[actors]]
+        shapes = history.shape[history.actor_of(history.job[rows])]
         pairs = np.unique(np.stack([shapes, history.ref[rows]]), axis=1)
         for shape, allocation in pairs.T.tolist():
             found.setdefault(shape, set()).update(self._course.places_of(allocation))
@@ -240,11 +231,10 @@ class Stories:
 
     def _phrase(self, slot: int, those: "Sequence[_Told]") -> str:
         history = self.history
-        row = history.entry_row[slot]
         return phrase(
             Reason[those[0].interval.reason.upper()],
-            asked=self._shapes.get(int(history.ref[row]), "its GPUs"),
-            gpus=float(history.value[row]),
+            asked=history.shapes.get(int(history.shape[slot]), "its GPUs"),
+            gpus=float(history.asked[slot]),
             ahead=_union(one.ahead for one in those),
             room=_widest([one.interval for one in those]),
         )
@@ -302,7 +292,7 @@ class Stories:
         own = own[(history.time_s[own] == wait.until_s)]
         if len(own):  # who comes after it at the same instant was not served first
             last = min(last, int(np.searchsorted(rows, own[0])))
-        starts = self._competing(int(history.ref[history.entry_row[actor]]))[first:last]
+        starts = self._competing(int(history.shape[actor]))[first:last]
         served: list[int] = slots[first:last][starts].tolist()
         return [other for other in dict.fromkeys(served) if other != slot]
 
@@ -319,14 +309,14 @@ class Stories:
         if not (mine & (history.event[rows] == Record.ADMITTED)).any():
             return []
         done = rows[history.event[rows] == Record.DONE]
-        ended = history.owner[np.searchsorted(history.actors, history.job[done])]
+        ended = history.owner[history.actor_of(history.job[done])]
         named = list(dict.fromkeys(ended.tolist()))
         return named if len(named) == 1 else []
 
     def _measure(self, interval: Interval, actor: int, wait: Wait) -> None:
         """How many GPUs were free."""
         pieces = list(self._spare.between(wait.from_s, wait.until_s))
-        asked = float(self.history.value[self.history.entry_row[actor]])
+        asked = float(self.history.asked[actor])
         if wait.reason != Reason.CAPACITY:
             # what somebody is about to leave can be given away already, but is not free here
             pieces = [piece for piece in pieces if piece.gpus >= asked] or pieces

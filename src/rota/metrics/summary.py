@@ -36,15 +36,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Bools, Floats
 from rota.core.log import Record
 from rota.metrics.deadlines import fold_deadlines
 from rota.metrics.delay import REASONS, fold_delay
 from rota.metrics.fairness import finish_time_fairness, slowdowns, tenant_jain
 from rota.metrics.fragmentation import free_on_used_nodes
 from rota.metrics.fragments import Fragments, averages
-from rota.metrics.history import Bools, Floats, History, read_history
+from rota.metrics.history import History, read_history
 from rota.metrics.jobs import STATES, UNFINISHED, count_of, fold_jobs
-from rota.metrics.ledger import active_range, fold_ledger, lost_work_s, node_gpus
+from rota.metrics.ledger import active_range, fold_ledger, lost_work_s
 from rota.metrics.window import Window
 
 PERCENTILES = (50, 95, 99)
@@ -149,7 +150,7 @@ def _shares(ledger: dict[str, float]) -> dict[str, float | None]:
 def _fairness(
     history: History, table: pl.DataFrame, done: Bools, lost_s: Floats
 ) -> dict[str, float | None]:
-    gpus = float(node_gpus(history).sum())
+    gpus = float(history.nodes.gpus.sum())
     rho = finish_time_fairness(table, gpus, history.end_s, lost_s)[done]
     return {
         "avg_rho": _mean(rho),
@@ -176,7 +177,7 @@ def _range(history: History, inside: pl.DataFrame, window: Window | None) -> tup
 
 
 def _end(history: History) -> tuple[int, int]:
-    rows = np.flatnonzero(history.event == Record.END)
+    rows = history.rows_of(Record.END)
     return (int(history.ref[rows[-1]]), int(history.other[rows[-1]])) if len(rows) else (0, 0)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from rota.core.errors import OptionError
-from rota.metrics.history import Bools
+from rota.core.eventlog import Bools
 
 _IDS = re.compile(r"(\d*):(\d*)")
 _REMEDY = (

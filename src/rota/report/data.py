@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from rota.core.errors import OptionError
-from rota.core.log import Record
+from rota.core.eventlog import Bools, Floats
 from rota.metrics import History, Window, fold_summary, read_history
 from rota.metrics.delay import REASONS
-from rota.metrics.history import OVERHEAD, RUNS, WAITS, Bools, Floats
+from rota.metrics.history import OVERHEAD, RUNS, WAITS
 from rota.metrics.ledger import active_range
 from rota.study.comparison import Comparison
 
@@ -219,41 +219,21 @@ def _levels(spans: Spans, times: Floats) -> Floats:
 
 def _down(history: History) -> tuple[float, Spans]:
     """All GPUs, and when how many of them were on nodes that were not up."""
-    nodes = history.log.filter(pl.col("event") == "vertex", pl.col("text").str.starts_with("node:"))
-    sizes = dict(zip(nodes["ref"].to_list(), nodes["value"].to_list(), strict=True))
-    rows = [row for row in outages(history) if row[0] in sizes]
+    nodes = history.nodes
+    sizes = dict(zip(nodes.number.tolist(), nodes.gpus.tolist(), strict=True))
+    rows = [row for row in history.outages() if row[0] in sizes]
     at = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2)
     amount = np.array([sizes[row[0]] for row in rows], dtype=np.float64)
     return float(sum(sizes.values())), (at[:, 0], at[:, 1], amount)
 
 
-def outages(history: History) -> list[tuple[int, float, float]]:
-    """(node, from when, until when) of every failure."""
-    changes = np.flatnonzero(
-        (history.event == Record.NODE_DOWN) | (history.event == Record.NODE_UP)
-    )
-    found: list[tuple[int, float, float]] = []
-    since: dict[int, float] = {}
-    for row in changes.tolist():
-        node, time_s = int(history.ref[row]), float(history.time_s[row])
-        if history.event[row] == Record.NODE_DOWN:
-            since.setdefault(node, time_s)
-        elif node in since:
-            found.append((node, since.pop(node), time_s))
-    found += [(node, time_s, history.end_s) for node, time_s in since.items()]
-    return found
-
-
 def _tenants(history: History) -> tuple[list[str], Any]:
     """Names, and the number of each actor's tenant among them."""
-    defined = history.log.filter(pl.col("event") == "tenant").sort("ref")
-    names = [name or NO_TENANT for name in defined["text"].fill_null("").to_list()]
-    number = {ref: i for i, ref in enumerate(defined["ref"].to_list())}
-    jobs = history.owner
-    raw = history.other[history.entry_row[jobs]]
+    names = [name or NO_TENANT for name in history.tenants.values()]
+    number = {ref: i for i, ref in enumerate(history.tenants)}
     table = np.zeros(max(number, default=0) + 1, dtype=np.int64)
     table[list(number)] = list(number.values())
-    return names or [NO_TENANT], table[raw]
+    return names or [NO_TENANT], table[history.tenant]
 
 
 # --- Tables of a comparison -----------------------------------------------------------------------

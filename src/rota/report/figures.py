@@ -14,7 +14,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
-from rota.metrics.history import Floats
+from rota.core.eventlog import Floats
 from rota.metrics.vocabulary import alike
 from rota.report import canvas, style
 from rota.report.canvas import FORMATS, SETTINGS, Picture, as_bytes, save, settle

@@ -11,11 +11,12 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Floats, Ints
 from rota.metrics import History, read_history
 from rota.metrics.basis import Basis
 from rota.metrics.fragments import node_spans
-from rota.metrics.history import OVERHEAD, Bools, Floats, Ints
-from rota.report.data import Log, Spans, binned, even_edges, outages
+from rota.metrics.history import OVERHEAD
+from rota.report.data import Log, Spans, binned, even_edges
 
 HEAT_BINS = 200
 LEAST = 1e-9  # of a GPU: less is an error of rounding
@@ -139,14 +140,14 @@ def node_outages(log: Log) -> pl.DataFrame:
         A row per outage: `node`, `from_s`, `until_s`.
     """
     history = read_history(log)
-    rows = outages(history)
+    rows = history.outages()
     names = _Places(history).names(np.array([row[0] for row in rows], dtype=np.int64))
     times = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2)
     return pl.DataFrame({"node": names, "from_s": times[:, 0], "until_s": times[:, 1]})
 
 
 def _down_share(history: History, shown: Ints, edges: Floats) -> Floats:
-    rows = [row for row in outages(history) if row[0] in set(shown.tolist())]
+    rows = [row for row in history.outages() if row[0] in set(shown.tolist())]
     at = np.array([row[1:] for row in rows], dtype=np.float64).reshape(-1, 2)
     slot = np.searchsorted(shown, np.array([row[0] for row in rows], dtype=np.int64))
     spans = at[:, 0], at[:, 1], np.ones(len(rows))
@@ -161,16 +162,13 @@ class _Places:
     """Vertices of the log: their names and GPUs, and the nodes of GPUs (which have no rows)."""
 
     def __init__(self, history: History) -> None:
-        rows = (
-            history.log.filter(pl.col("event") == "vertex").unique("ref", keep="last").sort("ref")
-        )
-        self.known: Ints = rows["ref"].to_numpy().astype(np.int64)
-        text = rows["text"].fill_null("")
-        self._texts = text.str.replace(r"^[^:]*:", "").to_list()
-        self.is_node: Bools = text.str.starts_with("node:").to_numpy()
+        vertices = history.vertices
+        self.known = vertices.number
+        self._names = vertices.names
+        self.is_node = vertices.is_node
         top = int(self.known.max()) + 1 if len(self.known) else 1
         self.size: Floats = np.zeros(top)
-        self.size[self.known] = rows["value"].to_numpy()
+        self.size[self.known] = vertices.gpus
 
     def of(self, vertex: Ints) -> tuple[Ints, Ints]:
         """(place, number of the GPU there or -1): GPUs are numbered right after their node."""
@@ -181,7 +179,7 @@ class _Places:
 
     def names(self, vertices: Ints) -> pl.Series:
         """Their names."""
-        texts = pl.Series(self._texts, dtype=pl.String)
+        texts = pl.Series(self._names, dtype=pl.String)
         return texts.gather(np.searchsorted(self.known, vertices))
 
     def shown(self, used: Ints) -> Ints:
@@ -195,16 +193,10 @@ class _Places:
 
 def _holding(history: History, places: _Places) -> Holding:
     """Slices in the hands of every span that lasts."""
-    rows = history.log.filter(pl.col("event") == "allocation").sort("ref", maintain_order=True)
-    number = rows["ref"].to_numpy()
-    place, device = places.of(rows["other"].to_numpy().astype(np.int64))
-    amount = rows["value"].to_numpy()
+    place, device = places.of(history.slices.vertex)
     span = np.flatnonzero((history.held > 0) & (history.length_s > 0))
-    begin = np.searchsorted(number, history.allocation[span], side="left")
-    end = np.searchsorted(number, history.allocation[span], side="right")
-    count = end - begin
-    which = np.repeat(begin - np.append(0, np.cumsum(count)[:-1]), count) + np.arange(count.sum())
-    return Holding(np.repeat(span, count), place[which], device[which], amount[which])
+    holder, which = history.slices.of(history.allocation[span])
+    return Holding(span[holder], place[which], device[which], history.slices.amount[which])
 
 
 def _stays(history: History, held: Holding) -> tuple[Ints, Ints]:

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Floats
 from rota.core.version import VERSION
 from rota.core.words import NONE, duration
 from rota.metrics.delay import REASONS
-from rota.metrics.history import Floats, History
+from rota.metrics.history import History
 from rota.metrics.ledger import active_range
 from rota.metrics.vocabulary import Measure, alike, count
 from rota.report import style

@@ -171,3 +171,12 @@ def _model(highs: Any, programme: LinearProgramme) -> Any:
             kinds.kInteger if whole else kinds.kContinuous for whole in programme.whole
         ]
     return model
+
+
+def equal_rows(*columns: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """First rows of the groups of equal rows, and the number of the group of each row."""
+    parts = [part[:, None] if part.ndim == 1 else part for part in columns]
+    table = np.ascontiguousarray(np.hstack(parts)) + 0.0  # makes -0 a plain 0
+    keys = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    return first.astype(np.intp), group.astype(np.intp)

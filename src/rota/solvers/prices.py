@@ -26,8 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rota.core.errors import SolverLimitError
-from rota.solvers.groups import equal_rows
-from rota.solvers.linear import LinearProgramme, solve_linear, sparse
+from rota.solvers.linear import LinearProgramme, equal_rows, solve_linear, sparse
 from rota.solvers.utilities import Array, Utility
 
 STEPS = 400

@@ -16,24 +16,17 @@ from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.workload import Workload
-from rota.engine.compose import compose
 from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
-from rota.engine.parts import (
-    make_admission,
-    make_costs,
-    make_placement,
-    make_policy,
-)
+from rota.engine.parts import make_costs
 from rota.engine.source import WorkloadSource
+from rota.engine.wiring import Parts, make_engine
 from rota.metrics.window import Window
 from rota.models.books import NoisySpeeds, TrueSpeeds
 from rota.models.rates import make_rates
 from rota.sim.cluster import SimCluster
 from rota.study.config import (
-    DEFAULT_ADMISSION,
     DEFAULT_COSTS,
-    DEFAULT_PLACEMENT,
     DEFAULT_RATES,
     EstimateError,
     Rounds,
@@ -106,11 +99,12 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     told = workload
     if config.estimate_error is not None and scheduler.knowledge & Knowledge.USER_ESTIMATE:
         told = tell_estimates(workload, belief)
-    finish_round_s = _finish_round_s(rounds, dialect)
-    cluster = SimCluster(topology, costs, rates, outages=outages, finish_round_s=finish_round_s)
-    engine = Engine(
-        cluster,
+    cluster = SimCluster(
+        topology, costs, rates, outages=outages, finish_round_s=_finish_round_s(rounds, dialect)
+    )
+    engine = make_engine(
         scheduler,
+        cluster,
         WorkloadSource(told),
         tenants=tenants,
         wake=_wake(rounds, dialect),
@@ -207,16 +201,16 @@ def _scheduler(
             "admission": {"name": "everyone"},
             "preemptive": None,
         }
-    policy = make_policy(config.policy)
-    placement = make_placement(config.placement or DEFAULT_PLACEMENT, topology, draw_seed(config))
-    admission = make_admission(config.admission or DEFAULT_ADMISSION)
-    scheduler = compose(policy, placement, admission, frictionless=frictionless)
-    return scheduler, {
-        "policy": {"name": policy.name, **_params(policy.params)},
-        "placement": {"name": placement.name, **_params(placement.params)},
-        "admission": {"name": admission.name, **_params(admission.params)},
-        "preemptive": policy.preemptive,
-    }
+    parts = Parts.named(
+        config.policy,
+        topology,
+        placement=config.placement,
+        admission=config.admission,
+        seed=draw_seed(config),
+    )
+    named = {role: {"name": part.name, **_params(part.params)} for role, part in parts.by_role()}
+    preemptive = parts.policy.preemptive
+    return parts.scheduler(frictionless=frictionless), {**named, "preemptive": preemptive}
 
 
 def _params(params: msgspec.Struct) -> dict[str, Any]:

@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 
 from rota.core.errors import InputError
+from rota.core.eventlog import Floats
 from rota.core.jobs import Behaviour
 from rota.core.workload import Workload
 from rota.metrics import write_jobs
-from rota.metrics.history import Floats
 from rota.study.calibration import pages
 from rota.study.calibration.fit import Fit, fit
 from rota.study.calibration.replay import (

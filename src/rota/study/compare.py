@@ -234,10 +234,9 @@ def _jobs(result: RunResult) -> dict[str, Any]:
     jobs = result.jobs
     window = Window.parse(result.config.measure) if result.config.measure else Window()
     counts = window.chooses(jobs) & (jobs["state"] == "done").to_numpy()
-    lost_s = lost_work_s(read_history(result.log))
-    vertices = result.log.filter(result.log["event"] == "vertex")
-    nodes = vertices.filter(vertices["text"].str.starts_with("node:"))
-    gpus, end_s = float(nodes["value"].sum()), float(result.log["time_s"][-1])
+    history = read_history(result.log)
+    lost_s = lost_work_s(history)
+    gpus, end_s = float(history.nodes.gpus.sum()), history.end_s
     columns = {
         "jct_s": jobs["jct_s"].to_numpy(),
         "wait_s": jobs["wait_s"].to_numpy(),

@@ -12,8 +12,6 @@ from rota.core.errors import OptionError
 from rota.core.plan import Wake
 from rota.core.registry import parse_params
 
-DEFAULT_PLACEMENT = "consolidate"
-DEFAULT_ADMISSION = "accept-all"
 DEFAULT_COSTS = "zero"
 DEFAULT_RATES = "uniform"
 

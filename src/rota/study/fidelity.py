@@ -28,8 +28,8 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Floats
 from rota.core.words import duration
-from rota.metrics.history import Floats
 
 Verdict = Literal["close", "rough", "far"]
 CLOSE: Verdict = "close"

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from rota.metrics.history import Floats
+from rota.core.eventlog import Floats
 from rota.metrics.vocabulary import MEASURES, Measure
 from rota.study.comparison import Measured, Verdict
 from rota.study.statistics import Ratio, Statistic, jobs_interval, ratio_interval

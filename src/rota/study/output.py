@@ -15,7 +15,7 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import InputError
-from rota.core.log import SCHEMA_VERSION
+from rota.core.log import NUMBERS, SCHEMA_VERSION
 from rota.core.version import VERSION
 from rota.metrics import write_jobs
 from rota.metrics.basis import Basis
@@ -115,7 +115,7 @@ def read_manifest(folder: Path) -> Manifest:
 def hash_log(log: pl.DataFrame) -> str:
     """The SHA-256 of a log's content: its columns as bytes, whatever file format holds them."""
     digest = sha256()
-    for name in ("time_s", "event", "job", "ref", "other", "value"):
+    for name in NUMBERS:
         digest.update(log[name].to_physical().to_numpy().tobytes())
     digest.update("\x1e".join(log["text"].fill_null("\x00").to_list()).encode())
     return digest.hexdigest()

@@ -28,9 +28,9 @@ from rota.core.resources import CPU
 from rota.core.topology import NodeSpec, Topology
 from rota.core.view import View
 from rota.core.workload import Workload
-from rota.engine.loop import Engine
 from rota.engine.parts import make_costs
 from rota.engine.source import WorkloadSource
+from rota.engine.wiring import make_engine
 from rota.metrics import fold_jobs, fold_summary, read_history
 from rota.metrics.jobs import leave_open
 from rota.models.rates import make_rates
@@ -193,15 +193,15 @@ def replay_recorded(imported: Imported, nodes: Sequence[NodeSpec]) -> Replayed:
     else:
         topology = Topology(list(nodes))
     runs, workload, jobs = _prepared(imported, topology, contradictions, counted=counted)
-    rates = make_rates("uniform", topology)
     until_s = imported.until_s
     outages = (
         ()
         if counted
         else [one for one in recorded_outages(topology, workload) if one[0] <= until_s]
     )
+    rates = make_rates("uniform", topology)
     cluster = SimCluster(topology, make_costs("zero"), rates, outages=outages)
-    engine = Engine(cluster, Recorded(runs), WorkloadSource(workload))
+    engine = make_engine(Recorded(runs), cluster, WorkloadSource(workload))
     config = RunConfig(trace=imported.name, cluster="as recorded", policy=NAME)
     engine.run()
     engine.finish()

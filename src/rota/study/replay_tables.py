@@ -26,9 +26,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Floats
 from rota.core.topology import NodeSpec
 from rota.metrics import read_history
-from rota.metrics.history import RUNS, Floats
+from rota.metrics.history import RUNS
 from rota.traces.imported import Imported
 
 BY = ("user", "tenant", "partition", "size")

@@ -12,8 +12,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import EventLog, Floats
 from rota.core.events import INF
 from rota.core.knowledge import Knowledge
+from rota.core.log import Record
 from rota.core.registry import nearest
 from rota.core.words import duration
 from rota.core.workload import Quality, Workload
@@ -21,7 +23,6 @@ from rota.engine.parts import make_policy
 from rota.metrics import fold_jobs, fold_summary, read_history
 from rota.metrics.basis import Basis, make_basis
 from rota.metrics.fragments import arrivals, fold_allocation, fold_fragments
-from rota.metrics.history import Floats
 from rota.metrics.jobs import UNFINISHED, leave_open
 from rota.study.build import Run, build
 from rota.study.config import RunConfig
@@ -83,13 +84,14 @@ class RunResult(msgspec.Struct):
         return self._rejected("")
 
     def _rejected(self, was: str) -> str:
-        rejected = self.log.filter(pl.col("event") == "rejected")
-        if not rejected.height:
+        events = EventLog(self.log)
+        rejected = events.rows_of(Record.REJECTED)
+        if not len(rejected):
             return ""
-        job = rejected["job"][0]
+        job = int(events.job[rejected[0]])
         name = self.jobs["job_id"][job] if job < self.jobs.height else f"number {job}"
-        more = f" (and {rejected.height - 1:,} more)" if rejected.height > 1 else ""
-        return f"job {name}{was}{more}: {rejected['text'][0]}"
+        more = f" (and {len(rejected) - 1:,} more)" if len(rejected) > 1 else ""
+        return f"job {name}{was}{more}: {events.text(int(rejected[0]))}"
 
     def _unserved(self) -> list[str]:
         """Jobs that did not run to their end."""

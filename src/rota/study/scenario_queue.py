@@ -11,12 +11,11 @@ import msgspec
 from rota.core.errors import InputError
 from rota.core.events import INF, JOB_DONE, JOB_FAILED, NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, TaskGroup
-from rota.core.log import Record
+from rota.core.log import Record, Row
 from rota.core.reasons import Reason
 from rota.core.topology import Topology, Vertex
-from rota.engine.compose import compose
-from rota.engine.loop import Engine
-from rota.engine.parts import make_admission, make_costs, make_placement, make_policy
+from rota.engine.parts import make_costs
+from rota.engine.wiring import Parts, make_engine
 from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
 from rota.traces.cluster import looks_like_counts, parse_cluster
@@ -122,17 +121,16 @@ class QueuePlay:
                 raise InputError(f"the key {key!r} is missing: write it as on the command line")
         topology, tenants = parse_cluster(_located(scenario["cluster"], folder))
         costs = make_costs(str(scenario.get("costs", "zero")))
-        rates = Uniform(topology)
-        placement = str(scenario.get("placement", "consolidate"))
-        scheduler = compose(
-            make_policy(_located_files(scenario["policy"], folder)),
-            make_placement(placement, topology, int(scenario.get("seed", 0))),
-            make_admission(str(scenario.get("admission", "accept-all"))),
-            frictionless=costs.free and rates.unit,
+        parts = Parts.named(
+            _located_files(scenario["policy"], folder),
+            topology,
+            placement=scenario.get("placement"),
+            admission=scenario.get("admission"),
+            seed=int(scenario.get("seed", 0)),
         )
-        self.cluster = ScriptedCluster(topology, costs, rates)
         self.source = ScriptedSource()
-        self.engine = Engine(self.cluster, scheduler, self.source, tenants=tenants)
+        self.cluster = ScriptedCluster(topology, costs, Uniform(topology))
+        self.engine = make_engine(parts, self.cluster, self.source, tenants=tenants)
         self._reasons: dict[int, int] = {}
         self._told: dict[int, int] = {}
         self._allocations: dict[int, dict[str, float]] = {}
@@ -208,31 +206,32 @@ class QueuePlay:
     def _news(self) -> list[dict[str, Any]]:
         """Rows of the log since the last time, as decisions."""
         found = []
-        for time_s, kind, index, ref, other, value, text in self.engine.log.take():
-            if kind == Record.REASON:
-                target = self._reasons if ref >= 0 else self._told
-                target[ref if ref >= 0 else index] = int(value)
-            elif kind == Record.ALLOCATION:
-                places = self._allocations.setdefault(ref, {})
-                for node, gpus in _by_node(self._topology, [(other, value)]).items():
+        for row in self.engine.log.take():
+            if row.event == Record.REASON:
+                if row.shape >= 0:
+                    self._reasons[row.shape] = row.reason
+                else:
+                    self._told[row.job] = row.reason
+            elif row.event == Record.ALLOCATION:
+                places = self._allocations.setdefault(row.allocation, {})
+                for node, gpus in _by_node(self._topology, [row.slice]).items():
                     places[node] = places.get(node, 0) + gpus
-            elif kind in TOLD:
-                found.append(self._decision((time_s, kind, index, ref, other), text))
+            elif row.event in TOLD:
+                found.append(self._decision(row))
         return found
 
-    def _decision(self, row: tuple[float, int, int, int, int], text: str | None) -> dict[str, Any]:
-        time_s, kind, index, ref, other = row
+    def _decision(self, row: Row) -> dict[str, Any]:
         told: dict[str, Any] = {
-            "time_s": time_s,
-            "what": TOLD[Record(kind)],
-            "job": self.engine.jobs[index].id,
+            "time_s": row.time_s,
+            "what": TOLD[Record(row.event)],
+            "job": self.engine.jobs[row.job].id,
         }
-        if kind in (Record.START, Record.MOVE):
-            told["nodes"] = self._allocations.get(ref, {})
-        if kind == Record.STOP and other >= 0:
-            told["because_of"] = self.engine.jobs[other].id
-        if text:
-            told["why"] = text
+        if row.event in (Record.START, Record.MOVE):
+            told["nodes"] = self._allocations.get(row.allocation, {})
+        if row.event == Record.STOP and row.cause >= 0:
+            told["because_of"] = self.engine.jobs[row.cause].id
+        if row.text:
+            told["why"] = row.text
         return told
 
     def unmet(

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rota.metrics.history import Floats
+from rota.core.eventlog import Floats
 
 LEVEL = 0.95
 FEW = 4

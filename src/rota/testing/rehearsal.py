@@ -4,22 +4,21 @@ The same workload goes through the same engine on different clusters, and the de
 same: `decisions(rehearse(cluster, five_jobs()).log)`. On a real cluster `stand_ins` are the jobs.
 """
 
-from array import array
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rota.core.admission import Admission
+from rota.core.eventlog import EventLog
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
-from rota.core.log import WIDTH, Record
+from rota.core.log import Record
 from rota.core.ports import Cluster
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.engine.log import Log
 from rota.engine.loop import Engine
-from rota.engine.priority import PriorityScheduler
 from rota.engine.source import WorkloadSource
+from rota.engine.wiring import Parts, make_engine
 from rota.live.drivers.local import LocalCluster, standin
 from rota.placement.consolidate import consolidate
 from rota.policies.tiresias import Tiresias, TiresiasParams
@@ -91,13 +90,8 @@ def stand_ins(workload: Workload, folder: Path, slow: float = 1.0) -> dict[str, 
 def rehearse(cluster: Cluster, workload: Workload, *, limit_gpu_s: float = 2.0) -> Engine:
     """Run the workload under Tiresias with jobs kept together on nodes; the engine afterwards."""
     policy = Tiresias(TiresiasParams(limits=(limit_gpu_s,)))
-    scheduler = PriorityScheduler(
-        policy,
-        consolidate(cluster.topology),
-        _Everyone(),
-        frictionless=cluster.capabilities.frictionless,
-    )
-    engine = Engine(cluster, scheduler, WorkloadSource(workload))
+    parts = Parts(policy, consolidate(cluster.topology), _Everyone())
+    engine = make_engine(parts, cluster, WorkloadSource(workload))
     engine.run()
     engine.finish()
     return engine
@@ -121,35 +115,22 @@ def decisions(log: "Log | pl.DataFrame") -> list[Decision]:
     Where stopping takes time, a move is followed by the start of its second half, and a start that
     has to wait for others to leave by a second row: these are no decisions of their own.
     """
-    job_names: dict[float, str] = {}
-    allocations: dict[float, list[tuple[int, float]]] = {}
-    held: dict[float, Slices] = {}
-    decided: set[float] = set()  # where the next START row says nothing new
+    job_names: dict[int, str] = {}
+    allocations: dict[int, list[tuple[int, float]]] = {}
+    held: dict[int, Slices] = {}
+    decided: set[int] = set()  # where the next START row says nothing new
     found = []
-    for (time_s, event, job, ref, other, value), name in _rows(log):
+    for row in EventLog(log.frame() if isinstance(log, Log) else log):
+        event, job = row.event, row.job
         if event == Record.SUBMIT:
-            job_names[job] = name
+            job_names[job] = row.text or ""
         elif event == Record.ALLOCATION:
-            allocations.setdefault(ref, []).append((int(other), value))
+            allocations.setdefault(row.allocation, []).append(row.slice)
         elif event in KINDS and not (event == Record.START and job in decided):
             if event in (Record.START, Record.MOVE):
-                held[job] = tuple(allocations[ref])
-            waits = event == Record.MOVE or (event == Record.START and value == INF)
+                held[job] = tuple(allocations[row.allocation])
+            waits = event == Record.MOVE or (event == Record.START and row.value == INF)
             (decided.add if waits else decided.discard)(job)
-            what = Record(int(event)).name.lower()
-            found.append(Decision(time_s, what, job_names[job], held[job]))
+            what = Record(event).name.lower()
+            found.append(Decision(row.time_s, what, job_names[job], held[job]))
     return found
-
-
-def _rows(log: "Log | pl.DataFrame") -> Iterator[tuple[Sequence[float], str]]:
-    """The numbers of each row, and the name of the job that it submits."""
-    if isinstance(log, Log):
-        rows = array("d", log.snapshot()["rows"])
-        names = iter(log.names)
-        for at in range(0, len(rows), WIDTH):
-            submits = rows[at + 1] == Record.SUBMIT
-            yield rows[at : at + WIDTH], next(names) if submits else ""
-        return
-    kinds = log["event"].to_physical()
-    for *numbers, text in log.with_columns(event=kinds).iter_rows():
-        yield numbers, text or ""

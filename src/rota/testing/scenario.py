@@ -17,10 +17,10 @@ from rota.core.tenants import TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.view import View
 from rota.core.workload import Workload
-from rota.engine.compose import compose
 from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
+from rota.engine.wiring import Parts, make_engine
 from rota.placement.base import Placement
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
@@ -132,15 +132,12 @@ def wire(
     check: bool = True,
 ) -> Engine:
     """An engine of these parts; jobs are kept together on nodes unless a placement is given."""
-    scheduler = compose(
-        policy,
-        placement or consolidate(cluster.topology),
-        admission or EverybodyEnters(),
-        frictionless=cluster.capabilities.frictionless,
+    parts = Parts(
+        policy, placement or consolidate(cluster.topology), admission or EverybodyEnters()
     )
     source = WorkloadSource(workload)
     checker = Invariants(keys=False) if check else None
-    return Engine(cluster, scheduler, source, tenants=tenants, wake=wake, checker=checker)
+    return make_engine(parts, cluster, source, tenants=tenants, wake=wake, checker=checker)
 
 
 def to_the_end(engine: Engine) -> Engine:

@@ -15,9 +15,8 @@ from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec
 from rota.core.words import duration
 from rota.metrics import fold_delay, read_history
-from rota.metrics.delay import REASONS
+from rota.metrics.delay import REASONS, Waits
 from rota.metrics.story import Stories, waiting_parts
-from rota.metrics.waits import Waits
 from rota.policies.admission.load import Load, LoadParams
 from rota.policies.admission.quota import Quota
 from rota.policies.fifo import Fifo

@@ -11,7 +11,8 @@ from allocation_cases import assert_feasible
 from rota.core.errors import OptionError, SolverLimitError
 from rota.solvers.linear import LinearProgramme, solve_linear, sparse
 from rota.solvers.prices import PriceProblem, dual, find_prices, responses
-from rota.solvers.shares import ShareProblem, solve_shares
+from rota.solvers.share_problem import ShareProblem
+from rota.solvers.shares import solve_shares
 from rota.solvers.utilities import Power, Target
 
 UTILITIES = ("log", "root", "inverse", "target")

@@ -5,8 +5,9 @@ import pytest
 
 from allocation_cases import assert_feasible, corners, level_by_highs, random_case
 from rota.core.errors import InfeasibleError
-from rota.solvers.groups import equal_rows, solve_grouped
-from rota.solvers.shares import ShareProblem, solve_shares, solve_whole
+from rota.solvers.linear import equal_rows
+from rota.solvers.share_problem import ShareProblem
+from rota.solvers.shares import solve_grouped, solve_shares, solve_whole
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -5,10 +5,9 @@ import pytest
 
 from allocation_cases import assert_feasible
 from rota.core.errors import InfeasibleError
-from rota.solvers.groups import solve_grouped
 from rota.solvers.interior import Search
-from rota.solvers.shares import TOLERANCE, ShareProblem, solve_shares
-from rota.solvers.single import solve_single
+from rota.solvers.share_problem import ShareProblem
+from rota.solvers.shares import TOLERANCE, solve_grouped, solve_shares, solve_single
 
 
 def case(seed, rows=None):

@@ -6,9 +6,9 @@ import numpy as np
 
 from rota.policies.gavel.basics import for_runnable, isolated, throughputs
 from rota.policies.rounds.problem import Array, Problem
-from rota.solvers.groups import solve_grouped
 from rota.solvers.search import Ratio, smallest_ratio
-from rota.solvers.shares import ShareProblem, solve_shares
+from rota.solvers.share_problem import ShareProblem
+from rota.solvers.shares import solve_grouped, solve_shares
 
 
 def makespan(problem: Problem) -> Array:

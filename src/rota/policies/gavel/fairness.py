@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from rota.policies.gavel.basics import for_runnable, normalised, runnable, throughputs
 from rota.policies.rounds.problem import Array, Problem
-from rota.solvers.groups import equal_rows, solve_grouped
-from rota.solvers.shares import ShareProblem
+from rota.solvers.linear import equal_rows
+from rota.solvers.share_problem import ShareProblem
+from rota.solvers.shares import solve_grouped
 
 _SLACK = 1e-9  # floors are results of programmes: the last digits are not theirs
 

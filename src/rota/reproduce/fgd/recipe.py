@@ -11,6 +11,7 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import InputError
+from rota.core.eventlog import EventLog
 from rota.core.log import Record
 from rota.reproduce.recipe import (
     Check,
@@ -238,28 +239,18 @@ def _in_order(setting: RecipeSetting, openb: Path, placement: str, path: Path) -
 
 def placements(result: RunResult) -> list[tuple[str, str]]:
     """Where every job went: `node/0-1` with its GPUs; empty: nowhere."""
-    log = result.log
-    kind, ref, other = (log[name].to_physical().to_list() for name in ("event", "ref", "other"))
-    job, text = log["job"].to_list(), log["text"].to_list()
-    names: dict[int, str] = {}
+    log = EventLog(result.log)
+    rows = log.rows_of(Record.ALLOCATION, Record.EXTRA)
+    vertices, nodes = log.other[rows], log.nodes
     held: dict[int, list[str]] = {}
-    found: dict[int, str] = {}
-    for row, event in enumerate(kind):
-        if event == Record.VERTEX and text[row].startswith("node:"):
-            names[ref[row]] = text[row].removeprefix("node:")
-        elif event in (Record.ALLOCATION, Record.EXTRA):
-            held.setdefault(ref[row], []).append(_vertex(names, other[row]))
-        elif event == Record.START:
-            found[job[row]] = _joined(held.get(ref[row], []))
+    places = zip(log.ref[rows].tolist(), vertices.tolist(), nodes.slots_of(vertices), strict=True)
+    for allocation, vertex, slot in places:
+        name, device = nodes.names[slot], vertex - int(nodes.number[slot]) - 1
+        held.setdefault(allocation, []).append(name if device < 0 else f"{name}/{device}")
+    starts = log.rows_of(Record.START)
+    started = zip(log.job[starts].tolist(), log.ref[starts].tolist(), strict=True)
+    found = {job: _joined(held.get(allocation, [])) for job, allocation in started}
     return [(name, found.get(i, "")) for i, name in enumerate(result.jobs["job_id"].to_list())]
-
-
-def _vertex(names: Mapping[int, str], vertex: int) -> str:
-    """The name of a node, or of a GPU: those have the numbers after their node's."""
-    node = vertex
-    while node not in names:
-        node -= 1
-    return names[node] if node == vertex else f"{names[node]}/{vertex - node - 1}"
 
 
 def _joined(places: Sequence[str]) -> str:

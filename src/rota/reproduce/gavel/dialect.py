@@ -18,13 +18,13 @@ from rota.core.ports import Scheduler
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.models.throughputs import load_throughputs
+from rota.policies.allox import allox
+from rota.policies.gandiva_random import random_packing
 from rota.policies.gavel.basics import alike, isolated, throughputs
 from rota.policies.gavel.durations import History, finish_time_fairness, makespan
 from rota.policies.gavel.fairness import max_min, water_filling
-from rota.policies.gavel.matching import allox
-from rota.policies.gavel.packing import random_packing
-from rota.policies.gavel.queueing import fifo
-from rota.policies.gavel.sums import max_sum
+from rota.policies.gavel_fifo import fifo
+from rota.policies.gavel_max_sum import max_sum
 from rota.policies.rounds.problem import Array, PackedShares, Problem
 from rota.reproduce.gavel.loop import (
     GavelRounds,

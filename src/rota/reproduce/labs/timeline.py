@@ -99,15 +99,12 @@ def _names(history: History) -> list[str]:
 
 def _places(history: History) -> tuple[list[str], Mapping[int, list[str]]]:
     """The nodes of the cluster, and those of every allocation."""
-    vertices = history.log.filter(pl.col("event") == "vertex").sort("ref")
-    nodes = vertices.filter(pl.col("text").str.starts_with("node:"))
-    name = dict(zip(nodes["ref"].to_list(), nodes["text"].str.slice(len("node:")), strict=True))
+    names, slices = history.nodes.names, history.slices
     places: dict[int, list[str]] = {}
-    slices = history.log.filter(pl.col("event") == "allocation")
-    for number, vertex in slices.select("ref", "other").iter_rows():
-        node = max(ref for ref in name if ref <= vertex)  # GPUs are numbered after their node
-        places.setdefault(number, []).append(name[node])
-    return list(name.values()), places
+    slots = history.nodes.slots_of(slices.vertex).tolist()
+    for number, slot in zip(slices.allocation.tolist(), slots, strict=True):
+        places.setdefault(number, []).append(names[slot])
+    return names, places
 
 
 def _gone_for(history: History, names: list[str], row: int) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from rota.core.eventlog import Floats
 from rota.core.jobs import STARTING, Job
 from rota.core.ports import TransitionCost
-from rota.metrics.history import Floats
 from rota.models.costs import Custom, FixedParams, starts_first
 from rota.study.calibration.samples import Observed, Timings
 from rota.study.statistics import mean_interval

@@ -8,15 +8,14 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import EventLog, Floats
 from rota.core.events import INF, NODE_DOWN, NODE_UP
+from rota.core.log import Record
 from rota.core.topology import Topology, Vertex
 from rota.core.workload import Workload
-from rota.engine.compose import compose
-from rota.engine.loop import Engine
-from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.source import WorkloadSource
+from rota.engine.wiring import Parts, make_engine
 from rota.metrics import fold_jobs
-from rota.metrics.history import Floats
 from rota.models.costs import Custom
 from rota.models.rates import make_rates
 from rota.sim.cluster import SimCluster
@@ -76,24 +75,23 @@ def replay(
         outages: Failures and repairs of nodes.
     """
     topology, tenants = parse_cluster(setting.cluster)
-    rates = make_rates("uniform", topology)
-    scheduler = compose(
-        make_policy(setting.policy),
-        make_placement(setting.placement, topology, setting.seed),
-        make_admission(setting.admission),
-        frictionless=costs.free and rates.unit,
-    )
     rounds = parse_rounds(setting.round) if setting.round else None
     cluster = SimCluster(
         topology,
         costs,
-        rates,
+        make_rates("uniform", topology),
         outages=_outages(topology, outages),
         finish_round_s=rounds.finish_round_s if rounds else 0.0,
     )
-    engine = Engine(
+    engine = make_engine(
+        Parts.named(
+            setting.policy,
+            topology,
+            placement=setting.placement,
+            admission=setting.admission,
+            seed=setting.seed,
+        ),
         cluster,
-        scheduler,
         WorkloadSource(workload),
         tenants=tenants,
         wake=rounds.wake if rounds else None,
@@ -112,12 +110,15 @@ def _outages(topology: Topology, outages: Sequence[Outage]) -> list[tuple[float,
 
 def find_outages(log: pl.DataFrame) -> list[Outage]:
     """Failures and repairs of nodes in a log."""
-    vertices = log.filter(pl.col("event") == "vertex")
-    names = dict(zip(vertices["ref"].to_list(), vertices["text"].to_list(), strict=True))
-    rows = log.filter(pl.col("event").cast(pl.String).is_in(["node_down", "node_up"]))
+    events = EventLog(log)
+    names = dict(zip(events.vertices.number.tolist(), events.vertices.names, strict=True))
     return [
-        (time_s, NODE_DOWN if event == "node_down" else NODE_UP, names[ref].partition(":")[2])
-        for time_s, event, ref in rows.select("time_s", "event", "ref").iter_rows()
+        (
+            float(events.time_s[row]),
+            NODE_DOWN if events.event[row] == Record.NODE_DOWN else NODE_UP,
+            names[int(events.ref[row])],
+        )
+        for row in events.rows_of(Record.NODE_DOWN, Record.NODE_UP).tolist()
     ]
 
 

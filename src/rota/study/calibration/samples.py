@@ -17,10 +17,11 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from rota.core.eventlog import Floats, Ints
 from rota.core.events import INF
 from rota.core.log import Record
 from rota.metrics import History, fold_jobs
-from rota.metrics.history import OVERHEAD, RUNS, Floats, Ints
+from rota.metrics.history import OVERHEAD, RUNS
 
 TOLD = -1.0  # in a START row: a RUN row tells when progress begins
 STEP = "step"

@@ -16,12 +16,13 @@ import numpy as np
 import polars as pl
 
 from rota.core.errors import InputError, OptionError, RotaError
+from rota.core.eventlog import EventLog, Floats
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
+from rota.core.log import Record
 from rota.core.workload import Workload
-from rota.metrics.history import Floats
+from rota.engine.wiring import DEFAULT_ADMISSION, DEFAULT_PLACEMENT
 from rota.study.calibration.samples import Observed
-from rota.study.config import DEFAULT_ADMISSION, DEFAULT_PLACEMENT
 from rota.study.inputs import InputFile
 from rota.traces.read import read_workload
 
@@ -135,9 +136,7 @@ def _found(folder: Path, key: str, text: str, inputs: Sequence[InputFile]) -> st
 
 
 def _cluster_of(log: pl.DataFrame) -> str:
-    nodes = log.filter((pl.col("event") == "vertex") & pl.col("text").str.starts_with("node:"))[
-        "value"
-    ].to_list()
+    nodes = EventLog(log).nodes.gpus.tolist()
     sizes = [(len(list(same)), int(gpus)) for gpus, same in groupby(g for g in nodes if g)]
     if not sizes:
         raise InputError("the log names no nodes with GPUs: say the machines with --cluster")
@@ -219,11 +218,11 @@ def _submitted(
 
 def _shapes(log: pl.DataFrame) -> dict[int, Request]:
     """What each job asked for, as the log describes it, by its number."""
-    shapes = log.filter(pl.col("event") == "shape")
-    described = dict(zip(shapes["ref"].to_list(), shapes["text"].to_list(), strict=True))
-    requests = {number: _request(text) for number, text in described.items()}
-    rows = log.filter(pl.col("event") == "submit").select("job", "ref")
-    return {job: requests[ref] for job, ref in rows.iter_rows()}
+    events = EventLog(log)
+    requests = {number: _request(text) for number, text in events.shapes.items()}
+    rows = events.rows_of(Record.SUBMIT)
+    pairs = zip(events.job[rows].tolist(), events.ref[rows].tolist(), strict=True)
+    return {job: requests[shape] for job, shape in pairs}
 
 
 def _request(text: str) -> Request:

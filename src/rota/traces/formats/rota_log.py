@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.core.errors import TraceError
+from rota.core.eventlog import EventLog
+from rota.core.log import LABELS, Record
 from rota.core.topology import NodeSpec
 from rota.core.workload import Quality
 from rota.traces.format import Reader
@@ -27,15 +29,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 EVENTS = "events.parquet"
-COLUMNS = ("time_s", "event", "job", "ref", "other", "value", "text")
 ENDS = {
-    "stop": PREEMPTED,
-    "evicted": NODE_FAIL,
-    "done": DONE,
-    "failed": FAILED,
-    "cancelled": CANCELLED,
+    Record.STOP: PREEMPTED,
+    Record.EVICTED: NODE_FAIL,
+    Record.DONE: DONE,
+    Record.FAILED: FAILED,
+    Record.CANCELLED: CANCELLED,
 }
-LIFE = ("submit", "task", "start", "move", *ENDS)
+PLACED = (Record.START, Record.MOVE)
+LIFE = (Record.SUBMIT, Record.TASK, *PLACED, *ENDS)
 _RUN = "rota_run"
 
 
@@ -76,7 +78,7 @@ class RotaLog(Reader):
             raise TraceError(f"{path}: holds no jobs: nothing was submitted")
         quality = Quality(rows=len(jobs))
         users = {str(entry[0]): str(entry[1]) for entry in made.jobs if len(entry) > 1}
-        end_s = float(log["time_s"].max() or 0.0)  # type: ignore[arg-type]  # a column of floats
+        end_s = float(log.time_s.max(initial=0.0))
         rows = [_row(job, end_s, users) for job in jobs]
         schema = {
             "job_id": pl.String, "submit_s": pl.Float64, "num_gpus": pl.Float64,
@@ -94,7 +96,7 @@ class RotaLog(Reader):
 FORMAT = RotaLog()
 
 
-def _read(path: Path) -> "tuple[pl.DataFrame, _Made]":
+def _read(path: Path) -> tuple[EventLog, _Made]:
     import polars as pl
 
     def problem(why: str) -> TraceError:
@@ -117,7 +119,12 @@ def _read(path: Path) -> "tuple[pl.DataFrame, _Made]":
     wrong = _wrong(log) or node_problem(made.nodes)
     if wrong:
         raise problem(wrong)
-    return log, made
+    known = log.filter(pl.col("event").is_in(LABELS)).with_columns(
+        pl.col("event").cast(pl.Enum(LABELS)),
+        pl.col("job", "ref", "other").fill_null(-1),
+        pl.col("value").fill_null(0.0),
+    )
+    return EventLog(known), made
 
 
 def _wrong(log: "pl.DataFrame") -> str:
@@ -125,40 +132,39 @@ def _wrong(log: "pl.DataFrame") -> str:
     import polars as pl
 
     event, value = pl.col("event"), pl.col("value")
-    amount = event.is_in(["submit", "vertex", "allocation"])
+    amount = event.is_in(_labels((Record.SUBMIT, Record.VERTEX, Record.ALLOCATION)))
     checks = {
         "an event has no time or no name": ~pl.col("time_s").is_finite() | event.is_null(),
-        "an event of a job names none": event.is_in(LIFE) & pl.col("job").is_null(),
+        "an event of a job names none": event.is_in(_labels(LIFE)) & pl.col("job").is_null(),
         "an amount is not a number, at least 0": amount & ~value.is_between(0, 1e300),
-        "a start names no allocation": event.is_in(["start", "move"]) & pl.col("ref").is_null(),
+        "a start names no allocation": event.is_in(_labels(PLACED)) & pl.col("ref").is_null(),
     }
     found = log.select(wrong.fill_null(value=True).any().alias(what)
                        for what, wrong in checks.items()).row(0, named=True)  # fmt: skip
     return next((what for what, wrong in found.items() if wrong), "")
 
 
-def _nodes(log: "pl.DataFrame") -> tuple[NodeSpec, ...]:
+def _labels(kinds: Sequence[Record]) -> list[str]:
+    return [LABELS[kind] for kind in kinds]
+
+
+def _nodes(log: EventLog) -> tuple[NodeSpec, ...]:
     """Vertices at the level of nodes."""
-    found: dict[str, NodeSpec] = {}
-    for text, gpus in log.filter(event="vertex").select("text", "value").iter_rows():
-        level, _, name = (text or "").partition(":")
-        if level == "node" and name and 0 <= gpus < 1e6:  # noqa: PLR2004 - nonsense
-            found[name] = NodeSpec(name, int(gpus))
+    sizes = zip(log.nodes.names, log.nodes.gpus.tolist(), strict=True)
+    found = {
+        name: NodeSpec(name, int(gpus))
+        for name, gpus in sizes
+        if name and 0 <= gpus < 1e6  # noqa: PLR2004 - nonsense
+    }
     return tuple(found.values())
 
 
-def _places(log: "pl.DataFrame") -> dict[int, list[tuple[str, float]]]:
+def _places(log: EventLog) -> dict[int, list[tuple[str, float]]]:
     """Nodes and GPUs of every allocation; empty when it is not by nodes."""
-    names: dict[int, str] = {}
-    parents: dict[int, int] = {}
-    for number, parent, text in log.filter(event="vertex").select("ref", "other", "text").rows():
-        level, _, name = (text or "").partition(":")
-        parents[number] = parent
-        if level == "node":
-            names[number] = name
+    names = dict(zip(log.nodes.number.tolist(), log.nodes.names, strict=True))
+    parents = dict(zip(log.vertices.number.tolist(), log.vertices.parent.tolist(), strict=True))
     found: dict[int, list[tuple[str, float]]] = {}
-    slices = log.filter(event="allocation").select("ref", "other", "value")
-    for number, vertex, gpus in slices.iter_rows():
+    for number, vertex, gpus in zip(*(column.tolist() for column in log.slices), strict=True):
         place = names.get(vertex) or names.get(parents.get(vertex, -1), "")
         found.setdefault(number, []).append((place, gpus))
     return {
@@ -166,29 +172,27 @@ def _places(log: "pl.DataFrame") -> dict[int, list[tuple[str, float]]]:
     }
 
 
-def _jobs(log: "pl.DataFrame") -> list[_Job]:
+def _jobs(log: EventLog) -> list[_Job]:
     """Every job with its attempts, in order of submission."""
-    import polars as pl
-
     places = _places(log)
-    tenants = dict(log.filter(event="tenant").select("ref", "text").rows())
     jobs: dict[int, _Job] = {}
     owners: dict[int, int] = {}  # of tasks
     running: dict[int, tuple[float, int]] = {}
-    life = log.filter(pl.col("event").is_in(list(LIFE)))
-    for time_s, event, job, ref, other, value, text in life.select(COLUMNS).iter_rows():
-        if event == "submit":
-            jobs[job] = _Job(text or str(job), time_s, value, tenants.get(other) or "")
-        elif event == "task":
-            owners[job] = other
+    for row in log.only(*LIFE):
+        job = row.job
+        if row.event == Record.SUBMIT:
+            tenant = log.tenants.get(row.tenant, "")
+            jobs[job] = _Job(row.text or str(job), row.time_s, row.value, tenant)
+        elif row.event == Record.TASK:
+            owners[job] = row.parent
         else:
             owner = jobs.get(owners.get(job, job))
             begun = running.pop(job, None)
             if begun is not None and owner is not None:
-                state = ENDS.get(event, PREEMPTED)
-                owner.seen.append(_seen(begun, time_s, places, state))
-            if event in ("start", "move"):
-                running[job] = (time_s, ref)
+                state = ENDS.get(Record(row.event), PREEMPTED)
+                owner.seen.append(_seen(begun, row.time_s, places, state))
+            if row.event in PLACED:
+                running[job] = (row.time_s, row.allocation)
     for job, begun in running.items():
         owner = jobs.get(owners.get(job, job))
         if owner is not None:

@@ -299,7 +299,7 @@ def both(stem, offset=0, limit=1 << 20):
 
 def test_both_outputs_come_in_the_order_in_which_they_were_written(make_shim):
     """The job goes on when the shim has noted what it wrote: so it must be told of every write."""
-    seen = "until [ $(wc -l <0.order) -ge {} ]; do sleep 0.01; done; "
+    seen = "until [ $(cat 0.order 2>/dev/null | wc -l) -ge {} ]; do sleep 0.01; done; "
     script = (
         "echo one; " + seen.format(2) + "echo two >&2; " + seen.format(3) + "echo three; "
         + seen.format(4) + "echo four >&2"

@@ -7,8 +7,8 @@ from allocation_cases import assert_feasible
 from rota.policies.gavel.basics import isolated
 from rota.policies.gavel.durations import finish_time_fairness, makespan
 from rota.policies.gavel.fairness import Entities, max_min, strategy_proof, water_filling
-from rota.policies.gavel.queueing import fifo
-from rota.policies.gavel.sums import max_sum
+from rota.policies.gavel_fifo import fifo
+from rota.policies.gavel_max_sum import max_sum
 from rota.policies.rounds.problem import problem
 
 ENTITIES = ([1.0, 2.0, 3.0], [False, True, False])

@@ -7,7 +7,7 @@ from allocation_cases import assert_feasible, level_by_highs, random_case
 from rota.core.errors import InfeasibleError
 from rota.policies.gavel.basics import alike, isolated, throughputs
 from rota.policies.gavel.durations import History, finish_time_fairness, ideal_times, makespan
-from rota.policies.gavel.sums import max_sum, max_sum_if_possible
+from rota.policies.gavel_max_sum import max_sum, max_sum_if_possible
 from rota.policies.rounds.problem import problem
 from rota.solvers.search import bisect
 

@@ -8,7 +8,8 @@ from rota.core.errors import PolicyError
 from rota.policies.gavel.basics import isolated, normalised, throughputs
 from rota.policies.gavel.fairness import Entities, max_min, strategy_proof, water_filling
 from rota.policies.rounds.problem import problem
-from rota.solvers.shares import ShareProblem, solve_shares
+from rota.solvers.share_problem import ShareProblem
+from rota.solvers.shares import solve_shares
 
 
 def case(seed, **options):

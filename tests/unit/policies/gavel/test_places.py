@@ -8,13 +8,13 @@ import pytest
 
 from allocation_cases import random_case
 from rota.core.errors import OptionError
+from rota.policies.allox import allox, queues
+from rota.policies.gandiva_random import random_packing
 from rota.policies.gavel.basics import isolated, throughputs
 from rota.policies.gavel.fairness import max_min
-from rota.policies.gavel.matching import allox, queues
 from rota.policies.gavel.packed import packed_max_min, packed_throughputs
-from rota.policies.gavel.packing import random_packing
 from rota.policies.gavel.partition import parts, pop
-from rota.policies.gavel.queueing import fifo
+from rota.policies.gavel_fifo import fifo
 from rota.policies.rounds.problem import Pairs, problem, worth
 
 
