@@ -85,6 +85,14 @@ picture: demo ## make the README's picture anew from the demo
 test: lint docs ## lint, type-check, build the docs and run every test this machine can run
 	$(BIN)/python -m pytest -n 2 --durations=10 $(TEST_FLAGS)
 
+# Quick tests of pure code: no process, no network, no generated examples.
+FAST := $(addprefix tests/unit/,api cli core engine job jobfile models placement policies sdk sim solvers)
+
+.PHONY: test-fast
+test-fast: $(DEV) ## the quick unit tests, for the inner loop (TEST_FLAGS as for `make test`)
+	$(BIN)/python -m pytest -n 2 -q -m "not soak and not hypothesis" --ignore tests/unit/policies/gavel \
+		$(TEST_FLAGS) $(FAST)
+
 .PHONY: lint
 lint: $(DEV) ## style, format, types and direction of imports
 	$(BIN)/ruff check .

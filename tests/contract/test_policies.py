@@ -7,6 +7,7 @@ from rota.testing import CheckFailed, check_policy
 from rota.testing.policy_checks import CHECKS
 
 CHECK_NAMES = [check.__name__ for check in CHECKS]
+FEW = range(4)  # random workloads
 
 
 def variant(name, **params):
@@ -31,15 +32,22 @@ VARIANTS = {
 }
 
 
+@pytest.mark.parametrize("policy", names(POLICIES))
+def test_registered(policy):
+    report = check_policy(policy, seeds=FEW)
+    assert len(report.passed) + len(report.skipped) == len(CHECKS)
+
+
+@pytest.mark.soak
 @pytest.mark.parametrize("check", CHECK_NAMES)
 @pytest.mark.parametrize("policy", names(POLICIES))
-def test_registered(policy, check):
-    check_policy(policy, only=check)
+def test_registered_on_many_workloads(policy, check):
+    check_policy(policy, only=check, seeds=range(40))
 
 
 @pytest.mark.parametrize("policy", VARIANTS)
 def test_variant(policy):
-    report = check_policy(VARIANTS[policy])
+    report = check_policy(VARIANTS[policy], seeds=FEW)
     assert len(report.passed) + len(report.skipped) == len(CHECKS)
 
 

@@ -117,7 +117,7 @@ def largest(policy, job):
     return max((sum(top.leaves for top in each) for each in tops), default=0)
 
 
-@settings(max_examples=120)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.integers(0, 1 << 32))
 @example(2043767548)  # conservative: a due job that waits for another priority, and a node
 def test_every_job_ends_and_every_promise_holds(seed):

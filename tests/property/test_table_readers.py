@@ -12,9 +12,7 @@ from rota.core.errors import InputError
 from rota.traces.read import read_trace
 from trace_readers import counted
 
-QUICK = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 PROFILE = {"cpus": 6, "mem": 40, "iter_time": 0.5, "cpu_points": [3, 6], "mem_points": [40],
            "tput": [[1.0], [2.0]]}  # fmt: skip
 CELLS = st.sampled_from([

@@ -27,9 +27,7 @@ LAYOUTS = {
     "chronus": CHRONUS,
     "gavel": GAVEL,
 }
-QUICK = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 NUMBERS = st.one_of(
     st.sampled_from(
         ["0", "1", "4", "0.5", "1000", "-1", "1e3", "1e999", "nan", "inf", "1_0", " 7"]

@@ -130,7 +130,12 @@ def compare(
             told=told,
         )
         bar.retitle("drawing figures")
-        write_report(folder.path, formats=figures, told=lambda _, done, total: bar(done, total))
+        write_report(
+            folder.path,
+            formats=figures,
+            told=lambda _, done, total: bar(done, total),
+            comparison=found,
+        )
     for message in dict.fromkeys(
         f"{one.policy}: {text}" for one in found.runs for text in one.warnings
     ):

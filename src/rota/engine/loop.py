@@ -132,8 +132,10 @@ class Engine:
         """When it acts next if nothing happens before: a wake, a timer or a known submission."""
         if self.timers.ask_now:
             return self.cluster.now_s
-        busy = bool(self.view.active or self.lifecycle.backlog)
-        return min(self.timers.next_s(self.view.now_s, busy=busy), self.source.next_s)
+        view = self.view
+        at_s = self.timers.next_s(view.now_s, view.active or self.lifecycle.backlog)
+        next_s = self.source.next_s
+        return min(at_s, next_s)
 
     def finish(self) -> None:
         """Close the log."""

@@ -74,6 +74,7 @@ class PriorityScheduler(Successor):
         self._view = view
         admissions = self.admissions
         index = self.packer.index
+        entries = index.entries
         plan: Plan | None = None
         dirty: set[int] = set()
         shapes: set[int] = set()
@@ -89,8 +90,17 @@ class PriorityScheduler(Successor):
                     plan = plan or Plan(view.version)
                     if not admissions.enter(job, view, plan):
                         continue
-                entry = index.entry(job)
-                heap = self._queue(entry, now_s)
+                entry = entries.get(job.index)  # `_queue`, written out: it is the hot loop
+                if entry is None:
+                    entry = entries[job.index] = Entry(job)
+                key = entry.key = self.policy.key(job, now_s)
+                if key is None or key != key:  # noqa: PLR0124 - nan is not equal to itself
+                    raise self._bad_key(entry, now_s)
+                if self._drifts:
+                    entry.slope = self.policy.slope(job)
+                if self._ages:
+                    self._again.append(entry)
+                heap = index.push_waiting(entry)
                 if behind:  # only who ranks before all that compete with it may start
                     freed |= self.packer.passes(entry)
                 elif heap[0][3] is entry:
@@ -146,11 +156,14 @@ class PriorityScheduler(Successor):
     def _key(self, entry: Entry, now_s: float) -> Any:
         key = entry.key = self.policy.key(entry.job, now_s)
         if key is None or key != key:  # noqa: PLR0124 - nan is not equal to itself
-            raise PolicyError(
-                f"policy {self.name!r}: the key of job {entry.job.id} at {now_s:g} s is {key}: "
-                f"`key` must return something that can be compared, e.g. a number"
-            )
+            raise self._bad_key(entry, now_s)
         return key
+
+    def _bad_key(self, entry: Entry, now_s: float) -> PolicyError:
+        return PolicyError(
+            f"policy {self.name!r}: the key of job {entry.job.id} at {now_s:g} s is {entry.key}: "
+            f"`key` must return something that can be compared, e.g. a number"
+        )
 
     def _where(self, job: Job) -> int:
         entry = self.packer.index.entries.get(job.index)

@@ -31,7 +31,7 @@ class Timers:
 
     # --- when -----------------------------------------------------------------------------------
 
-    def next_s(self, now_s: float, *, busy: bool) -> float:
+    def next_s(self, now_s: float, busy: object) -> float:
         """The time of the next timer, round or wake; `busy`: there are jobs that may need it."""
         heap = self.heap
         while heap and heap[0][3] != heap[0][2].epoch:

@@ -345,6 +345,8 @@ class Consolidate(SearchingConsolidate):
                 for other, amount in self._on[position].values():
                     if gives_way(other):
                         free += amount
+                        if free >= need:
+                            return True
             if free >= need:
                 return True
         return False

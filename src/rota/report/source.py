@@ -93,8 +93,10 @@ class ReportSource:
         return ReportSource(less, self.looks, self.notes)
 
 
-def read_source(folder: Path) -> ReportSource:
-    """From a folder that `rota compare` or `rota simulate` made."""
+def read_source(folder: Path, comparison: PolicyComparison | None = None) -> ReportSource:
+    """From a folder that `rota compare` or `rota simulate` made; its comparison may be known."""
+    if comparison is not None:
+        return _of_comparison(comparison, folder)
     if (folder / COMPARE).exists():
         return _of_comparison(read_comparison(folder), folder)
     if not (folder / SUMMARY).exists():

@@ -13,6 +13,7 @@ from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.page import html
 from rota.report.source import ReportSource, RunView, read_source
 from rota.report.style import DOUBLE_IN
+from rota.study.comparison import PolicyComparison
 
 REPORT, FIGURES = "report.html", "figures"
 FORMATS = ("svg", "png", "pdf")
@@ -33,6 +34,7 @@ def write_report(
     formats: Sequence[str] = FORMATS,
     measures: Sequence[str] = (),
     told: Told | None = None,
+    comparison: PolicyComparison | None = None,
 ) -> Path:
     """Write the page and the figures of a folder that `rota compare` or `rota simulate` made.
 
@@ -42,6 +44,7 @@ def write_report(
         formats: Of the figures: some of svg, png, pdf, or none.
         measures: Keys like `avg_jct_s`: only these are in the table and in the picture of ratios.
         told: Told before each file is made.
+        comparison: What compare.json says, if it is known.
 
     Returns:
         Where the page is.
@@ -49,7 +52,7 @@ def write_report(
     wrong = [kind for kind in formats if kind not in FORMATS]
     if wrong:
         raise OptionError(f"figures as {wrong[0]!r}: use {', '.join(FORMATS)}, or none")
-    source = read_source(folder)
+    source = read_source(folder, comparison)
     if measures:
         source = source.only(measures)
     page = to or folder / REPORT

@@ -72,6 +72,7 @@ class Slow:
 
     name = "slow"
     free = False
+    instant_stop = False
 
     def __init__(self, stop_s, start_s, lost_work):
         self.stop = TransitionCost(stop_s=stop_s, lost_work=lost_work)

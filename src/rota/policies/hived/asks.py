@@ -32,7 +32,7 @@ Probe = Callable[[PodSpec, Shape], bool]
 class AskedGroup(NamedTuple):
     """What becomes of a job."""
 
-    desk: tuple[str, int] | None
+    place: tuple[str, int] | None
     """Virtual cluster and priority of a guaranteed job; None: opportunistic."""
     pods: tuple[PodSpec, ...]
     """What to try in this order, one for each chain; without the name of the group."""

@@ -40,7 +40,7 @@ class Classes:
         return turned_away
 
     def _add(self, job: Job, asked: AskedGroup) -> None:
-        place = asked.desk
+        place = asked.place
         self._asked[job.index] = asked
         jobs = self._jobs.setdefault(place, {})
         last = next(reversed(jobs.values()), None)
@@ -53,7 +53,7 @@ class Classes:
                 self.picky.add(place)
 
     def _drop(self, index: int) -> None:
-        place = self._asked.pop(index).desk
+        place = self._asked.pop(index).place
         jobs = self._jobs[place]
         del jobs[index]
         if not jobs:

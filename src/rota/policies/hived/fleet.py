@@ -261,7 +261,7 @@ class Fleet:
         spots = self._spots(job)
         if not spots or any(spot.chain != spots[0].chain for spot in spots):
             return False
-        chain, vc = spots[0].chain, self.hived.cells.vcs.get(asked.desk[0] if asked.desk else "")
+        chain, vc = spots[0].chain, self.hived.cells.vcs.get(asked.place[0] if asked.place else "")
         base = next((spec for spec in asked.pods if spec.chain == chain), None)
         promised = ""
         if vc is not None and base is not None and not base.pinned_cell_id:

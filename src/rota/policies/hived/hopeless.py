@@ -70,10 +70,10 @@ class Hopeless:
 def _group(job: Job, asked: AskedGroup) -> str:
     if job.shape.labels:
         return SOMEWHERE
-    return LENT if asked.desk is None else asked.desk[0]
+    return LENT if asked.place is None else asked.place[0]
 
 
 def _kind(job: Job, asked: AskedGroup, gpu_type: str | None) -> Kind:
-    if asked.desk is None:
+    if asked.place is None:
         return ("", -1, job.shape.number, gpu_type or "")
-    return (job.tenant, asked.desk[1], job.shape.number, gpu_type or "")
+    return (job.tenant, asked.place[1], job.shape.number, gpu_type or "")

@@ -16,9 +16,10 @@ from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.view import Draft, View
 from rota.policies.hived.cells import VirtualCell
+from rota.policies.hived.decision import CellDecision
 from rota.policies.hived.fleet import Fleet
 from rota.policies.hived.tenant_draft import TenantDraft
-from rota.policies.hived.turn import Turn
+from rota.policies.rounds import RoundPolicy
 from rota.policies.tenancy.policy import TenantPolicy
 
 Maker = Callable[[], Policy[Any]]
@@ -39,12 +40,21 @@ def maker(text: str) -> Maker:
     why = _unfit(kind)
     if why:
         raise OptionError(f"policy 'hived': inside={name} {why}: take e.g. fifo, srtf or easy")
-    return lambda: kind(params)
+    return lambda: _deciding(kind(params))
+
+
+def _deciding(policy: Policy[Any]) -> Policy[Any]:
+    """The policy, with a driver if it plans in rounds."""
+    if not isinstance(policy, RoundPolicy):
+        return policy
+    from rota.policies.rounds.drive import drive  # NumPy: only where it is needed
+
+    return drive(policy)
 
 
 def _unfit(kind: type[Policy[Any]]) -> str:
     """Why a policy cannot run inside a virtual cluster."""
-    if issubclass(kind, PriorityPolicy):
+    if issubclass(kind, PriorityPolicy | RoundPolicy):
         return ""
     if not issubclass(kind, DecidePolicy):
         return "is neither an order of jobs nor a policy that decides"
@@ -57,7 +67,7 @@ def _unfit(kind: type[Policy[Any]]) -> str:
     return ""
 
 
-class Desk:
+class InnerScheduler:
     """The policy for the jobs of a virtual cluster at one priority, with what it sees."""
 
     def __init__(self, policy: Policy[Any], nodes: "VirtualNodes", whole: View) -> None:
@@ -67,17 +77,17 @@ class Desk:
         self.patient = _is_patient(policy)
         """It decides the same as long as nothing happens in its virtual cluster."""
 
-    def decide(self, turn: Turn, jobs: Sequence[Job]) -> None:
+    def decide(self, decision: CellDecision, jobs: Sequence[Job]) -> None:
         """Ask the policy about these jobs."""
-        view, whole = self._view, turn.view
+        view, whole = self._view, decision.view
         view.now_s, view.version = whole.now_s, whole.version
         view.knowledge, view.everyone = whole.knowledge, whole.everyone
-        view.gpus_by_type = self._nodes.gpus(all_healthy=not turn.fleet.hived.bad_nodes)
-        draft = TenantDraft(turn, self.policy.name, jobs, view.gpus_by_type)
+        view.gpus_by_type = self._nodes.gpus(all_healthy=not decision.fleet.hived.bad_nodes)
+        draft = TenantDraft(decision, self.policy.name, jobs, view.gpus_by_type)
         view.up_gpus = sum(view.gpus_by_type.values())
         view.active = {job.index: job for job in jobs}
-        waiting = {job.index: job for job in jobs if not turn.runs(job)}
-        running = {job.index: job for job in jobs if turn.runs(job)}
+        waiting = {job.index: job for job in jobs if not decision.runs(job)}
+        running = {job.index: job for job in jobs if decision.runs(job)}
         view.books = (waiting, running)
         view.draft_maker = lambda _: draft
         view.forget_columns()

@@ -23,11 +23,11 @@ from rota.core.view import Draft, View
 from rota.policies.hived.asks import HivedRules
 from rota.policies.hived.classes import Classes, Place
 from rota.policies.hived.config import HivedConfig, load_config
+from rota.policies.hived.decision import CellDecision
 from rota.policies.hived.fleet import Fleet
 from rota.policies.hived.hopeless import Hopeless
-from rota.policies.hived.inner import Desk, VirtualNodes, maker
+from rota.policies.hived.inner import InnerScheduler, VirtualNodes, maker
 from rota.policies.hived.promises import whole_nodes
-from rota.policies.hived.turn import Turn
 
 
 class HivedParams(Params, frozen=True):
@@ -44,7 +44,7 @@ class HivedState(State):
 
     fleet: Mapping[str, Any] = {}
     hopeless: Any = None
-    desks: list[tuple[str, int, Mapping[str, Any]]] = []  # virtual cluster, priority, inner policy
+    inner: list[tuple[str, int, Mapping[str, Any]]] = []  # virtual cluster, priority, inner policy
     learnt: int = 0
 
 
@@ -68,7 +68,7 @@ class HivedPolicy(DecidePolicy[HivedParams]):
             self.wake = inner.wake
         self._fleet: Fleet | None = None
         self._classes: Classes
-        self._desks: dict[Place, Desk] = {}
+        self._inner: dict[Place, InnerScheduler] = {}
         self._hopeless = Hopeless()
         self._learnt = 0
         """How many of the finished jobs the inner policies know."""
@@ -77,18 +77,21 @@ class HivedPolicy(DecidePolicy[HivedParams]):
         """Virtual clusters decide by priority; then what is idle is lent."""
         plan = view.plan()
         fleet = self._open(view)
-        turn = Turn(fleet, view, plan, self._hopeless)
-        turn.catch_up()
+        decision = CellDecision(fleet, view, plan, self._hopeless)
+        decision.catch_up()
         self._learn(view, fleet)
         for job, why in self._classes.update(view):
             plan.refuse(job, why)
-        turn.changed |= self._classes.changed
+        decision.changed |= self._classes.changed
         for place in self._classes.places():
-            desk = self._desk(place, view, fleet)
-            if not (desk.patient and turn.is_unchanged(place[0])) or place in self._classes.picky:
-                desk.decide(turn, self._classes.jobs(place))
-        turn.lend(self._classes.jobs(None))
-        turn.finish()
+            inner = self._inner_of(place, view, fleet)
+            if (
+                not (inner.patient and decision.is_unchanged(place[0]))
+                or place in self._classes.picky
+            ):
+                inner.decide(decision, self._classes.jobs(place))
+        decision.lend(self._classes.jobs(None))
+        decision.finish()
         return plan
 
     def _open(self, view: View) -> Fleet:
@@ -109,19 +112,19 @@ class HivedPolicy(DecidePolicy[HivedParams]):
                 self._resume(view, self._fleet, self.state)
         return self._fleet
 
-    def _desk(self, place: Place, view: View, fleet: Fleet) -> Desk:
-        desk = self._desks.get(place)
-        if desk is None:
+    def _inner_of(self, place: Place, view: View, fleet: Fleet) -> InnerScheduler:
+        inner = self._inner.get(place)
+        if inner is None:
             nodes = VirtualNodes(fleet, place[0], view.topology.types)
-            desk = self._desks[place] = Desk(self._make(), nodes, view)
-        return desk
+            inner = self._inner[place] = InnerScheduler(self._make(), nodes, view)
+        return inner
 
     def _learn(self, view: View, fleet: Fleet) -> None:
         """Tell the inner policies which of their jobs are done."""
         for job in view.finished[self._learnt :]:
-            place = fleet.asks.of(job).desk
-            if place in self._desks:
-                self._desks[place].finished(job, view.now_s)
+            place = fleet.asks.of(job).place
+            if place in self._inner:
+                self._inner[place].finished(job, view.now_s)
         self._learnt = len(view.finished)
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -130,7 +133,7 @@ class HivedPolicy(DecidePolicy[HivedParams]):
             self.state = HivedState(
                 fleet=self._fleet.save(),
                 hopeless=self._hopeless.save(),
-                desks=[(*place, desk.snapshot()) for place, desk in self._desks.items()],
+                inner=[(*place, inner.snapshot()) for place, inner in self._inner.items()],
                 learnt=self._learnt,
             )
         return super().snapshot()
@@ -143,13 +146,13 @@ class HivedPolicy(DecidePolicy[HivedParams]):
         if fleet.load(state.fleet):
             self._hopeless.load(state.hopeless)
         self._learnt = state.learnt
-        for vc, priority, kept in state.desks:
+        for vc, priority, kept in state.inner:
             if vc in fleet.hived.cells.vcs:
-                self._desk((vc, priority), view, fleet).policy.restore(kept)
+                self._inner_of((vc, priority), view, fleet).policy.restore(kept)
         for job in view.finished[: self._learnt]:
-            place = fleet.asks.of(job).desk
-            if place in self._desks:
-                self._desks[place].remember(job)
+            place = fleet.asks.of(job).place
+            if place in self._inner:
+                self._inner[place].remember(job)
 
 
 def read_config(path: str) -> HivedConfig:

@@ -17,8 +17,8 @@ from rota.core.jobs import Job
 from rota.core.reasons import Reason
 from rota.core.view import Supply
 from rota.policies.hived.algorithm import HivedWait, Preempt
+from rota.policies.hived.decision import CellDecision, Rooms, victims_of
 from rota.policies.hived.fleet import Placed
-from rota.policies.hived.turn import Rooms, Turn, victims_of
 
 
 class Latest(NamedTuple):
@@ -39,13 +39,13 @@ class TenantDraft:
     """Implements `core.view.Draft` on the cells of a virtual cluster."""
 
     def __init__(
-        self, turn: Turn, name: str, jobs: Iterable[Job], gpus: Mapping[str, float]
+        self, decision: CellDecision, name: str, jobs: Iterable[Job], gpus: Mapping[str, float]
     ) -> None:
-        self._turn = turn
+        self._decision = decision
         self._gpus = gpus  # of the virtual cluster, by type
-        self._fleet = turn.fleet
+        self._fleet = decision.fleet
         self._name = name
-        self._open = {job.index: job for job in jobs if turn.runs(job)}
+        self._open = {job.index: job for job in jobs if decision.runs(job)}
         """Running jobs that were not named yet."""
         self._eager: set[int] = set()
         """Jobs that go before those: they have the higher of the two priorities of their class."""
@@ -78,7 +78,7 @@ class TenantDraft:
             del self._open[job.index]
             self._named.append(job.index)
             return True
-        if self._turn.runs(job) or self._reserved(job):
+        if self._decision.runs(job) or self._reserved(job):
             return True
         if not self._start(job, gpu_type):
             return False
@@ -113,14 +113,14 @@ class TenantDraft:
             self._fleet.give_up(job)
             self._open.update(latest.victims)
         else:
-            self._turn.take_back(job)
+            self._decision.take_back(job)
         self._eager.discard(job.index)
         if latest.before:
             self._fleet.come_back(job.index, latest.before)
             self._open[job.index] = job
         while len(self._failed) > latest.marks[0]:  # they failed beside this job
             self._failed.popitem()
-        self._turn.hopeless.back_to(latest.marks[1])
+        self._decision.hopeless.back_to(latest.marks[1])
 
     def give_up(self, job: Job) -> None:
         """HiveD keeps what it has placed."""
@@ -130,7 +130,7 @@ class TenantDraft:
         """Let them go one by one until there is room in the virtual cluster; changes nothing."""
         rooms = [Rooms(self._fleet, spec) for spec in self._fleet.asks.of(job).pods]
         if any(room.enough() for room in rooms):
-            return self._turn.view.now_s
+            return self._decision.view.now_s
         for time_s, other in sorted(releases, key=lambda release: (release[0], release[1].index)):
             for room in rooms:
                 room.leave(other)
@@ -140,17 +140,17 @@ class TenantDraft:
 
     def eligible(self, job: Job) -> int:
         """Types of GPUs that it accepts: cells of a type stand in for nodes."""
-        types = self._turn.view.topology.types
+        types = self._decision.view.topology.types
         return sum(1 << i for i, kind in enumerate(types) if kind in (job.shape.types or types))
 
     @property
     def nodes(self) -> int:
         """All types."""
-        return (1 << len(self._turn.view.topology.types)) - 1
+        return (1 << len(self._decision.view.topology.types)) - 1
 
     def gpus_on(self, nodes: int, job: Job | None = None) -> float:
         """GPUs of these types in the virtual cluster, or what a running job holds of them."""
-        types = [t for i, t in enumerate(self._turn.view.topology.types) if nodes >> i & 1]
+        types = [t for i, t in enumerate(self._decision.view.topology.types) if nodes >> i & 1]
         if job is None:
             return sum(self._gpus.get(kind, 0) for kind in types)
         return job.held_gpus if self._type_of(job) in types else 0.0
@@ -172,7 +172,7 @@ class TenantDraft:
 
     def fits(self, job: Job) -> bool:
         """Whether there is room for it in the virtual cluster."""
-        if job.index in self._open or self._turn.runs(job) or self._reserved(job):
+        if job.index in self._open or self._decision.runs(job) or self._reserved(job):
             return True
         rooms = [Rooms(self._fleet, spec) for spec in self._fleet.asks.of(job).pods]
         for room in rooms:
@@ -182,11 +182,11 @@ class TenantDraft:
 
     def explain(self, job: Job, reason: Reason) -> None:
         """Say why it waits."""
-        self._turn.explain(job, reason)
+        self._decision.explain(job, reason)
 
     def cancel(self, jobs: Sequence[Job], *, because_of: Job | None = None) -> None:
         """End these jobs for good."""
-        self._turn.plan.cancel(jobs, because_of=because_of)
+        self._decision.plan.cancel(jobs, because_of=because_of)
         self._named += [job.index for job in jobs if self._open.pop(job.index, None) is not None]
 
     def displace(self, job: Job, victims: Sequence[Job], *, must: int = 0) -> Sequence[Job] | None:  # noqa: ARG002
@@ -195,19 +195,19 @@ class TenantDraft:
 
     def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:
         """Say why a running job is stopped, and for whom."""
-        self._turn.plan.remark(job, why, because_of=because_of)
+        self._decision.plan.remark(job, why, because_of=because_of)
 
     def refuse(self, job: Job, message: str) -> None:
         """Turn a job away."""
-        self._turn.plan.refuse(job, message)
+        self._decision.plan.refuse(job, message)
 
     def wake_at(self, time_s: float) -> None:
         """Ask again at this time."""
-        self._turn.plan.wake_at(time_s)
+        self._decision.plan.wake_at(time_s)
 
     def watch(self, job: Job, quantity: str, value: float) -> None:
         """Ask again when a quantity of the job reaches the value."""
-        self._turn.plan.watch(job, quantity, value)
+        self._decision.plan.watch(job, quantity, value)
 
     # --- how it is done ---------------------------------------------------------------------------
 
@@ -218,23 +218,23 @@ class TenantDraft:
             if index in self._fleet.placed:  # it may have been displaced since
                 self._fleet.rerank(index, eager=False)
         for index in self._open:
-            self._turn.displace(index, None)
+            self._decision.displace(index, None)
         if self._open and self._choosy:
             # HiveD displaces nobody for certain nodes while it sees others: now these are free
-            self.wake_at(self._turn.view.now_s)
+            self.wake_at(self._decision.view.now_s)
 
     def _start(self, job: Job, gpu_type: str | None) -> bool:
         key = (job.shape.number, job.tenant)
         if gpu_type is None and key in self._failed:
             return False
         self._commit()
-        marks = (len(self._failed), self._turn.hopeless.marks())
+        marks = (len(self._failed), self._decision.hopeless.marks())
         eager = False
-        answer = self._turn.attempt(job, gpu_type=gpu_type)
+        answer = self._decision.attempt(job, gpu_type=gpu_type)
         if isinstance(answer, HivedWait) and self._open:
             self._rank_named()
             eager = True
-            answer = self._turn.attempt(job, eager=True, gpu_type=gpu_type)
+            answer = self._decision.attempt(job, eager=True, gpu_type=gpu_type)
         if isinstance(answer, HivedWait):
             self._choosy |= bool(job.shape.labels)
             if gpu_type is None:
@@ -269,7 +269,7 @@ class TenantDraft:
         """The latest `place` cannot be withdrawn any more: its victims leave."""
         latest, self._latest = self._latest, None
         if latest is not None and latest.preempt is not None:
-            self._turn.settle(latest.job, latest.preempt)
+            self._decision.settle(latest.job, latest.preempt)
 
     def _rank_named(self) -> None:
         """Jobs that were named go before those that were not."""

@@ -1,7 +1,7 @@
 """From what a policy says to a plan for each round."""
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rota.core.events import INF
 from rota.core.jobs import Job
@@ -30,6 +30,9 @@ class RoundState(State):
 class Rounds(DecidePolicy[Params], Generic[R]):
     """One round after the other; a subclass says what happens within them."""
 
+    any_type: ClassVar[bool] = False
+    """See `Seats`."""
+
     def __init__(self, policy: R) -> None:
         super().__init__()
         self.name = policy.name  # type: ignore[misc]  # it stands for the policy that it drives
@@ -47,7 +50,7 @@ class Rounds(DecidePolicy[Params], Generic[R]):
         if over:
             state.began_s = now_s
             state.ends_s = (int(now_s / round_s + SLACK) + 1) * round_s
-        seats = Seats(view, plan, self.leases)
+        seats = Seats(view, plan, self.leases, any_type=self.any_type)
         self.without_gpus(view, seats)
         if not over:
             seats.keep(view.running)

@@ -15,14 +15,17 @@ def pair_number(one: int, other: int) -> int:
 
 
 class Seats:
-    """A plan in the making; `placed` are the jobs that have a seat in it."""
+    """A plan in the making; `placed` are the jobs that have a seat in it.
 
-    def __init__(self, view: View, plan: Draft, leases: Leases) -> None:
+    With `any_type`, the only type of a cluster is not named to the placement.
+    """
+
+    def __init__(self, view: View, plan: Draft, leases: Leases, *, any_type: bool = False) -> None:
         self.view = view
         self.plan = plan
         self.placed: dict[int, Seat] = {}
         self._leases = leases
-        self._one_type = len(view.topology.types) == 1
+        self._any_type = any_type and len(view.topology.types) == 1
 
     # --- where they are ---------------------------------------------------------------------------
 
@@ -57,7 +60,7 @@ class Seats:
         self, job: Job, kind: str, *, counts: str | None = None, max_nodes: int | None = None
     ) -> bool:
         """Start it on GPUs of a type or move it there, if there is room."""
-        gpu_type = None if self._one_type else kind
+        gpu_type = None if self._any_type else kind
         if not self.plan.place(job, gpu_type=gpu_type, max_nodes=max_nodes):
             return False
         counts = kind if counts is None else counts

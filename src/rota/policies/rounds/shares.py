@@ -65,6 +65,8 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
     away at once. While nobody waits and everyone is where it should be, there are no rounds at all.
     """
 
+    any_type = True
+
     def __init__(self, policy: SharePolicy[Any]) -> None:
         super().__init__(policy)
         self.state: ShareState = ShareState()

@@ -101,7 +101,7 @@ class Forgetful(HivedPolicy):
 
     def decide(self, view):
         state = msgspec.msgpack.decode(msgspec.msgpack.encode(self.snapshot()))
-        self._desks.clear()
+        self._inner.clear()
         self.restore(state)
         return super().decide(view)
 
@@ -140,7 +140,7 @@ def test_a_reservation_looks_at_the_nodes_that_are_up():
 def test_parameters_of_the_inner_policy_are_separated_by_semicolons():
     policy = HivedPolicy(HivedParams(inside="tiresias:limits=10/20;promote=2"))
     made = run(policy, [job("a", 5), job("b", 5)], (1, 4))
-    assert policy._desks["everyone", 0].policy.params.limits == (10.0, 20.0)
+    assert policy._inner["everyone", 0].policy.params.limits == (10.0, 20.0)
     assert all(j.phase == DONE for j in made.jobs.values())
 
 

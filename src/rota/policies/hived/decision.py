@@ -15,7 +15,7 @@ from rota.policies.hived.hopeless import Hopeless
 from rota.policies.hived.topology_search import best_fit, room_on
 
 
-class Turn:
+class CellDecision:
     """The state of a decision that all virtual clusters share."""
 
     def __init__(self, fleet: Fleet, view: View, plan: Draft, hopeless: Hopeless) -> None:
@@ -171,12 +171,12 @@ def why_not(fleet: Fleet, asked: AskedGroup) -> int:
         healthy = not fleet.hived.bad_nodes
         healthy = healthy or any(Rooms(fleet, spec).enough_in_all() for spec in with_room)
         return int(Reason.FRAGMENTATION if healthy else Reason.DOWN)
-    return int(Reason.CAPACITY if asked.desk is None else Reason.QUOTA)
+    return int(Reason.CAPACITY if asked.place is None else Reason.QUOTA)
 
 
 def why_left(fleet: Fleet, job: Job, by: Job) -> str:
     """Why a job has to leave its cells for another one."""
-    mine, others = fleet.asks.of(job).desk, fleet.asks.of(by).desk
+    mine, others = fleet.asks.of(job).place, fleet.asks.of(by).place
     vc = by.tenant if others is None else others[0]
     if mine is None or mine[0] != vc:
         return f"it used cells that virtual cluster {vc!r} was promised"
