@@ -26,7 +26,7 @@ from rota.engine.snapshot import freeze, restore
 from rota.engine.wiring import FIRST_TASK
 from rota.live.inputs import Batch, Reconfigured
 
-VERSION = 2
+VERSION = 1
 PIECE = 50_000  # rows of the log that are read at once
 log = logging.getLogger("rota.daemon")
 
