@@ -13,6 +13,7 @@ from rota.core.knowledge import Knowledge
 from rota.core.log import Record
 from rota.daemon import recovery, tables
 from rota.daemon.recovery import ENGINE_VERSION, pack
+from rota.daemon.recovery import VERSION as SNAPSHOT_VERSION
 from rota.daemon.store import Store
 from rota.engine.invariants import Invariants
 from rota.live.inputs import JobRequest, NodeRequest, Reconfigured
@@ -192,5 +193,7 @@ def test_a_snapshot_of_another_format_is_refused(tmp_path):
     world = ScriptedWorld({})
     make_loop(tmp_path / "s.db", world).store.close()
     age_snapshots(tmp_path / "s.db", version=7)
-    with pytest.raises(InputError, match="snapshot is of version 7, this Rota reads 1"):
+    with pytest.raises(
+        InputError, match=rf"snapshot is of version 7, this Rota reads {SNAPSHOT_VERSION}"
+    ):
         make_loop(tmp_path / "s.db", world)
