@@ -3,8 +3,8 @@
 import msgspec
 
 from rota.core.errors import ClusterSpecError, RequestError
-from rota.policies.hived.algorithm import EVERYWHERE, Hived, Phase, Preempt
-from rota.policies.hived.cells import FREE, LOWEST_GUARANTEED, OPPORTUNISTIC, State
+from rota.policies.hived.algorithm import EVERYWHERE, Hived, HivedPhase, Preempt
+from rota.policies.hived.cells import FREE, LOWEST_GUARANTEED, OPPORTUNISTIC, CellState
 from rota.policies.hived.config import load_config
 from rota.policies.hived.groups import BindInfo, GroupSpec, GroupState, Member, PodSpec
 
@@ -128,7 +128,7 @@ class Player:
             ignore_k8s_suggested_nodes=anywhere, affinity_group=group,
         )  # fmt: skip
 
-    def submit(self, spec, suggested=EVERYWHERE, phase=Phase.PREEMPTING):
+    def submit(self, spec, suggested=EVERYWHERE, phase=HivedPhase.PREEMPTING):
         """Ask for a group; start all its pods if it may."""
         name = spec.affinity_group.name
         try:
@@ -137,7 +137,7 @@ class Player:
             return None
         if isinstance(decision, BindInfo):
             self._start(spec, decision)
-        elif isinstance(decision, Preempt) and phase is Phase.PREEMPTING:
+        elif isinstance(decision, Preempt) and phase is HivedPhase.PREEMPTING:
             self.waiting[name] = spec
         return decision
 
@@ -166,7 +166,7 @@ class Player:
         """The victims of a preempting group leave, and it starts."""
         spec = self.waiting[group]
         for leaf in list(self.hived.groups[group].leaves()):
-            if leaf.state is State.RESERVING:
+            if leaf.state is CellState.RESERVING:
                 self.end(leaf.using.name)
         return self.submit(spec)
 
@@ -240,7 +240,7 @@ def _check_cell(cell):
         for group in (cell.using, cell.reserving):
             assert group is None or cell in set(group.leaves())
         busy = cell.using is not None or cell.reserving is not None
-        assert busy == (cell.state is not State.FREE), cell
+        assert busy == (cell.state is not CellState.FREE), cell
         assert busy == (cell.priority != FREE), cell
         if cell.priority >= LOWEST_GUARANTEED:
             assert cell.virtual is not None
@@ -305,4 +305,4 @@ def submit(rng, player):
     suggested = EVERYWHERE
     if rng.random() < 0.5:
         suggested = set(rng.sample(player.nodes, rng.randint(0, len(player.nodes))))
-    player.submit(spec, suggested, rng.choice(list(Phase)))
+    player.submit(spec, suggested, rng.choice(list(HivedPhase)))

@@ -13,14 +13,14 @@ from rota.placement.count import Count, PooledCount
 from rota.placement.fgd import Fgd
 from rota.placement.first_fit import FirstFit
 from rota.placement.gpu_clustering import GpuClustering
-from rota.placement.kubernetes import Kubernetes
+from rota.placement.kubernetes import KubernetesFit
 from rota.placement.random_fit import Random
 from rota.placement.skew import SKEWED, Skew
 from rota.placement.spread import Spread
 from rota.placement.topology import TopologyAware
 from rota.placement.yarn import Yarn
 
-SCORED = [Anywhere, Fgd, GpuClustering, Kubernetes]  # the others differ in their formula only
+SCORED = [Anywhere, Fgd, GpuClustering, KubernetesFit]  # the others differ in their formula only
 ON_NODES = [
     BestFit, FirstFit, Random, SearchingConsolidate, Skew, Spread, TopologyAware, Yarn, *SCORED,
 ]  # fmt: skip

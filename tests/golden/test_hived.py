@@ -3,7 +3,7 @@
 import pytest
 
 from rota.study.scenario import read_scenarios, run_scenario
-from rota.study.scenario_hived import Recorded
+from rota.study.scenario_hived import RecordedDecision
 from shared_data import shared
 
 UNITS = [
@@ -38,7 +38,7 @@ def test_unit_scenario(name):
 def test_pods_are_found_again_under_another_configuration():
     (before,), folder = scenarios("unit_07_reconfiguration_before.json")
     (after,), _ = scenarios("unit_08_reconfiguration_after.json")
-    recorded = Recorded()
+    recorded = RecordedDecision()
     assert unmet(run_scenario(before, folder, recorded=recorded, strict=True)) == []
     lines = list(run_scenario(after, folder, recorded=recorded, strict=True))
     assert unmet(lines) == []

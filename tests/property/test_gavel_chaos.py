@@ -20,7 +20,7 @@ from rota.engine.snapshot import freeze, restore
 from rota.engine.source import WorkloadSource
 from rota.models.books import TrueSpeeds
 from rota.models.rates import Product, Types
-from rota.models.tables import Pairs, PairsParams
+from rota.models.tables import PairRates, PairsParams
 from rota.policies.admission.accept_all import AcceptAll
 from rota.sim.cluster import SimCluster
 from rota.testing.scenario import Fixed, to_the_end
@@ -86,7 +86,7 @@ def random_engine(seed, make, table):
         outages += [(at_s, NODE_DOWN, node), (at_s + (3 + number) * UNIT_S, NODE_UP, node)]
     outages += [(9000.0, NODE_UP, node) for node in topology.nodes if outages]
     costs = rng.choice((Fixed(), Fixed(), Fixed(start_s=30.0), Fixed(start_s=500.0, stop_s=50.0)))
-    rates = Product([Types(topology), Pairs(topology, PairsParams(table=table))])
+    rates = Product([Types(topology), PairRates(topology, PairsParams(table=table))])
     cluster = SimCluster(topology, costs, rates, outages=outages)
     scheduler = compose(
         make(), load(PLACEMENTS, placement)(topology), AcceptAll(), frictionless=False

@@ -21,7 +21,7 @@ from rota.engine.source import WorkloadSource
 from rota.metrics.jobs import fold_jobs
 from rota.models.costs import Custom, FixedParams
 from rota.models.rates import Product, Types
-from rota.models.tables import Pairs, PairsParams
+from rota.models.tables import PairRates, PairsParams
 from rota.policies.admission.accept_all import AcceptAll
 from rota.sim.cluster import SimCluster
 from throughput_tables import write_table
@@ -119,7 +119,7 @@ def test_nothing_is_given_away_twice_and_nobody_is_lost(table, placement, seed, 
         SimCluster(
             topology,
             Custom(rng.choice(COSTS)),
-            Product([Types(topology), Pairs(topology, PairsParams(table=table))]),
+            Product([Types(topology), PairRates(topology, PairsParams(table=table))]),
             outages=outages,
         ),
         compose(policy, load(PLACEMENTS, placement)(topology), AcceptAll()),

@@ -20,7 +20,7 @@ from rota.cli.show import table, tell, tell_assumptions
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
-    from rota.study.comparison import Comparison
+    from rota.study.comparison import PolicyComparison
     from rota.study.config import RunConfig
     from rota.study.run import Progress
 
@@ -159,13 +159,13 @@ def _workers(config: "RunConfig", runs: int) -> int:
     return 1 if size * runs < SMALL_BYTES else min(cores(), runs)
 
 
-def _about_ratio(found: "Comparison") -> str:
+def _about_ratio(found: "PolicyComparison") -> str:
     stars = any(one.verdict for row in found.rows for one in row.measures.values())
     text = f"ratio: mean JCT relative to {found.baseline}, {found.method}"
     return f"{text}; *: it excludes 1" if stars else text
 
 
-def _show(found: "Comparison", *, full: bool) -> None:
+def _show(found: "PolicyComparison", *, full: bool) -> None:
     from rota.study.notes import LOUD
     from rota.study.table import FULL_HEADINGS, HEADINGS, cells, full_cells
 

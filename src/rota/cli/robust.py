@@ -13,7 +13,7 @@ from rota.core.errors import install
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
-    from rota.study.robustness import Curves, Spot
+    from rota.study.robustness import CurvePoint, Curves
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -180,7 +180,7 @@ def _show(curves: "Curves") -> None:
     tell_assumptions(curves.assumptions)
 
 
-def _cell(spot: "Spot", unit: str, number: int) -> str:
+def _cell(spot: "CurvePoint", unit: str, number: int) -> str:
     if spot.mean is None:
         return "-"
     from rota.metrics.vocabulary import written

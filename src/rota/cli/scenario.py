@@ -33,12 +33,12 @@ def run(*, files: tuple[Path, ...], after: tuple[Path, ...], strict: bool, quiet
     import msgspec
 
     from rota.study.scenario import read_scenarios, run_scenario
-    from rota.study.scenario_hived import Recorded
+    from rota.study.scenario_hived import RecordedDecision
 
     events = unmet = 0
     for path in files:
         for one in read_scenarios(path):
-            recorded = Recorded()
+            recorded = RecordedDecision()
             for before in after:
                 for earlier in read_scenarios(before):
                     for _ in run_scenario(earlier, before.parent, recorded=recorded):

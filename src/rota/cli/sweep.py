@@ -15,8 +15,8 @@ from rota.core.errors import OptionError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from rota.study.sweep.local import Executor
-    from rota.study.sweep.run import Failed, Outcome
+    from rota.study.sweep.local import RunExecutor
+    from rota.study.sweep.run import Failed, SweepOutcome
     from rota.study.sweep.spec import Spec
     from rota.study.sweep.table import Mean
 
@@ -128,7 +128,7 @@ def _run(spec: "Spec", output: Path, values: dict[str, Any]) -> int:
     return _report(outcome, as_json=values["json"], failures=False)
 
 
-def _executor(values: dict[str, Any]) -> "Executor":
+def _executor(values: dict[str, Any]) -> "RunExecutor":
     from rota.study.sweep.local import Local
     from rota.study.sweep.on_ray import OnRay
 
@@ -169,7 +169,7 @@ def _label(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _report(outcome: "Outcome", *, as_json: bool, failures: bool = True) -> int:
+def _report(outcome: "SweepOutcome", *, as_json: bool, failures: bool = True) -> int:
     """The table of means; 1 if a run failed or is missing."""
     if as_json:
         emit(outcome.table.to_dicts(), "json")

@@ -12,7 +12,7 @@ from rota.cli.trace_change import annotate, change, fit, merge
 from rota.core.errors import OptionError
 from rota.core.registry import FORMATS, load, names
 from rota.core.words import duration
-from rota.traces.tools.report import Report
+from rota.traces.tools.report import TraceReport
 
 _FILE = click.option(
     "-o", "--output", required=True, metavar="FILE", type=click.Path(path_type=Path),
@@ -213,7 +213,7 @@ _LARGE = 1e15
 _STEPS = "▁▂▃▄▅▆▇█"
 
 
-def show(found: Report) -> None:
+def show(found: TraceReport) -> None:
     """Print the report."""
     jobs = found.jobs
     click.echo(f"{found.name}: {found.rows:,} rows read, {found.kept:,} kept")
@@ -259,7 +259,7 @@ def _jobs_line(jobs: Mapping[str, object]) -> str:
     return ", ".join(parts)
 
 
-def _observed(found: Report) -> None:
+def _observed(found: TraceReport) -> None:
     seen = found.observed
     if not seen["attempts"]:
         return

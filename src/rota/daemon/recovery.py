@@ -26,7 +26,7 @@ from rota.engine.snapshot import freeze, restore
 from rota.engine.wiring import FIRST_TASK
 from rota.live.inputs import Batch, Reconfigured
 
-VERSION = 1
+VERSION = 1  # of the format around the state; the state itself has the version of the engine
 PIECE = 50_000  # rows of the log that are read at once
 log = logging.getLogger("rota.daemon")
 
@@ -85,7 +85,7 @@ def recover(journal: Journal, build: Build, wanted: Scheduling) -> ClusterState:
     except InputError as error:  # of another version: the journal has it all
         first = store.first_snapshot()
         if first is None:
-            raise
+            raise InputError(f"{error}: use the version that wrote it") from error
         log.warning("%s; rebuilding the state from the journal", error)
         born = unpack(first, store)
         state = _born(store, build, born.scheduling, born.growth, born.levels)
@@ -104,7 +104,7 @@ def _load(saved: StateSnapshot, store: Store, build: Build) -> tuple[ClusterStat
     if saved.engine_version != ENGINE_VERSION:
         raise InputError(
             f"{store.path}: the state of its engine is of version {saved.engine_version}, this "
-            f"Rota reads {ENGINE_VERSION}: use the version that wrote it"
+            f"Rota reads {ENGINE_VERSION}"
         )
     state = build(saved.scheduling, saved.growth, saved.levels)
     logged = int(saved.engine["log"]["taken"])

@@ -101,7 +101,7 @@ class Shapes:
         return -2 - len(self._made) - len(self._supplied) - len(self._typed)
 
 
-class Placed(msgspec.Struct, frozen=True):
+class PlacedJob(msgspec.Struct, frozen=True):
     """What it takes to undo a `place`."""
 
     job: Job
@@ -126,7 +126,7 @@ class PlacementDraft:
         self._displaced: dict[int, Job] = {}
         self._again: set[int] = set()  # were displaced, and placed again
         self._failed: dict[int, None] = {}  # shapes, in the order in which they failed
-        self._latest: Placed | None = None
+        self._latest: PlacedJob | None = None
         self._room = view.up_gpus  # GPUs that nobody placed so far needs
         self._gpus_only = shapes.gpus_only(placement)
         self._wake_s = INF
@@ -436,7 +436,7 @@ class PlacementDraft:
         self._release(job)
         allocation = self._placement.supplied(job.allocation, *supply) or job.allocation
         self._placement.hold(job, allocation)
-        self._latest = Placed(
+        self._latest = PlacedJob(
             job, victims=(), resized=True, displaced=False, failed=len(self._failed)
         )
         self._placed[job.index] = (job, allocation)
@@ -491,7 +491,7 @@ class PlacementDraft:
         displaced = self._displaced.pop(job.index, None) is not None
         if displaced:
             self._again.add(job.index)
-        self._latest = Placed(job, victims, resizes, displaced, len(self._failed))
+        self._latest = PlacedJob(job, victims, resizes, displaced, len(self._failed))
         self._placed[job.index] = (job, self._placement.take(job, shape))
         self._room -= shape.gpus
 

@@ -33,7 +33,7 @@ PLACES = {WAITING: "queue", RUNNING: "cluster", STARTING: "cluster", HELD: "admi
 """Where a scheduler of the fast door keeps a job."""
 
 
-class Capacity:
+class CapacityCheck:
     """What there is at and below every vertex, counting only nodes that are up."""
 
     def __init__(self, topology: Topology) -> None:
@@ -107,7 +107,7 @@ class Invariants:
         self._keys = keys
         self.batches = 0
         self._replica = LogReplica()
-        self._capacity: Capacity | None = None
+        self._capacity: CapacityCheck | None = None
         self._bodies: dict[int, tuple[Allocation, float, int]] = {}  # who occupies what since when
         self._now_s = -1.0
         self._still = 0
@@ -121,7 +121,7 @@ class Invariants:
         self.batches += 1
         topology = engine.cluster.topology
         if self._capacity is None or self._capacity.vertices != len(topology.vertices):
-            self._capacity = Capacity(topology)
+            self._capacity = CapacityCheck(topology)
         self._check_time(events, now_s)
         self._replica.read(engine.log, now_s)
         self._check_still(now_s)
@@ -190,7 +190,7 @@ class Invariants:
     # --- places -----------------------------------------------------------------------------------
 
     def _check_given(
-        self, engine: Engine, capacity: Capacity, now_s: float, *, everybody: bool
+        self, engine: Engine, capacity: CapacityCheck, now_s: float, *, everybody: bool
     ) -> None:
         """What jobs have been given is there, up, of the right kind, and nobody else's."""
         given = [job for job in engine.view.active.values() if job.running]
@@ -205,7 +205,7 @@ class Invariants:
             )
 
     def _check_bodies(
-        self, engine: Engine, capacity: Capacity, now_s: float, *, adopt: bool
+        self, engine: Engine, capacity: CapacityCheck, now_s: float, *, adopt: bool
     ) -> None:
         """Nobody is launched onto slices that another job has not left yet."""
         late = {job.index for job in engine.executor.deferred}

@@ -14,7 +14,7 @@ from rota.core.allocation import NOTHING, Allocation, as_guest, host_of
 from rota.core.errors import PolicyError
 from rota.core.jobs import Job, Shape
 from rota.core.view import Supply, View
-from rota.engine.draft import Placed, PlacementDraft, Shapes
+from rota.engine.draft import PlacedJob, PlacementDraft, Shapes
 from rota.placement.base import Placement
 
 Guests = Mapping[int, tuple[Job, Allocation]]
@@ -180,7 +180,7 @@ class PairingDraft(PlacementDraft):
         allocation = as_guest(host.index, held, supplied.extra)
         self._placement.hold(job, allocation)
         displaced = self._displaced.pop(job.index, None) is not None
-        self._latest = Placed(job, company, resizes, displaced, len(self._failed))
+        self._latest = PlacedJob(job, company, resizes, displaced, len(self._failed))
         self._placed[job.index] = (job, allocation)
         self._seated[host.index], self._hosts[job.index] = job, host
         return True
@@ -216,5 +216,5 @@ class PairingDraft(PlacementDraft):
             self._placement.hold(each, each.allocation)
             self._placed[each.index] = (each, each.allocation)
         self._seated[job.index], self._hosts[host.index] = host, job
-        self._latest = Placed(job, (), resized=False, displaced=True, failed=len(self._failed))
+        self._latest = PlacedJob(job, (), resized=False, displaced=True, failed=len(self._failed))
         return True

@@ -10,7 +10,7 @@ import numpy as np
 
 from rota.core.log import ON_REQUEST, Record
 from rota.core.words import duration
-from rota.metrics.delay import Placed, Waits
+from rota.metrics.delay import PlacedWait, Waits
 from rota.metrics.history import History
 from rota.metrics.phrases import few, gpus_of, place_of
 from rota.metrics.spare import SpareGpus
@@ -238,7 +238,7 @@ class Course:
                 found.append(stay)
         return sorted(found, key=lambda stay: (stay.at_s, stay.task or 0))
 
-    def _stay(self, what: str, placed: Placed) -> Stay:
+    def _stay(self, what: str, placed: PlacedWait) -> Stay:
         slices = self._slices.get(placed.allocation, {})
         names = self._spare.names
         nodes = [names[slot] for slot in sorted(slices) if slot < len(names)]

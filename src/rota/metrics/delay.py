@@ -180,7 +180,7 @@ class Wait(NamedTuple):
         return self.until_s - self.from_s
 
 
-class Placed(NamedTuple):
+class PlacedWait(NamedTuple):
     """On the same GPUs. `kind`: whether it was started or moved; `ran_s`: making progress."""
 
     from_s: float
@@ -210,17 +210,17 @@ class Waits:
                 found.append(wait)
         return found
 
-    def stays(self, actor: int) -> list[Placed]:
+    def stays(self, actor: int) -> list[PlacedWait]:
         """In order of time. Who has to wait for others to leave its GPUs comes when they have."""
         history = self._history
-        found: list[Placed] = []
-        coming: Placed | None = None
+        found: list[PlacedWait] = []
+        coming: PlacedWait | None = None
         for span in range(self._begins[actor], self._begins[actor + 1]):
             row, kind = int(history.row[span]), int(history.kind[span])
             from_s = float(history.from_s[span])
             if kind in _PLACED:
                 kind = coming.kind if coming is not None else kind
-                coming = Placed(from_s, kind, int(history.ref[row]), 0.0)
+                coming = PlacedWait(from_s, kind, int(history.ref[row]), 0.0)
             arrives = kind == Record.RUN or (kind in _PLACED and history.value[row] < INF)
             if coming is not None and arrives:
                 found.append(coming._replace(from_s=from_s))

@@ -17,7 +17,7 @@ _OVERHEAD = {
 }
 
 
-class Room(Protocol):
+class RoomPhrases(Protocol):
     """GPUs that were free: for most of the time, on how many nodes, and the range."""
 
     free_gpus: float | None
@@ -32,7 +32,7 @@ def phrase(
     asked: str,
     gpus: float,
     ahead: Sequence[str],
-    room: Room | None,
+    room: RoomPhrases | None,
 ) -> str:
     """For one reason.
 
@@ -102,17 +102,17 @@ def gpus_of(count: float) -> str:
     return f"{count:g} GPU{'' if count == 1 else 's'}"
 
 
-def _range(room: Room) -> str:
+def _range(room: RoomPhrases) -> str:
     if room.free_least == room.free_most:
         return f"{gpus_of(room.free_least or 0.0)} {'was' if room.free_least == 1 else 'were'} free"
     return f"{room.free_least:g} to {room.free_most:g} GPUs were free"
 
 
-def _free(room: Room | None) -> str:
+def _free(room: RoomPhrases | None) -> str:
     return f" ({_range(room)})" if room else ""
 
 
-def _in_all(room: Room | None, gpus: float) -> str:
+def _in_all(room: RoomPhrases | None, gpus: float) -> str:
     """On the whole cluster, also where a job may not run."""
     if room is None:
         return f"{gpus_of(gpus)} were free in all"
@@ -120,7 +120,7 @@ def _in_all(room: Room | None, gpus: float) -> str:
     return f"{_range(room)} in all{freed}"
 
 
-def _spread(room: Room | None, gpus: float) -> str:
+def _spread(room: RoomPhrases | None, gpus: float) -> str:
     if room is None:
         return f"{gpus_of(gpus)} were free"
     if not room.free_nodes:

@@ -244,7 +244,7 @@ class SizedParams(CostParams, frozen=True):
     more_s: Amount = 60.0
 
 
-class Helios(CostModel[SizedParams]):
+class HeliosCosts(CostModel[SizedParams]):
     """A preempted or moved job has so much more to do, by its size; the rest is free."""
 
     name = "helios"
@@ -266,7 +266,7 @@ class LucidParams(SizedParams, frozen=True):
     node_s: Amount = 40.0
 
 
-class Lucid(Helios):
+class LucidCosts(HeliosCosts):
     """As `helios` with the numbers of Lucid."""
 
     name = "lucid"

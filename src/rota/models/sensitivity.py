@@ -27,7 +27,7 @@ MEM_POINTS = (20.83, 62.5, 125.0, 187.5, 250.0)
 """Where the profiles of Synergy were measured; a profile may name points of its own."""
 
 
-class Profile(msgspec.Struct, frozen=True):
+class SensitivityProfile(msgspec.Struct, frozen=True):
     """A model's speeds, and the CPUs and memory for each GPU beyond which it gets no faster."""
 
     sensitivity: Sensitivity
@@ -35,7 +35,7 @@ class Profile(msgspec.Struct, frozen=True):
     mem_gib: float
 
 
-class _Entry(msgspec.Struct):
+class _ProfileEntry(msgspec.Struct):
     """As it is written: one model measured on one GPU."""
 
     tput: list[list[float]]
@@ -46,7 +46,7 @@ class _Entry(msgspec.Struct):
     mem_points: list[float] = msgspec.field(default_factory=lambda: list(MEM_POINTS))
 
 
-def read_profiles(path: str | Path) -> dict[str, Profile]:
+def read_profiles(path: str | Path) -> dict[str, SensitivityProfile]:
     """Profiles by model, from a JSON file in the layout of Synergy's profiles.
 
     `{"alexnet_1": {"cpus": 12, "mem": 125, "iter_time": 0.6, "tput": [[..], ..]}, ..}`. The name
@@ -76,9 +76,9 @@ def read_profiles(path: str | Path) -> dict[str, Profile]:
     return found
 
 
-def _profile(path: str | Path, name: str, raw: Mapping[str, Any]) -> Profile:
+def _profile(path: str | Path, name: str, raw: Mapping[str, Any]) -> SensitivityProfile:
     try:
-        entry = msgspec.convert(raw, _Entry)
+        entry = msgspec.convert(raw, _ProfileEntry)
         table = Sensitivity(
             tuple(entry.cpu_points),
             tuple(entry.mem_points),
@@ -89,7 +89,7 @@ def _profile(path: str | Path, name: str, raw: Mapping[str, Any]) -> Profile:
         raise OptionError(
             f"profiles {path}: {name}: {problem}: correct it or leave the model out"
         ) from problem
-    return Profile(table, entry.cpus, entry.mem)
+    return SensitivityProfile(table, entry.cpus, entry.mem)
 
 
 class SensitivityParams(Params, frozen=True):

@@ -23,7 +23,7 @@ class TableParams(Params, frozen=True):
     reference: str = "v100"
 
 
-class Table(Rates):
+class TableRates(Rates):
     """The throughput on what a job holds, relative to that with what it asks for on the reference.
 
     On GPUs of several nodes the unconsolidated values count, where the table has them. Numbers of
@@ -100,7 +100,7 @@ class PairsParams(Params, frozen=True):
     unknown: Share = 0.5
 
 
-class Pairs(Rates):
+class PairRates(Rates):
     """How much slower a job is beside another one on the same GPUs, by the table.
 
     A pair that the table lacks runs at `unknown` times its speed, each of the two.

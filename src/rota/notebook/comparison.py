@@ -31,7 +31,7 @@ class Comparison:
         data: What compare.json holds, if it is known already.
     """
 
-    def __init__(self, folder: Path, data: found.Comparison | None = None) -> None:
+    def __init__(self, folder: Path, data: found.PolicyComparison | None = None) -> None:
         self.folder = folder
         self.data = data if data is not None else found.read_comparison(folder)
 
@@ -177,7 +177,7 @@ class Comparison:
         )
 
 
-def _ratio(row: found.Row) -> str:
+def _ratio(row: found.PolicyRow) -> str:
     if row.ratio is None:
         return "-"
     interval = f" [{row.interval[0]:.3f}, {row.interval[1]:.3f}]" if row.interval else ""

@@ -19,10 +19,10 @@ from rota.metrics.vocabulary import BY_KEY, label_of, written
 from rota.notebook.frames import as_pandas
 from rota.notebook.result import Result
 from rota.study.statistics import LEVEL, student
-from rota.study.sweep.local import Executor, Local
+from rota.study.sweep.local import Local, RunExecutor
 from rota.study.sweep.matrix import make_cells
-from rota.study.sweep.run import Failed, Outcome, Told, load_sweep, sweep
-from rota.study.sweep.source import Source, read_source
+from rota.study.sweep.run import Failed, SweepOutcome, Told, load_sweep, sweep
+from rota.study.sweep.source import SweepSource, read_source
 from rota.study.sweep.spec import Spec, parse_spec
 from rota.study.sweep.table import Mean
 
@@ -76,7 +76,7 @@ class Experiment:
             "options": _plain(options or {}),
             **_plain(more),
         }
-        self.spec: Spec = parse_spec(Source("experiment", Path(base), data))
+        self.spec: Spec = parse_spec(SweepSource("experiment", Path(base), data))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Experiment":
@@ -131,7 +131,7 @@ class Experiment:
         return results
 
 
-def _executor(on: str, jobs: int | None, ray_address: str | None) -> Executor:
+def _executor(on: str, jobs: int | None, ray_address: str | None) -> RunExecutor:
     if on == "local":
         return Local(jobs)
     if on == "ray":
@@ -165,7 +165,7 @@ class Results:
         outcome: Of the sweep.
     """
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, outcome: SweepOutcome) -> None:
         self._outcome = outcome
         self.folder = outcome.folder
 

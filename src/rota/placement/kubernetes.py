@@ -15,24 +15,24 @@ from rota.placement.machines import NodeArrays
 from rota.placement.scored import BEST, Scored, ScoredParams, ScoredRequest, whole
 
 
-class KubernetesParams(ScoredParams, frozen=True):
+class KubernetesFitParams(ScoredParams, frozen=True):
     """`gpu_weight`: how much GPUs count beside CPUs and memory, which count 1 each."""
 
     gpu_weight: float = 0.0
 
 
-class Kubernetes(Scored):
+class KubernetesFit(Scored):
     """Least allocated and balanced."""
 
     name = "kubernetes"
-    Parameters = KubernetesParams
+    Parameters = KubernetesFitParams
     by_memory = True
 
     def __init__(
-        self, topology: Topology, params: KubernetesParams | None = None, *, seed: int = 0
+        self, topology: Topology, params: KubernetesFitParams | None = None, *, seed: int = 0
     ) -> None:
         super().__init__(topology, params, seed=seed)
-        weight = (params or KubernetesParams()).gpu_weight
+        weight = (params or KubernetesFitParams()).gpu_weight
         bare = not (self.room.has_cpus or self.room.has_mem)
         self._gpu_weight = max(weight, 1.0) if bare else weight
 

@@ -25,13 +25,13 @@ from rota.core.state import State
 from rota.core.view import View
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.basics import isolated, throughputs
-from rota.policies.gavel.durations import History, finish_time_fairness
+from rota.policies.gavel.durations import DurationHistory, finish_time_fairness
 from rota.policies.rounds.problem import Problem
 from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
 
 
 class GavelFtfState(State):
-    """What `History` remembers of every job."""
+    """What `DurationHistory` remembers of every job."""
 
     history: dict[str, list[float]] = {}
 
@@ -53,7 +53,9 @@ class GavelFtf(SharePolicy[ShareParams]):
         """With the time that everyone would have spent so far."""
         alone = np.where(asked.throughput > 0, isolated(asked), 0.0)
         names = [str(job.index) for job in jobs]
-        elapsed = History(self.state.history).update(names, asked.steps, throughputs(asked, alone))
+        elapsed = DurationHistory(self.state.history).update(
+            names, asked.steps, throughputs(asked, alone)
+        )
         return replace(asked, elapsed=np.maximum(elapsed, 0.0))
 
     def solver(self) -> Solve:

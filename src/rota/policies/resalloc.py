@@ -38,7 +38,7 @@ from rota.policies.rounds.choice import Choice, ChoicePolicy, Seconds
 from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions, Rule
 from rota.policies.rounds.leases import Seat
 from rota.solvers.prices import PriceProblem, find_prices
-from rota.solvers.utilities import Array, Power, Target, Utility
+from rota.solvers.utilities import Array, Power, Utility, UtilityTarget
 
 
 class ResallocParams(Params, frozen=True):
@@ -166,7 +166,7 @@ class Resalloc(ChoicePolicy[ResallocParams]):
 
     def _utility(self, weight: Array) -> Utility:
         if self.params.utility == "target":
-            return Target(weight, np.full(len(weight), self.params.target))
+            return UtilityTarget(weight, np.full(len(weight), self.params.target))
         return Power(weight, self.params.exponent if self.params.utility == "power" else 0.0)
 
     def _begin(self) -> None:

@@ -16,7 +16,7 @@ from rota.metrics import History, Window, fold_summary, read_history
 from rota.metrics.delay import REASONS
 from rota.metrics.history import OVERHEAD, RUNS, WAITS
 from rota.metrics.ledger import active_range
-from rota.study.comparison import Comparison
+from rota.study.comparison import PolicyComparison
 
 Log: TypeAlias = pl.DataFrame | History
 Column: TypeAlias = Literal["jct_s", "wait_s"]
@@ -239,7 +239,7 @@ def _tenants(history: History) -> tuple[list[str], Any]:
 # --- Tables of a comparison -----------------------------------------------------------------------
 
 
-def ratios(comparison: Comparison) -> pl.DataFrame:
+def ratios(comparison: PolicyComparison) -> pl.DataFrame:
     """Ratios to the baseline of every measure that has any.
 
     Returns:
@@ -270,12 +270,12 @@ def ratios(comparison: Comparison) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def judged(comparison: Comparison) -> bool:
+def judged(comparison: PolicyComparison) -> bool:
     """Anything is said to be better, worse or unclear: not of one run alone."""
     return any(one.verdict for row in comparison.rows for one in row.measures.values())
 
 
-def without_ratio(comparison: Comparison) -> list[str]:
+def without_ratio(comparison: PolicyComparison) -> list[str]:
     """In words, what has no point on a logarithmic axis of ratios."""
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     others = [row for row in comparison.rows if row.policy != comparison.baseline]
@@ -300,7 +300,7 @@ def _of(policies: tuple[str, ...], everybody: int) -> str:
     return "" if len(policies) == everybody else f" of {', '.join(policies)}"
 
 
-def delays(comparison: Comparison) -> pl.DataFrame:
+def delays(comparison: PolicyComparison) -> pl.DataFrame:
     """Mean wait per completed job by policy and reason: the columns of `delay_parts`."""
     rows = [
         (row.policy, reason, row.delay.get(reason) or 0.0)

@@ -33,7 +33,7 @@ from rota.report.data import (
 from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.source import ReportSource, RunView
 from rota.report.style import by_tenant, coinciding, lane_rows, main_tenants, short_names
-from rota.study.comparison import Comparison, Measured, Row
+from rota.study.comparison import Measured, PolicyComparison, PolicyRow
 from rota.study.notes import LOUD
 
 _MARKS = {"better": "\u2713", "worse": "\u2717", "unclear": "\u2248"}
@@ -90,7 +90,7 @@ def _title(source: ReportSource) -> str:
     )
 
 
-def _facts(comparison: Comparison) -> str:
+def _facts(comparison: PolicyComparison) -> str:
     facts = [
         ("trace", comparison.trace),
         ("cluster", comparison.cluster),
@@ -103,7 +103,7 @@ def _facts(comparison: Comparison) -> str:
     return f'<ul class="facts">{"".join(items)}</ul>'
 
 
-def _jobs(comparison: Comparison) -> str:
+def _jobs(comparison: PolicyComparison) -> str:
     """How many; of a trace that was cut they are means over its windows."""
     jobs = count(comparison.rows[0].jobs)
     return f"{jobs} per window" if len(comparison.windows) > 1 else jobs
@@ -124,7 +124,7 @@ def _numbers(source: ReportSource) -> str:
     )
 
 
-def _line(measure: Measure, comparison: Comparison) -> str:
+def _line(measure: Measure, comparison: PolicyComparison) -> str:
     best = _best(measure, comparison.rows)
     found = [row.measures.get(measure.key) or Measured(None) for row in comparison.rows]
     if all(one.mean is None for one in found):
@@ -158,7 +158,7 @@ def _interval(found: Measured) -> str:
     return f" [{ends[0]}, {ends[1]}]"
 
 
-def _best(measure: Measure, rows: Iterable[Row]) -> str | None:
+def _best(measure: Measure, rows: Iterable[PolicyRow]) -> str | None:
     """The policy with the best mean, if it is clearly better than the baseline."""
     sign = {"less": 1.0, "more": -1.0}.get(measure.better or "")
     if sign is None:
@@ -171,7 +171,7 @@ def _best(measure: Measure, rows: Iterable[Row]) -> str | None:
     return policy if first.verdict == "better" else None
 
 
-def _legend(comparison: Comparison) -> str:
+def _legend(comparison: PolicyComparison) -> str:
     text = comparison.method.strip().rstrip(".")
     method = f" ({escape(text)})" if text else ""
     marks = (
@@ -185,7 +185,7 @@ def _legend(comparison: Comparison) -> str:
     )
 
 
-def _ratio_note(comparison: Comparison) -> str:
+def _ratio_note(comparison: PolicyComparison) -> str:
     told = "Filled: the interval excludes 1." if judged(comparison) else _ONE
     missing = "; ".join(without_ratio(comparison))
     return (
@@ -202,7 +202,7 @@ def _ratio(value: float) -> str:
     return f"{value:,.{3 if size < 10 else 1 if size < 100 else 0}f}"  # noqa: PLR2004 - digits
 
 
-def _delays(comparison: Comparison) -> str:
+def _delays(comparison: PolicyComparison) -> str:
     shown = [name for name in REASONS if any(row.delay.get(name) for row in comparison.rows)]
     heads = "".join(f"<th scope='col'>{escape(name)}</th>" for name in shown)
     body = "".join(
@@ -218,7 +218,7 @@ def _delays(comparison: Comparison) -> str:
     )
 
 
-def _assumptions(comparison: Comparison) -> str:
+def _assumptions(comparison: PolicyComparison) -> str:
     """What differs gets a column per policy; what all share is said once."""
     policies = [row.policy for row in comparison.rows]
     heads = "".join(f"<th scope='col'>{escape(policy)}</th>" for policy in policies)

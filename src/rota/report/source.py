@@ -15,9 +15,9 @@ from rota.metrics.vocabulary import BY_KEY
 from rota.study.comparison import (
     COMPARE,
     Assumption,
-    Comparison,
     Measured,
-    Row,
+    PolicyComparison,
+    PolicyRow,
     RunOf,
     read_comparison,
 )
@@ -70,7 +70,9 @@ class RunView:
 class ReportSource:
     """A comparison and the runs to draw."""
 
-    def __init__(self, comparison: Comparison, looks: list[RunView], notes: list[str]) -> None:
+    def __init__(
+        self, comparison: PolicyComparison, looks: list[RunView], notes: list[str]
+    ) -> None:
         self.comparison = comparison
         self.looks = looks
         self.notes = notes
@@ -91,7 +93,7 @@ class ReportSource:
         return ReportSource(less, self.looks, self.notes)
 
 
-def read_source(folder: Path, comparison: Comparison | None = None) -> ReportSource:
+def read_source(folder: Path, comparison: PolicyComparison | None = None) -> ReportSource:
     """From a folder that `rota compare` or `rota simulate` made; its comparison may be known."""
     if comparison is not None:
         return _of_comparison(comparison, folder)
@@ -105,7 +107,7 @@ def read_source(folder: Path, comparison: Comparison | None = None) -> ReportSou
     return _of_run(folder)
 
 
-def _of_comparison(comparison: Comparison, folder: Path) -> ReportSource:
+def _of_comparison(comparison: PolicyComparison, folder: Path) -> ReportSource:
     notes = list(dict.fromkeys(comparison.notes))
     looks = []
     for row in comparison.rows:
@@ -129,7 +131,7 @@ def _of_comparison(comparison: Comparison, folder: Path) -> ReportSource:
     return ReportSource(comparison, looks, list(dict.fromkeys(notes)))
 
 
-def _runs(comparison: Comparison) -> int:
+def _runs(comparison: PolicyComparison) -> int:
     return max(row.runs for row in comparison.rows)
 
 
@@ -149,7 +151,7 @@ def _of_run(folder: Path) -> ReportSource:
         log = pl.read_parquet(folder / EVENTS)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{folder / EVENTS}: cannot be read ({error})") from error
-    comparison = Comparison(
+    comparison = PolicyComparison(
         trace=str(config.get("trace") or folder.name),
         cluster=str(config.get("cluster") or "?"),
         baseline=policy,
@@ -181,9 +183,9 @@ def read_basis(folder: Path) -> Basis | None:
         return None
 
 
-def _row(policy: str, summary: Mapping[str, Any]) -> Row:
+def _row(policy: str, summary: Mapping[str, Any]) -> PolicyRow:
     completed = max(summary.get("completed") or 0, 1)
-    return Row(
+    return PolicyRow(
         policy=policy,
         knowledge=str((summary.get("assumptions") or {}).get("knowledge") or ""),
         avg_jct_s=summary.get("avg_jct_s"),

@@ -12,7 +12,7 @@ from rota.core.errors import OptionError, OutputError
 from rota.core.words import NONE, duration
 from rota.metrics.vocabulary import count
 from rota.report.frame import framed
-from rota.traces.tools.report import MOST_TENANTS, Report
+from rota.traces.tools.report import MOST_TENANTS, TraceReport
 
 ENDINGS = (".html", ".htm")
 _ROW, _NAME, _BAR, _VALUE = 24, 110, 420, 110  # pixels of a picture with lying bars
@@ -26,7 +26,7 @@ def check_name(path: Path) -> None:
         raise OptionError(f"html {str(path)!r} is no page: name a file that ends in .html")
 
 
-def write_trace_page(found: Report, path: Path) -> None:
+def write_trace_page(found: TraceReport, path: Path) -> None:
     """Write the page; a file that is there is replaced."""
     check_name(path)
     part = path.with_name(path.name + ".part")
@@ -41,7 +41,7 @@ def write_trace_page(found: Report, path: Path) -> None:
         ) from error
 
 
-def html(found: Report) -> str:
+def html(found: TraceReport) -> str:
     """The page."""
     title = f"Quality of {found.name or 'a trace'}"
     css = (files("rota.report") / "page.css").read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def html(found: Report) -> str:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _facts(found: Report) -> str:
+def _facts(found: TraceReport) -> str:
     cluster = found.cluster
     pairs = [
         ("rows read", count(found.rows)),
@@ -77,7 +77,7 @@ def _facts(found: Report) -> str:
     return f'<ul class="facts">{items}</ul>\n'
 
 
-def _import(found: Report) -> str:
+def _import(found: TraceReport) -> str:
     """Every row is accounted for: kept, dropped by reason, repaired by rule."""
     rows: list[tuple[str, str, int]] = [("read", "", found.rows), ("kept", "", found.kept)]
     rows += [("dropped", why, many) for why, many in found.dropped.items()]
@@ -88,7 +88,7 @@ def _import(found: Report) -> str:
     return _table(["rows", "why", "how many"], body, texts=True) + _note(note)
 
 
-def _censored(found: Report) -> int:
+def _censored(found: TraceReport) -> int:
     return int(found.observed.get("censored", 0))
 
 
@@ -99,7 +99,7 @@ def _contradictions(counts: Mapping[str, int]) -> str:
     return _table(["things that cannot both be true", "how many"], body)
 
 
-def _jobs(found: Report) -> str:
+def _jobs(found: TraceReport) -> str:
     jobs = found.jobs
     single = jobs["single_gpu_pct"]
     rows = [
@@ -148,7 +148,7 @@ def _value(seen: Mapping[str, object], key: str) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _tenants(found: Report) -> str:
+def _tenants(found: TraceReport) -> str:
     if not found.tenants:
         return ""
     total = found.jobs["gpu_hours"] or 0.0
@@ -217,7 +217,7 @@ def _lying(title: str, counts: Mapping[str, int]) -> str:
     return _figure(bars, _NAME + _BAR + _VALUE, len(counts) * _ROW, title)
 
 
-def _hours(found: Report) -> str:
+def _hours(found: TraceReport) -> str:
     return (
         '<div class="pair">'
         + _standing("Jobs submitted", found.submissions_by_hour)

@@ -13,7 +13,7 @@ from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.page import html
 from rota.report.source import ReportSource, RunView, read_source
 from rota.report.style import DOUBLE_IN
-from rota.study.comparison import Comparison
+from rota.study.comparison import PolicyComparison
 
 REPORT, FIGURES = "report.html", "figures"
 FORMATS = ("svg", "png", "pdf")
@@ -34,7 +34,7 @@ def write_report(
     formats: Sequence[str] = FORMATS,
     measures: Sequence[str] = (),
     told: Told | None = None,
-    comparison: Comparison | None = None,
+    comparison: PolicyComparison | None = None,
 ) -> Path:
     """Write the page and the figures of a folder that `rota compare` or `rota simulate` made.
 

@@ -42,7 +42,7 @@ class Frozen(Protocol):
         ...
 
 
-class Spread(NamedTuple):
+class DurationSpread(NamedTuple):
     """The answer, in seconds of the simulation; inf: it does not start."""
 
     median_s: float
@@ -79,7 +79,7 @@ def starts(
     return found
 
 
-def sentence(spread: Spread, now_s: float, doubt: str, *, again: bool) -> str:
+def sentence(spread: DurationSpread, now_s: float, doubt: str, *, again: bool) -> str:
     """The answer in words, after the name of the job."""
     if spread.median_s == INF:
         return "is not expected to start with what is known now"
@@ -93,7 +93,7 @@ def sentence(spread: Spread, now_s: float, doubt: str, *, again: bool) -> str:
     )
 
 
-def spread_of(starts: Iterable[float]) -> Spread:
+def spread_of(starts: Iterable[float]) -> DurationSpread:
     """The median and the interval of some draws (at least one).
 
     With the k-th smallest and the k-th largest of n draws as its ends, an interval holds one more
@@ -104,7 +104,7 @@ def spread_of(starts: Iterable[float]) -> Spread:
     low = max(1, floor((count + 1) * (1 - SHARE) / 2 + 1e-9))
     high = min(count, ceil((count + 1) * (1 + SHARE) / 2 - 1e-9))
     share = min(SHARE, (high - low) / (count + 1))
-    return Spread(found[(count - 1) // 2], found[low - 1], found[high - 1], share)
+    return DurationSpread(found[(count - 1) // 2], found[low - 1], found[high - 1], share)
 
 
 def backtest(durations: Durations) -> Backtest:

@@ -32,7 +32,7 @@ def bisect(
 
 
 @dataclass(frozen=True)
-class Ratio(Generic[Answer]):
+class RatioSearch(Generic[Answer]):
     """An answer and the largest of its ratios."""
 
     ratio: float
@@ -40,11 +40,11 @@ class Ratio(Generic[Answer]):
 
 
 def smallest_ratio(
-    start: Ratio[Answer],
-    improve: Callable[[Ratio[Answer]], Ratio[Answer]],
+    start: RatioSearch[Answer],
+    improve: Callable[[RatioSearch[Answer]], RatioSearch[Answer]],
     *,
     tolerance: float = 1e-9,
-) -> Ratio[Answer]:
+) -> RatioSearch[Answer]:
     """The answer with the smallest largest ratio (Dinkelbach's method).
 
     `improve` solves the problem in which the ratio of the last answer is a constant. Its answers

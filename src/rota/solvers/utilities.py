@@ -96,7 +96,7 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Target:
+class UtilityTarget:
     """u(t) = weight min(t - target, 0): more than the target is of no use."""
 
     weight: Array
@@ -118,9 +118,9 @@ class Target:
         wanted = np.where(cost < weight, np.broadcast_to(target, cost.shape), low)
         return np.asarray(np.where(cost < 0, high, np.clip(wanted, low, high)))
 
-    def take(self, rows: NDArray[np.intp]) -> "Target":
+    def take(self, rows: NDArray[np.intp]) -> "UtilityTarget":
         """The same for some of the jobs."""
-        return Target(self.weight[rows], self.target[rows])
+        return UtilityTarget(self.weight[rows], self.target[rows])
 
     def columns(self) -> list[Array]:
         """Weights and targets."""

@@ -29,7 +29,7 @@ from rota.study.config import (
     DEFAULT_COSTS,
     DEFAULT_RATES,
     EstimateError,
-    Rounds,
+    RoundOptions,
     RunConfig,
     parse_estimate_error,
     parse_rounds,
@@ -131,7 +131,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     return Run(config, workload, topology, engine, assumptions, window, study, notes)
 
 
-def _refuse_short_rounds(rounds: Rounds, horizon_s: float) -> None:
+def _refuse_short_rounds(rounds: RoundOptions, horizon_s: float) -> None:
     """So many rounds that floating point cannot tell one from the next."""
     if horizon_s > rounds.every_s * MOST_ROUNDS:
         raise OptionError(
@@ -235,19 +235,19 @@ def _failures(config: RunConfig, outages: Sequence[Any]) -> dict[str, Any] | Non
     return {"mtbf_h": config.mtbf, "mttr_h": config.mttr} if config.mtbf else None
 
 
-def _finish_round_s(rounds: Rounds | None, dialect: Dialect | None) -> float:
+def _finish_round_s(rounds: RoundOptions | None, dialect: Dialect | None) -> float:
     if rounds is not None:
         return rounds.finish_round_s
     return dialect.finish_round_s if dialect else 0.0
 
 
-def _wake(rounds: Rounds | None, dialect: Dialect | None) -> Wake | None:
+def _wake(rounds: RoundOptions | None, dialect: Dialect | None) -> Wake | None:
     if rounds is not None:
         return rounds.wake
     return dialect.wake if dialect else None
 
 
-def _describe_rounds(rounds: Rounds | None, dialect: Dialect | None) -> dict[str, Any] | None:
+def _describe_rounds(rounds: RoundOptions | None, dialect: Dialect | None) -> dict[str, Any] | None:
     if rounds is not None:
         return msgspec.structs.asdict(rounds)
     if dialect is not None and dialect.wake is not None:

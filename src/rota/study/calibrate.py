@@ -18,7 +18,7 @@ from rota.core.jobs import Behaviour
 from rota.core.workload import Workload
 from rota.metrics import write_jobs
 from rota.study.calibration import pages
-from rota.study.calibration.fit import Fit, fit
+from rota.study.calibration.fit import CostFit, fit
 from rota.study.calibration.replay import (
     Error,
     Prediction,
@@ -28,7 +28,7 @@ from rota.study.calibration.replay import (
     predict,
     replay,
 )
-from rota.study.calibration.samples import Observed, Timings, observe
+from rota.study.calibration.samples import ObservedCosts, Timings, observe
 from rota.study.calibration.setting import (
     SHORTEST_S,
     Jobs,
@@ -53,7 +53,7 @@ class Calibration(msgspec.Struct, frozen=True):
 
     source: str
     setting: Setting
-    fit: Fit
+    fit: CostFit
     workload: Workload
     jobs: pl.DataFrame
     errors: list[Error]
@@ -129,13 +129,13 @@ def calibrate(
     return Calibration(str(folder), setting, fitted, workload, table, errors, notes, seed)
 
 
-def _work_s(jobs: Jobs, observed: Observed, lost_s: float) -> Floats:
+def _work_s(jobs: Jobs, observed: ObservedCosts, lost_s: float) -> Floats:
     """What each job has to do if it is never stopped."""
     work_s: Floats = observed.run_s[jobs.rows] - lost_s * observed.restarts[jobs.rows]
     return np.maximum(work_s, SHORTEST_S)
 
 
-def _ratios(jobs: Jobs, observed: Observed) -> Timings:
+def _ratios(jobs: Jobs, observed: ObservedCosts) -> Timings:
     """Observed by declared duration of the jobs that are done; all seconds count the same."""
     done = (observed.jobs["state"] == "done").to_numpy()[jobs.rows]
     known = done & (jobs.declared_s > 0)

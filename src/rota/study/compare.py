@@ -25,7 +25,7 @@ from rota.metrics.ledger import lost_work_s
 from rota.metrics.vocabulary import MEASURES
 from rota.study.assumptions import tabulate
 from rota.study.build import build
-from rota.study.comparison import COMPARE, Comparison, Row, RunOf, write_comparison
+from rota.study.comparison import COMPARE, PolicyComparison, PolicyRow, RunOf, write_comparison
 from rota.study.config import RunConfig
 from rota.study.folder import RUN_FILES
 from rota.study.measures import Arm, mean_of, measure_all
@@ -48,7 +48,7 @@ Told = Callable[[str, int, int], Progress | None]
 progress it may give, with several after each run."""
 
 
-class Task(msgspec.Struct, frozen=True):
+class CompareTask(msgspec.Struct, frozen=True):
     """One run to do. `keep`: its jobs are wanted, not only its summary."""
 
     label: str
@@ -58,7 +58,7 @@ class Task(msgspec.Struct, frozen=True):
     keep: bool
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class CompareOutcome(msgspec.Struct, frozen=True):
     """What a run gave. `schedule`: the same for runs in which all jobs met the same fate."""
 
     summary: dict[str, Any]
@@ -77,7 +77,7 @@ def compare(
     workers: int | None = 1,
     command: Sequence[str] = (),
     told: Told | None = None,
-) -> Comparison:
+) -> PolicyComparison:
     """Run every policy in every replication; writes a folder per run, and compare.json.
 
     If a run fails, so does the comparison, with an error that names the run.
@@ -127,7 +127,7 @@ def _plan(
     *,
     repeat: int,
     windows: int,
-) -> list[Task]:
+) -> list[CompareTask]:
     """All runs; those on the same jobs follow each other."""
     if not policies:
         raise OptionError("there is no policy to compare: name one or more")
@@ -152,7 +152,7 @@ def _plan(
             if repeat > 1:
                 label += f"-seed{run.seed}"
             first = window == 1 and turn == 0
-            tasks.append(Task(label, run, folder / label, command, first))
+            tasks.append(CompareTask(label, run, folder / label, command, first))
     return tasks
 
 
@@ -178,8 +178,8 @@ def _check(config: RunConfig, policies: Sequence[str]) -> None:
 
 
 def _run(
-    tasks: Sequence[Task], workers: int | None, told: Told | None
-) -> Iterator[tuple[int, Outcome]]:
+    tasks: Sequence[CompareTask], workers: int | None, told: Told | None
+) -> Iterator[tuple[int, CompareOutcome]]:
     if workers == 1:
         yield from _here(tasks, told)
         return
@@ -191,7 +191,7 @@ def _run(
         yield number, outcome
 
 
-def _here(tasks: Sequence[Task], told: Told | None) -> Iterator[tuple[int, Outcome]]:
+def _here(tasks: Sequence[CompareTask], told: Told | None) -> Iterator[tuple[int, CompareOutcome]]:
     for number, task in enumerate(tasks):
         progress = told(task.label, number, len(tasks)) if told else None
         try:
@@ -203,7 +203,7 @@ def _here(tasks: Sequence[Task], told: Told | None) -> Iterator[tuple[int, Outco
             raise named from error
 
 
-def _named(error: Exception, task: Task) -> Exception:
+def _named(error: Exception, task: CompareTask) -> Exception:
     """The same error; it says which run it is about."""
     if isinstance(error, (TraceError, ClusterSpecError)):
         return error  # it is about all of them
@@ -213,13 +213,13 @@ def _named(error: Exception, task: Task) -> Exception:
     return error
 
 
-def _one(task: Task, progress: Progress | None = None) -> Outcome:
+def _one(task: CompareTask, progress: Progress | None = None) -> CompareOutcome:
     workload = load_again(jobs_of(task.config))
     result = simulate(task.config, progress, workload=workload)
     task.folder.mkdir()
     summary = write_run(result, task.folder, task.command)
     jobs = _jobs(result) if task.keep else {}
-    return Outcome(summary, result.warnings, jobs, _schedule(result))
+    return CompareOutcome(summary, result.warnings, jobs, _schedule(result))
 
 
 def _schedule(result: RunResult) -> str:
@@ -250,8 +250,11 @@ def _jobs(result: RunResult) -> dict[str, Any]:
 
 
 def _conclude(
-    config: RunConfig, policies: Sequence[str], tasks: Sequence[Task], outcomes: Sequence[Outcome]
-) -> Comparison:
+    config: RunConfig,
+    policies: Sequence[str],
+    tasks: Sequence[CompareTask],
+    outcomes: Sequence[CompareOutcome],
+) -> PolicyComparison:
     runs = [
         RunOf(
             policy=task.config.policy,
@@ -278,7 +281,7 @@ def _conclude(
                       if t.config.policy == policy)
         for policy in policies
     }  # fmt: skip
-    return Comparison(
+    return PolicyComparison(
         trace=config.trace,
         cluster=config.cluster,
         baseline=policies[0],
@@ -297,7 +300,7 @@ def _conclude(
     )
 
 
-def _is(task: Task, policy: str) -> bool:
+def _is(task: CompareTask, policy: str) -> bool:
     return task.keep and task.config.policy == policy
 
 
@@ -305,13 +308,13 @@ def _window(config: RunConfig) -> int | None:
     return None if config.window is None else int(config.window.partition("/")[0])
 
 
-def _row(policy: str, arms: Mapping[str, Arm], baseline: str) -> Row:
+def _row(policy: str, arms: Mapping[str, Arm], baseline: str) -> PolicyRow:
     arm = arms[policy]
     measures = measure_all(arms[baseline], arm, arms.values())
     jct = measures["avg_jct_s"]
     interval = None if jct.low is None or jct.high is None else (jct.low, jct.high)
     flat = {key: mean_of([summary[key] for summary in arm.summaries]) for key in FLAT}
-    return Row(
+    return PolicyRow(
         policy=policy,
         knowledge=arm.summaries[0]["assumptions"]["knowledge"],
         runs=len(arm.summaries),

@@ -33,7 +33,7 @@ class Measured(msgspec.Struct, frozen=True):
     of_means: bool = False
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
     """One policy: means over its runs (None: there is no such number).
 
     `ratio` and `interval` are those of the mean JCT; `measures` has all of them by key; `delay` is
@@ -87,7 +87,7 @@ class RunOf(msgspec.Struct, frozen=True):
     summary: dict[str, Any]
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyComparison(msgspec.Struct, frozen=True, kw_only=True):
     """All that compare.json holds. `method`: where the intervals come from; `notes`: footnotes."""
 
     trace: str
@@ -98,7 +98,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     level: float
     method: str
     measures: list[Measure]
-    rows: list[Row]
+    rows: list[PolicyRow]
     assumptions: list[Assumption]
     runs: list[RunOf]
     notes: list[str]
@@ -108,18 +108,18 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         return next(run for run in self.runs if run.policy == policy)
 
 
-def write_comparison(comparison: Comparison, folder: Path) -> None:
+def write_comparison(comparison: PolicyComparison, folder: Path) -> None:
     """Write compare.json (to a temporary file first)."""
     part = folder / f"{COMPARE}.part"
     part.write_text(dump(msgspec.to_builtins(comparison)), encoding="utf-8")
     part.replace(folder / COMPARE)
 
 
-def read_comparison(folder: Path) -> Comparison:
+def read_comparison(folder: Path) -> PolicyComparison:
     """The comparison of a folder that `rota compare` made."""
     path = folder / COMPARE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Comparison)
+        return msgspec.json.decode(path.read_bytes(), type=PolicyComparison)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}): name a folder that `rota compare` made"

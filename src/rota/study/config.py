@@ -64,7 +64,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return msgspec.convert(data, cls)
 
 
-class Rounds(msgspec.Struct, frozen=True):
+class RoundOptions(msgspec.Struct, frozen=True):
     """Decisions only at multiples of `every_s`, with what published simulators do differently.
 
     `refill`: GPUs that become free within a round are given out at once. `arrivals`: new jobs are
@@ -108,13 +108,15 @@ class EstimateError(msgspec.Struct, frozen=True):
         return math.log1p(self.bias) - self.sigma**2 / 2
 
 
-def parse_rounds(text: str) -> Rounds:
+def parse_rounds(text: str) -> RoundOptions:
     """From `300` or `300,refill=yes,arrivals=now,finish=boundary`."""
     length, *parts = text.split(",")
     every_s = _number(length)
     if not 0 < every_s < math.inf:
         raise OptionError(f"round {text!r}: {length!r} is not a length in seconds: write e.g. 300")
-    rounds = _struct("round", text, Rounds, {"every_s": length, **_pairs("round", text, parts)})
+    rounds = _struct(
+        "round", text, RoundOptions, {"every_s": length, **_pairs("round", text, parts)}
+    )
     if rounds.arrivals not in ("now", "round") or rounds.finish not in ("exact", "boundary"):
         raise OptionError(
             f"round {text!r} is not understood: arrivals is now or round, "

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rota.study.comparison import Row, RunOf
+from rota.study.comparison import PolicyRow, RunOf
 from rota.study.statistics import FEW, LEAST_JOBS
 
 NOTHING_RANDOM = "the seed made no difference: nothing in these runs is random"
@@ -30,7 +30,7 @@ def describe_method(runs: Sequence[RunOf], units: Units) -> str:
 
 
 def find_notes(
-    rows: Sequence[Row],
+    rows: Sequence[PolicyRow],
     runs: Sequence[RunOf],
     units: Units,
     schedules: Mapping[str, Sequence[str]] | None = None,
@@ -62,7 +62,7 @@ def find_notes(
     return notes
 
 
-def _about_policies(rows: Sequence[Row], schedules: Mapping[str, Sequence[str]]) -> list[str]:
+def _about_policies(rows: Sequence[PolicyRow], schedules: Mapping[str, Sequence[str]]) -> list[str]:
     """Policies between which there is nothing to choose."""
     if len(rows) == 1:
         return ["there is one policy, and nothing to compare it with: name more with --policy"]
@@ -80,7 +80,7 @@ def _about_policies(rows: Sequence[Row], schedules: Mapping[str, Sequence[str]])
     ]
 
 
-def _about_ratios(rows: Sequence[Row], units: Units) -> list[str]:
+def _about_ratios(rows: Sequence[PolicyRow], units: Units) -> list[str]:
     notes = [
         "each interval is at 95 % on its own: of many measures, one in twenty excludes 1 by chance",
     ]

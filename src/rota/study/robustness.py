@@ -53,7 +53,7 @@ class Axis(msgspec.Struct, frozen=True):
         return [float(number) for number in range(len(self.levels))]
 
 
-class Spot(msgspec.Struct, frozen=True):
+class CurvePoint(msgspec.Struct, frozen=True):
     """A policy at a level: the mean over the seeds, its range, and the ratio to the first level.
 
     `low` and `high` are the 95 % interval of the ratio; None where there is one seed only.
@@ -69,12 +69,12 @@ class Spot(msgspec.Struct, frozen=True):
     high: float | None = None
 
 
-class Line(msgspec.Struct, frozen=True):
+class RobustLine(msgspec.Struct, frozen=True):
     """A policy at all levels."""
 
     policy: str
     knowledge: str
-    spots: list[Spot]
+    spots: list[CurvePoint]
 
 
 class Curves(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Curves(msgspec.Struct, frozen=True):
     by: str
     axis: Axis
     seeds: list[int]
-    lines: list[Line]
+    lines: list[RobustLine]
     warnings: list[str]
     assumptions: list[Assumption] = []
     notes: list[str] = []
@@ -210,7 +210,7 @@ def _axis(kind: str, levels: Sequence[str], changes: Sequence[dict[str, Any]]) -
 # --- running --------------------------------------------------------------------------------------
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class LevelOutcome(msgspec.Struct, frozen=True):
     """One run."""
 
     values: dict[str, float | None]
@@ -249,7 +249,7 @@ def trace_curves(
         msgspec.structs.replace(config, policy=policy, seed=seed, **axis.changes[i])
         for policy, i, seed in cells
     ]
-    outcomes: dict[tuple[str, int, int], Outcome] = {}
+    outcomes: dict[tuple[str, int, int], LevelOutcome] = {}
     for number, found in each(_one, runs, workers):
         policy, i, _ = cells[number]
         if isinstance(found, Exception):
@@ -279,10 +279,10 @@ def _check(by: str, policies: Sequence[str]) -> None:
         raise OptionError(f"named twice: {', '.join(twice)}: give every policy once")
 
 
-def _one(config: RunConfig) -> Outcome:
+def _one(config: RunConfig) -> LevelOutcome:
     result = simulate(config, workload=load_again(jobs_of(config)))
     values = {measure.key: result.summary.get(measure.key) for measure in MEASURES}
-    return Outcome(values, result.assumptions, result.warnings)
+    return LevelOutcome(values, result.assumptions, result.warnings)
 
 
 def _named(error: Exception, what: str) -> Exception:
@@ -293,7 +293,7 @@ def _named(error: Exception, what: str) -> Exception:
     return error
 
 
-def _warnings(outcomes: dict[tuple[str, int, int], Outcome]) -> list[str]:
+def _warnings(outcomes: dict[tuple[str, int, int], LevelOutcome]) -> list[str]:
     """Each of them once, with the policy that it is about."""
     found = {
         f"{cell[0]}: {text}" for cell, outcome in outcomes.items() for text in outcome.warnings
@@ -309,8 +309,8 @@ def _line(
     axis: Axis,
     seeds: Sequence[int],
     by: str,
-    outcomes: dict[tuple[str, int, int], Outcome],
-) -> Line:
+    outcomes: dict[tuple[str, int, int], LevelOutcome],
+) -> RobustLine:
     spots = []
     first: list[float | None] = []
     for i, level in enumerate(axis.levels):
@@ -324,7 +324,7 @@ def _line(
             pairs = pairs[:1]  # seeds change nothing here: there is no interval, not a narrow one
         ratio = ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
         spots.append(
-            Spot(
+            CurvePoint(
                 level=level,
                 place=axis.places[i],
                 mean=fmean(known) if known else None,
@@ -336,14 +336,14 @@ def _line(
             )
         )
     knowledge = str(outcomes[policy, 0, seeds[0]].assumptions["knowledge"])
-    return Line(policy, knowledge, spots)
+    return RobustLine(policy, knowledge, spots)
 
 
 def _assumptions(
     policies: Sequence[str],
     axis: Axis,
     seeds: Sequence[int],
-    outcomes: dict[tuple[str, int, int], Outcome],
+    outcomes: dict[tuple[str, int, int], LevelOutcome],
 ) -> list[Assumption]:
     """Those of a comparison, without what is varied."""
     preempted = {
@@ -379,7 +379,7 @@ def _notes(config: RunConfig, axis: Axis, seeds: Sequence[int]) -> list[str]:
 def _write(
     curves: Curves,
     cells: Sequence[tuple[str, int, int]],
-    outcomes: dict[tuple[str, int, int], Outcome],
+    outcomes: dict[tuple[str, int, int], LevelOutcome],
     folder: Path,
 ) -> None:
     rows = [

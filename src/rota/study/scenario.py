@@ -13,7 +13,7 @@ import msgspec
 
 from rota.core.errors import ClusterSpecError, InputError
 from rota.policies.hived.config import HivedConfig, load_config
-from rota.study.scenario_hived import HivedPlay, Recorded
+from rota.study.scenario_hived import HivedPlay, RecordedDecision
 from rota.study.scenario_queue import QueuePlay
 from rota.traces.hived_yaml import read_hived
 from rota.traces.sources import read_bytes
@@ -33,7 +33,7 @@ class Play(Protocol):
         ...
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class ScenarioLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is printed for one event."""
 
     event: int
@@ -64,9 +64,9 @@ def run_scenario(
     scenario: Mapping[str, Any],
     folder: Path,
     *,
-    recorded: Recorded | None = None,
+    recorded: RecordedDecision | None = None,
     strict: bool = False,
-) -> Iterator[Line]:
+) -> Iterator[ScenarioLine]:
     """Play a scenario, event by event.
 
     Args:
@@ -81,15 +81,15 @@ def run_scenario(
     name = str(scenario.get("name", ""))
     refused = scenario.get("expect_config_error")
     try:
-        play = _open(scenario, folder, recorded if recorded is not None else Recorded())
+        play = _open(scenario, folder, recorded if recorded is not None else RecordedDecision())
     except ClusterSpecError as error:
         if refused is None:
             raise
-        yield Line(-1, "config", {"refused": str(error)}, name)
+        yield ScenarioLine(-1, "config", {"refused": str(error)}, name)
         return
     if refused is not None:
         accepted = "the configuration was to be refused, and it was accepted"
-        yield Line(-1, "config", {"refused": None}, name, (accepted,))
+        yield ScenarioLine(-1, "config", {"refused": None}, name, (accepted,))
     for number, event in enumerate(scenario["events"]):
         where = f"scenario {name!r}: event {number}"
         if not isinstance(event, Mapping) or not isinstance(event.get("op"), str):
@@ -99,10 +99,10 @@ def run_scenario(
             unmet = tuple(play.unmet(event, outcome, strict=strict))
         except (InputError, msgspec.ValidationError) as error:
             raise InputError(f"{where} ({event['op']}): {error}") from error
-        yield Line(number, event["op"], outcome, name, unmet)
+        yield ScenarioLine(number, event["op"], outcome, name, unmet)
 
 
-def _open(scenario: Mapping[str, Any], folder: Path, recorded: Recorded) -> Play:
+def _open(scenario: Mapping[str, Any], folder: Path, recorded: RecordedDecision) -> Play:
     if "config" in scenario:
         return HivedPlay(_config(scenario["config"], folder), scenario, recorded)
     if "policy" in scenario:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from rota.core.errors import InputError, RequestError
-from rota.policies.hived.algorithm import EVERYWHERE, Decision, Hived, Phase, Preempt
+from rota.policies.hived.algorithm import EVERYWHERE, Decision, Hived, HivedPhase, Preempt
 from rota.policies.hived.config import HivedConfig
 from rota.policies.hived.groups import BindInfo, PodSpec
 from rota.policies.hived.status import all_groups, all_promised, group_status
@@ -20,7 +20,7 @@ CRASH = "reference_panic"
 Status = dict[str, dict[str, Any]]
 
 
-class Recorded:
+class RecordedDecision:
     """What pods asked for, and where they were bound: a cluster keeps it beside the pods."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class HivedPlay:
     """Plays events on one `Hived`."""
 
     def __init__(
-        self, config: HivedConfig, scenario: Mapping[str, Any], recorded: Recorded
+        self, config: HivedConfig, scenario: Mapping[str, Any], recorded: RecordedDecision
     ) -> None:
         order = scenario.get("leaf_cell_type_chain_order", {})
         self._config = config
@@ -114,7 +114,7 @@ class HivedPlay:
         self.recorded.specs[pod] = spec
         suggested = event.get("suggested_nodes", "all")
         nodes = self._all if suggested == "all" else frozenset(suggested)
-        phase = msgspec.convert(event.get("phase", Phase.PREEMPTING.value), Phase)
+        phase = msgspec.convert(event.get("phase", HivedPhase.PREEMPTING.value), HivedPhase)
         try:
             decision = self.hived.schedule(pod, spec, nodes, phase)
         except RequestError as error:
@@ -201,7 +201,7 @@ class HivedPlay:
         return wrong
 
 
-def describe(decision: Decision, phase: Phase) -> dict[str, Any]:
+def describe(decision: Decision, phase: HivedPhase) -> dict[str, Any]:
     """A decision as plain data."""
     if isinstance(decision, BindInfo):
         return {
@@ -211,7 +211,7 @@ def describe(decision: Decision, phase: Phase) -> dict[str, Any]:
             "chain": decision.chain,
         }
     if isinstance(decision, Preempt):
-        if phase is Phase.FILTERING:
+        if phase is HivedPhase.FILTERING:
             return {"result": "preempt"}
         return {"result": "preempt", "victims": sorted(decision.victims)}
     return {"result": "wait", "reason": decision.reason}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rota.metrics.vocabulary import BY_KEY, label_of, written
-from rota.study.comparison import Assumption, Comparison, Measured, Row
+from rota.study.comparison import Assumption, Measured, PolicyComparison, PolicyRow
 
 COLUMNS = (
     "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_wait_s", "makespan_s",
@@ -13,7 +13,7 @@ HEADINGS = ("policy", *(label_of(key) for key in COLUMNS), "completed", "knows",
 FULL_HEADINGS = ("measure", "policy", "mean", "ratio")
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: PolicyRow) -> tuple[str, ...]:
     """A row as texts, in the order of `HEADINGS`."""
     jct = row.measures.get("avg_jct_s") or Measured(row.avg_jct_s, row.ratio)
     return (
@@ -25,7 +25,7 @@ def cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def full_cells(comparison: Comparison) -> list[tuple[str, ...]]:
+def full_cells(comparison: PolicyComparison) -> list[tuple[str, ...]]:
     """All measures of all policies, in the order of `FULL_HEADINGS`; a measure's name once.
 
     What is nothing but zeros is left out.

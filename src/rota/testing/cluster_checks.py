@@ -40,18 +40,18 @@ class ClusterSubject(msgspec.Struct):
     margin_s: float
 
     @contextmanager
-    def cluster(self, *works: float) -> Iterator["Driver"]:
+    def cluster(self, *works: float) -> Iterator["ScriptedDriver"]:
         """A cluster of two nodes with two GPUs, and jobs that take so many units."""
         specs = [JobSpec(f"job{i}", 0.0, Request.of(1)) for i in range(len(works))]
         workload = Workload(specs, [Behaviour(work * self.unit_s) for work in works])
         cluster = self.make(Topology.uniform(2, 2), workload)
         try:
-            yield Driver(cluster, workload, self)
+            yield ScriptedDriver(cluster, workload, self)
         finally:
             cluster.close()
 
 
-class Driver:
+class ScriptedDriver:
     """Starts and stops jobs on a bare cluster, as the engine would."""
 
     def __init__(self, cluster: Cluster, workload: Workload, subject: ClusterSubject) -> None:

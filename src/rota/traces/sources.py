@@ -41,7 +41,7 @@ _STEP_BYTES = 1 << 22
 _MOST_LETTERS = 120
 
 
-class Source(Protocol):
+class TraceSource(Protocol):
     """Bytes that can be read once, from the beginning."""
 
     def read(self, size: int = -1, /) -> bytes:
@@ -76,7 +76,7 @@ class _Unpacked:
 
 
 @contextmanager
-def open_source(path: Path, error: type[InputError]) -> Iterator[Source]:
+def open_source(path: Path, error: type[InputError]) -> Iterator[TraceSource]:
     """The unpacked bytes of a file; whatever is wrong with it is told as `error`."""
     outer, member = _split(path)
     if is_folder(outer):
@@ -257,7 +257,7 @@ def _refuse_pipe(outer: Path, error: type[InputError]) -> None:
         )
 
 
-def _unpacked(outer: Path, member: str, stack: ExitStack, error: type[InputError]) -> Source:
+def _unpacked(outer: Path, member: str, stack: ExitStack, error: type[InputError]) -> TraceSource:
     file: IO[bytes] = stack.enter_context(outer.open("rb"))
     start = _peek(file)
     if start.startswith(_ZIP):

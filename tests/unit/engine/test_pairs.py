@@ -18,7 +18,7 @@ from rota.engine.source import WorkloadSource
 from rota.metrics.jobs import fold_jobs
 from rota.models.costs import Custom, FixedParams, Zero
 from rota.models.rates import Product, Types, Uniform
-from rota.models.tables import Pairs, PairsParams
+from rota.models.tables import PairRates, PairsParams
 from rota.policies.admission.accept_all import AcceptAll
 from rota.sim.cluster import SimCluster
 from throughput_tables import write_table
@@ -46,7 +46,7 @@ def build(script, jobs, table, *, nodes=FOUR, placement="count", costs=None, out
     topology = Topology(nodes)
     rates = Uniform(topology)
     if table:
-        rates = Product([Types(topology), Pairs(topology, PairsParams(table=table))])
+        rates = Product([Types(topology), PairRates(topology, PairsParams(table=table))])
     down = [(time_s, kind, topology.nodes[number]) for time_s, kind, number in outages]
     return Engine(
         SimCluster(topology, costs or Zero(), rates, outages=down),

@@ -11,7 +11,7 @@ from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.models.books import NoisySpeeds, TrueSpeeds
 from rota.models.rates import Product, Types, TypesParams, Uniform
-from rota.models.tables import Pairs, PairsParams
+from rota.models.tables import PairRates, PairsParams
 from rota.study.build import _speed_book
 from rota.study.config import RunConfig
 from rota.study.run import simulate
@@ -32,7 +32,7 @@ def packed(tmp_path):
     file = write_table(
         tmp_path / "t.json", {("m", 1): (4.0, 2.0)}, {(("m", 1), ("m", 1)): (0.6, 0.6)}
     )
-    return Product([Types(TOPOLOGY), Pairs(TOPOLOGY, PairsParams(table=file))])
+    return Product([Types(TOPOLOGY), PairRates(TOPOLOGY, PairsParams(table=file))])
 
 
 def test_the_truth_is_what_the_rate_model_says(packed):

@@ -15,8 +15,8 @@ from rota.models.costs import (
     Custom,
     Decima,
     FixedParams,
-    Helios,
-    Lucid,
+    HeliosCosts,
+    LucidCosts,
     Migrate8,
     Pollux30,
     Pollux30Params,
@@ -27,7 +27,7 @@ from rota.models.costs import (
     make_costs,
 )
 
-PRESETS = [Bytes, Custom, Decima, Helios, Lucid, Migrate8, Pollux30, Suspend, Zero]
+PRESETS = [Bytes, Custom, Decima, HeliosCosts, LucidCosts, Migrate8, Pollux30, Suspend, Zero]
 HERE, THERE = Allocation([(1, 2)]), Allocation([(2, 2)])
 
 
@@ -113,8 +113,8 @@ def lose(work):
         (Migrate8(), (FREE, FREE, FREE, start(8))),
         (Suspend(), (FREE, stop(0.1), start(0.1), TransitionCost(0.1, 0.1))),
         (Decima(), (start(3), FREE, start(3), start(3))),
-        (Helios(), (FREE, lose(30), FREE, lose(30))),
-        (Lucid(), (FREE, lose(40), FREE, lose(40))),
+        (HeliosCosts(), (FREE, lose(30), FREE, lose(30))),
+        (LucidCosts(), (FREE, lose(40), FREE, lose(40))),
         (Bytes(), (start(10), stop(1), start(11), TransitionCost(1, 11))),
     ],
     ids=lambda value: getattr(value, "name", ""),
@@ -125,8 +125,8 @@ def test_presets(model, expected):
 
 @pytest.mark.parametrize(("gpus", "helios", "lucid"), [(1, 7, 40), (8, 30, 40), (9, 60, 60)])
 def test_work_is_lost_by_size(gpus, helios, lucid):
-    assert Helios().transition(running(gpus), None, 9.0) == lose(helios)
-    assert Lucid().transition(running(gpus), None, 9.0) == lose(lucid)
+    assert HeliosCosts().transition(running(gpus), None, 9.0) == lose(helios)
+    assert LucidCosts().transition(running(gpus), None, 9.0) == lose(lucid)
 
 
 def test_custom_charges_every_field_where_it_belongs():
@@ -171,7 +171,7 @@ def test_a_job_that_is_moved_while_it_starts_pays_for_a_move():
         (Pollux30(Pollux30Params(start_s=0)), True, True),
         (Migrate8(), False, True),
         (Suspend(), False, False),
-        (Helios(), False, True),
+        (HeliosCosts(), False, True),
         (Bytes(), False, False),
         (Bytes(BytesParams(checkpoint_gib=0)), False, True),
     ],

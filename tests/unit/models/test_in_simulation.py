@@ -14,8 +14,8 @@ from rota.models.costs import (
     Custom,
     Decima,
     FixedParams,
-    Helios,
-    Lucid,
+    HeliosCosts,
+    LucidCosts,
     Migrate8,
     Pollux30,
     Suspend,
@@ -75,9 +75,9 @@ TWO = [(0.0, 1, 100.0, ""), (40.0, 1, 10.0, "")]
         (Suspend(), [110.2, 50.1]),
         # 3 s, 37 s of work; 43..53 s; 56 s and 63 s of work
         (Decima(), [119, 53]),
-        (Helios(), [117, 50]),
+        (HeliosCosts(), [117, 50]),
         # 40 s of work are done again: nothing of them is left
-        (Lucid(), [150, 50]),
+        (LucidCosts(), [150, 50]),
         # 10 s, 30 s of work; a stop of 1 s; 51..61 s; 11 s and 70 s of work
         (Bytes(), [142, 61]),
         # 10 + 20 s of work in 40 s; 5 + 5 s of work until 60 s for the other; 70 s in 80 s

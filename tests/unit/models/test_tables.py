@@ -9,7 +9,7 @@ from rota.core.errors import OptionError
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape
 from rota.core.topology import NodeSpec, Topology
 from rota.models.rates import Locality, Product, Scaling, Sharing, Types
-from rota.models.tables import Pairs, PairsParams, Table, TableParams
+from rota.models.tables import PairRates, PairsParams, TableParams, TableRates
 from rota.models.throughputs import load_throughputs, parse_kind, parse_throughputs
 from throughput_tables import write_table
 
@@ -30,7 +30,7 @@ def file(tmp_path):
 
 
 def table(file, **options):
-    return Table(TOPOLOGY, TableParams(table=file, **options))
+    return TableRates(TOPOLOGY, TableParams(table=file, **options))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_job_may_make_no_progress_at_all(file):
 
 
 def test_a_job_alone_is_not_slowed_down(file):
-    rates = Pairs(TOPOLOGY, PairsParams(table=file))
+    rates = PairRates(TOPOLOGY, PairsParams(table=file))
     own = job()
     own.allocation = Allocation([(A, 1)])
     stranger = job("n", index=1)
@@ -86,7 +86,7 @@ def test_a_job_alone_is_not_slowed_down(file):
 
 @pytest.mark.parametrize("node", [A, C])
 def test_each_of_a_pair_has_its_own_speed(file, node):
-    rates = Pairs(TOPOLOGY, PairsParams(table=file))
+    rates = PairRates(TOPOLOGY, PairsParams(table=file))
     host, guest = job("m", index=0), job("n", index=1)
     host.allocation = Allocation([(node, 1)])
     guest.allocation = as_guest(0, host.allocation)
@@ -97,14 +97,16 @@ def test_each_of_a_pair_has_its_own_speed(file, node):
 
 
 def test_pairs_that_the_table_lacks_run_at_a_given_share(file):
-    rates = Pairs(TOPOLOGY, PairsParams(table=file, unknown=0.3))
+    rates = PairRates(TOPOLOGY, PairsParams(table=file, unknown=0.3))
     assert rates.beside(job("n"), job("z"), "v100") == 0.3
-    assert Pairs(TOPOLOGY, PairsParams(table=file)).beside(job("x"), job("y"), "v100") == 0.5
+    assert PairRates(TOPOLOGY, PairsParams(table=file)).beside(job("x"), job("y"), "v100") == 0.5
     assert rates.beside(job("z"), job("m"), "k80") == 0.0  # it makes no progress there alone
 
 
 def test_speeds_of_several_models_are_multiplied(file):
-    both = Product([Types(TOPOLOGY), Pairs(TOPOLOGY, PairsParams(table=file)), Sharing(TOPOLOGY)])
+    both = Product(
+        [Types(TOPOLOGY), PairRates(TOPOLOGY, PairsParams(table=file)), Sharing(TOPOLOGY)]
+    )
     slow = job("m", speeds={"k80": 0.2})
     assert both.packs
     assert both.speed(slow, "k80") == 0.2
@@ -169,9 +171,9 @@ def test_files_that_are_no_tables(tmp_path, text):
 
 def test_options_that_are_wrong(file, tmp_path):
     with pytest.raises(OptionError, match=r"rates 'table': give the table .* table:table=FILE"):
-        Table(TOPOLOGY)
+        TableRates(TOPOLOGY)
     with pytest.raises(OptionError, match=r"rates 'pairs': give the table"):
-        Pairs(TOPOLOGY)
+        PairRates(TOPOLOGY)
     with pytest.raises(OptionError, match=r"no GPU type 'a100': give reference=TYPE.*v100, k80"):
         table(file, reference="a100")
     with pytest.raises(OptionError, match=r"cannot be read \(No such file"):

@@ -172,17 +172,17 @@ def test_maybe_looks_only_at_nodes_where_something_changed(maker):
     low, high, last = (
         put(placement, maker, a=2) + put(placement, maker, a=2) + put(placement, maker, b=4)
     )
-    low.vkey, high.vkey, last.vkey = 30.0, 10.0, 10.0
-    head = maker.job(3)
-    head.key = 20.0
+    head, large = maker.job(3).shape, maker.job(8).shape
     a, b = ({node.id} for node in topology.nodes)
-    assert not placement.maybe(head, 0.0, a)  # 2 could be freed there
-    assert not placement.maybe(head, 0.0, b)
-    assert not placement.maybe(head, 0.0, set())
-    last.vkey = 21.0
-    assert placement.maybe(head, 0.0, b)
-    assert not placement.maybe(head, 0.0, a)
-    high.slope = 1.0
-    assert placement.maybe(head, 11.0, a)  # its rank drifts: 10 + 11 > 20
-    assert placement.maybe(maker.job(8), 0.0, a)  # a large one may always fit
-    assert not placement.maybe(maker.job(8), 0.0, set())
+
+    def maybe(shape, dirty, *victims):
+        return placement.maybe(shape, dirty, lambda job: job in victims)
+
+    assert not maybe(head, a, low)  # 2 could be freed there
+    assert not maybe(head, b, low)
+    assert not maybe(head, set(), low)
+    assert maybe(head, b, low, last)
+    assert not maybe(head, a, low, last)
+    assert maybe(head, a, low, high)
+    assert maybe(large, a)  # a large one may always fit
+    assert not maybe(large, set())

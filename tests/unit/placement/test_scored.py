@@ -11,11 +11,11 @@ from rota.placement.dot_product import DotProduct
 from rota.placement.fgd import Fgd
 from rota.placement.gpu_clustering import GpuClustering
 from rota.placement.gpu_packing import GpuPacking
-from rota.placement.kubernetes import Kubernetes, KubernetesParams
+from rota.placement.kubernetes import KubernetesFit, KubernetesFitParams
 from rota.placement.least_left import LeastLeft
 from rota.placement.scored import ScoredParams
 
-EVERY = [Anywhere, DotProduct, Fgd, GpuClustering, GpuPacking, Kubernetes, LeastLeft]
+EVERY = [Anywhere, DotProduct, Fgd, GpuClustering, GpuPacking, KubernetesFit, LeastLeft]
 
 
 @pytest.fixture
@@ -145,22 +145,22 @@ def test_gpu_clustering_keeps_like_with_like(maker):
 
 def test_kubernetes_spreads_and_balances(maker):
     topology = cluster(4, 4, cpus=32.0, mem_gib=64.0)
-    placement = Kubernetes(topology)
+    placement = KubernetesFit(topology)
     assert place(placement, maker, 1, cpus=8.0, mem_gib=16.0) == {"a": 1}
     assert place(placement, maker, 1, cpus=8.0, mem_gib=16.0) == {"b": 1}
     # the same is free on both: where it is balanced wins
-    other = Kubernetes(topology)
+    other = KubernetesFit(topology)
     assert place(other, maker, 0, cpus=16.0, mem_gib=8.0) == {"a": 0}
     assert place(other, maker, 0, cpus=12.0, mem_gib=24.0) == {"b": 0}
     assert place(other, maker, 0, cpus=2.0, mem_gib=12.0) == {"a": 0}
 
 
 def test_kubernetes_counts_gpus_where_nothing_else_is_declared_or_on_request(maker):
-    placement = Kubernetes(cluster(4, 4))
+    placement = KubernetesFit(cluster(4, 4))
     assert [place(placement, maker) for _ in range(3)] == [{"a": 1}, {"b": 1}, {"a": 1}]
     rich = cluster(4, 4, cpus=32.0)
-    assert [place(Kubernetes(rich), maker) for _ in range(2)] == [{"a": 1}] * 2
-    weighed = Kubernetes(rich, KubernetesParams(gpu_weight=1.0))
+    assert [place(KubernetesFit(rich), maker) for _ in range(2)] == [{"a": 1}] * 2
+    weighed = KubernetesFit(rich, KubernetesFitParams(gpu_weight=1.0))
     assert [place(weighed, maker) for _ in range(2)] == [{"a": 1}, {"b": 1}]
 
 

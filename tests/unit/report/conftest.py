@@ -8,9 +8,9 @@ from rota.core.log import Record
 from rota.metrics.vocabulary import Measure
 from rota.study.comparison import (
     Assumption,
-    Comparison,
     Measured,
-    Row,
+    PolicyComparison,
+    PolicyRow,
     RunOf,
     write_comparison,
 )
@@ -116,7 +116,7 @@ def compared(names, results, folder, **changes):
         ratio = [None, 0.5, 0.98, 1.4][number]
         verdict = [None, "better", "unclear", "worse"][number]
         rows.append(
-            Row(
+            PolicyRow(
                 policy=name,
                 knowledge="nothing",
                 measures={
@@ -130,7 +130,7 @@ def compared(names, results, folder, **changes):
             )
         )
         runs.append(RunOf(name, place.name, 0, None, [f"a warning about {name}"], summary))
-    comparison = Comparison(
+    comparison = PolicyComparison(
         trace="jobs.csv", cluster="4x4", baseline=names[0], seeds=[0], windows=[], level=0.95,
         method="by hand", measures=MEASURES, rows=rows, runs=runs, notes=["a note"],
         assumptions=[

@@ -13,14 +13,14 @@ from rota.solvers.linear import LinearProgramme, solve_linear, sparse
 from rota.solvers.prices import PriceProblem, dual, find_prices, responses
 from rota.solvers.share_problem import ShareProblem
 from rota.solvers.shares import solve_shares
-from rota.solvers.utilities import Power, Target
+from rota.solvers.utilities import Power, UtilityTarget
 
 UTILITIES = ("log", "root", "inverse", "target")
 
 
 def utility(name, weight, top, rng):
     if name == "target":
-        return Target(weight, rng.uniform(0.1, 1.1, len(weight)) * top)
+        return UtilityTarget(weight, rng.uniform(0.1, 1.1, len(weight)) * top)
     return Power(weight, {"log": 0.0, "root": 0.5, "inverse": -1.0}[name])
 
 
@@ -77,7 +77,7 @@ def reference(problem):
     best = np.inf
     for _ in range(60):
         cuts = [(of.slope(t), of.value(t) - of.slope(t) * t) for t in points]
-        if isinstance(of, Target):  # two lines are all there is
+        if isinstance(of, UtilityTarget):  # two lines are all there is
             none = np.zeros(len(problem.size))
             cuts = [(of.weight, -of.weight * of.target), (none, none)]
         value, shares = whole_programme(problem, cuts)
@@ -190,7 +190,10 @@ def test_a_job_that_gains_nothing_gets_nothing_and_hinders_nobody():
 
 def test_more_than_the_target_is_not_bought():
     problem = PriceProblem(
-        np.ones((2, 1)), np.ones(2), np.array([1.0]), Target(np.ones(2), np.array([0.3, 0.9]))
+        np.ones((2, 1)),
+        np.ones(2),
+        np.array([1.0]),
+        UtilityTarget(np.ones(2), np.array([0.3, 0.9])),
     )
     found = find_prices(problem, tolerance=1e-6)
     assert found.worth == pytest.approx(-0.2, abs=1e-5)  # 1.2 wanted, 1 there

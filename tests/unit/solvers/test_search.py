@@ -3,7 +3,7 @@
 import pytest
 
 from rota.core.errors import InfeasibleError, SolverLimitError
-from rota.solvers.search import Ratio, bisect, smallest_ratio
+from rota.solvers.search import RatioSearch, bisect, smallest_ratio
 
 
 def test_bisection_finds_the_edge_from_above():
@@ -25,7 +25,7 @@ def test_the_smallest_ratio():
     """Of (x^2 + 1) / x over x >= 0.1: 2, at 1; with the ratio r fixed, x = r / 2 is best."""
 
     def ratio(x):
-        return Ratio((x * x + 1) / x, x)
+        return RatioSearch((x * x + 1) / x, x)
 
     found = smallest_ratio(ratio(5.0), lambda last: ratio(last.ratio / 2))
     assert found.ratio == pytest.approx(2.0)
@@ -34,4 +34,4 @@ def test_the_smallest_ratio():
 
 def test_a_ratio_that_falls_for_ever_is_an_error():
     with pytest.raises(SolverLimitError, match="still falls"):
-        smallest_ratio(Ratio(1.0, 0), lambda last: Ratio(last.ratio * 0.9, last.answer))
+        smallest_ratio(RatioSearch(1.0, 0), lambda last: RatioSearch(last.ratio * 0.9, last.answer))

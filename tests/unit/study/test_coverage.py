@@ -14,7 +14,7 @@ from rota.notebook.experiment import _curve
 from rota.study.build import build
 from rota.study.calibration.fit import fit
 from rota.study.calibration.replay import compare, predict
-from rota.study.calibration.samples import Observed, Timings
+from rota.study.calibration.samples import ObservedCosts, Timings
 from rota.study.config import RunConfig
 from rota.study.statistics import LEVEL, jobs_interval, ratio_interval
 from rota.study.sweep.table import make_means
@@ -162,7 +162,7 @@ NOTHING = Timings(np.zeros(0), np.zeros(0, dtype=np.int64))
 
 
 def observed(first, again=NOTHING):
-    return Observed(
+    return ObservedCosts(
         live=True, first=first, again=again, stop=NOTHING, abort=NOTHING, lost=NOTHING,
         jobs=pl.DataFrame(), index=np.zeros(0), run_s=np.zeros(0), restarts=np.zeros(0),
         has_tasks=None, notes=[],

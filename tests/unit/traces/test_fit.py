@@ -9,7 +9,7 @@ import pytest
 
 from rota.core.errors import OptionError, OutputError, TraceError
 from rota.traces.imported import Imported
-from rota.traces.synth.fit import Arrivals, expected, fit, load_fit, save_fit, times, weekly
+from rota.traces.synth.fit import ArrivalModel, expected, fit, load_fit, save_fit, times, weekly
 from rota.traces.synth.generate import generate, offered_load
 from rota.traces.synth.sampling import split_kind
 
@@ -145,7 +145,9 @@ def test_a_short_trace_has_no_hours_and_days():
 
 
 def test_the_clock_of_a_week_and_back():
-    rates = weekly(Arrivals(0.0, [0.0] * 6 + [2.0] * 18, [1.0, 1.0, 3.0, 1.0, 1.0, 0.0, 0.5], []))
+    rates = weekly(
+        ArrivalModel(0.0, [0.0] * 6 + [2.0] * 18, [1.0, 1.0, 3.0, 1.0, 1.0, 0.0, 0.5], [])
+    )
     moments_s = np.linspace(0, 3 * WEEK_S, 1_001)
     assert rates.mean() == pytest.approx(1.0)
     assert times(expected(moments_s, rates), rates) == pytest.approx(moments_s, abs=1e-3)

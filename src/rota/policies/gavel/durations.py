@@ -6,7 +6,7 @@ import numpy as np
 
 from rota.policies.gavel.basics import for_runnable, isolated, throughputs
 from rota.policies.rounds.problem import Array, Problem
-from rota.solvers.search import Ratio, smallest_ratio
+from rota.solvers.search import RatioSearch, smallest_ratio
 from rota.solvers.share_problem import ShareProblem
 from rota.solvers.shares import solve_grouped, solve_shares
 
@@ -77,12 +77,12 @@ def fairest(
     every job is at least slope z + floor.
     """
 
-    def ratio(answer: tuple[Array, Array]) -> Ratio[tuple[Array, Array]]:
+    def ratio(answer: tuple[Array, Array]) -> RatioSearch[tuple[Array, Array]]:
         with np.errstate(divide="ignore"):
             worst = ((problem.age + problem.steps / answer[1]) / ideal).max()
-        return Ratio(float(worst), answer)
+        return RatioSearch(float(worst), answer)
 
-    def improve(last: Ratio[tuple[Array, Array]]) -> Ratio[tuple[Array, Array]]:
+    def improve(last: RatioSearch[tuple[Array, Array]]) -> RatioSearch[tuple[Array, Array]]:
         # With the last ratio r the numerators minus r times the denominators are linear in the
         # throughput; dividing by the last denominators makes the search fast. z is about 1.
         room = last.ratio * ideal - problem.age
@@ -92,7 +92,7 @@ def fairest(
     return smallest_ratio(ratio(start), improve).answer[0]
 
 
-class History:
+class DurationHistory:
     """The time that each job would have spent alone on its part on what it has done so far.
 
     `memory` is plain data that can be stored; a new history begins with an empty one.

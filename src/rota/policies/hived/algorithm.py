@@ -16,13 +16,13 @@ from rota.core.errors import RequestError
 from rota.policies.hived import leaves, preemption
 from rota.policies.hived.book import ChainBook
 from rota.policies.hived.build import Cells, open_books
-from rota.policies.hived.cells import FREE, LOWEST_GUARANTEED, PhysicalCell, State, VirtualCell
+from rota.policies.hived.cells import FREE, LOWEST_GUARANTEED, CellState, PhysicalCell, VirtualCell
 from rota.policies.hived.config import HivedConfig
 from rota.policies.hived.groups import (
     AffinityGroup,
     BindInfo,
     GroupState,
-    Pod,
+    HivedPod,
     PodPlacement,
     PodSpec,
     checked,
@@ -36,7 +36,7 @@ from rota.policies.hived.recovery import find_leaf, physical_leaves
 from rota.policies.hived.topology_search import Placement, TopologySearch
 
 
-class Phase(Enum):
+class HivedPhase(Enum):
     """Why a pod is asked about: only while preempting may cells be reserved."""
 
     FILTERING = "Filtering"
@@ -49,13 +49,13 @@ class Preempt(msgspec.Struct, frozen=True):
     victims: tuple[str, ...]
 
 
-class Wait(msgspec.Struct, frozen=True):
+class HivedWait(msgspec.Struct, frozen=True):
     """Not now, and why."""
 
     reason: str
 
 
-Decision = BindInfo | Preempt | Wait
+Decision = BindInfo | Preempt | HivedWait
 
 
 class Everywhere(Container[str]):
@@ -151,7 +151,7 @@ class Hived:
         pod: str,
         spec: PodSpec,
         suggested: Container[str] = EVERYWHERE,
-        phase: Phase = Phase.PREEMPTING,
+        phase: HivedPhase = HivedPhase.PREEMPTING,
     ) -> Decision:
         """Where a pod shall run; what has to leave first; or why it waits.
 
@@ -162,10 +162,10 @@ class Hived:
         group = self.groups.get(group_of(spec).name)
         if group is not None and group.state is not GroupState.PREEMPTING:
             if any(leaf.reserving is not None for leaf in group.leaves()):
-                return Wait(f"group {group.name} is being preempted")
+                return HivedWait(f"group {group.name} is being preempted")
             return self._next_pod(pod, spec, group)
         if group is not None:
-            if phase is Phase.FILTERING or _all_usable(group, suggested):
+            if phase is HivedPhase.FILTERING or _all_usable(group, suggested):
                 return self._go_on(pod, spec, group, phase)
             self._cancel(group)
         return self._new_group(pod, spec, suggested, phase)
@@ -183,7 +183,7 @@ class Hived:
                 preemption.take_over(group)
             number = bind.index(spec.leaf_cell_number)
         if number is not None:
-            group.pods[spec.leaf_cell_number][number] = Pod(pod, bind)
+            group.pods[spec.leaf_cell_number][number] = HivedPod(pod, bind)
 
     def delete_allocated(self, pod: str, spec: PodSpec, bind: BindInfo) -> None:
         """A pod has left its place; with the last one the group gives its cells back."""
@@ -221,7 +221,7 @@ class Hived:
             raise RequestError(message)
         return self._bind(spec, number, group.physical, group.virtual, group)
 
-    def _go_on(self, pod: str, spec: PodSpec, group: AffinityGroup, phase: Phase) -> Decision:
+    def _go_on(self, pod: str, spec: PodSpec, group: AffinityGroup, phase: HivedPhase) -> Decision:
         """A group that preempts others: wait until they have left."""
         group.preempting.add(pod)
         using, _ = preemption.victims_on(list(group.leaves()))
@@ -230,22 +230,22 @@ class Hived:
         return self._bind(spec, 0, group.physical, group.virtual, group)
 
     def _new_group(
-        self, pod: str, spec: PodSpec, suggested: Container[str], phase: Phase
+        self, pod: str, spec: PodSpec, suggested: Container[str], phase: HivedPhase
     ) -> Decision:
         with ExitStack() as plans:
             return self._decide(pod, spec, self._choose(pod, spec, suggested, plans), phase)
 
-    def _decide(self, pod: str, spec: PodSpec, chosen: Chosen | str, phase: Phase) -> Decision:
+    def _decide(self, pod: str, spec: PodSpec, chosen: Chosen | str, phase: HivedPhase) -> Decision:
         """What follows from a placement, or from there being none."""
         if isinstance(chosen, str):
-            return Wait(chosen)
+            return HivedWait(chosen)
         placed = [leaf for pods in chosen.physical.values() for cells in pods for leaf in cells]
         using, waiting = preemption.victims_on(placed)
-        if phase is Phase.PREEMPTING:
+        if phase is HivedPhase.PREEMPTING:
             for other in waiting:
                 self._cancel(other)
         if using:
-            if phase is Phase.PREEMPTING and chosen.virtual is not None:
+            if phase is HivedPhase.PREEMPTING and chosen.virtual is not None:
                 group = preemption.reserve(self.books, spec, chosen.physical, chosen.virtual)
                 group.preempting.add(pod)
                 self.groups[group.name] = group
@@ -405,7 +405,7 @@ class Hived:
                 lost = lost or found.lost
             safe = leaves.allocate(self.books, leaf, virtual, spec.priority, group.vc)
             leaf.using = group
-            leaf.state = State.USED
+            leaf.state = CellState.USED
             lost = lost or not safe
         return lost
 
@@ -413,11 +413,11 @@ class Hived:
         """All its pods have left; cells that a preempting group waits for stay with that one."""
         for leaf in group.leaves():
             leaf.using = None
-            if leaf.state is State.USED:
+            if leaf.state is CellState.USED:
                 leaves.release(self.books, leaf, group.vc)
-                leaf.state = State.FREE
+                leaf.state = CellState.FREE
             else:
-                leaf.state = State.RESERVED
+                leaf.state = CellState.RESERVED
         del self.groups[group.name]
 
 
@@ -426,8 +426,8 @@ def sizes_of(spec: PodSpec) -> list[int]:
     return sorted(size for size, number in pod_numbers(spec).items() for _ in range(number))
 
 
-def _preempt(victims: list[AffinityGroup], phase: Phase) -> Preempt:
-    if phase is Phase.FILTERING:
+def _preempt(victims: list[AffinityGroup], phase: HivedPhase) -> Preempt:
+    if phase is HivedPhase.FILTERING:
         return Preempt(())
     return Preempt(tuple(pod.name for group in victims for pod in group.members()))
 

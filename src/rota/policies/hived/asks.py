@@ -15,7 +15,7 @@ import msgspec
 from rota.core.jobs import Job, Request, Shape
 from rota.core.registry import nearest
 from rota.policies.hived.algorithm import Hived
-from rota.policies.hived.build import VirtualCluster
+from rota.policies.hived.build import HivedCluster
 from rota.policies.hived.cells import HIGHEST_GUARANTEED, LOWEST_GUARANTEED, OPPORTUNISTIC
 from rota.policies.hived.groups import GroupSpec, Member, PodSpec
 from rota.policies.hived.topology_search import best_fit
@@ -29,7 +29,7 @@ Probe = Callable[[PodSpec, Shape], bool]
 """Whether an empty, healthy cluster would have a place."""
 
 
-class Asked(NamedTuple):
+class AskedGroup(NamedTuple):
     """What becomes of a job."""
 
     place: tuple[str, int] | None
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
     """Why it cannot run; empty if it can."""
 
 
-class Rules(msgspec.Struct, frozen=True):
+class HivedRules(msgspec.Struct, frozen=True):
     """What holds for jobs that do not fit into the configuration."""
 
     made_up: bool
@@ -53,20 +53,20 @@ class Rules(msgspec.Struct, frozen=True):
     """Victims go on as opportunistic jobs where they can."""
 
 
-class Asks:
+class HivedRequests:
     """Jobs of equal tenant, priority and shape ask for the same."""
 
     def __init__(
-        self, hived: Hived, chains: Mapping[str, Sequence[str]], rules: Rules, probe: Probe
+        self, hived: Hived, chains: Mapping[str, Sequence[str]], rules: HivedRules, probe: Probe
     ) -> None:
         """Ask on these cells; `chains` are the chains of each type of GPU."""
         self._hived = hived
         self._chains = chains
         self._rules = rules
         self._probe = probe
-        self._known: dict[tuple[str, int, int, bool], Asked] = {}
+        self._known: dict[tuple[str, int, int, bool], AskedGroup] = {}
 
-    def of(self, job: Job) -> Asked:
+    def of(self, job: Job) -> AskedGroup:
         """What this job asks for."""
         priority = max(min(job.spec.priority, HIGHEST), OPPORTUNISTIC)
         key = (job.tenant, priority, job.shape.number, job.started)
@@ -75,7 +75,7 @@ class Asks:
             known = self._known[key] = self._ask(job, priority)
         return known
 
-    def _ask(self, job: Job, priority: int) -> Asked:
+    def _ask(self, job: Job, priority: int) -> AskedGroup:
         why = ""
         if priority >= LOWEST_GUARANTEED:
             place = self._place(job.tenant)
@@ -84,17 +84,17 @@ class Asks:
                 base = PodSpec(vc, 2 * priority, 0, pinned_cell_id=pinned)
                 pods = self._pods(base, job.shape)
                 if pods:
-                    return Asked((vc, 2 * priority), pods)
+                    return AskedGroup((vc, 2 * priority), pods)
                 why = self._too_large(job, base)
             else:
                 why = place
         if why and self._rules.refuses and not job.started and not self._waits_for_nodes():
-            return Asked(None, (), why)
+            return AskedGroup(None, (), why)
         base = PodSpec(next(iter(self._hived.cells.vcs), EVERYONE), OPPORTUNISTIC, 0)
         pods = self._pods(base, job.shape)
         if pods or job.started or self._waits_for_nodes():
-            return Asked(None, pods)
-        return Asked(None, (), f"{_asks_for(job)}, and no chain of cells could hold it")
+            return AskedGroup(None, pods)
+        return AskedGroup(None, (), f"{_asks_for(job)}, and no chain of cells could hold it")
 
     def _waits_for_nodes(self) -> bool:
         return self._rules.grows and self._rules.made_up
@@ -195,7 +195,7 @@ def _cut(gpus: int, rooms: Sequence[int]) -> list[int]:
     return sizes + [gpus] * (gpus > 0)
 
 
-def described(vc: VirtualCluster, pinned: str) -> str:
+def described(vc: HivedCluster, pinned: str) -> str:
     """The cells of a virtual cluster, or a pinned cell of it, e.g. `2 x node with 8 leaf cells`."""
     if pinned:
         tops = vc.pinned[pinned][max(vc.pinned[pinned])]

@@ -6,15 +6,15 @@ from rota.core.errors import ClusterSpecError
 from rota.policies.hived.book import ChainBook
 from rota.policies.hived.cells import PhysicalCell, VirtualCell, bind
 from rota.policies.hived.config import (
+    CellLevel,
     HivedConfig,
-    Level,
     PhysicalSpec,
     VirtualClusterSpec,
     cell_levels,
 )
 
 
-class VirtualCluster:
+class HivedCluster:
     """The cells of one tenant, by chain and level."""
 
     def __init__(self, name: str) -> None:
@@ -111,8 +111,8 @@ class Cells:
         self.leaves[cell.chain, node, index] = cell
         self.on_node.setdefault(node, []).append(cell)
 
-    def _virtual(self, name: str, promise: VirtualClusterSpec) -> VirtualCluster:
-        vc = VirtualCluster(name)
+    def _virtual(self, name: str, promise: VirtualClusterSpec) -> HivedCluster:
+        vc = HivedCluster(name)
         for spec in promise.virtual_cells:
             level = self.levels[spec.name]
             for _ in range(spec.cell_number):
@@ -133,7 +133,7 @@ class Cells:
         return vc
 
     def _tree(
-        self, vc: VirtualCluster, chain: str, level: Level, lists: dict[int, list[VirtualCell]]
+        self, vc: HivedCluster, chain: str, level: CellLevel, lists: dict[int, list[VirtualCell]]
     ) -> VirtualCell:
         """One promised cell with all cells in it."""
         address = f"{vc.name}/{len(vc.tops)}"
@@ -147,7 +147,7 @@ class Cells:
         self,
         vc: str,
         chain: str,
-        level: Level,
+        level: CellLevel,
         place: tuple[str, int],
         lists: dict[int, list[VirtualCell]],
     ) -> VirtualCell:
@@ -200,7 +200,7 @@ def _pin(
         raise ClusterSpecError(message)
 
 
-def _take_over(cell: PhysicalCell, level: Level) -> None:
+def _take_over(cell: PhysicalCell, level: CellLevel) -> None:
     """Nodes and indices of a cell from its children."""
     if level.above_node:
         cell.nodes = tuple(node for child in cell.children for node in child.nodes)

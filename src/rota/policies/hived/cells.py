@@ -15,7 +15,7 @@ LOWEST_GUARANTEED = 0
 HIGHEST_GUARANTEED = 1000
 
 
-class State(Enum):
+class CellState(Enum):
     """What happens on a physical leaf cell."""
 
     FREE = "Free"
@@ -26,7 +26,7 @@ class State(Enum):
     """Nobody uses it, and a preempting group has it."""
 
 
-class Cell:
+class HivedCell:
     """What physical and virtual cells have in common."""
 
     __slots__ = (
@@ -75,7 +75,7 @@ class Cell:
 
     def set_priority(self, priority: int) -> None:
         """Give a cell a priority; the priority of a parent is the highest of its children."""
-        cell: Cell = self
+        cell: HivedCell = self
         while True:
             before, cell.priority = cell.priority, priority
             parent = cell.parent
@@ -89,7 +89,7 @@ class Cell:
 
     def count(self, priority: int, change: int) -> None:
         """Add to the leaf cells in use at a priority, here and above."""
-        cell: Cell | None = self
+        cell: HivedCell | None = self
         while cell is not None:
             number = cell.used.get(priority, 0) + change
             if number:
@@ -99,7 +99,7 @@ class Cell:
             cell = cell.parent
 
 
-class PhysicalCell(Cell):
+class PhysicalCell(HivedCell):
     """A cell of the physical cluster."""
 
     __slots__ = (
@@ -125,7 +125,7 @@ class PhysicalCell(Cell):
         self.split = False
         self.pinned = False
         self.virtual: VirtualCell | None = None
-        self.state = State.FREE
+        self.state = CellState.FREE
         """Meaningful for leaf cells."""
         self.using: AffinityGroup | None = None
         self.reserving: AffinityGroup | None = None
@@ -141,7 +141,7 @@ class PhysicalCell(Cell):
             cell = cell.parent
 
 
-class VirtualCell(Cell):
+class VirtualCell(HivedCell):
     """A cell of a virtual cluster; bound to a physical one while it is in use."""
 
     __slots__ = ("physical", "preassigned", "vc")
@@ -178,7 +178,7 @@ def unbound(cells: list[VirtualCell]) -> VirtualCell | None:
     return next((cell for cell in cells if cell.physical is None), None)
 
 
-C = TypeVar("C", bound=Cell)
+C = TypeVar("C", bound=HivedCell)
 
 
 class CellList(Generic[C]):

@@ -5,7 +5,7 @@ Kept from decision to decision, so that nothing is done for virtual clusters whe
 
 from rota.core.jobs import Job
 from rota.core.view import View, arrival
-from rota.policies.hived.asks import Asked, Asks
+from rota.policies.hived.asks import AskedGroup, HivedRequests
 
 Place = tuple[str, int]
 """Virtual cluster and HiveD's priority."""
@@ -14,9 +14,9 @@ Place = tuple[str, int]
 class Classes:
     """Who is where."""
 
-    def __init__(self, asks: Asks) -> None:
+    def __init__(self, asks: HivedRequests) -> None:
         self._asks = asks
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, AskedGroup] = {}
         self._jobs: dict[Place | None, dict[int, Job]] = {}
         self.changed: set[str] = set()
         """Virtual clusters to which jobs came, or that they left."""
@@ -39,7 +39,7 @@ class Classes:
                 self._add(job, asked)
         return turned_away
 
-    def _add(self, job: Job, asked: Asked) -> None:
+    def _add(self, job: Job, asked: AskedGroup) -> None:
         place = asked.place
         self._asked[job.index] = asked
         jobs = self._jobs.setdefault(place, {})

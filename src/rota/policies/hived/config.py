@@ -88,7 +88,7 @@ class HivedConfig(msgspec.Struct, frozen=True, rename="camel"):
     virtual_clusters: dict[str, VirtualClusterSpec] = {}
 
 
-class Level(msgspec.Struct, frozen=True):
+class CellLevel(msgspec.Struct, frozen=True):
     """A type of cell in its chain; leaf cells are level 1."""
 
     name: str
@@ -124,22 +124,24 @@ def load_config(data: Mapping[str, Any]) -> HivedConfig:
     return config
 
 
-def cell_levels(config: HivedConfig) -> dict[str, Level]:
+def cell_levels(config: HivedConfig) -> dict[str, CellLevel]:
     """Each type of cell with its level; a type without children of its own is a leaf."""
     types = config.physical_cluster.cell_types
-    levels: dict[str, Level] = {}
+    levels: dict[str, CellLevel] = {}
     for name in types:
         _add_level(name, types, levels, ())
     return levels
 
 
 def _add_level(
-    name: str, types: Mapping[str, CellType], levels: dict[str, Level], way: tuple[str, ...]
-) -> Level:
+    name: str, types: Mapping[str, CellType], levels: dict[str, CellLevel], way: tuple[str, ...]
+) -> CellLevel:
     if name in levels:
         return levels[name]
     if name not in types:
-        levels[name] = Level(name, 1, "", 0, at_node=False, above_node=False, leaf=name, leaves=1)
+        levels[name] = CellLevel(
+            name, 1, "", 0, at_node=False, above_node=False, leaf=name, leaves=1
+        )
         return levels[name]
     if name in way:
         message = f"cell type {name!r} contains itself: {' > '.join((*way, name))}"
@@ -152,7 +154,7 @@ def _add_level(
     if spec.is_node_level and child.at_node:
         message = f"cell type {name!r} is a node, and so is a type in it: leave one isNodeLevel out"
         raise ClusterSpecError(message)
-    levels[name] = Level(
+    levels[name] = CellLevel(
         name,
         child.level + 1,
         child.name,
@@ -166,7 +168,7 @@ def _add_level(
 
 
 def _complete(
-    spec: PhysicalSpec, name: str, levels: Mapping[str, Level], default: str, prefix: str
+    spec: PhysicalSpec, name: str, levels: Mapping[str, CellLevel], default: str, prefix: str
 ) -> PhysicalSpec:
     """One physical cell with its type, its whole address and all cells in it."""
     address = spec.address or default
@@ -199,8 +201,8 @@ def _complete(
 
 
 def _known_level(
-    spec: PhysicalSpec, name: str, levels: Mapping[str, Level], address: str, *, top: bool
-) -> Level:
+    spec: PhysicalSpec, name: str, levels: Mapping[str, CellLevel], address: str, *, top: bool
+) -> CellLevel:
     if name not in levels:
         message = f"physical cell {address!r}: there is no cell type {name!r} in cellTypes"
         raise ClusterSpecError(message)
@@ -235,7 +237,7 @@ def _check_places(cells: tuple[PhysicalSpec, ...]) -> None:
                 raise ClusterSpecError(message)
 
 
-def _check_promises(config: HivedConfig, levels: Mapping[str, Level]) -> None:
+def _check_promises(config: HivedConfig, levels: Mapping[str, CellLevel]) -> None:
     """Every promise names cells that exist; the counts are checked when the cells are built."""
     chains = {spec.cell_type for spec in config.physical_cluster.physical_cells}
     for vc, promise in config.virtual_clusters.items():
@@ -250,7 +252,7 @@ def _check_promises(config: HivedConfig, levels: Mapping[str, Level]) -> None:
             _check_way(where, spec, levels)
 
 
-def _check_way(where: str, spec: VirtualSpec, levels: Mapping[str, Level]) -> None:
+def _check_way(where: str, spec: VirtualSpec, levels: Mapping[str, CellLevel]) -> None:
     """`TOP.X.Y` leads down, perhaps over several levels at a time."""
     name = spec.chain
     for step in spec.cell_type.split(".")[1:]:

@@ -6,9 +6,9 @@ from rota.core.allocation import Allocation
 from rota.core.jobs import WAITING, Job
 from rota.core.reasons import Reason
 from rota.core.view import Draft, View
-from rota.policies.hived.algorithm import Preempt, Wait, sizes_of
-from rota.policies.hived.asks import Asked
-from rota.policies.hived.cells import LOWEST_GUARANTEED, Cell
+from rota.policies.hived.algorithm import HivedWait, Preempt, sizes_of
+from rota.policies.hived.asks import AskedGroup
+from rota.policies.hived.cells import LOWEST_GUARANTEED, HivedCell
 from rota.policies.hived.fleet import Fleet
 from rota.policies.hived.groups import PodSpec
 from rota.policies.hived.hopeless import Hopeless
@@ -62,17 +62,17 @@ class CellDecision:
 
     def attempt(
         self, job: Job, *, eager: bool = False, gpu_type: str | None = None
-    ) -> Allocation | Preempt | Wait:
+    ) -> Allocation | Preempt | HivedWait:
         """Start a job, or say who would have to leave first; the cells are reserved then."""
         asked = self.fleet.asks.of(job)
         reason = None if eager else self.hopeless.why(job, asked, gpu_type)
         if reason is not None:
             self.explain(job, Reason(reason))
-            return Wait("like another one before it")
+            return HivedWait("like another one before it")
         answer = self.fleet.start(job, eager=eager, gpu_type=gpu_type)
         if isinstance(answer, Allocation):
             self._started[job.index] = (job, answer)
-        elif isinstance(answer, Wait) and not eager:
+        elif isinstance(answer, HivedWait) and not eager:
             reason = why_not(self.fleet, asked)
             self.hopeless.add(job, asked, gpu_type, reason)
             self.explain(job, Reason(reason))
@@ -80,7 +80,7 @@ class CellDecision:
 
     def settle(self, job: Job, preempt: Preempt) -> None:
         """The victims of an attempt leave, and the job starts."""
-        answer: Allocation | Preempt | Wait = preempt
+        answer: Allocation | Preempt | HivedWait = preempt
         while isinstance(answer, Preempt):
             for index in victims_of(answer):
                 self.displace(index, job)
@@ -139,7 +139,7 @@ class Rooms:
         self._level = spec.priority
         search = fleet.hived.search_of(spec, spec.chain)
         nodes = () if search is None else search.nodes
-        self._free: dict[Cell, int] = {
+        self._free: dict[HivedCell, int] = {
             node: room_on(node, self._level, apart=self._apart) for node in nodes if node.healthy
         }
 
@@ -157,14 +157,14 @@ class Rooms:
         if group is None or group.virtual is None or group.priority < self._level:
             return
         for leaf in (leaf for pods in group.virtual.values() for pod in pods for leaf in pod):
-            node: Cell | None = leaf
+            node: HivedCell | None = leaf
             while node is not None and node not in self._free:
                 node = node.parent
             if node is not None:
                 self._free[node] += 1
 
 
-def why_not(fleet: Fleet, asked: Asked) -> int:
+def why_not(fleet: Fleet, asked: AskedGroup) -> int:
     """Why a job found no place: too little is free for it, or not close enough together."""
     with_room = [spec for spec in asked.pods if fleet.has_room(spec, spec.priority)]
     if with_room:

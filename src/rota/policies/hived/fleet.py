@@ -11,9 +11,9 @@ from rota.core.errors import ClusterSpecError
 from rota.core.jobs import Job, Shape
 from rota.core.topology import Topology
 from rota.policies.hived import leaves, snapshot
-from rota.policies.hived.algorithm import EVERYWHERE, Hived, Preempt, Wait
-from rota.policies.hived.asks import Asks, Rules, named
-from rota.policies.hived.cells import LOWEST_GUARANTEED, Cell, PhysicalCell, State
+from rota.policies.hived.algorithm import EVERYWHERE, Hived, HivedWait, Preempt
+from rota.policies.hived.asks import HivedRequests, HivedRules, named
+from rota.policies.hived.cells import LOWEST_GUARANTEED, CellState, HivedCell, PhysicalCell
 from rota.policies.hived.config import HivedConfig
 from rota.policies.hived.groups import (
     AffinityGroup,
@@ -34,7 +34,7 @@ class Placed(msgspec.Struct, frozen=True):
     bind: BindInfo
 
 
-class Spot(NamedTuple):
+class CellSpot(NamedTuple):
     """Where an adopted job is on one node."""
 
     node: str
@@ -45,7 +45,7 @@ class Spot(NamedTuple):
 class Fleet:
     """A HiveD on the nodes of a topology."""
 
-    def __init__(self, topology: Topology, config: HivedConfig, rules: Rules) -> None:
+    def __init__(self, topology: Topology, config: HivedConfig, rules: HivedRules) -> None:
         self.hived = Hived(config, thorough=True)
         self.placed: dict[int, tuple[Placed, ...]] = {}
         """Pods by job; jobs are known by their number."""
@@ -56,7 +56,7 @@ class Fleet:
         self._devices = self._find_devices()
         self.types = self._find_types()
         """Type of GPU of each chain."""
-        self.asks = Asks(self.hived, self._chains(), rules, self._has_place)
+        self.asks = HivedRequests(self.hived, self._chains(), rules, self._has_place)
         self._empty: Hived | None = None
 
     # --- nodes ------------------------------------------------------------------------------------
@@ -140,21 +140,23 @@ class Fleet:
 
     def start(
         self, job: Job, *, eager: bool = False, gpu_type: str | None = None
-    ) -> Allocation | Preempt | Wait:
+    ) -> Allocation | Preempt | HivedWait:
         """Place a job if it can be; else who has to leave, or why it waits.
 
         An eager job goes before others of its priority, until `rerank`. With a `gpu_type` only
         leaf cells of this type will do.
         """
         answer = self._start(job, eager=eager, gpu_type=gpu_type)
-        if isinstance(answer, Wait) and job.shape.labels and self._is_untouched():
+        if isinstance(answer, HivedWait) and job.shape.labels and self._is_untouched():
             # Which cells it is offered depends on the past; without one it was found to fit.
             snapshot.load(self.hived, snapshot.save(self._empty_one()))
             answer = self._start(job, eager=eager, gpu_type=gpu_type)
         return answer
 
-    def _start(self, job: Job, *, eager: bool, gpu_type: str | None) -> Allocation | Preempt | Wait:
-        waits = Wait("too few cells of a kind that it accepts are free")
+    def _start(
+        self, job: Job, *, eager: bool, gpu_type: str | None
+    ) -> Allocation | Preempt | HivedWait:
+        waits = HivedWait("too few cells of a kind that it accepts are free")
         suggested = self._labelled(job.shape)
         for asked in self.asks.of(job).pods:
             if gpu_type is not None and self.types[asked.chain] != gpu_type:
@@ -175,7 +177,7 @@ class Fleet:
         """Whether its chain has as many leaf cells left for a priority, wherever they are."""
         needed = sum(member.leaf_cell_number for member in _members(spec))
         cells = self.hived.cells
-        tops: Sequence[Cell] = cells.tops[spec.chain]
+        tops: Sequence[HivedCell] = cells.tops[spec.chain]
         if spec.priority >= LOWEST_GUARANTEED:
             tops = cells.tops_of(spec.virtual_cluster, spec.chain, spec.pinned_cell_id)
         for top in tops:
@@ -184,7 +186,7 @@ class Fleet:
                 return True
         return False
 
-    def take_over(self, job: Job) -> Allocation | Preempt | Wait:
+    def take_over(self, job: Job) -> Allocation | Preempt | HivedWait:
         """Place a job that has reserved cells; those whom it displaces may have left now."""
         spec = self.group(job.index).spec
         decision = self.hived.schedule(f"{job.index}-0", spec, self._labelled(job.shape))
@@ -271,7 +273,7 @@ class Fleet:
         self._take_up(job.index, spec, spots, promised)
         return True
 
-    def _take_up(self, index: int, spec: PodSpec, spots: list[Spot], promised: str) -> None:
+    def _take_up(self, index: int, spec: PodSpec, spots: list[CellSpot], promised: str) -> None:
         by_size: dict[int, list[PodPlacement]] = {}
         for spot in spots:
             size = len(spot.indices)
@@ -285,7 +287,7 @@ class Fleet:
             placed.append(Placed(f"{index}-{number}", own, bind))
         self._add_again(index, placed)
 
-    def _spots(self, job: Job) -> list[Spot]:
+    def _spots(self, job: Job) -> list[CellSpot]:
         """The free leaf cells of a running job's GPUs, node by node; none if they are not there."""
         cells = self.hived.cells
         at = {device: key for key, device in self._devices.items()}
@@ -297,14 +299,14 @@ class Fleet:
             if vertex in at:
                 taken.append(cells.leaves[at[vertex]])
                 continue
-            free = [leaf for leaf in cells.on_node.get(node, ()) if leaf.state is State.FREE]
+            free = [leaf for leaf in cells.on_node.get(node, ()) if leaf.state is CellState.FREE]
             if len(free) < amount:
                 return []
             taken += free[: int(amount)]
-        if any(leaf.state is not State.FREE for taken in found.values() for leaf in taken):
+        if any(leaf.state is not CellState.FREE for taken in found.values() for leaf in taken):
             return []
         return [
-            Spot(node, taken[0].chain, tuple(leaf.indices[0] for leaf in taken))
+            CellSpot(node, taken[0].chain, tuple(leaf.indices[0] for leaf in taken))
             for node, taken in found.items()
         ]
 

@@ -10,7 +10,7 @@ from rota.core.errors import RequestError
 from rota.policies.hived.cells import (
     HIGHEST_GUARANTEED,
     OPPORTUNISTIC,
-    Cell,
+    HivedCell,
     PhysicalCell,
     VirtualCell,
 )
@@ -80,7 +80,7 @@ class BindInfo(msgspec.Struct, frozen=True, rename="camel"):
         return None
 
 
-class Pod(msgspec.Struct, frozen=True):
+class HivedPod(msgspec.Struct, frozen=True):
     """A pod that has its place."""
 
     name: str
@@ -96,7 +96,7 @@ class GroupState(Enum):
     BEING_PREEMPTED = "BeingPreempted"
 
 
-CellT = TypeVar("CellT", bound=Cell)
+CellT = TypeVar("CellT", bound=HivedCell)
 Slots = dict[int, list[list[CellT | None]]]
 """Leaf cells by pod size, pod and place in the pod; None: not in the configuration (any more)."""
 
@@ -112,7 +112,7 @@ class AffinityGroup:
         self.priority = spec.priority
         self.state = state
         self.numbers = pod_numbers(spec)
-        self.pods: dict[int, list[Pod | None]] = {
+        self.pods: dict[int, list[HivedPod | None]] = {
             size: [None] * number for size, number in self.numbers.items()
         }
         self.preempting: set[str] = set()
@@ -149,7 +149,7 @@ class AffinityGroup:
         pods = self.pods.get(size, [])
         return next((number for number, pod in enumerate(pods) if pod is None), None)
 
-    def members(self) -> Iterator[Pod]:
+    def members(self) -> Iterator[HivedPod]:
         """Its pods that run."""
         for pods in self.pods.values():
             yield from (pod for pod in pods if pod is not None)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rota.core.jobs import Job
-from rota.policies.hived.asks import Asked
+from rota.policies.hived.asks import AskedGroup
 
 Kind = tuple[str, int, int, str]
 """Tenant, priority, shape and type of GPU: jobs that would get the same answer."""
@@ -22,11 +22,11 @@ class Hopeless:
     def __init__(self) -> None:
         self._known: dict[str, dict[Kind, int]] = {}
 
-    def why(self, job: Job, asked: Asked, gpu_type: str | None) -> int | None:
+    def why(self, job: Job, asked: AskedGroup, gpu_type: str | None) -> int | None:
         """Why such a job waits; None if it should be tried."""
         return self._known.get(_group(job, asked), {}).get(_kind(job, asked, gpu_type))
 
-    def add(self, job: Job, asked: Asked, gpu_type: str | None, reason: int) -> None:
+    def add(self, job: Job, asked: AskedGroup, gpu_type: str | None, reason: int) -> None:
         """There is no place for it at present."""
         kinds = self._known.setdefault(_group(job, asked), {})
         kinds[_kind(job, asked, gpu_type)] = reason
@@ -67,13 +67,13 @@ class Hopeless:
         }
 
 
-def _group(job: Job, asked: Asked) -> str:
+def _group(job: Job, asked: AskedGroup) -> str:
     if job.shape.labels:
         return SOMEWHERE
     return LENT if asked.place is None else asked.place[0]
 
 
-def _kind(job: Job, asked: Asked, gpu_type: str | None) -> Kind:
+def _kind(job: Job, asked: AskedGroup, gpu_type: str | None) -> Kind:
     if asked.place is None:
         return ("", -1, job.shape.number, gpu_type or "")
     return (job.tenant, asked.place[1], job.shape.number, gpu_type or "")

@@ -15,14 +15,14 @@ Bindings = dict[VirtualCell, PhysicalCell]
 """The physical leaf cell for each virtual one."""
 
 
-class Vertex:
+class MappingVertex:
     """A virtual cell to bind, with those below it."""
 
     __slots__ = ("cell", "children")
 
     def __init__(self, cell: VirtualCell) -> None:
         self.cell = cell
-        self.children: list[Vertex] = []
+        self.children: list[MappingVertex] = []
 
 
 class Usable:
@@ -46,23 +46,23 @@ class Usable:
 
 def binding_paths(
     placement: Placement[VirtualCell], bindings: Bindings
-) -> tuple[list[Vertex], list[list[Vertex]]]:
+) -> tuple[list[MappingVertex], list[list[MappingVertex]]]:
     """The trees of unbound cells above the leaf cells of a placement.
 
     Returns:
         Trees that start at a promised cell; and those inside a bound cell, by that cell. Leaf
         cells that are bound already go to `bindings`.
     """
-    vertices: dict[VirtualCell, Vertex] = {}
-    tops: list[Vertex] = []
-    inside: dict[VirtualCell, list[Vertex]] = {}
+    vertices: dict[VirtualCell, MappingVertex] = {}
+    tops: list[MappingVertex] = []
+    inside: dict[VirtualCell, list[MappingVertex]] = {}
     for size in sorted(placement):
         for leaf in (leaf for pod in placement[size] for leaf in pod):
             if leaf.physical is not None:
                 bindings[leaf] = leaf.physical
                 continue
             for cell in _way_down(leaf, vertices):
-                vertex = vertices[cell] = Vertex(cell)
+                vertex = vertices[cell] = MappingVertex(cell)
                 parent = cell.parent
                 if parent is None:
                     tops.append(vertex)
@@ -73,7 +73,7 @@ def binding_paths(
     return tops, list(inside.values())
 
 
-def _way_down(leaf: VirtualCell, known: dict[VirtualCell, Vertex]) -> list[VirtualCell]:
+def _way_down(leaf: VirtualCell, known: dict[VirtualCell, MappingVertex]) -> list[VirtualCell]:
     """The unbound ancestors of a leaf cell that are not known yet, highest first."""
     path: list[VirtualCell] = []
     cell: VirtualCell | None = leaf
@@ -113,7 +113,10 @@ def map_placement(
 
 
 def _map(
-    vertices: list[Vertex], candidates: list[PhysicalCell], usable: Usable, bindings: Bindings
+    vertices: list[MappingVertex],
+    candidates: list[PhysicalCell],
+    usable: Usable,
+    bindings: Bindings,
 ) -> list[PhysicalCell] | None:
     """A different candidate for each virtual cell, and so on below; going back where needed."""
     candidates = usable(candidates)
@@ -139,7 +142,7 @@ def _map(
 
 
 def _next_choice(
-    vertex: Vertex,
+    vertex: MappingVertex,
     candidates: list[PhysicalCell],
     where: tuple[int, set[int]],
     usable: Usable,
@@ -169,7 +172,7 @@ class Trial:
         self.free = [CellList(cells.cells) for cells in book.free]
         self.promised = list(book.promised_all)
 
-    def place(self, vertex: Vertex) -> bool:
+    def place(self, vertex: MappingVertex) -> bool:
         """Find a free physical cell for a promised one."""
         level = vertex.cell.level
         start = self._lowest(level)
@@ -185,7 +188,7 @@ class Trial:
         """The lowest level with a free cell, from a level on."""
         return next((at for at in range(level, len(self.free)) if self.free[at]), None)
 
-    def _descend(self, vertex: Vertex, level: int) -> bool:
+    def _descend(self, vertex: MappingVertex, level: int) -> bool:
         """Take a free cell of this level, split down to the level of the promised cell."""
         if level == vertex.cell.level:
             return self._pick(vertex)
@@ -198,7 +201,7 @@ class Trial:
             self.free[level - 1] = CellList()
         return False
 
-    def _pick(self, vertex: Vertex) -> bool:
+    def _pick(self, vertex: MappingVertex) -> bool:
         """Take a free cell of the very level of the promised cell."""
         free = self.free[vertex.cell.level]
         picked = _map([vertex], free.cells, self._usable, self._bindings)
@@ -207,7 +210,7 @@ class Trial:
         free.remove(picked[0])
         return True
 
-    def _split_more(self, vertex: Vertex) -> bool:
+    def _split_more(self, vertex: MappingVertex) -> bool:
         """Split higher cells than needed, as far as no promise is broken."""
         level = vertex.cell.level
         spare = self._spare()

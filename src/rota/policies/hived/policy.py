@@ -20,7 +20,7 @@ from rota.core.errors import ClusterSpecError, OptionError
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
 from rota.core.view import Draft, View
-from rota.policies.hived.asks import Rules
+from rota.policies.hived.asks import HivedRules
 from rota.policies.hived.classes import Classes, Place
 from rota.policies.hived.config import HivedConfig, load_config
 from rota.policies.hived.decision import CellDecision
@@ -98,7 +98,7 @@ class HivedPolicy(DecidePolicy[HivedParams]):
         """The cells on this view's nodes, made at the first decision."""
         if self._fleet is None:
             config = self._config
-            rules = Rules(
+            rules = HivedRules(
                 made_up=config is None,
                 refuses=self.params.misfits == "reject",
                 grows=view.topology.growing,

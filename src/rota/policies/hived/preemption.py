@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 
 from rota.policies.hived import leaves
-from rota.policies.hived.cells import OPPORTUNISTIC, PhysicalCell, State, VirtualCell
+from rota.policies.hived.cells import OPPORTUNISTIC, CellState, PhysicalCell, VirtualCell
 from rota.policies.hived.groups import AffinityGroup, GroupState, PodSpec, Slots
 from rota.policies.hived.leaves import Books
 from rota.policies.hived.topology_search import Placement
@@ -16,9 +16,9 @@ def victims_on(group_leaves: list[PhysicalCell]) -> tuple[list[AffinityGroup], l
     using: dict[str, AffinityGroup] = {}
     waiting: dict[str, AffinityGroup] = {}
     for leaf in group_leaves:
-        if leaf.state in (State.USED, State.RESERVING) and leaf.using is not None:
+        if leaf.state in (CellState.USED, CellState.RESERVING) and leaf.using is not None:
             using[leaf.using.name] = leaf.using
-        if leaf.state in (State.RESERVING, State.RESERVED) and leaf.reserving is not None:
+        if leaf.state in (CellState.RESERVING, CellState.RESERVED) and leaf.reserving is not None:
             waiting[leaf.reserving.name] = leaf.reserving
     return list(using.values()), list(waiting.values())
 
@@ -38,12 +38,12 @@ def reserve(
     with leaves.planning(books, list(group.leaves()), tops):
         for leaf, virtual_leaf in pairs:
             used = leaf.using
-            if leaf.state is State.USED and used is not None:
+            if leaf.state is CellState.USED and used is not None:
                 leaves.release(books, leaf, used.vc)
                 used.state = GroupState.BEING_PREEMPTED
             leaves.allocate(books, leaf, virtual_leaf, group.priority, group.vc, together=pairs)
             leaf.reserving = group
-            leaf.state = State.RESERVED if used is None else State.RESERVING
+            leaf.state = CellState.RESERVED if used is None else CellState.RESERVING
     return group
 
 
@@ -70,11 +70,11 @@ def cancel(books: Books, group: AffinityGroup) -> None:
             leaves.release(books, leaf, group.vc)
             leaf.reserving = None
             used = leaf.using
-            if leaf.state is State.RESERVING and used is not None:
-                leaf.state = State.USED
+            if leaf.state is CellState.RESERVING and used is not None:
+                leaf.state = CellState.USED
                 leaves.allocate(books, leaf, virtual, used.priority, used.vc)
             else:
-                leaf.state = State.FREE
+                leaf.state = CellState.FREE
 
 
 def take_over(group: AffinityGroup) -> None:
@@ -82,7 +82,7 @@ def take_over(group: AffinityGroup) -> None:
     for leaf in group.leaves():
         leaf.reserving = None
         leaf.using = group
-        leaf.state = State.USED
+        leaf.state = CellState.USED
     group.state = GroupState.ALLOCATED
     group.preempting = set()
 
@@ -105,7 +105,7 @@ def preempt_cell(books: Books, cell: VirtualCell, by: str) -> None:
     """Preempt lazily every group inside a virtual cell."""
     for leaf in cell.below():
         physical = leaf.physical
-        if leaf.level != 1 or physical is None or physical.state is not State.USED:
+        if leaf.level != 1 or physical is None or physical.state is not CellState.USED:
             continue
         if physical.using is not None:
             preempt_lazily(books, physical.using, by)
@@ -128,7 +128,7 @@ def planning(books: Books, placement: Placement[VirtualCell]) -> AbstractContext
 def _lazy_on(virtual: VirtualCell) -> list[AffinityGroup]:
     """The group that uses a virtual leaf cell, if it can be preempted lazily."""
     leaf = virtual.physical
-    if leaf is None or leaf.state is not State.USED or leaf.using is None:
+    if leaf is None or leaf.state is not CellState.USED or leaf.using is None:
         return []
     return [leaf.using] if leaf.using.lazy else []
 

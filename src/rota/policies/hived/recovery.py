@@ -12,7 +12,7 @@ from rota.policies.hived.cells import FREE, HIGHEST_GUARANTEED, PhysicalCell, Vi
 from rota.policies.hived.groups import BindInfo, PodPlacement, PodSpec
 
 
-class Found(NamedTuple):
+class RecoveredGroup(NamedTuple):
     """One leaf cell of a pod that runs."""
 
     leaf: PhysicalCell
@@ -25,20 +25,20 @@ class Found(NamedTuple):
 
 def find_leaf(
     cells: Cells, chain: str, place: PodPlacement, number: int, spec: PodSpec | None
-) -> Found | None:
+) -> RecoveredGroup | None:
     """The physical leaf cell of a pod, and the virtual one if `spec` is given."""
     leaf = _physical(cells, chain, place.physical_node, place.physical_leaf_cell_indices[number])
     if leaf is None:
         return None
     if not place.preassigned_cell_types:
-        return Found(leaf, None, lost=True)
+        return RecoveredGroup(leaf, None, lost=True)
     if spec is None:
-        return Found(leaf, None)
+        return RecoveredGroup(leaf, None)
     promised = place.preassigned_cell_types[number]
     if not promised:
-        return Found(leaf, None, opportunistic=True)
+        return RecoveredGroup(leaf, None, opportunistic=True)
     virtual = _virtual(cells, leaf, promised, spec)
-    return Found(leaf, virtual, lost=virtual is None)
+    return RecoveredGroup(leaf, virtual, lost=virtual is None)
 
 
 def physical_leaves(cells: Cells, bind: BindInfo) -> list[PhysicalCell]:

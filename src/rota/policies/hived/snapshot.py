@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from rota.policies.hived.algorithm import Hived
-from rota.policies.hived.cells import FREE, CellList, PhysicalCell, State, VirtualCell, bind
-from rota.policies.hived.groups import AffinityGroup, GroupState, Pod, PodSpec, Slots
+from rota.policies.hived.cells import FREE, CellList, CellState, PhysicalCell, VirtualCell, bind
+from rota.policies.hived.groups import AffinityGroup, GroupState, HivedPod, PodSpec, Slots
 
 
 def save(hived: Hived) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def load(hived: Hived, state: Mapping[str, Any]) -> None:
 def _load_leaves(hived: Hived, saved: list[Any], physical: Mapping[str, PhysicalCell]) -> None:
     for address, priority, phase, using, reserving in saved:
         leaf = physical[address]
-        leaf.state = State(phase)
+        leaf.state = CellState(phase)
         leaf.using = None if using is None else hived.groups[using]
         leaf.reserving = None if reserving is None else hived.groups[reserving]
         for used in (leaf, leaf.virtual if priority >= 0 else None):
@@ -139,7 +139,9 @@ def _load_group(
     group.lazily_preempted_by = saved["lazily_preempted_by"]
     group.physical = _slots(saved["physical"], physical)
     group.virtual = None if saved["virtual"] is None else _slots(saved["virtual"], virtual)
-    group.pods = {size: msgspec.convert(pods, list[Pod | None]) for size, pods in saved["pods"]}
+    group.pods = {
+        size: msgspec.convert(pods, list[HivedPod | None]) for size, pods in saved["pods"]
+    }
     return group
 
 

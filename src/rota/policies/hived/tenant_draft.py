@@ -16,7 +16,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.reasons import Reason
 from rota.core.view import Supply
-from rota.policies.hived.algorithm import Preempt, Wait
+from rota.policies.hived.algorithm import HivedWait, Preempt
 from rota.policies.hived.decision import CellDecision, Rooms, victims_of
 from rota.policies.hived.fleet import Placed
 
@@ -231,11 +231,11 @@ class TenantDraft:
         marks = (len(self._failed), self._decision.hopeless.marks())
         eager = False
         answer = self._decision.attempt(job, gpu_type=gpu_type)
-        if isinstance(answer, Wait) and self._open:
+        if isinstance(answer, HivedWait) and self._open:
             self._rank_named()
             eager = True
             answer = self._decision.attempt(job, eager=True, gpu_type=gpu_type)
-        if isinstance(answer, Wait):
+        if isinstance(answer, HivedWait):
             self._choosy |= bool(job.shape.labels)
             if gpu_type is None:
                 self._failed[key] = None

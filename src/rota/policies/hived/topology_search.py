@@ -7,7 +7,7 @@ cells). The order of the nodes is kept from call to call: among equals, history 
 from collections.abc import Container, Iterable
 from typing import Generic, TypeVar
 
-from rota.policies.hived.cells import FREE, OPPORTUNISTIC, Cell, PhysicalCell, VirtualCell
+from rota.policies.hived.cells import FREE, OPPORTUNISTIC, HivedCell, PhysicalCell, VirtualCell
 
 C = TypeVar("C", PhysicalCell, VirtualCell)
 
@@ -111,7 +111,7 @@ class TopologySearch(Generic[C]):
         return None if places is None else [nodes[place] for place in places]
 
 
-def room_on(node: Cell, priority: int, *, apart: bool) -> int:
+def room_on(node: HivedCell, priority: int, *, apart: bool) -> int:
     """Leaf cells of a node of the view that a priority can have; part of a node is no node."""
     if apart and not node.at_node:
         return 0
@@ -148,9 +148,9 @@ def _blocked(node: C) -> str:
 
 def closest(available: list[C], size: int) -> list[C]:
     """The first so many leaf cells, in order, whose lowest common ancestor is as low as it gets."""
-    over: list[Cell] = list(available)
+    over: list[HivedCell] = list(available)
     while True:
-        counts: dict[Cell, list[C]] = {}
+        counts: dict[HivedCell, list[C]] = {}
         for leaf, ancestor in zip(available, over, strict=True):
             counts.setdefault(ancestor, []).append(leaf)
         full = next((leaves for leaves in _in_order(counts, size)), None)
@@ -159,7 +159,7 @@ def closest(available: list[C], size: int) -> list[C]:
         over = [ancestor.parent or ancestor for ancestor in over]
 
 
-def _in_order(counts: dict[Cell, list[C]], size: int) -> Iterable[list[C]]:
+def _in_order(counts: dict[HivedCell, list[C]], size: int) -> Iterable[list[C]]:
     # A dict keeps the order of first insertion: that of the first leaf of each ancestor.
     return (leaves for leaves in counts.values() if len(leaves) >= size)
 

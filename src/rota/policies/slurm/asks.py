@@ -65,7 +65,7 @@ class Ask:
         )  # fmt: skip
 
 
-class Asks:
+class SlurmRequests:
     """Makes them."""
 
     def __init__(self, params: SlurmPolicyParams, topology: Topology) -> None:

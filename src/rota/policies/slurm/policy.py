@@ -41,7 +41,7 @@ from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
 from rota.core.state import State
 from rota.core.view import Draft, View
-from rota.policies.slurm.asks import Ask, Asks, Limit
+from rota.policies.slurm.asks import Ask, Limit, SlurmRequests
 from rota.policies.slurm.params import SlurmPolicyParams, Tres
 from rota.policies.slurm.shares import FairShare, Usage
 from rota.policies.slurm.sites import Amounts, NodePlan, PoolPlan, Sites
@@ -100,7 +100,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
             p.associations, half_life_s=p.half_life_s, fair_tree=p.fair_tree, dampening=p.dampening
         )
         self._by_qos = p.preempt == "qos"
-        self._asks: Asks
+        self._asks: SlurmRequests
         self._sites: Sites | None = None
         self._queue: list[Ask] = []  # in order
         self._waiting: dict[int, Ask] = {}
@@ -142,7 +142,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
     def _open(self, view: View) -> Sites:
         if self._sites is None:
             self._sites = Sites(view.topology)
-            self._asks = Asks(self.params, view.topology)
+            self._asks = SlurmRequests(self.params, view.topology)
             self._next_calc_s = _after(view.now_s, self.params.calc_period_s)
             self._fair.decay(view.now_s)
             self._fair.rank()

@@ -29,19 +29,19 @@ class Usage(msgspec.Struct):
     users: dict[tuple[str, str], tuple[float, float]] = {}
 
 
-class Member:
+class ShareMember:
     """An account, or a user in one."""
 
     __slots__ = ("below", "effective", "factor", "name", "parent", "shares", "usage")
 
-    def __init__(self, name: str, parent: "Member | None", shares: float | None) -> None:
+    def __init__(self, name: str, parent: "ShareMember | None", shares: float | None) -> None:
         self.name = name
         self.parent = parent
         self.shares = shares
         self.usage = 0.0
         self.factor = 0.0
         self.effective = 0.0
-        self.below: list[Member] = []
+        self.below: list[ShareMember] = []
         if parent is not None:
             parent.below.append(self)
 
@@ -60,22 +60,22 @@ class FairShare:
         self._half_life_s = half_life_s
         self._fair_tree = fair_tree
         self._dampening = dampening
-        self._root = Member(ROOT, None, 1.0)
-        self._accounts: dict[str, Member] = {ROOT: self._root}
-        self._users: dict[tuple[str, str], Member] = {}
+        self._root = ShareMember(ROOT, None, 1.0)
+        self._accounts: dict[str, ShareMember] = {ROOT: self._root}
+        self._users: dict[tuple[str, str], ShareMember] = {}
         self._as_of_s = 0.0
         self._build(list(associations))
 
     def _build(self, associations: Sequence[Association]) -> None:
         named = {one.account: one for one in associations if not one.user}
 
-        def account(name: str, seen: tuple[str, ...] = ()) -> Member:
+        def account(name: str, seen: tuple[str, ...] = ()) -> ShareMember:
             if name in self._accounts:
                 return self._accounts[name]
             told = named.get(name)
             parent = told.parent if told is not None and told.parent not in (*seen, name) else ""
             above = account(parent, (*seen, name)) if parent else self._root
-            made = self._accounts[name] = Member(name, above, told.shares if told else 1.0)
+            made = self._accounts[name] = ShareMember(name, above, told.shares if told else 1.0)
             return made
 
         for one in associations:
@@ -84,16 +84,16 @@ class FairShare:
         for one in associations:
             if one.user:
                 place = account(one.account)
-                self._users[one.account, one.user] = Member(one.user, place, one.shares)
+                self._users[one.account, one.user] = ShareMember(one.user, place, one.shares)
 
-    def member(self, account: str, user: str) -> Member:
+    def member(self, account: str, user: str) -> ShareMember:
         """The user in the account, made with one share if nobody named it."""
         found = self._users.get((account, user))
         if found is None:
             place = self._accounts.get(account)
             if place is None:
-                place = self._accounts[account] = Member(account, self._root, 1.0)
-            found = self._users[account, user] = Member(user, place, 1.0)
+                place = self._accounts[account] = ShareMember(account, self._root, 1.0)
+            found = self._users[account, user] = ShareMember(user, place, 1.0)
         return found
 
     def factor(self, account: str, user: str) -> float:
@@ -113,7 +113,7 @@ class FairShare:
             for member in (*self._accounts.values(), *self._users.values()):
                 member.usage *= kept
 
-    def charge(self, member: Member, rate: float, from_s: float, to_s: float) -> None:
+    def charge(self, member: ShareMember, rate: float, from_s: float, to_s: float) -> None:
         """So much per second between two times, both up to the time of `decay`, decayed to then."""
         if to_s <= from_s:
             return
@@ -124,7 +124,7 @@ class FairShare:
             amount = rate * scale * (0.5**late - 0.5**early)
         else:
             amount = rate * (to_s - from_s)
-        at: Member | None = member
+        at: ShareMember | None = member
         while at is not None:
             at.usage += amount
             at = at.parent
@@ -156,9 +156,9 @@ class FairShare:
                 stack.append(self._groups(accounts))
 
     @staticmethod
-    def _groups(parents: Sequence[Member]) -> Iterator[list[Member]]:
+    def _groups(parents: Sequence[ShareMember]) -> Iterator[list[ShareMember]]:
         """Those below these, with equal ratios together, the largest ratio first."""
-        ratios: dict[float, list[Member]] = {}
+        ratios: dict[float, list[ShareMember]] = {}
         for parent in parents:
             shares = sum(member.shares or 0.0 for member in parent.below)
             usage = sum(member.usage for member in parent.below)
@@ -211,7 +211,7 @@ class FairShare:
         self._as_of_s = saved.as_of_s
         for name, usage in saved.accounts.items():
             if name not in self._accounts:
-                self._accounts[name] = Member(name, self._root, 1.0)
+                self._accounts[name] = ShareMember(name, self._root, 1.0)
             self._accounts[name].usage = usage
         for (account, user), (usage, factor) in saved.users.items():
             member = self.member(account, user)

@@ -36,7 +36,7 @@ from rota.core.reasons import Reason
 from rota.core.view import Draft, View
 from rota.policies.tenancy.queues import Queues, who
 from rota.policies.tenancy.tree import SLACK, Branch
-from rota.policies.tenancy.victims import Found, Options, Rules, Victims
+from rota.policies.tenancy.victims import Options, Rules, VictimChoice, Victims
 
 QUOTA, NONE = Reason.QUOTA, Reason.NONE
 
@@ -259,7 +259,7 @@ class QueueDecision:
             return True
         return idle + self.queues.loose >= self.tenancy.promised_to_others(leaf) - SLACK
 
-    def _take_back(self, leaf: Branch, job: Job, found: Found) -> bool:
+    def _take_back(self, leaf: Branch, job: Job, found: VictimChoice) -> bool:
         """Take starts of this decision back if that makes room for a job, now or later."""
         borrowers = self.victims.borrowers(leaf, job)
         if not borrowers:
@@ -289,7 +289,7 @@ class QueueDecision:
         self,
         leaf: Branch,
         job: Job,
-        found: Found,
+        found: VictimChoice,
         needs: Sequence[Need],
         *,
         free: bool,

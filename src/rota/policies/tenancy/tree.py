@@ -55,7 +55,7 @@ class Branch:
         self.average = 0.0
         self.asked = 0.0  # of a leaf: GPUs that guaranteed jobs wait for
         self.running: dict[int, Job] = {}
-        self.line: Line = Line()
+        self.line: TenantPath = TenantPath()
         # for `tenancy.decision`: the leaf whose turn it is, its job, and the rank among its like
         self.pick: Branch | None = None
         self.first: Job | None = None
@@ -74,7 +74,7 @@ class Branch:
         return f"Branch({self.name}, used={self.used:g}, quota={self.quota:g})"
 
 
-class Line:
+class TenantPath:
     """The waiting jobs of a leaf in order, by kind: of equal requests only the first counts."""
 
     __slots__ = ("kinds", "ranks", "reasons", "rows")

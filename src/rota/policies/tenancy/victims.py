@@ -71,7 +71,7 @@ class Options(NamedTuple):
     min_runtime_s: float
 
 
-class Found(NamedTuple):
+class VictimChoice(NamedTuple):
     """Victims in order; until when others are protected (inf: nobody is), and their GPUs."""
 
     jobs: list[Job]
@@ -104,7 +104,7 @@ class Victims:
         self._protected_s = INF
         self._protected_gpus = 0.0
 
-    def of(self, leaf: Branch, job: Job) -> Found:
+    def of(self, leaf: Branch, job: Job) -> VictimChoice:
         """Those that may have to go for this job."""
         self._protected_s, self._protected_gpus = INF, 0.0
         idlers = self._idlers(leaf, job)
@@ -112,7 +112,7 @@ class Victims:
         known = {victim.index for victim in idlers}
         own = [victim for victim in self._own(leaf, job) if victim.index not in known]
         jobs = [*idlers, *others, *own]
-        return Found(jobs, bool(others), self._protected_s, self._protected_gpus)
+        return VictimChoice(jobs, bool(others), self._protected_s, self._protected_gpus)
 
     def why(self, leaf: Branch, job: Job, victim: Job) -> str:
         """Why a victim has to go for this job, in words."""

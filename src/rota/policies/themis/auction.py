@@ -87,13 +87,13 @@ def winners(
 
     Among equals those whose bids come first win.
     """
-    search = _Search(offer, bids, effort)
+    search = _BidSearch(offer, bids, effort)
     search.greedy()
     search.descend(0, 0.0)
     return search.best, {bids[at].bidder: option for at, option in search.won.items()}
 
 
-class _Search:
+class _BidSearch:
     """Bidder by bidder: one of its options, or nothing."""
 
     def __init__(self, offer: Offer, bids: Sequence[Bid], effort: int) -> None:

@@ -29,7 +29,7 @@ from rota.placement.dot_product import DotProduct
 from rota.placement.fgd import Fgd
 from rota.placement.gpu_clustering import GpuClustering
 from rota.placement.gpu_packing import GpuPacking
-from rota.placement.kubernetes import Kubernetes
+from rota.placement.kubernetes import KubernetesFit
 from rota.placement.least_left import LeastLeft
 from rota.placement.scored import Scored
 from rota.study.dialect import Dialect
@@ -44,7 +44,7 @@ PLACEMENTS: dict[str, type[Scored]] = {
     "gpu-packing": GpuPacking,
     "gpu-clustering": GpuClustering,
     "random": Anywhere,
-    "kubernetes": Kubernetes,
+    "kubernetes": KubernetesFit,
 }
 """What the names mean here."""
 

@@ -21,7 +21,7 @@ from rota.models.throughputs import load_throughputs
 from rota.policies.allox import allox
 from rota.policies.gandiva_random import random_packing
 from rota.policies.gavel.basics import alike, isolated, throughputs
-from rota.policies.gavel.durations import History, finish_time_fairness, makespan
+from rota.policies.gavel.durations import DurationHistory, finish_time_fairness, makespan
 from rota.policies.gavel.fairness import max_min, water_filling
 from rota.policies.gavel_fifo import fifo
 from rota.policies.gavel_max_sum import max_sum
@@ -275,7 +275,7 @@ def _seen(problem: Problem, reference: int | None) -> Problem:
 
 def _fairest(reference: int | None) -> GavelRules:
     """With the history of what each job would have done alone."""
-    history = History()
+    history = DurationHistory()
 
     def allocate(question: Question) -> Array:
         asked = _seen(question.problem, reference)

@@ -19,7 +19,7 @@ from rota.reproduce.labs.timeline import LabHistory, draw, tell
 from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, same_rows
 from rota.study.config import RunConfig
 from rota.study.run import RunResult
-from rota.study.scenario import Line, read_scenarios, run_scenario
+from rota.study.scenario import ScenarioLine, read_scenarios, run_scenario
 from rota.study.scenario_queue import Submission
 from rota.traces.cluster import parse_cluster
 
@@ -115,7 +115,7 @@ def _nodes(cluster: Path) -> list[str]:
     return [node.name for node in topology.nodes]
 
 
-def _starts(lines: Sequence[Line]) -> dict[str, float]:
+def _starts(lines: Sequence[ScenarioLine]) -> dict[str, float]:
     """When who began to run where, as a scenario tells it; as `LabHistory.starts`."""
     told = [told for line in lines for told in line.outcome["decisions"]]
     return {
@@ -129,7 +129,7 @@ def _starts(lines: Sequence[Line]) -> dict[str, float]:
 # --- words ---------------------------------------------------------------------------------------
 
 
-def _observed(event: Mapping[str, Any], line: Line, nodes: Sequence[str]) -> Check:
+def _observed(event: Mapping[str, Any], line: ScenarioLine, nodes: Sequence[str]) -> Check:
     """An event and what is to be seen after it, as sentences."""
     expected, outcome = event["expect"], line.outcome
     seen = {key: outcome[key] for key in ("running", "waiting", "reasons")}

@@ -18,7 +18,7 @@ from rota.core.eventlog import Floats
 from rota.core.jobs import STARTING, Job
 from rota.core.ports import TransitionCost
 from rota.models.costs import Custom, FixedParams, starts_first
-from rota.study.calibration.samples import Observed, Timings
+from rota.study.calibration.samples import ObservedCosts, Timings
 from rota.study.statistics import mean_interval
 
 FEW = 5
@@ -87,7 +87,7 @@ class Drawn(Custom):
         return TransitionCost(stop.stop_s, self._one("again"), stop.lost_work)
 
 
-class Fit(msgspec.Struct, frozen=True):
+class CostFit(msgspec.Struct, frozen=True):
     """Everything that was fitted. `seen` holds the samples, `means` draws of their means."""
 
     first: Estimate
@@ -151,7 +151,7 @@ class Fit(msgspec.Struct, frozen=True):
         }
 
 
-def fit(observed: Observed, ratios: Timings, seed: int) -> Fit:
+def fit(observed: ObservedCosts, ratios: Timings, seed: int) -> CostFit:
     """Fit what was observed; `ratios`: observed by declared durations."""
     rng = np.random.default_rng(seed)
     samples = {
@@ -177,7 +177,7 @@ def fit(observed: Observed, ratios: Timings, seed: int) -> Fit:
     shares = weights / weights.sum()
     variance = float((shares * (seen["rate"] - estimates["rate"].value) ** 2).sum())
     cv = variance**0.5 / estimates["rate"].value
-    return Fit(**estimates, rate_cv=cv, rate_shares=shares, seen=seen, means=means)
+    return CostFit(**estimates, rate_cv=cv, rate_shares=shares, seen=seen, means=means)
 
 
 def _estimate(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from rota.study.calibration.fit import Estimate, Fit
+from rota.study.calibration.fit import CostFit, Estimate
 from rota.study.calibration.replay import Error, Prediction
 
 WORST = 10
@@ -16,7 +16,7 @@ CHECK_HEADINGS = ("", "live", "predicted", "error", "95 % interval")
 JOB_HEADINGS = ("job", "GPUs", "live JCT", "simulated JCT", "error")
 
 
-def costs_yaml(source: str, fit: Fit) -> str:
+def costs_yaml(source: str, fit: CostFit) -> str:
     """A cost file, with the intervals as comments."""
     params = fit.params()
     lines = [f"# Fitted by `rota calibrate` to {source!r}.", "name: calibrated", "preset: custom"]
@@ -34,7 +34,7 @@ def costs_yaml(source: str, fit: Fit) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fit_rows(fit: Fit) -> list[list[str]]:
+def fit_rows(fit: CostFit) -> list[list[str]]:
     """What was fitted."""
     rows = []
     for name, estimate in fit.named.items():
@@ -92,12 +92,12 @@ def prediction_rows(predictions: Sequence[Prediction]) -> list[list[str]]:
     ]
 
 
-def caveats(fit: Fit) -> list[str]:
+def caveats(fit: CostFit) -> list[str]:
     """What could not be fitted well."""
     return [f"{name}: {e.note}" for name, e in fit.named.items() if e.note]
 
 
-def fit_section(fit: Fit) -> str:
+def fit_section(fit: CostFit) -> str:
     """The costs."""
     text = "## Costs\n\n" + _markdown(FIT_HEADINGS, fit_rows(fit))
     if fit.rate.samples > 1:
@@ -158,7 +158,7 @@ def prediction_section(
     return text
 
 
-def limits_section(fit: Fit, notes: Sequence[str]) -> str:
+def limits_section(fit: CostFit, notes: Sequence[str]) -> str:
     """What this calibration does not know."""
     found = [*caveats(fit), *notes]
     found.append(

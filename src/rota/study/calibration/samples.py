@@ -43,7 +43,7 @@ class Timings(msgspec.Struct, frozen=True):
         return np.ones(len(self)) if self.weight is None else self.weight
 
 
-class Observed(msgspec.Struct, frozen=True):
+class ObservedCosts(msgspec.Struct, frozen=True):
     """Everything that was measured in a log; arrays of jobs are in the order of submission."""
 
     live: bool
@@ -60,14 +60,14 @@ class Observed(msgspec.Struct, frozen=True):
     notes: list[str]
 
 
-def observe(log: pl.DataFrame) -> Observed:
+def observe(log: pl.DataFrame) -> ObservedCosts:
     """Measure a log."""
     history = History(log)
     first, again = _starts(history)
     jobs = history.is_job
     run_s, restarts = _runs(history)
     stop, abort = _stops(history)
-    return Observed(
+    return ObservedCosts(
         live=bool(((history.kind == Record.START) & (_values(history) == TOLD)).any()),
         first=first,
         again=again,

@@ -22,7 +22,7 @@ from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.log import Record
 from rota.core.workload import Workload
 from rota.engine.wiring import DEFAULT_ADMISSION, DEFAULT_PLACEMENT
-from rota.study.calibration.samples import Observed
+from rota.study.calibration.samples import ObservedCosts
 from rota.study.inputs import InputFile
 from rota.traces.read import read_workload
 
@@ -163,7 +163,7 @@ class Jobs(msgspec.Struct, frozen=True):
         return Workload(self.specs, behaviours, name="observed")
 
 
-def find_jobs(setting: Setting, observed: Observed, log: pl.DataFrame) -> Jobs:
+def find_jobs(setting: Setting, observed: ObservedCosts, log: pl.DataFrame) -> Jobs:
     """Who was submitted, as far as it ran; the wishes come from the workload if there is one."""
     notes: list[str] = []
     submitted, declared = _submitted(setting, observed, notes)
@@ -199,7 +199,7 @@ def _without(spec: JobSpec, known: set[str]) -> JobSpec:
 
 
 def _submitted(
-    setting: Setting, observed: Observed, notes: list[str]
+    setting: Setting, observed: ObservedCosts, notes: list[str]
 ) -> tuple[dict[str, JobSpec], dict[str, float]]:
     """Specs and declared durations of the workload, by id."""
     if setting.trace is None:

@@ -14,7 +14,7 @@ import msgspec
 from rota.core.errors import RotaError
 from rota.study.pool import cores
 from rota.study.sweep.store import Runs
-from rota.study.sweep.work import Failure, Task, attempt
+from rota.study.sweep.work import Failure, SweepTask, attempt
 
 ATTEMPTS = 2  # of a run whose process died: the memory may have been taken by another
 PATIENCE_S = 5.0
@@ -23,10 +23,10 @@ PATIENCE_S = 5.0
 Answers: TypeAlias = Generator[tuple[str, Failure | None], None, None]
 
 
-class Executor(Protocol):
+class RunExecutor(Protocol):
     """Carries out tasks, wherever that is."""
 
-    def run(self, tasks: Sequence[Task], runs: Runs) -> Answers:
+    def run(self, tasks: Sequence[SweepTask], runs: Runs) -> Answers:
         """Put every run among `runs`; gives its key, and why it failed if it did, as they end.
 
         Closing the generator ends what is going on.
@@ -44,8 +44,8 @@ class Local:
     def __init__(self, workers: int | None = None) -> None:
         self._workers = cores() if workers is None else workers
 
-    def run(self, tasks: Sequence[Task], runs: Runs) -> Answers:
-        """See `Executor`."""
+    def run(self, tasks: Sequence[SweepTask], runs: Runs) -> Answers:
+        """See `RunExecutor`."""
         if not self._workers:
             for task in tasks:
                 yield task.key, attempt(task, runs)
@@ -56,7 +56,7 @@ class Local:
         finally:
             crew.dismiss()
 
-    def _feed(self, waiting: deque[Task], crew: "_Crew") -> Answers:
+    def _feed(self, waiting: deque[SweepTask], crew: "_Crew") -> Answers:
         deaths: dict[str, int] = {}
         while waiting or crew.busy:
             while waiting and len(crew.busy) < self._workers:
@@ -88,9 +88,9 @@ class _Crew:
         self._runs = runs
         self._idle: list[_Worker] = []
         self._ready: set[Connection] = set()
-        self.busy: dict[Connection, tuple[_Worker, Task]] = {}
+        self.busy: dict[Connection, tuple[_Worker, SweepTask]] = {}
 
-    def give(self, task: Task) -> None:
+    def give(self, task: SweepTask) -> None:
         """Let an idle worker, or a new one, do it."""
         while True:
             worker = self._idle.pop() if self._idle else self._hire()
@@ -111,7 +111,7 @@ class _Crew:
         theirs.close()  # so that its end is seen at ours
         return _Worker(process, ours)
 
-    def answers(self) -> Iterator[tuple[Task, Failure | _Death | None]]:
+    def answers(self) -> Iterator[tuple[SweepTask, Failure | _Death | None]]:
         """Wait for at least one; a dead worker's end of the line is closed, which is one too."""
         talking: list[Any] = wait(list(self.busy))
         for line in talking:

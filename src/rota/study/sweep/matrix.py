@@ -31,7 +31,7 @@ MOST = 1_000_000  # cells of a sweep
 _WORKLOAD, _LOAD, _SEED = "_workload", "_load", "seed"
 
 
-class Cell(msgspec.Struct, frozen=True):
+class MatrixCell(msgspec.Struct, frozen=True):
     """One run: its `labels` by axis, its jobs, and the options of its configuration."""
 
     labels: dict[str, Label]
@@ -46,11 +46,11 @@ class Cell(msgspec.Struct, frozen=True):
         )
 
 
-def make_cells(spec: Spec) -> list[Cell]:
+def make_cells(spec: Spec) -> list[MatrixCell]:
     """All cells, in order, each once."""
     axes = _axes(spec)
     _refuse_too_many(spec, axes)
-    found: dict[tuple[Label, ...], Cell] = {}
+    found: dict[tuple[Label, ...], MatrixCell] = {}
     used: set[int] = set()
     for cell in _combine(spec, axes):
         matching = {n for n, entry in enumerate(spec.exclude) if _matches(cell, entry)}
@@ -92,7 +92,7 @@ def _axes(spec: Spec) -> dict[str, list[Choice]]:
     }
 
 
-def _combine(spec: Spec, axes: Mapping[str, list[Choice]]) -> Iterator[Cell]:
+def _combine(spec: Spec, axes: Mapping[str, list[Choice]]) -> Iterator[MatrixCell]:
     shown = spec.axes
     for choices in product(*axes.values()):
         options = dict(spec.options)
@@ -101,7 +101,7 @@ def _combine(spec: Spec, axes: Mapping[str, list[Choice]]) -> Iterator[Cell]:
         labels = dict(zip(axes, (chosen.label for chosen in choices), strict=True))
         if "mtbf" in options and options["mtbf"] is None:
             options["mttr"] = None  # no failures: how long repairs take is no question
-        yield Cell(
+        yield MatrixCell(
             {axis: labels.get(axis) for axis in shown},
             options.pop(_WORKLOAD),
             options.pop(_LOAD, None),
@@ -109,7 +109,7 @@ def _combine(spec: Spec, axes: Mapping[str, list[Choice]]) -> Iterator[Cell]:
         )
 
 
-def _matches(cell: Cell, entry: Mapping[str, Any]) -> bool:
+def _matches(cell: MatrixCell, entry: Mapping[str, Any]) -> bool:
     return all(same(cell.labels.get(axis), value) for axis, value in entry.items())
 
 

@@ -17,7 +17,7 @@ from rota.core.errors import OptionError, install
 from rota.study.inputs import InputFile, content
 from rota.study.sweep.local import Answers
 from rota.study.sweep.store import Runs
-from rota.study.sweep.work import Failure, Task, write_files
+from rota.study.sweep.work import Failure, SweepTask, write_files
 
 RETRIES = 1
 AHEAD = 2  # tasks in flight per CPU: enough to keep all busy, few enough to hold their results
@@ -43,7 +43,7 @@ class OnRay:
         self._ray = ray
         self._address = address
 
-    def run(self, tasks: Sequence[Task], runs: Runs) -> Answers:
+    def run(self, tasks: Sequence[SweepTask], runs: Runs) -> Answers:
         """See `Executor`."""
         ray = self._ray
         mine = not ray.is_initialized()
@@ -67,11 +67,11 @@ class OnRay:
                 f"start one with `ray start --head`, or use --on local"
             ) from error
 
-    def _feed(self, waiting: deque[Task], runs: Runs) -> Answers:
+    def _feed(self, waiting: deque[SweepTask], runs: Runs) -> Answers:
         ray = self._ray
         work = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")(_remote)
         stored: dict[str, Any] = {}
-        flying: dict[Any, Task] = {}
+        flying: dict[Any, SweepTask] = {}
         while waiting or flying:
             most = max(1, AHEAD * int(ray.cluster_resources().get("CPU", 1)))
             while waiting and len(flying) < most:
@@ -88,7 +88,7 @@ class OnRay:
             stored[file.sha256] = self._ray.put(content(file))
         return stored[file.sha256]
 
-    def _fetch(self, reference: Any, task: Task, runs: Runs) -> Failure | None:
+    def _fetch(self, reference: Any, task: SweepTask, runs: Runs) -> Failure | None:
         try:
             answer: Packet | Failure = self._ray.get(reference)
             if isinstance(answer, Failure):
@@ -128,7 +128,7 @@ def unpack_inputs(
     return moved
 
 
-def _remote(task: Task, *contents: bytes | None) -> Packet | Failure:
+def _remote(task: SweepTask, *contents: bytes | None) -> Packet | Failure:
     """What a machine of the cluster does."""
     place = Path(tempfile.mkdtemp(prefix="rota-sweep-"))
     try:

@@ -11,25 +11,25 @@ from rota.core.workload import Workload
 from rota.study.build import build
 from rota.study.config import RunConfig
 from rota.study.sweep.keys import Inputs, code_version, make_key
-from rota.study.sweep.matrix import Cell, make_cells
+from rota.study.sweep.matrix import MatrixCell, make_cells
 from rota.study.sweep.spec import Spec
-from rota.study.sweep.work import Task
+from rota.study.sweep.work import SweepTask
 from rota.study.sweep.workloads import Workloads, anchored
 
 _FILES = ("cluster", "policy", "placement", "admission", "costs", "rates", "like")
 """Options that may name files."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class SweepPlan(msgspec.Struct, frozen=True):
     """Cells with their tasks, in order; `warnings` of the workloads."""
 
     spec: Spec
-    cells: list[Cell]
-    tasks: list[Task]
+    cells: list[MatrixCell]
+    tasks: list[SweepTask]
     warnings: list[str]
 
 
-def make_plan(spec: Spec, workloads: Path, command: Sequence[str] = ()) -> Plan:
+def make_plan(spec: Spec, workloads: Path, command: Sequence[str] = ()) -> SweepPlan:
     """Check the whole sweep and say what is to be run.
 
     Args:
@@ -55,8 +55,8 @@ def make_plan(spec: Spec, workloads: Path, command: Sequence[str] = ()) -> Plan:
         config = RunConfig(trace=trace.path, format=trace.format, limit=trace.limit, **options)
         files = inputs.of(config)
         key = make_key(config, files)
-        tasks.append(Task(key, config, files, spec.keep, list(command), code_version()))
-    return Plan(spec, cells, tasks, list(provided.warnings))
+        tasks.append(SweepTask(key, config, files, spec.keep, list(command), code_version()))
+    return SweepPlan(spec, cells, tasks, list(provided.warnings))
 
 
 def _anchored(options: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import polars as pl
 from rota.core.errors import InputError
 from rota.study.notes import NOBODY_WAITED, RAISE_LOAD
 from rota.study.sweep.keys import code_version
-from rota.study.sweep.local import Executor
-from rota.study.sweep.plan import Plan, make_plan
+from rota.study.sweep.local import RunExecutor
+from rota.study.sweep.plan import SweepPlan, make_plan
 from rota.study.sweep.spec import Label, Spec
 from rota.study.sweep.store import (
     FAILURES,
@@ -33,7 +33,7 @@ from rota.study.sweep.table import (
     make_table,
     parquet_bytes,
 )
-from rota.study.sweep.work import Failure, Task
+from rota.study.sweep.work import Failure, SweepTask
 
 SWEEP_VERSION = 1
 
@@ -65,7 +65,7 @@ class Failed(msgspec.Struct, frozen=True):
         return f"{where}: {lines[0]}"
 
 
-class Record(msgspec.Struct, frozen=True):
+class SweepRecord(msgspec.Struct, frozen=True):
     """What a sweep is (`sweep.json`); `spec` is the description as it was given."""
 
     sweep: int
@@ -78,11 +78,11 @@ class Record(msgspec.Struct, frozen=True):
     cells: list[PlannedCell]
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class SweepOutcome(msgspec.Struct, frozen=True):
     """What became of a sweep: `found` runs were there already, `ran` were done now."""
 
     folder: Path
-    record: Record
+    record: SweepRecord
     rows: list[Row]
     failures: list[Failed]
     warnings: list[str] = []
@@ -103,12 +103,12 @@ class Outcome(msgspec.Struct, frozen=True):
 def sweep(
     spec: Spec,
     folder: Path,
-    executor: Executor,
+    executor: RunExecutor,
     *,
     fresh: bool = False,
     command: Sequence[str] = (),
     told: Told | None = None,
-) -> Outcome:
+) -> SweepOutcome:
     """Do all runs of a sweep that are not done yet.
 
     Args:
@@ -143,10 +143,10 @@ def sweep(
 
 
 def _carry_out(
-    executor: Executor,
-    tasks: list[Task],
+    executor: RunExecutor,
+    tasks: list[SweepTask],
     runs: Runs,
-    record: Record,
+    record: SweepRecord,
     failures: dict[str, Failure],
     told: Told | None,
 ) -> None:
@@ -163,14 +163,14 @@ def _carry_out(
                 told(done, len(tasks), failed)
 
 
-def make_record(plan: Plan) -> Record:
+def make_record(plan: SweepPlan) -> SweepRecord:
     """What is written down of a plan."""
     spec = plan.spec
     cells = [
         PlannedCell(cell.labels, task.key)
         for cell, task in zip(plan.cells, plan.tasks, strict=True)
     ]
-    return Record(
+    return SweepRecord(
         sweep=SWEEP_VERSION,
         name=spec.name,
         rota=code_version(),
@@ -182,13 +182,13 @@ def make_record(plan: Plan) -> Record:
     )
 
 
-def missing_tasks(plan: Plan, runs: Runs, *, fresh: bool = False) -> list[Task]:
+def missing_tasks(plan: SweepPlan, runs: Runs, *, fresh: bool = False) -> list[SweepTask]:
     """Those without a whole folder, each once."""
     tasks = {task.key: task for task in plan.tasks}
     return [task for task in tasks.values() if fresh or not runs.is_whole(task.key, plan.spec.keep)]
 
 
-def _collect(folder: Path, record: Record, failures: dict[str, Failure]) -> Outcome:
+def _collect(folder: Path, record: SweepRecord, failures: dict[str, Failure]) -> SweepOutcome:
     runs = Runs(folder / RUNS)
     rows = []
     failed = []
@@ -200,10 +200,10 @@ def _collect(folder: Path, record: Record, failures: dict[str, Failure]) -> Outc
         summary = runs.summary(cell.run)
         if summary is not None:
             rows.append(make_row(cell.labels, summary, cell.run))
-    return Outcome(folder, record, rows, failed)
+    return SweepOutcome(folder, record, rows, failed)
 
 
-def _idle(plan: Plan, runs: Runs) -> list[str]:
+def _idle(plan: SweepPlan, runs: Runs) -> list[str]:
     """Where nobody waits under any policy: points of the axes that tell nothing about policies."""
     waits: dict[str, float] = {}
     for cell, task in zip(plan.cells, plan.tasks, strict=True):
@@ -219,7 +219,7 @@ def _idle(plan: Plan, runs: Runs) -> list[str]:
     return [f"{NOBODY_WAITED} at {idle[0] or 'the only point'}{more}: {RAISE_LOAD}"]
 
 
-def _warnings(plan: Plan, runs: Runs) -> list[str]:
+def _warnings(plan: SweepPlan, runs: Runs) -> list[str]:
     """Each once, with the first run that it is about and how many there are."""
     found: dict[str, list[str]] = {}
     for cell, task in zip(plan.cells, plan.tasks, strict=True):
@@ -236,14 +236,14 @@ def _warnings(plan: Plan, runs: Runs) -> list[str]:
     )
 
 
-def load_sweep(folder: Path) -> Outcome:
+def load_sweep(folder: Path) -> SweepOutcome:
     """What is in the folder of a sweep, finished or not.
 
     Raises:
         InputError: It is no folder of a sweep.
     """
     try:
-        record = msgspec.convert(read_json(folder, SWEEP), Record)
+        record = msgspec.convert(read_json(folder, SWEEP), SweepRecord)
         failed = []
         if (folder / FAILURES).exists():
             failed = msgspec.convert(read_json(folder, FAILURES), list[Failed])

@@ -15,7 +15,7 @@ Place = tuple[str | int, ...]
 """Keys and positions from the top."""
 
 
-class Source(msgspec.Struct, frozen=True):
+class SweepSource(msgspec.Struct, frozen=True):
     """A description of a sweep: `where` it is from, and the folder that its paths start at."""
 
     where: str
@@ -49,12 +49,12 @@ def name(place: Place) -> str:
     return text.removeprefix(".") or "the sweep"
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> SweepSource:
     """A file."""
     return parse_source(decode(read_bytes(path, InputError), path, InputError), path)
 
 
-def parse_source(text: str, path: Path) -> Source:
+def parse_source(text: str, path: Path) -> SweepSource:
     """The text of a file."""
     loader = yaml.SafeLoader(text)
     try:
@@ -70,7 +70,7 @@ def parse_source(text: str, path: Path) -> Source:
     lines: dict[Place, int] = {}
     if node is not None:
         _note(str(path), node, (), lines, set())
-    return Source(str(path), path.parent, data, lines)
+    return SweepSource(str(path), path.parent, data, lines)
 
 
 def _note(

@@ -26,7 +26,7 @@ import msgspec
 
 from rota.core.errors import InputError, OptionError
 from rota.study.config import RunConfig
-from rota.study.sweep.source import Place, Source, name
+from rota.study.sweep.source import Place, SweepSource, name
 from rota.study.workloads import GENERATE, GENERATORS
 from rota.traces.sources import exists
 from rota.traces.synth.sampling import split_kind
@@ -70,7 +70,7 @@ class Choice(msgspec.Struct, frozen=True):
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep. `data` is the description as it was given, for the records."""
 
-    source: Source
+    source: SweepSource
     name: str
     workloads: list[WorkloadEntry]
     clusters: list[Choice]
@@ -95,7 +95,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         return [*named, "seed"]
 
 
-def parse_spec(source: Source) -> Spec:
+def parse_spec(source: SweepSource) -> Spec:
     """Check a description and put it into its form.
 
     Raises:
@@ -134,7 +134,7 @@ def parse_spec(source: Source) -> Spec:
     return spec
 
 
-def _items(source: Source, key: str) -> list[Any]:
+def _items(source: SweepSource, key: str) -> list[Any]:
     found = source.data.get(key)
     if isinstance(found, (str, dict)):
         found = [found]
@@ -143,7 +143,7 @@ def _items(source: Source, key: str) -> list[Any]:
     return found
 
 
-def _named(source: Source, key: str, make: Callable[[Place, Any], Any]) -> list[Any]:
+def _named(source: SweepSource, key: str, make: Callable[[Place, Any], Any]) -> list[Any]:
     """The entries of a list; no two have the same name."""
     made: dict[Label, Any] = {}
     for number, item in enumerate(_items(source, key)):
@@ -160,7 +160,7 @@ def _named(source: Source, key: str, make: Callable[[Place, Any], Any]) -> list[
 # --- workloads -----------------------------------------------------------------------------------
 
 
-def workload_entry(source: Source, place: Place, item: Any) -> WorkloadEntry:
+def workload_entry(source: SweepSource, place: Place, item: Any) -> WorkloadEntry:
     """From a text (a file, or `KIND:jobs=N,...`), or from a mapping."""
     if isinstance(item, str):
         is_there = _is_there(source.base / item)
@@ -182,7 +182,7 @@ def workload_entry(source: Source, place: Place, item: Any) -> WorkloadEntry:
     return _file(source, place, entry) if entry.file else _generator(source, place, entry)
 
 
-def _file(source: Source, place: Place, entry: WorkloadEntry) -> WorkloadEntry:
+def _file(source: SweepSource, place: Place, entry: WorkloadEntry) -> WorkloadEntry:
     if entry.jobs is not None or entry.load is not None:
         source.fail(place, f"{name(place)}: 'jobs' and 'load' are for generators: use 'limit'")
     if not _is_there(source.base / str(entry.file)):
@@ -195,7 +195,7 @@ def _is_there(path: Path) -> bool:
     return exists(path) or path.is_dir()
 
 
-def _generator(source: Source, place: Place, entry: WorkloadEntry) -> WorkloadEntry:
+def _generator(source: SweepSource, place: Place, entry: WorkloadEntry) -> WorkloadEntry:
     if entry.format is not None or entry.limit is not None:
         source.fail(place, f"{name(place)}: 'format' and 'limit' are for files: use 'jobs'")
     try:
@@ -213,7 +213,7 @@ def _generator(source: Source, place: Place, entry: WorkloadEntry) -> WorkloadEn
 # --- options -------------------------------------------------------------------------------------
 
 
-def choice(source: Source, place: Place, item: Any, main: str) -> Choice:
+def choice(source: SweepSource, place: Place, item: Any, main: str) -> Choice:
     """A cluster or a policy: a text, or a mapping with a `name` and options of a run."""
     if not isinstance(item, dict):
         item = {main: item}
@@ -225,12 +225,12 @@ def choice(source: Source, place: Place, item: Any, main: str) -> Choice:
     return Choice(str(item.get("name", text)), {main: text, **_options(source, place, rest)})
 
 
-def _options(source: Source, place: Place, data: Any) -> dict[str, Any]:
+def _options(source: SweepSource, place: Place, data: Any) -> dict[str, Any]:
     source.check_keys(place, data, OPTIONS, "option")
     return {key: option(source, (*place, key), key, value) for key, value in data.items()}
 
 
-def option(source: Source, place: Place, key: str, value: Any) -> Any:
+def option(source: SweepSource, place: Place, key: str, value: Any) -> Any:
     """A value as the configuration of a run wants it: many options are texts."""
     if (
         isinstance(value, (int, float))
@@ -244,14 +244,14 @@ def option(source: Source, place: Place, key: str, value: Any) -> Any:
         source.fail(place, f"{name(place)}: {value!r} cannot be used ({error})")
 
 
-def _parameters(source: Source) -> dict[str, list[Choice]]:
+def _parameters(source: SweepSource) -> dict[str, list[Choice]]:
     data = source.data.get("parameters") or {}
     if not isinstance(data, dict):
         source.fail(("parameters",), f"parameters is {data!r}: give options with their values")
     return {str(key): list(_axis(source, str(key), values)) for key, values in data.items()}
 
 
-def _axis(source: Source, key: str, values: Any) -> Iterator[Choice]:
+def _axis(source: SweepSource, key: str, values: Any) -> Iterator[Choice]:
     place = ("parameters", key)
     if key in MAIN or (key not in OPTIONS and not _is_bundle(values)):
         source.check_keys(("parameters",), {key: values}, OPTIONS, "option")
@@ -286,7 +286,7 @@ def _is_bundle(values: Any) -> bool:
 # --- the rest ------------------------------------------------------------------------------------
 
 
-def _loads(source: Source) -> list[float]:
+def _loads(source: SweepSource) -> list[float]:
     values = source.data.get("loads", [])
     items = values if isinstance(values, list) else [values]
     loads = [load(source, ("loads", number), item) for number, item in enumerate(items)]
@@ -295,7 +295,7 @@ def _loads(source: Source) -> list[float]:
     return loads
 
 
-def load(source: Source, place: Place, value: Any) -> float:
+def load(source: SweepSource, place: Place, value: Any) -> float:
     """A factor above 0."""
     try:
         found = math.nan if isinstance(value, bool) else float(value)
@@ -306,7 +306,7 @@ def load(source: Source, place: Place, value: Any) -> float:
     return found
 
 
-def _seeds(source: Source) -> list[int]:
+def _seeds(source: SweepSource) -> list[int]:
     value = source.data.get("seeds", 1)
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_SEEDS:
         return list(range(value))
@@ -322,7 +322,7 @@ def _seeds(source: Source) -> list[int]:
     return seeds
 
 
-def _partial(source: Source, key: str) -> list[dict[str, Any]]:
+def _partial(source: SweepSource, key: str) -> list[dict[str, Any]]:
     """Entries of `exclude` and `include`: some axes with a value each."""
     entries = source.data.get(key) or []
     parameters = source.data.get("parameters") or {}
@@ -339,7 +339,7 @@ def _partial(source: Source, key: str) -> list[dict[str, Any]]:
     return entries
 
 
-def _keep(source: Source) -> str:
+def _keep(source: SweepSource) -> str:
     keep = source.data.get("keep", KEEP[0])
     if keep not in KEEP:
         source.fail(("keep",), f"keep {keep!r}: give {', '.join(KEEP[:-1])} or {KEEP[-1]}")

@@ -15,7 +15,7 @@ from rota.study.sweep.keys import code_version
 from rota.study.sweep.store import KEPT, Runs
 
 
-class Task(msgspec.Struct, frozen=True):
+class SweepTask(msgspec.Struct, frozen=True):
     """A run to be done: its address, its configuration with full paths, and its files.
 
     `code` is the version of Rota that the address is for.
@@ -42,7 +42,7 @@ class Failure(msgspec.Struct, frozen=True):
         return cls(text, "".join(traceback.format_exception(error)))
 
 
-def write_files(task: Task, folder: Path, moved: Mapping[str, str] | None = None) -> list[str]:
+def write_files(task: SweepTask, folder: Path, moved: Mapping[str, str] | None = None) -> list[str]:
     """Carry out a run and write what is to be kept of it into an empty folder.
 
     Args:
@@ -71,12 +71,12 @@ def write_files(task: Task, folder: Path, moved: Mapping[str, str] | None = None
     return result.warnings
 
 
-def _relocated(task: Task, moved: Mapping[str, str]) -> RunConfig:
+def _relocated(task: SweepTask, moved: Mapping[str, str]) -> RunConfig:
     named = [(file, moved[file.path]) for file in task.inputs if file.path in moved]
     return with_names(task.config, named)
 
 
-def attempt(task: Task, runs: Runs) -> Failure | None:
+def attempt(task: SweepTask, runs: Runs) -> Failure | None:
     """Carry out a run and put it among the others; what went wrong is returned, not raised."""
     try:
         runs.publish(task.key, lambda folder: write_files(task, folder))

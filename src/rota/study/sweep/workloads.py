@@ -18,7 +18,7 @@ from rota.core.version import VERSION
 from rota.core.workload import Workload
 from rota.study.config import RunConfig
 from rota.study.inputs import find_inputs, hash_file, with_names
-from rota.study.sweep.matrix import Cell
+from rota.study.sweep.matrix import MatrixCell
 from rota.study.sweep.spec import GENERATED_LOAD, WorkloadEntry
 from rota.study.workloads import GENERATE, load_workload
 from rota.traces.read import read_workload
@@ -53,7 +53,7 @@ class Workloads:
         self._drawn: set[tuple[str, str]] = set()
         self.warnings: dict[str, None] = {}
 
-    def of(self, cell: Cell, cluster: str) -> Trace:
+    def of(self, cell: MatrixCell, cluster: str) -> Trace:
         """The jobs of a cell; `cluster` is its cluster with paths made absolute."""
         if cell.workload.generate:
             return self._generator(cell, cluster)
@@ -101,7 +101,7 @@ class Workloads:
             for why, count in counts.items():
                 self.warnings[f"{entry.name}: {count:,} jobs {what}: {why}"] = None
 
-    def _generator(self, cell: Cell, cluster: str) -> Trace:
+    def _generator(self, cell: MatrixCell, cluster: str) -> Trace:
         """It is tried once per cluster, so that a bad option is found before the first run."""
         entry = cell.workload
         kind, options = split_kind(str(entry.generate))
@@ -123,7 +123,7 @@ class Workloads:
             path.unlink()
         return None
 
-    def _make(self, stem: str, whole: Workload, cell: Cell) -> Path:
+    def _make(self, stem: str, whole: Workload, cell: MatrixCell) -> Path:
         workload = faster(whole, cell.load or 1.0)
         self._folder.mkdir(parents=True, exist_ok=True)
         try:

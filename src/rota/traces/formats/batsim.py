@@ -32,7 +32,7 @@ class BatsimParams(Common, frozen=True):
     unit: Literal["gpu", "cpu"] = "gpu"
 
 
-class _Job(msgspec.Struct):
+class _BatsimJob(msgspec.Struct):
     id: str | int
     subtime: float
     res: int
@@ -40,7 +40,7 @@ class _Job(msgspec.Struct):
     walltime: float | None = None
 
 
-class _File(msgspec.Struct):
+class _BatsimFile(msgspec.Struct):
     jobs: list[dict[str, Any]]
     profiles: dict[str, dict[str, Any]]
     nb_res: int = 0
@@ -118,11 +118,11 @@ class Batsim(Reader):
 FORMAT = Batsim()
 
 
-def _decode(path: Path) -> _File:
+def _decode(path: Path) -> _BatsimFile:
     data = read_bytes(path, TraceError)
     decode(data, path, TraceError)
     try:
-        return msgspec.json.decode(data, type=_File)
+        return msgspec.json.decode(data, type=_BatsimFile)
     except (msgspec.DecodeError, RecursionError) as error:
         raise TraceError(
             f"{path}: is not a workload of Batsim ({error}): give JSON with jobs and profiles"
@@ -133,7 +133,7 @@ def _row(
     path: Path, cells: dict[str, Any], times: _Times, params: BatsimParams, quality: Quality
 ) -> tuple[Any, ...] | None:
     try:
-        job = msgspec.convert(cells, _Job, strict=False)
+        job = msgspec.convert(cells, _BatsimJob, strict=False)
         _check(job)
     except (msgspec.ValidationError, OverflowError) as error:
         if params.bad == "refuse":
@@ -153,7 +153,7 @@ def _row(
     return (str(job.id), job.subtime, *whole, max(0.0, duration_s), estimate, job.profile)
 
 
-def _check(job: _Job) -> None:
+def _check(job: _BatsimJob) -> None:
     if not abs(job.subtime) <= MAX:
         raise msgspec.ValidationError(f"subtime {job.subtime:g} is not a finite number")
     if job.res > _MOST_RES:

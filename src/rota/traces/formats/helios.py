@@ -69,7 +69,7 @@ class HeliosParams(Common, frozen=True):
     repair: Literal["", "authors"] = ""
 
 
-class Helios(Reader):
+class HeliosReader(Reader):
     """Reads a cluster's job log."""
 
     name = "helios"
@@ -92,7 +92,7 @@ class Helios(Reader):
         )
 
 
-FORMAT = Helios()
+FORMAT = HeliosReader()
 
 
 def _rows(

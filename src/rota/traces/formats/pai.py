@@ -111,14 +111,14 @@ class Pai(Reader):
 
     def beside(self, path: Path, params: PaiParams) -> Sequence[Path]:
         """All tables but the one that is named."""
-        files = _Tables(path, params.bad)
+        files = _PaiTables(path, params.bad)
         wanted = [name for name in TABLES if params.observed or name != "instance_table"]
         found = [file for file in map(files.find, wanted) if file is not None]
         return [file for file in found if file != path]
 
     def import_file(self, path: Path, params: PaiParams) -> Imported:
         """The jobs with their tasks; what is beside them if it is there."""
-        files = _Tables(path, params.bad)
+        files = _PaiTables(path, params.bad)
         quality = Quality()
         jobs = files.read("job_table", JOB, quality=quality)
         tasks = files.read("task_table", TASK)
@@ -136,7 +136,7 @@ class Pai(Reader):
 FORMAT = Pai()
 
 
-class _Tables:
+class _PaiTables:
     """The files of the trace."""
 
     def __init__(self, path: Path, bad: Bad) -> None:

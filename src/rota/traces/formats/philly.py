@@ -169,7 +169,7 @@ class _Attempt(msgspec.Struct):
         return sum(len(part.gpus) for part in self.detail or ())
 
 
-class _Entry(msgspec.Struct):
+class _PhillyEntry(msgspec.Struct):
     jobid: str
     status: str = ""
     vc: str | None = None
@@ -178,10 +178,10 @@ class _Entry(msgspec.Struct):
     attempts: list[_Attempt] = []
 
 
-class _Job(msgspec.Struct):
+class _PhillyJob(msgspec.Struct):
     """A job of known size; times are seconds since 1970 on the log's own clock."""
 
-    entry: _Entry
+    entry: _PhillyEntry
     submit_s: float
     gpus: int
     runs: list[Run]
@@ -228,13 +228,13 @@ class _Job(msgspec.Struct):
         return out
 
 
-def _read_log(path: Path, params: PhillyParams) -> tuple[dict[str, _Job], Quality]:
+def _read_log(path: Path, params: PhillyParams) -> tuple[dict[str, _PhillyJob], Quality]:
     """All jobs of known size by their ids, in the order of the log."""
     entries = _decode(path)
     if not entries:
         raise TraceError(f"{path}: holds no jobs: the JSON array is empty")
     quality = Quality(rows=len(entries))
-    jobs: dict[str, _Job] = {}
+    jobs: dict[str, _PhillyJob] = {}
     for entry in entries:
         job, problem = _examine(path, entry, params, quality)
         if job is not None and entry.jobid in jobs:
@@ -253,8 +253,8 @@ def _read_log(path: Path, params: PhillyParams) -> tuple[dict[str, _Job], Qualit
 
 
 def _examine(
-    path: Path, entry: _Entry, params: PhillyParams, quality: Quality
-) -> tuple[_Job | None, str]:
+    path: Path, entry: _PhillyEntry, params: PhillyParams, quality: Quality
+) -> tuple[_PhillyJob | None, str]:
     """The job, or why it is dropped."""
     time_s = _time_s(path, entry, "submitted_time", entry.submitted_time)
     gpus = next((attempt.gpus for attempt in entry.attempts if attempt.gpus), 0)
@@ -269,10 +269,12 @@ def _examine(
         return None, "no attempt with a start time"
     if params.unfinished == "drop" and runs[-1][1] is None:
         return None, "still running at the end of the log"
-    return _Job(entry, time_s, gpus, runs, details), ""
+    return _PhillyJob(entry, time_s, gpus, runs, details), ""
 
 
-def _runs(path: Path, entry: _Entry, quality: Quality) -> tuple[list[Run], list[list[_Detail]]]:
+def _runs(
+    path: Path, entry: _PhillyEntry, quality: Quality
+) -> tuple[list[Run], list[list[_Detail]]]:
     """Start, end and place of the attempts that have them; only the last may lack its end."""
     runs: list[Run] = []
     details: list[list[_Detail]] = []
@@ -291,7 +293,7 @@ def _runs(path: Path, entry: _Entry, quality: Quality) -> tuple[list[Run], list[
     return runs, details
 
 
-def _frame(jobs: Iterable[_Job]) -> "pl.DataFrame":
+def _frame(jobs: Iterable[_PhillyJob]) -> "pl.DataFrame":
     import polars as pl
 
     rows = [
@@ -320,7 +322,7 @@ def _runtime_s(spans: list[tuple[float, float]], runtime: str) -> float:
     return sum(end_s - start_s for start_s, end_s in spans)
 
 
-def _time_s(path: Path, entry: _Entry, key: str, text: str | None) -> float | None:
+def _time_s(path: Path, entry: _PhillyEntry, key: str, text: str | None) -> float | None:
     if text is None or text in _MISSING:
         return None
     time_s = since_1970(text)
@@ -332,11 +334,11 @@ def _time_s(path: Path, entry: _Entry, key: str, text: str | None) -> float | No
     return time_s
 
 
-def _decode(path: Path) -> list[_Entry]:
+def _decode(path: Path) -> list[_PhillyEntry]:
     data = read_bytes(path, TraceError)
     decode(data, path, TraceError)
     try:
-        return msgspec.json.decode(data, type=list[_Entry])
+        return msgspec.json.decode(data, type=list[_PhillyEntry])
     except msgspec.ValidationError as error:
         raise TraceError(
             f"{path}: is not a job log of Philly ({error}): give a JSON array of jobs with jobid, "

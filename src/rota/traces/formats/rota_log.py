@@ -48,7 +48,7 @@ class _Made(msgspec.Struct):
     jobs: list[list[Any]] = []
 
 
-class _Job(msgspec.Struct):
+class _LoggedJob(msgspec.Struct):
     name: str
     submit_s: float
     gpus: float
@@ -172,17 +172,17 @@ def _places(log: EventLog) -> dict[int, list[tuple[str, float]]]:
     }
 
 
-def _jobs(log: EventLog) -> list[_Job]:
+def _jobs(log: EventLog) -> list[_LoggedJob]:
     """Every job with its attempts, in order of submission."""
     places = _places(log)
-    jobs: dict[int, _Job] = {}
+    jobs: dict[int, _LoggedJob] = {}
     owners: dict[int, int] = {}  # of tasks
     running: dict[int, tuple[float, int]] = {}
     for row in log.only(*LIFE):
         job = row.job
         if row.event == Record.SUBMIT:
             tenant = log.tenants.get(row.tenant, "")
-            jobs[job] = _Job(row.text or str(job), row.time_s, row.value, tenant)
+            jobs[job] = _LoggedJob(row.text or str(job), row.time_s, row.value, tenant)
         elif row.event == Record.TASK:
             owners[job] = row.parent
         else:
@@ -227,7 +227,7 @@ def _together(seen: list[Seen]) -> list[Seen]:
     return [Seen(0, min(one.start_s for one in seen), end_s, state=state)]
 
 
-def _row(job: _Job, end_s: float, users: Mapping[str, str]) -> tuple[Any, ...]:
+def _row(job: _LoggedJob, end_s: float, users: Mapping[str, str]) -> tuple[Any, ...]:
     spans = [(one.end_s if one.end_s is not None else end_s) - one.start_s for one in job.seen]
     goes_on = bool(job.seen) and job.seen[-1].state in (RUNNING, PREEMPTED, NODE_FAIL)
     return (

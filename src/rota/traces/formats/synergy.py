@@ -18,7 +18,7 @@ import msgspec
 from rota.core.errors import TraceError
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.workload import Workload
-from rota.models.sensitivity import Profile, read_profiles
+from rota.models.sensitivity import SensitivityProfile, read_profiles
 from rota.traces.format import Reader
 from rota.traces.imported import Imported
 from rota.traces.sources import decode, exists, read_bytes
@@ -27,26 +27,26 @@ PROFILES = "synergy_profiles.json"
 COLUMNS = ("job number", "model", "submission", "iterations", "GPUs")
 
 
-class SynergyParams(msgspec.Struct, frozen=True):
+class SynergyReaderParams(msgspec.Struct, frozen=True):
     """Options of the format."""
 
     profiles: str = ""
 
 
-class Synergy(Reader):
+class SynergyReader(Reader):
     """Reads the simulator's replay trace."""
 
     name = "synergy"
     description = "replay trace of the Synergy simulator, with profiles of its models"
     verified = True
-    params = SynergyParams
+    params = SynergyReaderParams
 
-    def beside(self, path: Path, params: SynergyParams) -> Sequence[Path]:
+    def beside(self, path: Path, params: SynergyReaderParams) -> Sequence[Path]:
         """The profiles beside the trace."""
         file = path.with_name(PROFILES)
         return (file,) if not params.profiles and exists(file) else ()
 
-    def import_file(self, path: Path, params: SynergyParams) -> Imported:
+    def import_file(self, path: Path, params: SynergyReaderParams) -> Imported:
         """All rows, in the order of the file."""
         file = Path(params.profiles) if params.profiles else path.with_name(PROFILES)
         if not file.exists():
@@ -66,7 +66,7 @@ class Synergy(Reader):
 
 
 def _job(
-    path: Path, line: int, row: Sequence[str], profiles: Mapping[str, Profile]
+    path: Path, line: int, row: Sequence[str], profiles: Mapping[str, SensitivityProfile]
 ) -> tuple[JobSpec, Behaviour]:
     if len(row) != len(COLUMNS):
         _refuse(path, line, f"has {len(row)} cells: give {', '.join(COLUMNS)}")
@@ -105,4 +105,4 @@ def _refuse(path: Path, line: int, problem: str) -> NoReturn:
     raise TraceError(f"{path}, line {line}: {problem}")
 
 
-FORMAT = Synergy()
+FORMAT = SynergyReader()

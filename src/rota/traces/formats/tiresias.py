@@ -29,21 +29,21 @@ LAYOUT = Layout(
 )
 
 
-class TiresiasParams(msgspec.Struct, frozen=True):
+class TiresiasReaderParams(msgspec.Struct, frozen=True):
     """Options of the format."""
 
     ignore: bool = False
 
 
-class Tiresias(Reader):
+class TiresiasReader(Reader):
     """Reads the simulator's job file."""
 
     name = "tiresias"
     description = "job file of the Tiresias simulator"
     verified = True
-    params = TiresiasParams
+    params = TiresiasReaderParams
 
-    def import_file(self, path: Path, params: TiresiasParams) -> Imported:
+    def import_file(self, path: Path, params: TiresiasReaderParams) -> Imported:
         """All rows, in the order of the file."""
         import polars as pl
 
@@ -61,4 +61,4 @@ class Tiresias(Reader):
         )
 
 
-FORMAT = Tiresias()
+FORMAT = TiresiasReader()

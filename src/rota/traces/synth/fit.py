@@ -50,7 +50,7 @@ _LEAST_RATE = 0.01
 _LEAST_JOBS = 10
 
 
-class Arrivals(msgspec.Struct, frozen=True):
+class ArrivalModel(msgspec.Struct, frozen=True):
     """When jobs come."""
 
     starts_s: float
@@ -80,7 +80,7 @@ class Owner(msgspec.Struct, frozen=True):
     jobs: int
 
 
-class Fit(msgspec.Struct, frozen=True):
+class TraceModel(msgspec.Struct, frozen=True):
     """The model; the module's docstring explains the fields."""
 
     rota_fit: int
@@ -89,12 +89,12 @@ class Fit(msgspec.Struct, frozen=True):
     span_s: float
     left_out: dict[str, int]
     levels: list[float]
-    arrivals: Arrivals
+    arrivals: ArrivalModel
     classes: list[SizeClass]
     owners: list[Owner]
 
 
-def fit(imported: Imported, *, source: str = "", anonymous: bool = False) -> Fit:
+def fit(imported: Imported, *, source: str = "", anonymous: bool = False) -> TraceModel:
     """The model of a trace.
 
     Args:
@@ -118,7 +118,7 @@ def fit(imported: Imported, *, source: str = "", anonymous: bool = False) -> Fit
             f"{imported.name or source}: {frame.height} jobs with GPUs and a duration are too few "
             f"to fit, or all come at once: give a trace of {_LEAST_JOBS} or more"
         )
-    return Fit(
+    return TraceModel(
         VERSION,
         source or imported.name,
         frame.height,
@@ -131,7 +131,7 @@ def fit(imported: Imported, *, source: str = "", anonymous: bool = False) -> Fit
     )
 
 
-def save_fit(model: Fit, path: Path, *, force: bool = False) -> None:
+def save_fit(model: TraceModel, path: Path, *, force: bool = False) -> None:
     """Write the model; the file appears whole or not at all.
 
     Raises:
@@ -143,19 +143,19 @@ def save_fit(model: Fit, path: Path, *, force: bool = False) -> None:
         part.write_bytes(as_text(model))
 
 
-def as_text(model: Fit) -> bytes:
+def as_text(model: TraceModel) -> bytes:
     """The content of the file."""
     return msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n"
 
 
-def load_fit(path: Path) -> Fit:
+def load_fit(path: Path) -> TraceModel:
     """Read a model.
 
     Raises:
         TraceError: It is not a model, of another version, or damaged.
     """
     try:
-        model = msgspec.json.decode(read_bytes(path, TraceError), type=Fit)
+        model = msgspec.json.decode(read_bytes(path, TraceError), type=TraceModel)
     except msgspec.DecodeError as error:
         raise TraceError(
             f"{path}: is not the model of a trace ({error}): make one with `rota trace fit`"
@@ -173,7 +173,7 @@ def load_fit(path: Path) -> Fit:
 # --- the clock of a week -------------------------------------------------------------------------
 
 
-def weekly(arrivals: Arrivals) -> Floats:
+def weekly(arrivals: ArrivalModel) -> Floats:
     """The rate in every hour of the week, 1 on average."""
     rates = np.outer(arrivals.days, arrivals.hours).ravel()
     rates = np.maximum(rates, _LEAST_RATE)
@@ -213,7 +213,7 @@ def _monday_s(origin: str) -> float:
 # --- the parts -----------------------------------------------------------------------------------
 
 
-def _arrivals(submits_s: Floats, monday_s: float) -> Arrivals:
+def _arrivals(submits_s: Floats, monday_s: float) -> ArrivalModel:
     clock_s = submits_s + monday_s
     first_s, last_s = float(clock_s[0]), float(clock_s[-1])
     counts = np.bincount((clock_s % WEEK_S // HOUR_S).astype(int), minlength=168).reshape(7, 24)
@@ -221,7 +221,7 @@ def _arrivals(submits_s: Floats, monday_s: float) -> Arrivals:
     span_s = last_s - first_s
     hours = _rates(counts.sum(0), seconds.sum(0), enough=span_s >= 3 * DAY_S)
     days = _rates(counts.sum(1), seconds.sum(1), enough=span_s >= 2 * WEEK_S)
-    arrivals = Arrivals(first_s % WEEK_S, hours, days, [])
+    arrivals = ArrivalModel(first_s % WEEK_S, hours, days, [])
     gaps = np.diff(expected(clock_s - first_s + first_s % WEEK_S, weekly(arrivals)))
     quantiles = np.quantile(gaps / gaps.mean(), LEVELS)
     return msgspec.structs.replace(
@@ -298,12 +298,12 @@ def _rounded(values: Floats) -> list[float]:
 # --- a file that someone edited ------------------------------------------------------------------
 
 
-def _problem(model: Fit) -> str:
+def _problem(model: TraceModel) -> str:
     """What is wrong with a model; empty: nothing."""
     return next((text for text, fine in _checks(model) if not fine), "")
 
 
-def _checks(model: Fit) -> Iterator[tuple[str, bool]]:
+def _checks(model: TraceModel) -> Iterator[tuple[str, bool]]:
     """What must hold, in an order in which each check may rely on those before it."""
     arrivals, levels, classes = model.arrivals, model.levels, model.classes
     ends = levels[:1] + levels[-1:]

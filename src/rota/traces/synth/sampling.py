@@ -19,7 +19,15 @@ from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.registry import parse_params, split
 from rota.core.workload import Workload
 from rota.traces.synth.draws import Floats, evenly, stream
-from rota.traces.synth.fit import Arrivals, Fit, SizeClass, expected, load_fit, times, weekly
+from rota.traces.synth.fit import (
+    ArrivalModel,
+    SizeClass,
+    TraceModel,
+    expected,
+    load_fit,
+    times,
+    weekly,
+)
 
 KIND = "fit"
 
@@ -82,7 +90,7 @@ def sample(*, jobs: int, gpus: int, load: float, seed: int, options: Mapping[str
     return Workload(specs, behaviours, name=f"{Path(params.file).stem}-{jobs}-seed{seed}")
 
 
-def _mix(model: Fit, gpus: int, file: str) -> tuple[list[tuple[float, SizeClass]], Floats]:
+def _mix(model: TraceModel, gpus: int, file: str) -> tuple[list[tuple[float, SizeClass]], Floats]:
     """The sizes that fit the cluster, each with its class, and their shares."""
     fitting = [
         (size, each, count) for each in model.classes for size, count in each.sizes if size <= gpus
@@ -96,7 +104,7 @@ def _mix(model: Fit, gpus: int, file: str) -> tuple[list[tuple[float, SizeClass]
 
 def _durations_s(
     rng: np.random.Generator,
-    model: Fit,
+    model: TraceModel,
     sizes: list[tuple[float, SizeClass]],
     chosen: NDArray[np.int64],
     params: FitParams,
@@ -114,7 +122,7 @@ def _durations_s(
     return np.maximum(np.rint(made), 1.0)
 
 
-def _submits_s(rng: np.random.Generator, count: int, span_s: float, model: Fit) -> Floats:
+def _submits_s(rng: np.random.Generator, count: int, span_s: float, model: TraceModel) -> Floats:
     """Sorted; the first is 0 and the last the span."""
     arrivals = model.arrivals
     gaps = np.interp(_uniform(rng, count - 1, arrivals), model.levels, arrivals.gaps)
@@ -129,7 +137,7 @@ def _submits_s(rng: np.random.Generator, count: int, span_s: float, model: Fit) 
     return np.asarray(np.clip(submits_s, 0.0, span_s))
 
 
-def _uniform(rng: np.random.Generator, count: int, arrivals: Arrivals) -> Floats:
+def _uniform(rng: np.random.Generator, count: int, arrivals: ArrivalModel) -> Floats:
     """Uniform numbers, each with the fitted rank correlation to the next.
 
     They are those of a normal chain: its coefficient follows from the rank correlation.

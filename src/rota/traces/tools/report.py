@@ -19,7 +19,7 @@ _EDGE_NAMES = (
 )  # fmt: skip
 
 
-class Report(msgspec.Struct):
+class TraceReport(msgspec.Struct):
     """The numbers; durations are in seconds."""
 
     name: str
@@ -40,11 +40,11 @@ class Report(msgspec.Struct):
     tenants: list[dict[str, Any]]
 
 
-def report(imported: Imported) -> Report:
+def report(imported: Imported) -> TraceReport:
     """Look at an import; nothing is changed."""
     jobs = imported.jobs
     quality = imported.quality
-    return Report(
+    return TraceReport(
         name=imported.name,
         origin=imported.origin,
         rows=quality.rows,

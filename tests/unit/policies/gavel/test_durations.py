@@ -6,7 +6,12 @@ import pytest
 from allocation_cases import assert_feasible, level_by_highs, random_case
 from rota.core.errors import InfeasibleError
 from rota.policies.gavel.basics import alike, isolated, throughputs
-from rota.policies.gavel.durations import History, finish_time_fairness, ideal_times, makespan
+from rota.policies.gavel.durations import (
+    DurationHistory,
+    finish_time_fairness,
+    ideal_times,
+    makespan,
+)
 from rota.policies.gavel_max_sum import max_sum, max_sum_if_possible
 from rota.policies.rounds.problem import problem
 from rota.solvers.search import bisect
@@ -82,7 +87,7 @@ def test_types_need_no_particular_name_or_order():
 
 
 def test_history_adds_what_the_steps_would_have_taken_alone():
-    history = History()
+    history = DurationHistory()
     names, rates = ["a", "b"], np.array([2.0, 4.0])
     assert history.update(names, np.array([100.0, 80.0]), rates).tolist() == [0.0, 0.0]
     assert history.update(names, np.array([90.0, 80.0]), rates * 2).tolist() == [5.0, 0.0]

@@ -15,7 +15,7 @@ from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.models.books import TrueSpeeds
 from rota.models.rates import Product, Types
-from rota.models.tables import Pairs, PairsParams
+from rota.models.tables import PairRates, PairsParams
 from rota.policies.admission.accept_all import AcceptAll
 from rota.policies.rounds.pairs import _best
 from rota.sim.cluster import SimCluster
@@ -41,7 +41,7 @@ def table(tmp_path_factory):
 def engine(policy, jobs, cluster, table, *, costs=None):
     """Jobs are (name, model, GPUs, work)."""
     topology = Topology(nodes(cluster))
-    rates = Product([Types(topology), Pairs(topology, PairsParams(table=table))])
+    rates = Product([Types(topology), PairRates(topology, PairsParams(table=table))])
     cluster = SimCluster(topology, costs or Fixed(), rates)
     speeds = {"v100": 1.0, "k80": 0.5}
     made_of = Workload(

@@ -7,7 +7,7 @@ import pytest
 
 from hived_play import Player
 from rota.core.errors import RequestError
-from rota.policies.hived.algorithm import Hived, Phase, Preempt, Wait
+from rota.policies.hived.algorithm import Hived, HivedPhase, HivedWait, Preempt
 from rota.policies.hived.cells import CellList, PhysicalCell
 from rota.policies.hived.config import load_config
 from rota.policies.hived.groups import BindInfo, GroupState, PodPlacement, PodSpec
@@ -48,7 +48,7 @@ def player(racks=1, **vcs):
 def test_a_tenant_cannot_take_more_than_its_cells():
     play = player(a={"rack.node": 1}, b={"rack.node": 1})
     assert isinstance(play.submit(play.request("a", 0, [4])), BindInfo)
-    assert isinstance(play.submit(play.request("a", 0, [1])), Wait)
+    assert isinstance(play.submit(play.request("a", 0, [1])), HivedWait)
     assert isinstance(play.submit(play.request("b", 0, [4])), BindInfo)
 
 
@@ -62,7 +62,7 @@ def test_gpus_of_one_pod_lie_together():
 def test_a_gang_waits_as_a_whole():
     play = player(a={"rack.node": 2})
     assert isinstance(play.submit(play.request("a", 0, [4])), BindInfo)
-    assert isinstance(play.submit(play.request("a", 0, [4, 4])), Wait)
+    assert isinstance(play.submit(play.request("a", 0, [4, 4])), HivedWait)
     assert len(play.running) == 1
 
 
@@ -119,7 +119,7 @@ def test_a_promised_cell_is_doomed_while_too_few_nodes_are_healthy():
     tops = play.hived.cells.vcs["a"].tops
     assert [top.healthy for top in tops].count(False) == 1
     assert isinstance(play.submit(play.request("a", 0, [4])), BindInfo)
-    assert isinstance(play.submit(play.request("a", 0, [1])), Wait)
+    assert isinstance(play.submit(play.request("a", 0, [1])), HivedWait)
     play.hived.set_healthy("n0")
     assert all(top.healthy for top in tops)
     assert isinstance(play.submit(play.request("a", 0, [4])), BindInfo)
@@ -167,7 +167,7 @@ def test_a_group_bound_on_reserved_cells_ends_the_reservation():
     play = player(racks=1, a={"rack": 1})
     play.submit(play.request("a", -1, [1]))
     assert isinstance(play.submit(play.request("a", 0, [4, 4])), Preempt)
-    decision = play.submit(play.request("a", 1, [4]), phase=Phase.FILTERING)
+    decision = play.submit(play.request("a", 1, [4]), phase=HivedPhase.FILTERING)
     play.settle()
     assert isinstance(decision, BindInfo | Preempt)
     assert ("g2" in play.hived.groups) == isinstance(decision, Preempt)
@@ -182,7 +182,7 @@ def test_bad_cells_take_what_a_preempting_group_leaves_in_a_promised_cell():
     play.settle()
 
 
-@pytest.mark.parametrize(("nodes", "answer"), [(2, Wait), (3, BindInfo)])
+@pytest.mark.parametrize(("nodes", "answer"), [(2, HivedWait), (3, BindInfo)])
 def test_a_split_breaks_no_promise_of_a_level_in_between(nodes, answer):
     """A node is one socket: who takes one of its GPUs breaks up both."""
     description = cluster(a={"node.gpu": 2}, b={"node.socket": 1})
@@ -221,7 +221,7 @@ def test_a_pod_whose_promised_cell_has_been_divided_goes_on_outside_of_it():
     assert again.hived.groups["g9-0"].virtual is None
 
 
-@pytest.mark.parametrize(("racks", "answer"), [(2, Wait), (3, BindInfo)])
+@pytest.mark.parametrize(("racks", "answer"), [(2, HivedWait), (3, BindInfo)])
 def test_a_split_goes_no_further_than_promises_allow(racks, answer):
     play = player(racks, a={"rack": 1}, b={"rack.node": 2})
     first = play.submit(play.request("b", 0, [4]))
@@ -268,7 +268,7 @@ def test_a_new_hived_finds_running_pods_again():
     again.settle()
     assert again.hived.groups["g1"].virtual is not None
     assert again.hived.groups["g2"].virtual is None
-    assert isinstance(again.submit(again.request("a", 0, [1])), Wait)
+    assert isinstance(again.submit(again.request("a", 0, [1])), HivedWait)
 
 
 def test_removing_from_a_cell_list_moves_the_last_cell_into_the_gap():

@@ -73,7 +73,7 @@ class KubernetesParams(Common, frozen=True):
     runtime: Runtime = "last"
 
 
-class _Job(msgspec.Struct):
+class _PodJob(msgspec.Struct):
     name: str
     attempts: list[list[Pod]]  # the pods of each attempt
 
@@ -181,7 +181,7 @@ def _pods(
     return found
 
 
-def _jobs(pods: Sequence[Pod], quality: Quality) -> list[_Job]:
+def _jobs(pods: Sequence[Pod], quality: Quality) -> list[_PodJob]:
     by_owner: dict[str, list[Pod]] = {}
     for pod in pods:
         by_owner.setdefault(pod.job, []).append(pod)
@@ -193,11 +193,11 @@ def _jobs(pods: Sequence[Pod], quality: Quality) -> list[_Job]:
         if _together([turns[0] for turns in slots.values()]):
             most = max(map(len, slots.values()))
             attempts = [[t[n] for t in slots.values() if n < len(t)] for n in range(most)]
-            jobs.append(_Job(name, attempts))
+            jobs.append(_PodJob(name, attempts))
             quality.drop(MEMBER, len(slots) - 1)
             quality.drop(ATTEMPT, len(mine) - len(slots))
         else:
-            jobs += [_Job(f"{name}/{pod.name.rpartition('/')[2]}", [[pod]]) for pod in mine]
+            jobs += [_PodJob(f"{name}/{pod.name.rpartition('/')[2]}", [[pod]]) for pod in mine]
     return jobs
 
 
@@ -237,7 +237,7 @@ def _clip(seen: list[Seen]) -> None:
 
 
 def _row(
-    job: _Job, seen: Sequence[Seen], latest_s: float, params: KubernetesParams
+    job: _PodJob, seen: Sequence[Seen], latest_s: float, params: KubernetesParams
 ) -> tuple[Any, ...]:
     first, last = job.attempts[0], seen[-1]
     pod = first[0]

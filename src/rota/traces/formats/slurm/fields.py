@@ -88,7 +88,7 @@ OPEN_SHARD = (
 MPS = "parts of a GPU by MPS: 100 count as a GPU"
 
 
-class Sharing(msgspec.Struct, frozen=True):
+class NodeSharing(msgspec.Struct, frozen=True):
     """What parts of GPUs count: so many shards make one (0: not known), instances of MIG."""
 
     shards: float = 0.0
@@ -120,13 +120,13 @@ def observed_state(word: str) -> str:
     return STATES.get(word, UNKNOWN)
 
 
-def read_tres(text: str, sharing: Sharing = Sharing()) -> Amounts:  # noqa: B008 - frozen
+def read_tres(text: str, sharing: NodeSharing = NodeSharing()) -> Amounts:  # noqa: B008 - frozen
     """From `billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1`."""
     pairs = (part.partition("=") for part in text.split(",") if "=" in part)
     return amounts_of(((name.strip(), _size(value)) for name, _, value in pairs), sharing)
 
 
-def amounts_of(tres: Iterable[tuple[str, float]], sharing: Sharing) -> Amounts:
+def amounts_of(tres: Iterable[tuple[str, float]], sharing: NodeSharing) -> Amounts:
     """From (name, amount): memory in bytes, `gres/gpu` in all and `gres/gpu:TYPE` for a type."""
     found: dict[str, float] = {}
     types: dict[str, float] = {}
@@ -163,7 +163,7 @@ def together(got: Amounts, asked: Amounts) -> Amounts:
     )  # fmt: skip
 
 
-def _gpus_of(types: dict[str, float], total: float, sharing: Sharing) -> tuple[float, str, str]:
+def _gpus_of(types: dict[str, float], total: float, sharing: NodeSharing) -> tuple[float, str, str]:
     """GPUs in all (`total`: with those without a type), their type, and how parts were counted."""
     held = {kind: amount for kind, amount in types.items() if amount}
     bases = {kind: _MIG.fullmatch(kind) for kind in held}
@@ -180,7 +180,7 @@ def _gpus_of(types: dict[str, float], total: float, sharing: Sharing) -> tuple[f
     return round(gpus, 6), gpu_type, MIG
 
 
-def read_gres(text: str, nodes: int, sharing: Sharing = Sharing()) -> Amounts:  # noqa: B008 - frozen
+def read_gres(text: str, nodes: int, sharing: NodeSharing = NodeSharing()) -> Amounts:  # noqa: B008 - frozen
     """From `gpu:8` or `gpu:a100:8`, per node, as older versions write it."""
     types = _gres_types(text)
     untyped = types.pop("", 0.0)
@@ -202,7 +202,7 @@ def gres_on_node(text: str) -> tuple[int, str]:
     """GPUs of a node and their type, from `gpu:a100:4(S:0-1),shard:8`; a divided one is one."""
     types = _gres_types(_without_sockets(text))
     untyped = types.pop("", 0.0)
-    gpus, gpu_type, _ = _gpus_of(types, untyped + sum(types.values()), Sharing())
+    gpus, gpu_type, _ = _gpus_of(types, untyped + sum(types.values()), NodeSharing())
     if len(types) == 1 and not untyped:  # all of one kind: no more fit than memory allows
         kind, many = next(iter(types.items()))
         match = _MIG.fullmatch(kind)

@@ -39,7 +39,7 @@ class Outages:
         self._assumed_s = assumed_s
         self._down: dict[tuple[str, float], tuple[float, str]] = {}  # until when, by which job
         self._unseen = self._guessed = self._ran_on = self._at_once = 0
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, _OutageNode] = {}
         for job, at_s, names in self._failures(attempts):
             self._failed(job, at_s, names)
         self.events = events_frame(
@@ -63,7 +63,7 @@ class Outages:
         spans = attempts.select(pl.col("nodes").alias("node"), "start_s", "end_s").explode("node")
         spans = spans.filter(pl.col("node").is_in(names.implode())).sort("start_s")
         for (node,), mine in spans.group_by("node", maintain_order=True):
-            self._nodes[str(node)] = _Node(
+            self._nodes[str(node)] = _OutageNode(
                 mine["start_s"].to_list(), mine["end_s"].fill_null(INF).to_list()
             )
         found: list[tuple[str, float, list[str]]] = failed.select("job_id", "end_s", "nodes").rows()
@@ -110,7 +110,7 @@ class Outages:
         return ["; ".join([text, *told])]
 
 
-class _Node:
+class _OutageNode:
     """When a node was in use."""
 
     def __init__(self, starts_s: list[float], ends_s: list[float]) -> None:

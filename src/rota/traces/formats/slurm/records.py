@@ -119,7 +119,7 @@ class SlurmParams(Common, frozen=True):
     mig: Literal["share", "whole"] = "share"
 
 
-class Record(msgspec.Struct, kw_only=True):
+class SlurmRecord(msgspec.Struct, kw_only=True):
     """One record of the accounting; times in seconds since 1970, None: not known."""
 
     id: str  # as people write it: 123, 123_4, 123+0
@@ -163,16 +163,16 @@ class _Job(msgspec.Struct):
     """All records of one job, in order of submission."""
 
     id: str
-    records: list[Record]
+    records: list[SlurmRecord]
 
     @property
-    def last(self) -> Record:
+    def last(self) -> SlurmRecord:
         return self.records[-1]
 
 
 def import_records(
     path: Path,
-    records: Sequence[Record],
+    records: Sequence[SlurmRecord],
     params: SlurmParams,
     quality: Quality,
     cluster: Sequence[NodeSpec],
@@ -263,9 +263,9 @@ def _schema() -> dict[str, Any]:
 # --- which records are one job -------------------------------------------------------------------
 
 
-def _jobs(records: Sequence[Record], quality: Quality) -> list[_Job]:
+def _jobs(records: Sequence[SlurmRecord], quality: Quality) -> list[_Job]:
     """Records that belong together, in the order of the file."""
-    by_number: dict[str, list[Record]] = {}
+    by_number: dict[str, list[SlurmRecord]] = {}
     for record in _once(records, quality):
         by_number.setdefault(record.leader or record.raw, []).append(record)
     jobs: list[_Job] = []
@@ -283,12 +283,12 @@ def _jobs(records: Sequence[Record], quality: Quality) -> list[_Job]:
     return jobs
 
 
-def _once(records: Sequence[Record], quality: Quality) -> list[Record]:
+def _once(records: Sequence[SlurmRecord], quality: Quality) -> list[SlurmRecord]:
     """Without records of what another record tells, too: later, or as far as it knew then.
 
     Slurm's accounting has one record for a number and a time of submission.
     """
-    known: dict[tuple[str, float | None], list[Record]] = {}
+    known: dict[tuple[str, float | None], list[SlurmRecord]] = {}
     for record in records:
         mine = known.setdefault((record.raw, record.submit_s), [])
         for number, other in enumerate(mine):
@@ -301,14 +301,14 @@ def _once(records: Sequence[Record], quality: Quality) -> list[Record]:
     return [record for mine in known.values() for record in mine]
 
 
-def _over(record: Record) -> tuple[bool, float, int]:
+def _over(record: SlurmRecord) -> tuple[bool, float, int]:
     """How much a record tells of the end; of those that tell the same, the later counts."""
     return record.over_s is not None, record.elapsed_s or 0.0, record.place
 
 
-def _lives(records: list[Record]) -> list[list[Record]]:
+def _lives(records: list[SlurmRecord]) -> list[list[SlurmRecord]]:
     """Cut where a number was given out anew: after a final end, with a later submission."""
-    lives: list[list[Record]] = []
+    lives: list[list[SlurmRecord]] = []
     ends_s: dict[str, float] = {}
     for record in records:
         end_s = ends_s.get(record.raw)
@@ -345,7 +345,7 @@ def _ids(jobs: Iterable[_Job]) -> dict[str, list[str]]:
 # --- what a job was ------------------------------------------------------------------------------
 
 
-def _latest_s(record: Record) -> float:
+def _latest_s(record: SlurmRecord) -> float:
     times = (record.submit_s, record.start_s, record.end_s)
     latest = max((time_s for time_s in times if time_s is not None), default=0.0)
     if record.start_s is not None and record.elapsed_s and record.over_s is None:
@@ -355,7 +355,7 @@ def _latest_s(record: Record) -> float:
 
 def _attempts(job: _Job, sizes: Mapping[str, int]) -> tuple[list[Seen], bool] | None:
     """Attempts, and whether the last one goes on."""
-    by_start: dict[float, list[Record]] = {}
+    by_start: dict[float, list[SlurmRecord]] = {}
     for record in job.records:
         if record.began and record.start_s is not None:
             by_start.setdefault(record.start_s, []).append(record)
@@ -370,7 +370,7 @@ def _attempts(job: _Job, sizes: Mapping[str, int]) -> tuple[list[Seen], bool] | 
     return seen, seen[-1].end_s is None or job.last.state in PENDING
 
 
-def _seen(start_s: float, parts: Sequence[Record], sizes: Mapping[str, int]) -> Seen:
+def _seen(start_s: float, parts: Sequence[SlurmRecord], sizes: Mapping[str, int]) -> Seen:
     """One attempt, of all components that started then."""
     ends_s = [record.over_s for record in parts]
     known_s = [end_s for end_s in ends_s if end_s is not None]
@@ -387,7 +387,7 @@ def _seen(start_s: float, parts: Sequence[Record], sizes: Mapping[str, int]) -> 
     )
 
 
-def _shares(record: Record, sizes: Mapping[str, int]) -> tuple[float, ...]:
+def _shares(record: SlurmRecord, sizes: Mapping[str, int]) -> tuple[float, ...]:
     each = asked_each(record.line) if record.each is None else record.each
     return shares(record.asked.gpus, record.nodes, each=each, batch=record.batch, sizes=sizes)
 
@@ -438,7 +438,7 @@ def _row(
     )
 
 
-def _priority(record: Record, params: SlurmParams) -> int | None:
+def _priority(record: SlurmRecord, params: SlurmParams) -> int | None:
     if params.classes:
         return params.classes.index(record.qos) if record.qos in params.classes else 0
     return record.priority if params.priority == "recorded" else 0
@@ -456,7 +456,7 @@ def _unranked(path: Path, frame: "pl.DataFrame", classes: Sequence[str]) -> None
         )
 
 
-def _roles(parts: Sequence[Record]) -> list[dict[str, Any]] | None:
+def _roles(parts: Sequence[SlurmRecord]) -> list[dict[str, Any]] | None:
     """Tasks of a job without GPUs on several nodes: one per node, or no node could hold it."""
     nodes = sum(record.asked.nodes for record in parts)
     if nodes < 2 or any(record.asked.gpus for record in parts):  # noqa: PLR2004 - several nodes

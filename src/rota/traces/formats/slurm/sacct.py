@@ -32,8 +32,8 @@ from rota.traces.formats.slurm.fields import (
     WORDS,
     Amounts,
     Clock,
+    NodeSharing,
     Ran,
-    Sharing,
     hour_off,
     read_gres,
     read_limit,
@@ -47,8 +47,8 @@ from rota.traces.formats.slurm.nodes import read_nodes_file, shards_per_gpu
 from rota.traces.formats.slurm.records import (
     MOST_GPUS,
     STEP,
-    Record,
     SlurmParams,
+    SlurmRecord,
     import_records,
     plain_ones,
 )
@@ -105,7 +105,7 @@ class Sacct(Reader):
 FORMAT = Sacct()
 
 
-def _sharing(params: SlurmParams) -> tuple[Sharing, list[str]]:
+def _sharing(params: SlurmParams) -> tuple[NodeSharing, list[str]]:
     """What parts of GPUs count, and what to say where jobs have shards."""
     if not 0 <= params.shards < MOST_GPUS:
         raise OptionError(f"format sacct: shards={params.shards:g}: give how many make a GPU")
@@ -115,26 +115,28 @@ def _sharing(params: SlurmParams) -> tuple[Sharing, list[str]]:
     notes = [f"{shards:g} shards make a GPU"] * bool(shards)
     if not alike:
         notes = [f"nodes differ in how many shards make a GPU: {shards:g}, as most have, is taken"]
-    return Sharing(shards, params.mig), notes
+    return NodeSharing(shards, params.mig), notes
 
 
 class _Lines:
     """The records of a table."""
 
-    def __init__(self, path: Path, params: SlurmParams, quality: Quality, sharing: Sharing) -> None:
+    def __init__(
+        self, path: Path, params: SlurmParams, quality: Quality, sharing: NodeSharing
+    ) -> None:
         self._path = path
         self._params = params
         self._quality = quality
         self._sharing = sharing
         self._clock = Clock(params.tz)
         self._lists: dict[str, tuple[str, ...]] = {}
-        self._latest: dict[str, Record] = {}  # by name of the job
+        self._latest: dict[str, SlurmRecord] = {}  # by name of the job
         self._skipped_times = 0
         self._columns: list[str] = []
         self._raw: dict[int, str] = {}  # lines with too many fields, by their number
         self._torn: list[int] = []
 
-    def read(self) -> "tuple[list[Record], pl.DataFrame | None]":
+    def read(self) -> "tuple[list[SlurmRecord], pl.DataFrame | None]":
         """Records that need a closer look, and the others as a table (see `table`)."""
         import polars as pl
 
@@ -166,7 +168,7 @@ class _Lines:
             found = pl.any_horizontal(time.is_in(list(self._clock.skipped)) for time in times)
             self._skipped_times = int(cells.select(found.sum()).item())
 
-    def notes(self, records: Sequence[Record], plain: "pl.DataFrame | None") -> list[str]:
+    def notes(self, records: Sequence[SlurmRecord], plain: "pl.DataFrame | None") -> list[str]:
         """What is odd about the clock."""
         import polars as pl
 
@@ -258,7 +260,7 @@ class _Lines:
 
     # --- rows ---------------------------------------------------------------------------------
 
-    def _records(self, rows: "pl.DataFrame") -> list[Record]:
+    def _records(self, rows: "pl.DataFrame") -> list[SlurmRecord]:
         """Records of rows, one by one."""
         found = []
         dropped = self._quality.dropped
@@ -282,7 +284,7 @@ class _Lines:
                 found.append(record)
         return found
 
-    def _examined(self, cells: Mapping[str, Any]) -> tuple[Record | None, str]:
+    def _examined(self, cells: Mapping[str, Any]) -> tuple[SlurmRecord | None, str]:
         """A record (None: a step), or what is wrong with it."""
         problem = self._problem(cells)
         if cells["_more"] and (problem or state_of(cells.get("state") or "COMPLETED") not in WORDS):
@@ -378,7 +380,7 @@ class _Lines:
             self._lists[text] = read_nodes(text)
         return self._lists[text]
 
-    def _record(self, cells: Mapping[str, Any]) -> Record:
+    def _record(self, cells: Mapping[str, Any]) -> SlurmRecord:
         name = cells.get("jobid") or cells["jobidraw"]
         raw = cells.get("jobidraw") or name
         elapsed_s = _number(cells.get("elapsedraw", ""))
@@ -388,7 +390,7 @@ class _Lines:
         )
         if end_s is None and start_s is not None and elapsed_s is not None:
             end_s = start_s + elapsed_s
-        return Record(
+        return SlurmRecord(
             id=name,
             raw=raw,
             leader=name.partition("+")[0] if "+" in name else "",

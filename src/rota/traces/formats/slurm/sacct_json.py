@@ -14,8 +14,8 @@ import msgspec
 
 from rota.core.errors import TraceError
 from rota.core.workload import Quality
-from rota.traces.formats.slurm.fields import Amounts, Sharing, amounts_of, read_nodes, together
-from rota.traces.formats.slurm.records import Record, SlurmParams
+from rota.traces.formats.slurm.fields import Amounts, NodeSharing, amounts_of, read_nodes, together
+from rota.traces.formats.slurm.records import SlurmParams, SlurmRecord
 from rota.traces.sources import decode, read_bytes
 
 BAD = "record that cannot be read"
@@ -29,7 +29,9 @@ class _File(msgspec.Struct):
     jobs: list[Any]
 
 
-def read_json(path: Path, params: SlurmParams, sharing: Sharing) -> tuple[list[Record], Quality]:
+def read_json(
+    path: Path, params: SlurmParams, sharing: NodeSharing
+) -> tuple[list[SlurmRecord], Quality]:
     """All records; a record without an id or a time is refused, or dropped with `bad=drop`."""
     entries = _decode(path)
     quality = Quality(rows=len(entries))
@@ -62,7 +64,7 @@ def _decode(path: Path) -> list[Any]:
     return jobs
 
 
-def _examined(entry: Any, sharing: Sharing) -> tuple[Record | None, str]:
+def _examined(entry: Any, sharing: NodeSharing) -> tuple[SlurmRecord | None, str]:
     """The record, or what is wrong with it."""
     if not isinstance(entry, Mapping):
         return None, "is not an object"
@@ -84,8 +86,8 @@ def _record(
     number: int,
     times: Mapping[str, Any],
     nodes: tuple[str, ...],
-    sharing: Sharing,
-) -> Record:
+    sharing: NodeSharing,
+) -> SlurmRecord:
     array, het = _part(entry, "array"), _part(entry, "het")
     task, leader = _number(array.get("task_id")), int(_number(het.get("job_id")) or 0)
     whole = int(_number(array.get("job_id")) or 0)
@@ -97,7 +99,7 @@ def _record(
         name = f"{whole}_[{waiting.strip('[]')}]"
     submit_s, start_s = _time(times, "submission"), _time(times, "start")
     limit, priority = _number(times.get("limit")), _number(entry.get("priority"))
-    return Record(
+    return SlurmRecord(
         id=f"{leader}+{int(_number(het.get('job_offset')) or 0)}" if leader else name,
         raw=str(number),
         leader=str(leader) if leader else "",
@@ -121,7 +123,7 @@ def _record(
     )
 
 
-def _amounts(entry: Mapping[str, Any], nodes: int, sharing: Sharing) -> Amounts:
+def _amounts(entry: Mapping[str, Any], nodes: int, sharing: NodeSharing) -> Amounts:
     tres = _part(entry, "tres")
     got, asked = (amounts_of(_tres(tres.get(key)), sharing) for key in ("allocated", "requested"))
     best = together(got, asked)
@@ -129,7 +131,7 @@ def _amounts(entry: Mapping[str, Any], nodes: int, sharing: Sharing) -> Amounts:
     return msgspec.structs.replace(best, cpus=cpus, nodes=nodes)
 
 
-def _batch(entry: Mapping[str, Any], sharing: Sharing) -> tuple[str, float] | None:
+def _batch(entry: Mapping[str, Any], sharing: NodeSharing) -> tuple[str, float] | None:
     """The node of the batch step, and the GPUs of the job there."""
     steps = entry.get("steps")
     for step in steps if isinstance(steps, Sequence) else ():
