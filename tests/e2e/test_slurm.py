@@ -434,9 +434,9 @@ def test_shadow_mode_reads_only(slurm, tmp_path):
     slurm.call("scancel", waiting)
     assert watching.returncode == 0, stderr
     calls = record.read_text().splitlines()
-    assert len(calls) > 10
     assert {re.sub(r" .*", "", call) for call in calls} <= {"squeue", "sinfo"}
     looks = [json.loads(line) for line in (tmp_path / "out/shadow.jsonl").read_text().splitlines()]
+    assert len(calls) >= 2 * len(looks) > 2
     assert any(waiting in look["same"] for look in looks), looks
     assert all(waiting not in look["only_slurm"] for look in looks)
     assert set(blockers) <= {name for look in looks for name in look["slurm_ended"]}

@@ -16,7 +16,7 @@ SIM = "rota.sim.cluster:SimCluster"
 MUTANTS = {
     "a victim's slices are not given back": (
         f"{PACKER}._displace",
-        "placement.give(victim, victim.allocation)",
+        "placement.give(job, job.allocation)",
         "pass",
     ),
     "events of an earlier run are accepted": (

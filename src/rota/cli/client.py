@@ -29,7 +29,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TRUSTED = "rota.client.ca"
 _SERVER = click.option(
     "--server", metavar="URL",
-    help="The daemon; else ROTA_SERVER, else the one of this machine.",
+    help="Address of the daemon; default ROTA_SERVER, then the local one.",
 )  # fmt: skip
 _TOKEN_FILE = click.option(
     "--token-file", metavar="F",
@@ -40,10 +40,10 @@ _CA = click.option(
     callback=lambda ctx, _, path: ctx.meta.update({_TRUSTED: path}),
     help="File with the certificates to trust (PEM), for a daemon that speaks HTTPS.",
 )  # fmt: skip
-WATCH = click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+WATCH = click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 INTERVAL = click.option(
     "--interval", metavar="S", type=click.FloatRange(min=0.1), default=2.0, show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between refreshes.",
 )  # fmt: skip
 
 

@@ -36,13 +36,13 @@ SPARE = ("starts", "ran", "queue", "user", "age", "nodes", "gpus")
 
 
 @click.command()
-@click.option("--all", is_flag=True, help="Also those that are over.")
+@click.option("--all", is_flag=True, help="Include finished jobs.")
 @click.option(
     "--state", metavar="S", multiple=True, type=click.Choice(STATES, case_sensitive=False),
     help=f"Only in this state; may be repeated: {', '.join(STATES).lower()}.",
 )  # fmt: skip
-@click.option("--queue", metavar="Q", default="", help="Only of this queue.")
-@click.option("--user", metavar="U", default="", help="Only of this user.")
+@click.option("--queue", metavar="Q", default="", help="Only jobs in this queue.")
+@click.option("--user", metavar="U", default="", help="Only jobs of this user.")
 @WATCH
 @INTERVAL
 @FORMAT

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @JOB
-@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@click.option("-f", "--follow", is_flag=True, help="Follow the output until the job has finished.")
 @click.option("--stdout", is_flag=True, help="Only the standard output.")
 @click.option("--stderr", "--err", is_flag=True, help="Only the error output.")
 @click.option("--rank", metavar="N", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Of which of its nodes.")  # fmt: skip
+              help="Only the output from this node.")  # fmt: skip
 @click.option("--tail", metavar="N", type=click.IntRange(min=0), help="Only the last N lines.")
 @server_options
 def logs(

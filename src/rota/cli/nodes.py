@@ -137,7 +137,7 @@ def _told(node: NodeInfo, output: str) -> None:
 
 @click.command()
 @_NODE
-@click.option("--stop", is_flag=True, help="Preempt what runs there; it goes on elsewhere.")
+@click.option("--stop", is_flag=True, help="Preempt running jobs; they continue elsewhere.")
 @FORMAT
 @on_daemon
 def drain(rota: "Client", *, node: str, stop: bool, output: str) -> None:

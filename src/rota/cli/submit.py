@@ -41,11 +41,13 @@ class _WithCommand(click.Command):
 @click.option("--set", "set", metavar="KEY=VALUE", multiple=True,
               help="Set a key of the job: queue=a, resources.cpus=8, envs.LR=0.1.")  # fmt: skip
 @click.option("--gpus", metavar="N", help="GPUs (per node); 2-8 for an elastic job.")
-@click.option("--queue", metavar="Q", help="Queue, instead of that in the file.")
-@click.option("--name", metavar="NAME", help="Name, instead of that in the file.")
+@click.option("--queue", metavar="Q", help="Queue; overrides the file.")
+@click.option("--name", metavar="NAME", help="Job name; overrides the file.")
 @click.option("--hold", is_flag=True, help="Do not start it before `rota release`.")
-@click.option("--key", metavar="K", help="The same key again submits nothing new.")
-@click.option("--wait", is_flag=True, help="Wait for the end; exit code 1 unless all succeed.")
+@click.option("--key", metavar="K", help="Idempotency key: the same key again submits nothing new.")
+@click.option(
+    "--wait", is_flag=True, help="Wait for the jobs to finish; exit code 1 unless all succeed."
+)
 @click.option("--dry-run", is_flag=True, help="Only show what would be submitted.")
 @FORMAT
 @server_options

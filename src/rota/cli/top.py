@@ -38,7 +38,7 @@ _SPARE = ("ran", "queue", "user", "age", "nodes", "gpus")
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print one picture and end.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
 @INTERVAL
 @server_options
 def top(*, once: bool, interval: float, server: str | None, token_file: str | None) -> None:

@@ -53,7 +53,7 @@ def wait(
     server: str | None,
     token_file: str | None,
 ) -> int:
-    """Wait until JOBs (ids or names) are over; exit code 0 if all of them succeeded, else 1.
+    """Wait for JOBs (ids or names) to finish; exit code 0 if all of them succeeded, else 1.
 
     With `--until STATE` until they are in that state; the exit code is 1 if one of them is over
     without having been seen in it. A job that has run counts as seen running. Ctrl-C ends the
