@@ -87,10 +87,11 @@ class Engine:
     def advance(self, until_s: float = INF) -> bool:  # noqa: C901, PLR0912 - the hot loop
         """One batch of simultaneous events; False when there is none (up to `until_s`)."""
         timers, lifecycle, view = self.timers, self.lifecycle, self.view
+        cluster, source = self.cluster, self.source
         horizon_s = self.horizon_s()
-        events = self.cluster.poll(min(until_s, horizon_s))
-        now_s = self.cluster.now_s
-        arrival_s = self.source.next_s  # on a living cluster jobs come while we wait
+        events = cluster.poll(min(until_s, horizon_s))
+        now_s = cluster.now_s
+        arrival_s = source.next_s  # on a living cluster jobs come while we wait
         if not events and now_s < horizon_s and arrival_s > now_s:
             return False
         if now_s == view.now_s and not events and arrival_s > now_s:
@@ -102,7 +103,7 @@ class Engine:
         if events:
             events = lifecycle.happened(events, now_s)
         if arrival_s <= now_s:
-            lifecycle.submit(self.source.take(now_s), events)
+            lifecycle.submit(source.take(now_s), events)
         if timers.heap and timers.heap[0][0] <= now_s:
             timers.expire(now_s, events)
         self.events += len(events)
@@ -130,12 +131,13 @@ class Engine:
 
     def horizon_s(self) -> float:
         """When it acts next if nothing happens before: a wake, a timer or a known submission."""
-        if self.timers.ask_now:
+        timers = self.timers
+        if timers.ask_now:
             return self.cluster.now_s
-        view = self.view
-        at_s = self.timers.next_s(view.now_s, view.active or self.lifecycle.backlog)
-        next_s = self.source.next_s
-        return min(at_s, next_s)
+        at_s = timers.wake.at_s
+        if timers.heap or timers.wake.every_s:
+            at_s = timers.next_s(self.view.now_s, self.view.active or self.lifecycle.backlog)
+        return min(at_s, self.source.next_s)
 
     def finish(self) -> None:
         """Close the log."""

@@ -119,7 +119,7 @@ def drive(slurm, tmp_path, monkeypatch):
     """Return `drive()`: an open driver and its ears."""
     monkeypatch.setattr(slurm_runs_module, "LATE_S", 0.1)
     monkeypatch.setattr(slurm_runs_module, "BIRTH_S", 0.05)
-    monkeypatch.setattr(slurm_runs_module, "PARKING_S", 0.3)
+    monkeypatch.setattr(slurm_runs_module, "PARKING_S", 60.0)
     opened = []
 
     def start(runs=(), halting=(), **options):
