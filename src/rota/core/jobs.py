@@ -81,10 +81,10 @@ class Request(msgspec.Struct, frozen=True):
         least, most = self.sizes
         if not least - DUST <= gpus <= most + DUST:  # nor what is no number
             return False
-        steps = {group.gpus for group in self.groups if group.min_count or group.max_count}
-        if len(steps) != 1:
+        step = self._step
+        if step is None:
             return True
-        tasks = (gpus - least) / min(steps)
+        tasks = (gpus - least) / step
         return abs(tasks - round(tasks)) <= DUST
 
     def within(self, gpus: float) -> float:
@@ -92,8 +92,14 @@ class Request(msgspec.Struct, frozen=True):
         least, most = self.sizes
         if gpus < least - DUST:
             return 0.0
-        step = min((group.gpus for group in self.groups if group.max_count), default=1)
+        step = self._step or 1
         return least + max(0, int((min(gpus, most) - least) / step + DUST)) * step
+
+    @property
+    def _step(self) -> float | None:
+        """GPUs by which it grows and shrinks; None: it is rigid, or its tasks differ in size."""
+        steps = {group.gpus for group in self.groups if group.min_count or group.max_count}
+        return steps.pop() if len(steps) == 1 else None
 
     @staticmethod
     @lru_cache(maxsize=65536)

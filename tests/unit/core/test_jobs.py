@@ -135,3 +135,22 @@ def test_siblings_are_the_others_that_go_on():
     group.members.extend(jobs)
     assert [job.id for job in group.siblings(jobs[0])] == ["b", "d"]
     assert [job.id for job in group.siblings(jobs[2])] == ["a", "b", "d"]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        TaskGroup(count=4, gpus=2, min_count=1),
+        TaskGroup(count=1, gpus=2, max_count=4),
+        TaskGroup(count=2, gpus=1, min_count=1, max_count=8),
+        TaskGroup(count=3, gpus=2),
+    ],
+)
+def test_the_size_within_a_number_of_gpus_is_one_that_the_job_takes(group):
+    request = Request((group,))
+    least, most = request.sizes
+    for gpus in range(12):
+        size = request.within(gpus)
+        assert (size == 0) == (gpus < least)
+        assert size == 0 or (size <= min(gpus, most) and request.takes(size))
+        assert not any(request.takes(other) for other in range(int(size) + 1, gpus + 1))
