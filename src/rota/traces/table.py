@@ -545,8 +545,9 @@ def _problems(column: Column, missing: tuple[str, ...]) -> "list[tuple[str, str,
         remedy = "give one of them"
         out.append(("is neither true nor false", remedy, said & value.is_null()))
     if column.kind == "number":
-        endless = said & (value.is_null() | (value.abs() > MAX))
-        out.append(("is not a finite number", "give a plain number", endless))
+        remedy = "give a plain number"
+        out.append(("is not a number", remedy, said & value.is_null()))
+        out.append(("is not a finite number", remedy, said & (value.abs() > MAX)))
         least, above, most = column.least, column.above, column.most
         if least > -inf:
             out.append((f"is less than {least:g}", f"give {least:g} or more", value < least))

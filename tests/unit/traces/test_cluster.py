@@ -194,7 +194,10 @@ def test_a_node_list(described):
     [
         ("sn,cpu_milli,memory_mib,gpu\na,1,1,1\n", "line 1: there is no column 'model': add it"),
         ("sn,cpu_milli,memory_mib,gpus,model\n", "unknown column 'gpus': did you mean 'gpu'?"),
-        ("sn,cpu_milli,memory_mib,gpu,model\na,1,1,x,P\n", "line 2, column 'gpu': 'x' is not a f"),
+        (
+            "sn,cpu_milli,memory_mib,gpu,model\na,1,1,x,P\n",
+            "line 2, column 'gpu': 'x' is not a number",
+        ),
         ("sn,cpu_milli,memory_mib,gpu,model\na,1,1,1.5,P\n", "'1.5' is not a whole number"),
         ("sn,cpu_milli,memory_mib,gpu,model\na,1,-1,1,P\n", "column 'memory_mib': '-1' is less"),
         (
