@@ -5,7 +5,7 @@ import os
 import random
 import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,15 @@ class Records:
         place = self.runs / f"{job}.0-0"
         eventually((place / "identity.json").exists)  # without a shim nothing would be started
         os.link(place / "exit.reserved", self.folder / job)
+
+    def keep_if_there(self, job):
+        """The same at any point of its life: a run that has ended has its record elsewhere."""
+        place = self.runs / f"{job}.0-0"
+        if (place / "identity.json").exists() and not (self.folder / job).exists():
+            for name in ("exit.reserved", "exit.json"):
+                with suppress(FileNotFoundError):
+                    os.link(place / name, self.folder / job)
+                    return
 
     def read(self, job):
         text = (self.folder / job).read_text().strip()
@@ -94,9 +103,7 @@ def test_fifty_restarts_with_random_downtime(daemons, tmp_path):
         jobs += [daemon.submit(f"sleep {length:.2f}") for length in lengths]
         time.sleep(dice.uniform(0.0, 0.5))  # at any point of their lives
         for job in jobs:
-            started = (records.runs / f"{job}.0-0" / "identity.json").exists()
-            if started and not (records.folder / job).exists():
-                records.keep(job)
+            records.keep_if_there(job)
         if dice.random() < 0.5:
             daemon.kill()
         else:
