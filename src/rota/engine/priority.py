@@ -211,7 +211,7 @@ class PriorityScheduler(Successor):
             self._queue(entry, now_s)
             self.packer.forget_failures()
             return True
-        return False
+        return self.packer.strict  # a head that is being stopped blocks nobody: see `settle`
 
     def _other(self, kind: int, subject: Any, dirty: set[int], now_s: float) -> bool:
         """The rarer kinds; True if something was freed or lost rank."""
@@ -324,6 +324,8 @@ class PriorityScheduler(Successor):
                 self._rekey_running(entries[job.index], now_s)
         for job in plan.stops:
             self._requeue_stopped(entries[job.index], now_s)
+            if self.packer.strict and job.phase == STOPPING:  # those behind it are looked at now,
+                timers.append((now_s, job))  # not when something happens elsewhere
         if self._jumps:
             self._arm_all(plan, now_s, timers)
         self._again.clear()
