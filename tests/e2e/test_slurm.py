@@ -68,6 +68,12 @@ def jobs_of(slurm, store):
     return [job for job in mine if not job["het_job_offset"]]
 
 
+def running(slurm):
+    """Numbers of all jobs that Slurm runs."""
+    found = json.loads(slurm.call("squeue", "--json").stdout)["jobs"]
+    return {str(job["job_id"]) for job in found if job["job_state"] == "RUNNING"}
+
+
 def states_of(slurm, store):
     return {job["job_state"] for job in jobs_of(slurm, store)}
 
@@ -418,6 +424,7 @@ def test_shadow_mode_reads_only(slurm, tmp_path):
     waiting = slurm.call(
         "sbatch", "--parsable", "--output=/dev/null", "--gres=gpu:2", "--wrap=sleep 900"
     ).stdout.strip()
+    eventually(lambda: running(slurm) >= set(blockers))  # what starts later would be counted, too
     env = {**os.environ, **slurm.env, "PATH": f"{folder}:{os.environ['PATH']}"}
     watching = subprocess.Popen(
         [sys.executable, "-c", SHADOW, "--policy", "fifo", "--interval", "0.5",
