@@ -99,6 +99,9 @@ class Lab:
                 self.start(name)
             if self.node(name).state.startswith("drain"):
                 client.undrain(name)
+        for node in client.nodes():  # of other tests, without an agent: nothing shall start there
+            if node.name not in NAMES and not node.state.startswith("drain"):
+                client.drain(node.name)
         for job in client.jobs(active=True):
             client.cancel(job.id)
         for name in NAMES:
