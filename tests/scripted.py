@@ -11,7 +11,7 @@ from rota.daemon.loop import DaemonLoop
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store, StoredJob
 from rota.jobfile.model import Checkpoint, JobFile, Resources
-from rota.live.driver import Capabilities, NodeStatus, RunStatus
+from rota.live.driver import Capabilities, Driver, NodeStatus, RunStatus
 from rota.live.inputs import JobRequest, NodeRequest, Reconfigured, Submitted
 from rota.live.mailbox import PendingCall
 
@@ -90,7 +90,7 @@ class ScriptedWorld:
         self.tell(self.ended[run])
 
 
-class ScriptedDriver:
+class ScriptedDriver(Driver):
     """Implements `Driver` on a `ScriptedWorld`."""
 
     name = "scripted"

@@ -83,7 +83,12 @@ class Journal:
         self.since_snapshot = 0
 
     def probe(self) -> None:
-        """Is the trouble over? To write is the only way to know."""
+        """Is there trouble, or is it over? To write is the only way to know that it is over."""
+        try:
+            self.store.check_present()
+        except RotaError as error:
+            self.trouble = str(error)
+            return
         if self.trouble:
             try:
                 self.store.append(None, self._rows)

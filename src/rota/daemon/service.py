@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from time import time
 from typing import Any, TypeVar
@@ -66,7 +65,7 @@ from rota.wire import (
 )
 
 T = TypeVar("T")
-PROBE_S = 2.0  # the longest that a question for readiness may take
+PROBE_S = 10.0  # the longest that a question for readiness may take: then the loop is stuck
 
 
 class Daemon:
@@ -340,10 +339,12 @@ class Daemon:
             return False, f"the daemon has failed: {self.failure}"
         if self._stopping.is_set() or not self._running:
             return False, "the daemon is starting or stopping"
-        if self.loop.journal.trouble:
-            with suppress(UnavailableError):  # busy with the trouble
-                self.loop.mailbox.call(PendingCall(lambda: ([], self.loop.journal.probe)), PROBE_S)
-        trouble = self.loop.journal.trouble
+        probe = PendingCall(lambda: ([], self.loop.journal.probe))
+        try:
+            self.loop.mailbox.call(probe, PROBE_S)
+        except UnavailableError as error:  # it is stuck, or busy with the trouble
+            return False, self.loop.journal.trouble or f"the scheduling loop: {error}"
+        trouble = self.loop.journal.trouble or self.loop.driver.trouble()
         return not trouble, trouble
 
     def reload(self, actor: Actor) -> list[str]:

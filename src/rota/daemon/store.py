@@ -50,6 +50,7 @@ class Store:
         """
         self.path = path
         path.touch(0o600)
+        self._inode = path.stat().st_ino
         self.observe: Callable[[float], None] = lambda _: None  # told how long each commit took
         self._engine = sa.create_engine(f"sqlite:///{path}")
         sa.event.listen(self._engine, "connect", _prepare(durable=durable))
@@ -110,9 +111,22 @@ class Store:
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction: all of it or nothing."""
         began = perf_counter()
+        self.check_present()
         with _translated(), self._engine.begin() as connection:
             yield connection
         self.observe(perf_counter() - began)
+
+    def check_present(self) -> None:
+        """Raise if the file was removed or replaced: what is written now would be lost."""
+        try:
+            there = self.path.stat().st_ino == self._inode
+        except OSError:
+            there = False
+        if not there:
+            raise UnavailableError(
+                f"{self.path} was removed or replaced while the daemon runs: nothing is accepted; "
+                "put it back, or stop the daemon"
+            )
 
     # --- facts ------------------------------------------------------------------------------------
 
