@@ -226,7 +226,7 @@ class Script:
         jobs = [
             StoredJob(first + i, "me", loop.state.cluster.now_s, f) for i, f in enumerate(files)
         ]
-        loop.journal.accept(jobs, None)
+        loop.journal.accept(jobs)
         return [Submitted(first, len(files))], lambda: None
 
     def wish(self, loop, wish):

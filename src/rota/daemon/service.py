@@ -2,9 +2,12 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from time import time
 from typing import Any, TypeVar
+
+import msgspec
 
 from rota.core.errors import (
     ConflictError,
@@ -31,7 +34,7 @@ from rota.daemon.settings import (
     read_settings,
 )
 from rota.daemon.status import status_of
-from rota.daemon.store import StoredJob
+from rota.daemon.store import StoredJob, UsedKey
 from rota.daemon.submissions import refuse_impossible, with_ids, with_priorities
 from rota.daemon.tokens import Tokens
 from rota.jobfile.convert import to_request
@@ -157,10 +160,11 @@ class Daemon:
             raise InputError(f"{len(jobs)} jobs in one submission: send 1 to {MAX_JOBS:,}")
         for number, job in enumerate(jobs):
             to_request(job, f"job {number + 1} of {len(jobs)}" if len(jobs) > 1 else "job")
-        return self._do(lambda: self._submit(jobs, actor, key))
+        digest = sha256(msgspec.msgpack.encode(jobs)).hexdigest() if key else ""
+        return self._do(lambda: self._submit(jobs, actor, key, digest))
 
     def _submit(
-        self, jobs: Sequence[JobFile], actor: Actor, key: str
+        self, jobs: Sequence[JobFile], actor: Actor, key: str, digest: str
     ) -> tuple[list[Input], Callable[[], list[JobInfo]]]:
         journal, engine = self.loop.journal, self.state.engine
         if key:
@@ -168,7 +172,12 @@ class Daemon:
                 raise LaterError
             known = self.store.known_key(actor.name, key)
             if known is not None:
-                numbers = range(known[0], known[0] + known[1])
+                if known.digest not in ("", digest):
+                    raise ConflictError(
+                        f"the key {key!r} was used for another submission: repeat that one "
+                        "unchanged, or use a new key"
+                    )
+                numbers = range(known.first, known.first + known.count)
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
@@ -177,7 +186,8 @@ class Daemon:
             StoredJob(first + i, actor.name, self.state.cluster.now_s, job)
             for i, job in enumerate(with_ids(jobs, first, actor, engine.jobs))
         ]
-        journal.accept(stored, (actor.name, key) if key else None)
+        used = UsedKey(actor.name, key, first, len(jobs), digest) if key else None
+        journal.accept(stored, used)
         return [Submitted(first, len(jobs))], lambda: self._accepted(stored)
 
     def _accepted(self, stored: list[StoredJob]) -> list[JobInfo]:

@@ -549,7 +549,7 @@ def test_numbers_of_any_length_are_no_trouble(bench, text):
     bench.launch("1.0", script)
     assert bench.told.end("1.0").code == 3
     values = [m.values for m in bench.told.messages if isinstance(m, RunMetrics)]
-    assert values and values[-1]["step"] == 7.0
+    assert values[-1]["step"] == 7.0
     assert set(values[-1]) <= {"loss", "step"}
     assert machine.agent.trouble == ""
 
