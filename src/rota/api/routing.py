@@ -85,7 +85,7 @@ class Handler(Generic[T]):
 
     async def respond(self, context: Context, request: Request) -> Response:
         """Check a request, call the handler, encode its result."""
-        call = ApiCall(context, request, await authorise(context, request, self.operation))
+        call = ApiCall(context, request, authorise(context, request, self.operation))
         arguments = self._arguments(request)
         if self.operation.body is None:
             body = b""

@@ -47,7 +47,7 @@ log = logging.getLogger("rota.driver")
 
 SILENT_S, LOST_S = 15.0, 60.0
 TICK_S = 1.0
-LOG_TIMEOUT_S = 10.0
+LOG_TIMEOUT_S = 5.0
 
 
 class AgentDriver(Driver):
@@ -396,8 +396,12 @@ class AgentDriver(Driver):
         return piece
 
     def _ask_far(self, agent: KnownAgent, request: LogRequest) -> LogPiece:
-        """Through the agent's next sync."""
+        """Through the agent's next sync; at once an error if it is not in contact."""
         with self._changed:
+            if agent.state != "up":
+                raise ClusterError(
+                    f"agent {agent.name} is {agent.state}: try again later", retryable=True
+                )
             self._answers[request.id] = None
             agent.requests.append(request)
             self._changed.notify_all()
