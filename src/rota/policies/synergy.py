@@ -24,9 +24,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from rota.core.changes import Wake
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Wake
 from rota.core.policy import DecidePolicy, Params
 from rota.core.topology import Topology
 from rota.core.view import Draft, Supply, View
