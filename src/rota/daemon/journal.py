@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rota.core.errors import ClusterError, RotaError
 from rota.core.log import Row
-from rota.daemon.store import Store, StoredJob
+from rota.daemon.store import Store, StoredJob, UsedKey
 from rota.live.inputs import Batch
 
 PIECE = 10_000  # rows of the log that are compared at once
@@ -20,21 +20,21 @@ class Journal:
         self.trouble = ""  # why nothing can be accepted at the moment
         self.since_snapshot = 0  # batches
         self._accepted: dict[int, StoredJob] = {}  # jobs that the engine has not taken yet
-        self._keys: list[tuple[str, str, int, int]] = []
+        self._keys: list[UsedKey] = []
         self._rows: list[Row] = []  # of the log
         self._replayed: int | None = None  # during a replay: stored rows that it gave again
 
     # --- jobs of the batch that is being made -----------------------------------------------------
 
-    def accept(self, jobs: Sequence[StoredJob], key: tuple[str, str] | None) -> None:
-        """Take these into the batch that is being made; `key`: actor and idempotency key."""
+    def accept(self, jobs: Sequence[StoredJob], key: UsedKey | None = None) -> None:
+        """Take these into the batch that is being made."""
         self._accepted.update((job.number, job) for job in jobs)
         if key is not None:
-            self._keys.append((*key, jobs[0].number, len(jobs)))
+            self._keys.append(key)
 
     def is_pending(self, actor: str, key: str) -> bool:
         """Is a submission under this key in the batch that is being made?"""
-        return any(known[:2] == (actor, key) for known in self._keys)
+        return any((used.actor, used.key) == (actor, key) for used in self._keys)
 
     def next_number(self) -> int:
         """The number of the next job."""
@@ -87,7 +87,12 @@ class Journal:
         self.since_snapshot = 0
 
     def probe(self) -> None:
-        """Is the trouble over? To write is the only way to know."""
+        """Is there trouble, or is it over? To write is the only way to know that it is over."""
+        try:
+            self.store.check_present()
+        except RotaError as error:
+            self.trouble = str(error)
+            return
         if self.trouble:
             try:
                 self.store.append(None, self._rows)

@@ -37,7 +37,7 @@ def test_all_jobs_of_a_submission_or_none(daemon, alice, file):
 
 def test_the_same_key_submits_once(daemon, alice, bob, file):
     first = daemon.submit([file(), file()], alice, key="k")
-    again = daemon.submit([file()], alice, key="k")
+    again = daemon.submit([file(), file()], alice, key="k")
     assert [info.id for info in again] == [info.id for info in first] == ["1", "2"]
     assert [info.id for info in daemon.submit([file()], bob, key="k")] == ["3"]
 
@@ -47,6 +47,9 @@ def test_a_key_is_known_after_a_restart(running, alice, file):
         daemon.submit([file()], alice, key="k")
     with running() as daemon:
         assert [info.id for info in daemon.submit([file()], alice, key="k")] == ["1"]
+        with pytest.raises(ConflictError, match="'k' was used for another submission"):
+            daemon.submit([file(2)], alice, key="k")
+        assert len(daemon.jobs(alice)) == 1
 
 
 @pytest.mark.parametrize("count", [0, 10_001])
