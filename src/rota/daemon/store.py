@@ -34,6 +34,19 @@ class StoredJob(msgspec.Struct, frozen=True):
     file: JobFile
 
 
+class UsedKey(msgspec.Struct, frozen=True):
+    """An idempotency key of an actor, and what was submitted under it: these jobs.
+
+    `digest` is that of the request; empty in stores of older versions.
+    """
+
+    actor: str
+    key: str
+    first: int
+    count: int
+    digest: str = ""
+
+
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(JobFile).decode
 
@@ -50,6 +63,7 @@ class Store:
         """
         self.path = path
         path.touch(0o600)
+        self._inode = path.stat().st_ino
         self.observe: Callable[[float], None] = lambda _: None  # told how long each commit took
         self._engine = sa.create_engine(f"sqlite:///{path}")
         sa.event.listen(self._engine, "connect", _prepare(durable=durable))
@@ -110,9 +124,22 @@ class Store:
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction: all of it or nothing."""
         began = perf_counter()
+        self.check_present()
         with _translated(), self._engine.begin() as connection:
             yield connection
         self.observe(perf_counter() - began)
+
+    def check_present(self) -> None:
+        """Raise if the file was removed or replaced: what is written now would be lost."""
+        try:
+            there = self.path.stat().st_ino == self._inode
+        except OSError:
+            there = False
+        if not there:
+            raise UnavailableError(
+                f"{self.path} was removed or replaced while the daemon runs: nothing is accepted; "
+                "put it back, or stop the daemon"
+            )
 
     # --- facts ------------------------------------------------------------------------------------
 
@@ -164,15 +191,15 @@ class Store:
         with self.reading() as connection:
             return [StoredJob(n, u, s, _DECODE(b)) for n, u, s, b in connection.execute(query)]
 
-    def known_key(self, actor: str, key: str) -> tuple[int, int] | None:
-        """The jobs that were submitted under this key."""
+    def known_key(self, actor: str, key: str) -> UsedKey | None:
+        """What was submitted under this key."""
         columns = tables.keys.c
-        query = sa.select(columns.first, columns.count).where(
+        query = sa.select(columns.first, columns.count, columns.digest).where(
             columns.actor == actor, columns.key == key
         )
         with self.reading() as connection:
             row = connection.execute(query).first()
-        return None if row is None else (int(row[0]), int(row[1]))
+        return None if row is None else UsedKey(actor, key, int(row[0]), int(row[1]), row[2] or "")
 
     # --- journal ----------------------------------------------------------------------------------
 
@@ -181,7 +208,7 @@ class Store:
         batch: Batch | None,
         rows: Sequence[Row] = (),
         jobs: Sequence[StoredJob] = (),
-        keys: Sequence[tuple[str, str, int, int]] = (),
+        keys: Sequence[UsedKey] = (),
     ) -> None:
         """A batch of inputs with the jobs in it, and the log of what happened before."""
         with self.writing() as connection:
@@ -195,10 +222,8 @@ class Store:
                         for j in jobs
                     ],
                 )  # fmt: skip
-            for actor, key, first, count in keys:
-                connection.execute(
-                    tables.keys.insert().values(actor=actor, key=key, first=first, count=count)
-                )
+            for used in keys:
+                connection.execute(tables.keys.insert().values(**msgspec.structs.asdict(used)))
             if batch is not None:
                 connection.execute(
                     tables.journal.insert().values(

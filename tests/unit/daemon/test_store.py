@@ -9,7 +9,7 @@ from rota.core.errors import InputError, UnavailableError
 from rota.core.topology import NodeSpec
 from rota.daemon import store as store_module
 from rota.daemon import tables
-from rota.daemon.store import Store, StoredJob
+from rota.daemon.store import Store, StoredJob, UsedKey
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.live.driver import NodeStatus, RunMetrics, RunStatus
 from rota.live.inputs import Batch, JobRequest, Reconfigured, Submitted
@@ -50,11 +50,12 @@ def test_jobs_rows_and_keys_come_with_their_batch(store):
     file = JobFile(run="a\nb", name="é", resources=Resources(gpus=GpuRange(1, 4)), deadline="2h")
     job = StoredJob(1, "alice", 2.0, file)
     row = (2.0, 0, 1, 0, 0, 1.0, "1")
-    store.append(Batch(1, 2.0, (Submitted(1, 1),)), [row], [job], [("alice", "k", 1, 1)])
+    used = UsedKey("alice", "k", 1, 1, "abc")
+    store.append(Batch(1, 2.0, (Submitted(1, 1),)), [row], [job], [used])
     store = again(store)
     assert store.jobs(1, 10) == [job]
     assert store.rows(0, 10) == [(1, *row)]
-    assert store.known_key("alice", "k") == (1, 1)
+    assert store.known_key("alice", "k") == used
     assert store.known_key("bob", "k") is None
     assert (store.job_number, store.log_number) == (1, 1)
     store.close()
