@@ -460,7 +460,7 @@ def check_reasons(engine: Engine, log_replica: LogReplica, now_s: float) -> None
         left = left or Left(engine)
         needs = {"gpu": shape.gpus, "cpu": shape.cpus, "memory": shape.mem_gib}
         needs = {kind: need for kind, need in needs.items() if kind in left.kinds and need}
-        if gpus_only:
+        if gpus_only and shape.gpus:  # those without GPUs get the CPUs and memory they ask for
             needs = {"gpu": shape.gpus}
         true = Reason.CAPACITY
         if left.enough(needs):
