@@ -83,19 +83,7 @@ def recover(journal: Journal, build: Build, wanted: Scheduling) -> ClusterState:
         wanted: The scheduling that is configured now; it takes over where the former policy fails.
     """
     store = journal.store
-    number, packed = store.last_snapshot() or (0, b"")
-    try:
-        state, logged = _load(unpack(packed, store), store, build)
-    except InputError as error:
-        origin = store.first_snapshot()
-        if origin is None:
-            raise InputError(
-                f"{error}; its journal does not go back to the beginning, so the state cannot be "
-                f"rebuilt: use the version that wrote it"
-            ) from error
-        log.warning("%s; rebuilding the state from the journal", error)
-        number, logged = 0, 0
-        state = _rebuild(unpack_origin(origin, store), store, build)
+    state, number, logged = _newest(store, build)
     journal.begin_replay(logged)
     journal.log(state.take_rows())
     repaired = _replay(state, journal, number, wanted)
@@ -106,18 +94,47 @@ def recover(journal: Journal, build: Build, wanted: Scheduling) -> ClusterState:
     return state
 
 
+def _newest(store: Store, build: Build) -> tuple[ClusterState, int, int]:
+    """The newest state that can be read, the last batch in it, and how many rows are before it.
+
+    A snapshot that cannot be read costs only time where the journal is whole: an older one does, or
+    the beginning.
+    """
+    problem: InputError | None = None
+    for number, packed in store.snapshots():
+        if not store.is_whole_since(number):
+            break
+        try:
+            state, logged = _load(unpack(packed, store), store, build)
+        except InputError as error:
+            log.warning("%s", error)
+            problem = problem or error
+        else:
+            return state, number, logged
+    origin = store.first_snapshot()
+    if origin is None:
+        raise InputError(
+            f"{problem or store.path}; its journal does not go back to the beginning, so the state "
+            f"cannot be rebuilt: use the version that wrote it"
+        ) from problem
+    log.warning("rebuilding the state from the journal")
+    return _rebuild(unpack_origin(origin, store), store, build), 0, 0
+
+
 def _load(saved: StateSnapshot, store: Store, build: Build) -> tuple[ClusterState, int]:
     """The state of a snapshot, and how many rows of the log are from before it."""
     try:
         engine = migrate(saved.engine, saved.engine_version)
+        state = build(saved.scheduling, saved.growth, saved.levels)
+        logged = int(engine["log"]["taken"])
+        _load_log(state, store, logged)
+        jobs = [index for index, *_ in engine["jobs"] if index < FIRST_TASK]
+        state.submit(1, max(jobs, default=0))
+        restore(state.engine, engine)
     except InputError as error:
         raise InputError(f"{store.path}: {error}") from error
-    state = build(saved.scheduling, saved.growth, saved.levels)
-    logged = int(engine["log"]["taken"])
-    _load_log(state, store, logged)
-    jobs = [index for index, *_ in engine["jobs"] if index < FIRST_TASK]
-    state.submit(1, max(jobs, default=0))
-    restore(state.engine, engine)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{store.path}: its snapshot makes no sense: {error!r}") from error
     return state, logged
 
 

@@ -12,6 +12,7 @@ from rota.core.errors import ClusterError, InputError
 from rota.core.jobs import RUNNING, WAITING
 from rota.core.topology import NodeSpec
 from rota.daemon import journal, recovery, tables
+from rota.daemon import loop as loop_module
 from rota.daemon.recovery import ENGINE_VERSION, pack
 from rota.daemon.recovery import VERSION as SNAPSHOT_VERSION
 from rota.daemon.store import Store
@@ -113,6 +114,35 @@ def test_a_damaged_snapshot_is_rebuilt_only_if_the_beginning_can_be_read(tmp_pat
     change_snapshots(tmp_path / "s.db", lambda packed: packed[:-9])
     with pytest.raises(InputError, match="its snapshot cannot be read"):
         make_loop(tmp_path / "s.db", world)
+
+
+def test_a_damaged_newest_snapshot_falls_back_to_the_older_one(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(loop_module, "SNAPSHOT_EVERY", 5)
+    world, _, state = a_lived_store(tmp_path / "s.db")
+    store = Store(tmp_path / "s.db", durable=False)
+    (newest, packed), (older, _), *_ = store.snapshots()
+    assert newest > older > 0
+    with store.writing() as connection:
+        where = tables.snapshots.c.journal_number == newest
+        connection.execute(sa.update(tables.snapshots).where(where).values(state=packed[:-9]))
+    store.close()
+    loop = make_loop(tmp_path / "s.db", world, policy=TIRESIAS)
+    assert loop.journal.since_snapshot == newest - older
+    ours, theirs = (recovery.unpack(each, loop.store) for each in (pack(loop.state), state))
+    ours.engine["cluster"]["now_s"] = theirs.engine["cluster"]["now_s"]  # that of the last batch
+    assert ours == theirs
+    assert "its snapshot cannot be read" in caplog.text
+    loop.store.close()
+
+
+@pytest.mark.parametrize("wrong", [{}, {"log": {"taken": 0}}, {"log": {"taken": "x"}}])
+def test_a_snapshot_that_makes_no_sense_is_as_good_as_none(wrong, tmp_path):
+    world, log, _ = a_lived_store(tmp_path / "s.db")
+    age_snapshots(tmp_path / "s.db", engine=wrong)
+    loop = make_loop(tmp_path / "s.db", world, policy=TIRESIAS)
+    loop.journal.flush()
+    assert logged(loop) == log
+    loop.store.close()
 
 
 def test_a_replay_that_differs_is_refused_and_compared_in_pieces(tmp_path, monkeypatch):
