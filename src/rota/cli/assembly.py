@@ -58,6 +58,7 @@ class Assembly:
         *,
         config: Path | None = None,
         said: Mapping[str, Any] | None = None,
+        accept_loss: bool = False,
     ) -> None:
         self.settings = settings
         self._embedded_works = False
@@ -65,6 +66,7 @@ class Assembly:
             self.folder = opened.enter_context(StateFolder(state))
             store = self.store = Store(self.folder.store, durable=settings.durable)
             opened.callback(store.close)
+            store.seal(self.folder.seal, accept_loss=accept_loss)
             store.skip_to(self.folder.last_job())
             topology, scheduling = declared(settings)
             self.driver, topology = self._driver(topology)

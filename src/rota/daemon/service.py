@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from time import time
 from typing import Any, TypeVar
+
+import msgspec
 
 from rota.core.errors import (
     ConflictError,
@@ -32,7 +34,7 @@ from rota.daemon.settings import (
     read_settings,
 )
 from rota.daemon.status import status_of
-from rota.daemon.store import StoredJob
+from rota.daemon.store import StoredJob, UsedKey
 from rota.daemon.submissions import refuse_impossible, with_ids, with_priorities
 from rota.daemon.tokens import Tokens
 from rota.jobfile.convert import to_request
@@ -66,7 +68,7 @@ from rota.wire import (
 )
 
 T = TypeVar("T")
-PROBE_S = 2.0  # the longest that a question for readiness may take
+PROBE_S = 10.0  # the longest that a question for readiness may take: then the loop is stuck
 
 
 class Daemon:
@@ -158,10 +160,11 @@ class Daemon:
             raise InputError(f"{len(jobs)} jobs in one submission: send 1 to {MAX_JOBS:,}")
         for number, job in enumerate(jobs):
             to_request(job, f"job {number + 1} of {len(jobs)}" if len(jobs) > 1 else "job")
-        return self._do(lambda: self._submit(jobs, actor, key))
+        digest = sha256(msgspec.msgpack.encode(jobs)).hexdigest() if key else ""
+        return self._do(lambda: self._submit(jobs, actor, key, digest))
 
     def _submit(
-        self, jobs: Sequence[JobFile], actor: Actor, key: str
+        self, jobs: Sequence[JobFile], actor: Actor, key: str, digest: str
     ) -> tuple[list[Input], Callable[[], list[JobInfo]]]:
         journal, engine = self.loop.journal, self.state.engine
         if key:
@@ -169,7 +172,12 @@ class Daemon:
                 raise LaterError
             known = self.store.known_key(actor.name, key)
             if known is not None:
-                numbers = range(known[0], known[0] + known[1])
+                if known.digest not in ("", digest):
+                    raise ConflictError(
+                        f"the key {key!r} was used for another submission: repeat that one "
+                        "unchanged, or use a new key"
+                    )
+                numbers = range(known.first, known.first + known.count)
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
@@ -178,7 +186,8 @@ class Daemon:
             StoredJob(first + i, actor.name, self.state.cluster.now_s, job)
             for i, job in enumerate(with_ids(jobs, first, actor, engine.jobs))
         ]
-        journal.accept(stored, (actor.name, key) if key else None)
+        used = UsedKey(actor.name, key, first, len(jobs), digest) if key else None
+        journal.accept(stored, used)
         return [Submitted(first, len(jobs))], lambda: self._accepted(stored)
 
     def _accepted(self, stored: list[StoredJob]) -> list[JobInfo]:
@@ -340,10 +349,12 @@ class Daemon:
             return False, f"the daemon has failed: {self.failure}"
         if self._stopping.is_set() or not self._running:
             return False, "the daemon is starting or stopping"
-        if self.loop.journal.trouble:
-            with suppress(UnavailableError):  # busy with the trouble
-                self.loop.mailbox.call(PendingCall(lambda: ([], self.loop.journal.probe)), PROBE_S)
-        trouble = self.loop.journal.trouble
+        probe = PendingCall(lambda: ([], self.loop.journal.probe))
+        try:
+            self.loop.mailbox.call(probe, PROBE_S)
+        except UnavailableError as error:  # it is stuck, or busy with the trouble
+            return False, self.loop.journal.trouble or f"the scheduling loop: {error}"
+        trouble = self.loop.journal.trouble or self.loop.driver.trouble()
         return not trouble, trouble
 
     def reload(self, actor: Actor) -> list[str]:

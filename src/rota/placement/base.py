@@ -36,6 +36,8 @@ class Placement(Stateful, ABC):
     """`maybe` can say no."""
     pooled: ClassVar[bool] = False
     """A request fits whenever enough GPUs are free, wherever they are."""
+    names_nodes: ClassVar[bool] = True
+    """Its allocations say which nodes they are on: they can be carried out on a real cluster."""
     splits: ClassVar[bool] = True
     """What one node could hold may be divided over several."""
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from rota.core.changes import Wake
 from rota.core.errors import ClusterSpecError, OptionError
 from rota.core.events import INF, NODE_DOWN
 from rota.core.jobs import SpeedBook
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Wake
 from rota.core.ports import RateModel, Scheduler
 from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
