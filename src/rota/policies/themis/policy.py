@@ -37,7 +37,7 @@ from rota.core.knowledge import Knowledge
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
 from rota.core.view import Draft, View
-from rota.policies.rounds.choice import Seconds
+from rota.policies.rounds.choice_policy import Seconds
 from rota.policies.rounds.leases import Lease, Leases
 from rota.policies.rounds.seats import Seats
 from rota.policies.rounds.types import GpuTypes, held_type
