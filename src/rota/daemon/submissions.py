@@ -29,7 +29,7 @@ def refuse_forbidden(
     if undeclared is None:
         undeclared = not len(tenants)
     for job in jobs:
-        if job.queue not in tenants.names and not undeclared:
+        if job.queue and job.queue not in tenants.names and not undeclared:
             raise ForbiddenError(
                 f"queue {job.queue!r} is not declared: there are {', '.join(tenants.names)}"
             )

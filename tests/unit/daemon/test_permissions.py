@@ -50,6 +50,7 @@ def test_undeclared_queues_are_refused_where_some_are_declared(permitted, alice,
     daemon = permitted()
     with pytest.raises(ForbiddenError, match="queue 'mine' is not declared: there are vision, r"):
         daemon.submit([file(queue="mine")], alice)
+    assert daemon.submit([file()], alice)  # it names none
     assert daemon.submit([file(queue="mine")], admin)
     daemon._permissions = Permissions(undeclared_queues=True)
     assert daemon.submit([file(queue="mine")], alice)
