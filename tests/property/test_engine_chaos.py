@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.allocation import Allocation
+from rota.core.changes import Wake
 from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request
-from rota.core.plan import Wake
 from rota.core.policy import DecidePolicy, Params
 from rota.core.registry import ADMISSIONS, POLICIES, load, names
 from rota.core.tenants import Tenant, TenantTree

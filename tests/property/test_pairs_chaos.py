@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rota.core.changes import Wake
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request
-from rota.core.plan import Wake
 from rota.core.policy import DecidePolicy, Params
 from rota.core.registry import PLACEMENTS, load
 from rota.core.tenants import TenantTree

@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from rota.core.changes import ON_EVERY_EVENT, Wake
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import ON_EVERY_EVENT, Wake
 from rota.core.state import Stateful
 from rota.core.view import Draft, View
 

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 import msgspec
 
 from rota.core.allocation import Allocation
+from rota.core.changes import Changes, Wake
 from rota.core.events import Event
 from rota.core.jobs import Behaviour, Job, JobSpec, Request
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, Wake
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
 from rota.core.workload import Workload
@@ -209,15 +209,15 @@ class Scheduler(Protocol):
         """The jobs that will come, before the first one, if they are known."""
         return
 
-    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+    def step(self, view: View, events: Sequence[Event]) -> Changes | None:
         """Events since the last call; the plan, or None when nothing shall change."""
         ...
 
-    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
+    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
         """After the plan was carried out: times at which a job must be looked at again."""
         return ()
 
-    def overhear(self, view: View, events: Sequence[Event]) -> Plan | None:  # noqa: ARG002
+    def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:  # noqa: ARG002
         """Events that `step` gets later: a plan with the reasons that they change, and no more."""
         return None
 
@@ -239,7 +239,11 @@ class Scheduler(Protocol):
 
 
 class Successor(Scheduler, Protocol):
-    """A scheduler that can take over on a living cluster (composed ones can)."""
+    """A scheduler that can take over on a living cluster (composed ones can).
+
+    The item `placement` of its state is what the placement remembers; None in `restore`: another
+    placement is used now, and what the former one remembered does not hold for it.
+    """
 
     def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:
         """Take over from another scheduler: these jobs have places, or are on their way out.

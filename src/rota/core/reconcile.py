@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from rota.core.allocation import Allocation
+from rota.core.changes import Changes
 from rota.core.errors import InvalidPlanError
 from rota.core.jobs import WAITING, Job, Phase
-from rota.core.plan import Plan
 
 Placed: TypeAlias = tuple[Job, Allocation]
 
@@ -19,7 +19,7 @@ Commands: TypeAlias = tuple[list[Job], list[Placed], list[Placed]]
 """What to do, in this order: stops, starts, moves."""
 
 
-def reconcile(plan: Plan, version: int) -> Commands:
+def reconcile(plan: Changes, version: int) -> Commands:
     """What turns the present state into what the plan wants."""
     if plan.version != version:
         _drop_stale(plan)
@@ -34,7 +34,7 @@ def reconcile(plan: Plan, version: int) -> Commands:
     return plan.stops, starts, []
 
 
-def _drop_stale(plan: Plan) -> None:
+def _drop_stale(plan: Changes) -> None:
     """Parts about jobs that changed since the plan's view are void; the planner is asked again."""
     plan.stops = [job for job in plan.stops if job.version <= plan.version]
     plan.starts = [(job, a) for job, a in plan.starts if job.version <= plan.version]
@@ -48,7 +48,7 @@ def _refuse_bad_stops(stops: list[Job]) -> None:
         _refuse_twice("stops", stops)
 
 
-def _with_moves(plan: Plan) -> Commands:
+def _with_moves(plan: Changes) -> Commands:
     """Some of those to be started run already: moved, resized, restarted or just renewed."""
     _refuse_twice("starts", [job for job, _ in plan.starts])
     stopping = {job.index for job in plan.stops}

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from rota.core.changes import Changes
 from rota.core.errors import KnowledgeError
 from rota.core.jobs import RUNNING, STARTING, WAITING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan
 from rota.core.reasons import Reason
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
@@ -254,9 +254,9 @@ class View:
             raise RuntimeError("this view has no placement to plan with")
         return self.draft_maker(self)
 
-    def delta(self) -> Plan:
+    def delta(self) -> Changes:
         """An empty plan of changes, for schedulers that say only what changes."""
-        return Plan(self.version)
+        return Changes(self.version)
 
 
 def arrival(job: Job) -> tuple[float, int]:

@@ -5,9 +5,9 @@ from typing import Any
 
 from rota.core import machine
 from rota.core.admission import Admission
+from rota.core.changes import Changes
 from rota.core.errors import PolicyError
 from rota.core.jobs import Job, Shape
-from rota.core.plan import Plan
 from rota.core.reasons import Reason
 from rota.core.view import View
 from rota.placement.base import Placement
@@ -44,7 +44,7 @@ class AdmissionQueue:
                 self.fine.add(number)
         return self._never[number]
 
-    def enter(self, job: Job, view: View, plan: Plan) -> bool:
+    def enter(self, job: Job, view: View, plan: Changes) -> bool:
         """May this new job join the queue? Otherwise the plan says what happens to it."""
         if not job.started:  # a job that has run is not turned away by a new scheduler
             message = self.never(job)
@@ -91,7 +91,7 @@ class AdmissionQueue:
         """A held job was cancelled."""
         self.held.remove(job)
 
-    def reconsider(self, view: View, plan: Plan) -> list[Job]:
+    def reconsider(self, view: View, plan: Changes) -> list[Job]:
         """Held jobs that may enter now, in their order."""
         entering = []
         still = []
@@ -108,19 +108,15 @@ class AdmissionQueue:
         return entering
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Held jobs, and what admission and placement keep themselves."""
-        state: dict[str, Any] = {
+        """Held jobs, and what admission itself remembers."""
+        return {
             "held": [job.index for job in self.held],
             "inside": sorted(self._inside),
             "admission": self.admission.snapshot(),
         }
-        learnt = self.placement.snapshot()
-        return {**state, "placement": learnt} if learnt else state
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Resume from the state of `snapshot`."""
         self.held = [view.everyone[index] for index in state["held"]]
         self._inside = set(state["inside"])
         self.admission.restore(state["admission"])
-        if "placement" in state:
-            self.placement.restore(state["placement"])

@@ -12,11 +12,8 @@ from contextlib import contextmanager
 import msgspec
 
 from rota.core.allocation import NOTHING, Allocation
-from rota.core.errors import InvalidPlanError, PolicyError
-from rota.core.events import INF
-from rota.core.jobs import Job, Request, Shape
-from rota.core.plan import (
-    Plan,
+from rota.core.changes import (
+    Changes,
     Wake,
     check_amounts,
     check_fates,
@@ -24,6 +21,9 @@ from rota.core.plan import (
     check_size,
     check_wake,
 )
+from rota.core.errors import InvalidPlanError, PolicyError
+from rota.core.events import INF
+from rota.core.jobs import Job, Request, Shape
 from rota.core.reasons import Reason
 from rota.core.view import Supply, View
 from rota.placement.base import EPSILON, Placement
@@ -130,7 +130,7 @@ class PlacementDraft:
         self._room = view.up_gpus  # GPUs that nobody placed so far needs
         self._gpus_only = shapes.gpus_only(placement)
         self._wake_s = INF
-        self.plan = Plan(view.version)
+        self.plan = Changes(view.version)
 
     # --- what a policy calls --------------------------------------------------------------------
 
@@ -518,7 +518,7 @@ class PlacementDraft:
             )
         return (job for job in self._by_start if job.index in self._open)
 
-    def finish(self, wake: Wake) -> Plan:
+    def finish(self, wake: Wake) -> Changes:
         """The changes that lead to the desired state."""
         plan = self.plan
         cancelled = {job.index for job, _ in plan.cancels}

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager
 import msgspec
 
 from rota.core.allocation import NOTHING, Allocation
+from rota.core.changes import Changes, Wake, check_fates, check_present, check_size, check_wake
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF
 from rota.core.jobs import Job
-from rota.core.plan import Plan, Wake, check_fates, check_present, check_size, check_wake
 from rota.core.reasons import Reason
 from rota.core.view import Supply, View
 
@@ -21,7 +21,7 @@ class ExplicitDraft:
         self._view = view
         self._wanted: dict[int, tuple[Job, Allocation]] = {}
         self._wake_s = INF
-        self.plan = Plan(view.version)
+        self.plan = Changes(view.version)
 
     def place(
         self,
@@ -166,7 +166,7 @@ class ExplicitDraft:
         """Ask again when a quantity of the job reaches the value."""
         self.plan.watch(job, quantity, value)
 
-    def finish(self, wake: Wake) -> Plan:
+    def finish(self, wake: Wake) -> Changes:
         """The changes that lead to the desired state."""
         plan = self.plan
         cancelled = {job.index for job, _ in plan.cancels}

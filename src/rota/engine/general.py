@@ -7,10 +7,10 @@ import msgspec
 
 from rota.core import events as ev
 from rota.core.admission import Admission
+from rota.core.changes import Changes
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import HELD, STOPPING, WAITING, Job, Shape
-from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy
 from rota.core.ports import Successor
 from rota.core.reasons import Reason
@@ -72,9 +72,9 @@ class GeneralScheduler(Successor):
 
     def step(  # noqa: C901 - one branch per kind
         self, view: View, events: Sequence[Event]
-    ) -> Plan | None:
+    ) -> Changes | None:
         """Update the books, then ask the policy for its desired state."""
-        entry = Plan(view.version)
+        entry = Changes(view.version)
         released, self._refused = self._refused, False
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
@@ -140,7 +140,7 @@ class GeneralScheduler(Successor):
         elif job.phase == STOPPING:  # it comes back with JOB_STOPPED
             self._stopping[job.index] = job
 
-    def overhear(self, view: View, events: Sequence[Event]) -> Plan | None:
+    def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:
         """Events of which it is told later, in time for the reasons: places that are free now."""
         changed = False
         for _, kind, _, subject, _ in events:
@@ -155,7 +155,7 @@ class GeneralScheduler(Successor):
                 changed = True
         if not changed:
             return None
-        plan = Plan(view.version)
+        plan = Changes(view.version)
         if self.trusted:
             for job in self._queue.values():
                 if job.reason in ROOM:
@@ -179,7 +179,7 @@ class GeneralScheduler(Successor):
             self.placement.hold(guest, guest.allocation)
         self._guests = {host: pair for host, pair in guests.items() if pair[0] is not job}
 
-    def _decide(self, view: View, entry: Plan) -> Plan:
+    def _decide(self, view: View, entry: Changes) -> Changes:
         """Jobs that admission turns away, and those that are being stopped, are invisible."""
         hidden = {job.index for job, _ in (*entry.rejects, *entry.holds)}
         hidden.update(job.index for job in self.admissions.held)
@@ -221,7 +221,7 @@ class GeneralScheduler(Successor):
             return []
         return [index for index, job in everyone.items() if job.phase == HELD]
 
-    def _book(self, plan: Plan) -> None:
+    def _book(self, plan: Changes) -> None:
         for job, _ in plan.rejects:
             self._waits(job, -1)
             self.admissions.leave(job)
@@ -237,7 +237,7 @@ class GeneralScheduler(Successor):
             plan.reasons = [(job, self._told(job, reason)) for job, reason in plan.reasons]
         self._tell(plan)
 
-    def _tell(self, plan: Plan) -> None:
+    def _tell(self, plan: Changes) -> None:
         """What the heads of all shapes lack, where that has changed."""
         free = self.placement.free if self.trusted else self._left(plan)
         for number, count in self._waiting.items():
@@ -252,7 +252,7 @@ class GeneralScheduler(Successor):
                 self._blame[number] = reason
                 plan.shape_reasons.append((number, reason, None))
 
-    def _left(self, plan: Plan) -> float:
+    def _left(self, plan: Changes) -> float:
         """GPUs that a policy without a placement has not given away in its plan."""
         vertices = self.placement.topology.vertices
         left: float = sum(node.gpus for node in self.placement.topology.nodes if node.open)
@@ -286,7 +286,7 @@ class GeneralScheduler(Successor):
             self._made = PlacementDraft(view, self.placement, self._shapes, self.running)
         return self._made
 
-    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
+    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
         """A stop that takes time hides the job until it is over."""
         for job in plan.stops:
             if job.phase == STOPPING and job.index not in self.running:
@@ -319,6 +319,7 @@ class GeneralScheduler(Successor):
             "stopping": list(self._stopping),
             "policy": self.policy.snapshot(),
             "gate": self.admissions.snapshot(),
+            "placement": self.placement.snapshot(),
             "blame": list(self._blame.items()),
             "shapes": list(self._waiting),  # their order decides the order of rows in the log
             "refused": self._refused,
@@ -329,6 +330,8 @@ class GeneralScheduler(Successor):
         """Rebuild the placement's books from the jobs."""
         self.policy.restore(state["policy"])
         self.admissions.restore(view, state["gate"])
+        if state["placement"] is not None:
+            self.placement.restore(state["placement"])
         self._blame = dict(state["blame"])
         self._waiting = dict.fromkeys(state["shapes"], 0)
         self._refused = state.get("refused", False)

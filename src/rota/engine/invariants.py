@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rota.core.allocation import Allocation, host_of
+from rota.core.changes import Changes
 from rota.core.errors import InvariantError, PolicyError
 from rota.core.events import Event
 from rota.core.jobs import HELD, RUNNING, STARTING, STOPPING, WAITING, Job
-from rota.core.plan import Plan
 from rota.core.reasons import Reason
 from rota.core.topology import Topology, Vertex
 from rota.engine.blame import ROOM
@@ -114,7 +114,7 @@ class Invariants:
         self._held_gpu_s = 0.0  # integrated from what the jobs hold
         self._holding = 0.0
 
-    def after(self, engine: Engine, events: list[Event], plan: Plan | None) -> None:  # noqa: ARG002
+    def after(self, engine: Engine, events: list[Event], plan: Changes | None) -> None:  # noqa: ARG002
         """Raise InvariantError if something does not hold."""
         now_s = engine.view.now_s
         resumed = not self.batches
@@ -460,7 +460,7 @@ def check_reasons(engine: Engine, log_replica: LogReplica, now_s: float) -> None
         left = left or Left(engine)
         needs = {"gpu": shape.gpus, "cpu": shape.cpus, "memory": shape.mem_gib}
         needs = {kind: need for kind, need in needs.items() if kind in left.kinds and need}
-        if gpus_only:
+        if gpus_only and shape.gpus:  # those without GPUs get the CPUs and memory they ask for
             needs = {"gpu": shape.gpus}
         true = Reason.CAPACITY
         if left.enough(needs):

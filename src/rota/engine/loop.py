@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from rota.core import machine
+from rota.core.changes import Changes, Wake
 from rota.core.errors import InvalidPlanError, KnowledgeError, LivelockError
 from rota.core.events import INF, NODE_UP, Event
 from rota.core.jobs import STOPPING, WAITING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.log import Record
-from rota.core.plan import Plan, Wake
 from rota.core.ports import Cluster, Scheduler, Source, Successor
 from rota.core.reconcile import reconcile
 from rota.core.tenants import TenantTree
@@ -28,7 +28,7 @@ LIVELOCK = 10_000  # batches at one instant
 class Checker(Protocol):
     """Looks at the state after every batch (see `invariants`)."""
 
-    def after(self, engine: "Engine", events: list[Event], plan: Plan | None) -> None:
+    def after(self, engine: "Engine", events: list[Event], plan: Changes | None) -> None:
         """Raise InvariantError if something does not hold."""
         ...
 
@@ -173,7 +173,7 @@ class Engine:
 
     # --- what to do -----------------------------------------------------------------------------
 
-    def _carry_out(self, plan: Plan, now_s: float) -> None:  # noqa: C901 - in order
+    def _carry_out(self, plan: Changes, now_s: float) -> None:  # noqa: C901 - in order
         if plan.unusual:
             self._turn_away(plan, now_s)
         if plan.version != self.view.version:
@@ -210,7 +210,7 @@ class Engine:
             self.lifecycle.backlog += self.lifecycle.begun()
             self.timers.ask_again()
 
-    def _turn_away(self, plan: Plan, now_s: float) -> None:
+    def _turn_away(self, plan: Changes, now_s: float) -> None:
         for job, message in plan.rejects:
             self.lifecycle.reject(job, message)
         for job, reason in plan.holds:
@@ -230,18 +230,18 @@ class Engine:
             self._overhear(backlog, now_s)
         self.executor.launch_deferred(now_s)  # others may have waited for its slices
 
-    def _blame(self, plan: Plan, now_s: float) -> None:
+    def _blame(self, plan: Changes, now_s: float) -> None:
         rows = self.log.rows
         for number, reason, head in plan.shape_reasons:
             rows += (now_s, R_REASON, head.index if head is not None else -1, number, -1, reason)
 
-    def _explain(self, plan: Plan, now_s: float) -> None:
+    def _explain(self, plan: Changes, now_s: float) -> None:
         for job, reason in plan.reasons:
             if job.reason != reason and job.phase == WAITING:
                 job.reason = int(reason)
                 self.log.row(now_s, Record.REASON, job.index, -1, -1, reason)
 
-    def _watch(self, plan: Plan, now_s: float) -> None:
+    def _watch(self, plan: Changes, now_s: float) -> None:
         for level in plan.levels:
             if level.quantity == "progress" and not self.scheduler.knowledge & Knowledge.PROGRESS:
                 raise KnowledgeError(

@@ -19,9 +19,9 @@ from operator import itemgetter
 from typing import Any
 
 from rota.core.allocation import NOTHING
+from rota.core.changes import Changes
 from rota.core.events import INF
 from rota.core.jobs import Job
-from rota.core.plan import Plan
 from rota.engine.blame import Blamed
 from rota.placement.base import Placement
 
@@ -266,7 +266,7 @@ class Packer:
         return True
 
     def pack(
-        self, plan: Plan, now_s: float, shapes: set[int], dirty: set[int], *, everything: bool
+        self, plan: Changes, now_s: float, shapes: set[int], dirty: set[int], *, everything: bool
     ) -> None:
         """Fill the cluster. `shapes`: those with a new head; `everything`: something was freed."""
         waiting = self.index.waiting
@@ -285,7 +285,7 @@ class Packer:
         if self._fails or self._emptied or self.blamed.stale:
             self._blame(plan)
 
-    def _starts_at_once(self, plan: Plan, now_s: float, number: int) -> bool:
+    def _starts_at_once(self, plan: Changes, now_s: float, number: int) -> bool:
         """The common case: one newcomer, and there is room for it. False: look closer."""
         heap = self.index.waiting[number]
         entry = heap[0][3]
@@ -336,7 +336,7 @@ class Packer:
         if len(heads) > 1:
             heapify(heads)
 
-    def _scan(self, plan: Plan, heads: Heads) -> None:
+    def _scan(self, plan: Changes, heads: Heads) -> None:
         """Without preemption: whoever fits starts."""
         if self.strict:
             self._scan_strictly(plan, heads)
@@ -363,7 +363,7 @@ class Packer:
             elif told.get(number) != entry.index:
                 self._fails.append(number)
 
-    def _scan_strictly(self, plan: Plan, heads: Heads) -> None:
+    def _scan_strictly(self, plan: Changes, heads: Heads) -> None:
         """Whoever waits holds back those behind it that compete for its nodes."""
         index = self.index
         waiting = index.waiting
@@ -392,7 +392,7 @@ class Packer:
                 break
 
     def _scan_preempting(  # noqa: C901, PLR0912 - the hot loop
-        self, plan: Plan, now_s: float, heads: Heads, dirty: set[int]
+        self, plan: Changes, now_s: float, heads: Heads, dirty: set[int]
     ) -> None:
         index = self.index
         waiting = index.waiting
@@ -479,7 +479,7 @@ class Packer:
         return False
 
     def _displace(
-        self, plan: Plan, winner: Entry, now_s: float, moved: list[Entry], dirty: set[int]
+        self, plan: Changes, winner: Entry, now_s: float, moved: list[Entry], dirty: set[int]
     ) -> set[int]:
         """Victims return to the queue; returns their shapes, to be looked at again in this scan."""
         index = self.index
@@ -506,7 +506,7 @@ class Packer:
         return shapes
 
     def _start(
-        self, plan: Plan, entry: Entry, heap: list[WaitEntry], now_s: float, moved: list[Entry]
+        self, plan: Changes, entry: Entry, heap: list[WaitEntry], now_s: float, moved: list[Entry]
     ) -> None:
         index = self.index
         index.pop_waiting(heap)
@@ -528,7 +528,7 @@ class Packer:
         else:
             index.push_running(entry, now_s)
 
-    def _net(self, plan: Plan, now_s: float, moved: list[Entry]) -> None:
+    def _net(self, plan: Changes, now_s: float, moved: list[Entry]) -> None:
         """Displaced and placed again on the same slices is nothing; elsewhere it is a move."""
         for entry in moved:
             if entry.mark == DISPLACED:
@@ -539,7 +539,7 @@ class Packer:
                 self.index.push_running(entry, now_s)
             entry.mark = UNTOUCHED
 
-    def overhear(self, plan: Plan) -> None:
+    def overhear(self, plan: Changes) -> None:
         """Something was freed, or nodes changed, and nobody decides now: only reasons follow."""
         placement = self.placement
         for number in list(self.blamed.reasons):
@@ -551,7 +551,7 @@ class Packer:
                 self._absolve(plan, number)  # it lacks nothing: it waits for its turn
         self._blame(plan)
 
-    def _blame(self, plan: Plan) -> None:
+    def _blame(self, plan: Changes) -> None:
         """Tell changes of why heads wait, by what is free at the end of the scan."""
         waiting = self.index.waiting
         blamed = self.blamed
@@ -577,12 +577,12 @@ class Packer:
                 self._accuse(plan, number, blamed.add(heap[0][3].shape) if known is None else known)
         fails.clear()
 
-    def _accuse(self, plan: Plan, number: int, reason: int) -> None:
+    def _accuse(self, plan: Changes, number: int, reason: int) -> None:
         head = self.index.waiting[number][0][3]
         self.heads[number] = head.index
         plan.shape_reasons.append((number, reason, head.job))
 
-    def _absolve(self, plan: Plan, number: int) -> None:
+    def _absolve(self, plan: Changes, number: int) -> None:
         self.blamed.remove(number)
         del self.heads[number]
         plan.shape_reasons.append((number, 0, None))

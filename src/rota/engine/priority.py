@@ -6,10 +6,10 @@ from typing import Any
 from rota.core import events as ev
 from rota.core.admission import Admission
 from rota.core.allocation import host_of
+from rota.core.changes import ON_EVERY_EVENT, ROUNDING, Changes
 from rota.core.errors import PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job
-from rota.core.plan import ON_EVERY_EVENT, ROUNDING, Plan
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
 from rota.core.view import View
@@ -68,14 +68,14 @@ class PriorityScheduler(Successor):
 
     def step(  # noqa: C901, PLR0912 - the hot loop
         self, view: View, events: Sequence[Event]
-    ) -> Plan | None:
+    ) -> Changes | None:
         """Update the queues, then pack if anything can have changed."""
         now_s = view.now_s
         self._view = view
         admissions = self.admissions
         index = self.packer.index
         entries = index.entries
-        plan: Plan | None = None
+        plan: Changes | None = None
         dirty: set[int] = set()
         shapes: set[int] = set()
         freed = False
@@ -87,7 +87,7 @@ class PriorityScheduler(Successor):
                 if job.phase >= DONE:  # cancelled before anybody was told of it
                     continue
                 if job.shape.number not in admissions.fine:
-                    plan = plan or Plan(view.version)
+                    plan = plan or Changes(view.version)
                     if not admissions.enter(job, view, plan):
                         continue
                 entry = entries.get(job.index)  # `_queue`, written out: it is the hot loop
@@ -113,7 +113,7 @@ class PriorityScheduler(Successor):
             elif kind != ev.TIMER:
                 freed |= self._other(kind, job, dirty, now_s)
         if freed and admissions.held:
-            plan = plan or Plan(view.version)
+            plan = plan or Changes(view.version)
             for job in admissions.reconsider(view, plan):
                 self._queue(index.entry(job), now_s)
                 shapes.add(job.shape.number)
@@ -121,18 +121,18 @@ class PriorityScheduler(Successor):
             self._rekey_all(now_s)
             freed = True
         if (freed or shapes) and (index.waiting_count or self.packer.blamed.reasons):
-            plan = plan or Plan(view.version)
+            plan = plan or Changes(view.version)
             self.packer.pack(plan, now_s, shapes, dirty, everything=freed)
         if self._again:
             if not self.settles:
                 self._again.clear()
                 return plan
-            plan = plan or Plan(view.version)
+            plan = plan or Changes(view.version)
             if self.policy.state_key:
                 self._confirm(plan, now_s)
         return plan
 
-    def overhear(self, view: View, events: Sequence[Event]) -> Plan | None:
+    def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:
         """Events of which it is told later, in time for the reasons: places that are free now."""
         changed = False
         for event in events:
@@ -147,7 +147,7 @@ class PriorityScheduler(Successor):
                 changed = True
         if not changed or not self.packer.blamed.reasons:
             return None
-        plan = Plan(view.version)
+        plan = Changes(view.version)
         self.packer.overhear(plan)
         return plan
 
@@ -303,7 +303,7 @@ class PriorityScheduler(Successor):
             self._again.append(entry)
         self.packer.forget_failures()
 
-    def _confirm(self, plan: Plan, now_s: float) -> None:
+    def _confirm(self, plan: Changes, now_s: float) -> None:
         """Running jobs whose level changed and that were kept may rank differently as kept ones."""
         starting = {job.index for job, _ in plan.starts}
         for entry in self._again:
@@ -314,7 +314,7 @@ class PriorityScheduler(Successor):
 
     # --- after the plan was carried out ---------------------------------------------------------
 
-    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:
+    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:
         """Key again what the change affected; say when keys will jump."""
         now_s = view.now_s
         timers: Timers = []
@@ -331,7 +331,7 @@ class PriorityScheduler(Successor):
         self._again.clear()
         return timers
 
-    def _arm_all(self, plan: Plan, now_s: float, timers: Timers) -> None:
+    def _arm_all(self, plan: Changes, now_s: float, timers: Timers) -> None:
         for job, _ in plan.starts:
             if job.phase == RUNNING:
                 self._arm(job, now_s, timers)
@@ -412,12 +412,14 @@ class PriorityScheduler(Successor):
                         for entry in known],
             "policy": self.policy.snapshot(),
             "gate": self.admissions.snapshot(),
+            "placement": self.placement.snapshot(),
             # the order of these two decides the order of rows in the log
             "shapes": list(self.packer.index.waiting),
             "blame": list(self.packer.blamed.reasons.items()),
             "heads": list(self.packer.heads.items()),
             "stuck": _plain(self.packer.stuck),
             "again": [entry.index for entry in self._again],
+            "anew": self._revision != self.policy.revision,
             "returned": sorted(self._returned),
         }  # fmt: skip
 
@@ -427,7 +429,11 @@ class PriorityScheduler(Successor):
         self.policy.restore(state["policy"])
         self._revision = self.policy.revision
         self.admissions.restore(view, state["gate"])
-        self.packer.stuck = _ranks(state["stuck"])
+        if state["placement"] is not None:
+            self.placement.restore(state["placement"])
+            self.packer.stuck = _ranks(state["stuck"])
+        if state["placement"] is None or state["anew"]:
+            self._revision -= 1  # what did not fit may fit by another placement: look again
         index = self.packer.index
         index.waiting.update((number, []) for number in state["shapes"])
         self._returned = set(state["returned"])

@@ -6,10 +6,10 @@ from math import nextafter
 from typing import Any
 
 from rota.core import events as ev
+from rota.core.changes import Level, Wake
 from rota.core.errors import PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import RUNNING, STARTING, Job
-from rota.core.plan import Level, Wake
 
 IDLE = 10_000  # so many rounds in which nothing happens are enough
 SLACK = 1e-9  # rounds: multiples of their length are not exact in floating point

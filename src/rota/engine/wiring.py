@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from rota.core.admission import Admission
-from rota.core.plan import Wake
+from rota.core.changes import Wake
 from rota.core.policy import Policy
 from rota.core.ports import Cluster, Scheduler, Source, Successor
 from rota.core.tenants import TenantTree

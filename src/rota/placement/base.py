@@ -40,6 +40,8 @@ class Placement(Stateful, ABC):
     """`changed` can say more than that it is not simple."""
     pooled: ClassVar[bool] = False
     """A request fits whenever enough GPUs are free, wherever they are."""
+    names_nodes: ClassVar[bool] = True
+    """Its allocations say which nodes they are on: they can be carried out on a real cluster."""
     splits: ClassVar[bool] = True
     """What one node could hold may be divided over several."""
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from rota.core import events as ev
 from rota.core.allocation import Allocation, Slice
+from rota.core.changes import ON_EVERY_EVENT, Changes, Wake
 from rota.core.events import Event
 from rota.core.jobs import DONE, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import ON_EVERY_EVENT, Plan, Wake
 from rota.core.ports import FREE, Scheduler, TransitionCost
 from rota.core.reasons import Reason
 from rota.core.topology import Topology
@@ -38,10 +38,10 @@ class Replanner(Scheduler, ABC):
         self.wake: Wake = ON_EVERY_EVENT
         self._refusals: dict[int, str | None] = {}
 
-    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+    def step(self, view: View, events: Sequence[Event]) -> Changes | None:
         """Bring the books up to date, then plan."""
         now_s = view.now_s
-        plan = Plan(view.version)
+        plan = Changes(view.version)
         for event in events:
             kind = event[1]
             if kind == ev.JOB_SUBMIT:
@@ -56,7 +56,7 @@ class Replanner(Scheduler, ABC):
                 self.node_changed(event[3].id, up=kind == ev.NODE_UP)
         return self.decide(view, plan)
 
-    def _submitted(self, job: Job, plan: Plan, now_s: float) -> None:
+    def _submitted(self, job: Job, plan: Changes, now_s: float) -> None:
         shape = job.shape
         if shape.number not in self._refusals:
             self._refusals[shape.number] = refusal(shape, self.topology)
@@ -81,7 +81,7 @@ class Replanner(Scheduler, ABC):
         """A running job lost its node and waits again."""
 
     @abstractmethod
-    def decide(self, view: View, plan: Plan) -> Plan | None:
+    def decide(self, view: View, plan: Changes) -> Changes | None:
         """Fill the plan, given that all books are up to date."""
 
     def progressing(self, job: Job, now_s: float) -> None:
@@ -135,7 +135,7 @@ class Blame:
         self._waiting[number] -= 1
         self._touched.add(number)
 
-    def tell(self, plan: Plan) -> None:
+    def tell(self, plan: Changes) -> None:
         """GPUs are one pool: who waits lacks capacity."""
         for number in sorted(self._touched):
             waits = self._waiting[number] > 0

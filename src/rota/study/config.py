@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from rota.core import events as ev
+from rota.core.changes import Wake
 from rota.core.errors import OptionError
-from rota.core.plan import Wake
 from rota.core.registry import parse_params
 
 DEFAULT_COSTS = "zero"

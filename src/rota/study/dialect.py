@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 from rota.core.admission import Admission
+from rota.core.changes import Wake
 from rota.core.errors import OptionError
 from rota.core.jobs import Shape
-from rota.core.plan import Wake
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.registry import DIALECTS, load, parse_params, split

@@ -18,10 +18,10 @@ import polars as pl
 
 from rota.core import events as ev
 from rota.core.allocation import Allocation
+from rota.core.changes import Changes, Wake
 from rota.core.events import INF, Event
 from rota.core.jobs import WAITING, Behaviour, Job, JobSpec, Request
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, Wake
 from rota.core.ports import Scheduler
 from rota.core.reasons import Reason
 from rota.core.resources import CPU
@@ -90,12 +90,12 @@ class Recorded(Scheduler):
         self._late: set[int] = set()  # due, but not submitted yet
         self._hit: dict[int, list[Job]] = {}  # by the node that is down
 
-    def step(self, view: View, events: Sequence[Event]) -> Plan:
+    def step(self, view: View, events: Sequence[Event]) -> Changes:
         """Stop and start what is due; who has not arrived yet is started when it does.
 
         Why a job waits nobody has recorded, but for a node that failed.
         """
-        plan = Plan(view.version)
+        plan = Changes(view.version)
         self._hear(plan, view.now_s, events)
         touched: set[int] = set()
         again: list[tuple[float, int, int]] = []
@@ -114,7 +114,7 @@ class Recorded(Scheduler):
         plan.wake = Wake(at_s=max(view.now_s, self._due[0][0]) if self._due else INF)
         return plan
 
-    def _hear(self, plan: Plan, now_s: float, events: Sequence[Event]) -> None:
+    def _hear(self, plan: Changes, now_s: float, events: Sequence[Event]) -> None:
         node = -1
         for event in events:
             if event[1] == ev.JOB_SUBMIT:
@@ -131,7 +131,7 @@ class Recorded(Scheduler):
                 for job in self._hit.pop(event[3].id, ()):
                     _wonder(plan, job)
 
-    def _act(self, plan: Plan, job: Job, kind: int) -> None:
+    def _act(self, plan: Changes, job: Job, kind: int) -> None:
         runs = self._attempts[job.index]
         number = self._turn[job.index]
         if kind == START:
@@ -157,7 +157,7 @@ class Recorded(Scheduler):
         """A replay is not resumed."""
 
 
-def _wonder(plan: Plan, job: Job) -> None:
+def _wonder(plan: Changes, job: Job) -> None:
     """It waits once more, and the log has to say so once more."""
     job.reason = 0
     plan.explain(job, Reason.UNKNOWN)

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from rota.core.changes import Changes
 from rota.core.errors import RotaError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, FAILED, REJECTED, RUNNING, WAITING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
 from rota.core.registry import POLICIES, names, split
 from rota.core.view import Draft, View
@@ -429,7 +429,7 @@ class Promises(Invariants):
     def __init__(self) -> None:
         super().__init__(keys=False)
 
-    def after(self, engine: Engine, events: list[Event], plan: Plan | None) -> None:
+    def after(self, engine: Engine, events: list[Event], plan: Changes | None) -> None:
         """Raise PolicyError if a key is not what the policy would say."""
         super().after(engine, events, plan)
         if isinstance(engine.scheduler, PriorityScheduler):

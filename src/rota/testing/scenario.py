@@ -8,9 +8,9 @@ import msgspec
 
 from rota.core.admission import Admission
 from rota.core.allocation import Allocation
+from rota.core.changes import Wake
 from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.jobs import RUNNING, Behaviour, Job, JobSpec, Request
-from rota.core.plan import Wake
 from rota.core.policy import Policy, PriorityPolicy
 from rota.core.ports import Cluster, RateModel, TransitionCost
 from rota.core.tenants import TenantTree

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from live_jobs import live
+from rota.core.changes import ON_EVERY_EVENT
 from rota.core.events import INF
 from rota.core.knowledge import Knowledge
-from rota.core.plan import ON_EVERY_EVENT
 from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from live_jobs import HERE, in_phase
 from rota.core.allocation import Allocation
+from rota.core.changes import Changes
 from rota.core.errors import InvalidPlanError
 from rota.core.jobs import Phase
-from rota.core.plan import Plan
 from rota.core.reconcile import reconcile
 
 P = Phase
@@ -21,7 +21,7 @@ def job(phase, name="a", index=0, version=0):
 
 def wanted(*, start=(), stop=(), made_at=5, now=5):
     """(stops, starts, moves) by name."""
-    plan = Plan(made_at)
+    plan = Changes(made_at)
     for each, where in start:
         plan.start(each, where)
     for each in stop:

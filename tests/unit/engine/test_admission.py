@@ -5,8 +5,8 @@ import pytest
 from live_jobs import live
 from rota.core import machine
 from rota.core.admission import Admission
+from rota.core.changes import Changes
 from rota.core.jobs import HELD, WAITING, Shape
-from rota.core.plan import Plan
 from rota.core.reasons import Reason
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
@@ -53,7 +53,7 @@ def gate(topology, admission):
 
 
 def test_what_can_never_fit_is_rejected_with_a_message(topology, view):
-    plan = Plan(0)
+    plan = Changes(0)
     assert not gate(topology, AcceptAll()).enter(live(gpus=9), view, plan)
     ((job, message),) = plan.rejects
     assert job.id == "a"
@@ -62,7 +62,7 @@ def test_what_can_never_fit_is_rejected_with_a_message(topology, view):
 
 
 def test_an_open_gate_remembers_which_shapes_are_fine(topology, view):
-    made, plan = gate(topology, AcceptAll()), Plan(0)
+    made, plan = gate(topology, AcceptAll()), Changes(0)
     assert made.enter(live(gpus=2, number=3), view, plan)
     assert not made.enter(live(gpus=9, number=4), view, plan)
     assert made.fine == {3}
@@ -80,7 +80,7 @@ def test_the_question_is_asked_once_per_shape(topology, view):
 
 
 def test_admission_refuses_holds_and_lets_in(topology, view):
-    made, plan = gate(topology, Few(1)), Plan(0)
+    made, plan = gate(topology, Few(1)), Changes(0)
     names = ("a", "bad", "b", "c")
     jobs = [live(name, index=index) for index, name in enumerate(names)]
     assert [made.enter(job, view, plan) for job in jobs] == [True, False, False, False]
@@ -90,23 +90,23 @@ def test_admission_refuses_holds_and_lets_in(topology, view):
 
 
 def test_held_jobs_enter_in_their_order_when_there_is_room(topology, view):
-    made, plan = gate(topology, Few(1)), Plan(0)
+    made, plan = gate(topology, Few(1)), Changes(0)
     a, b, c, d = jobs = [live(name, index=index) for index, name in enumerate("abcd")]
     for job in jobs:
         made.enter(job, view, plan)
     for job, _ in plan.holds:  # as the engine does
         machine.hold(job)
-    assert made.reconsider(view, Plan(0)) == []
+    assert made.reconsider(view, Changes(0)) == []
     made.drop(b)
     made.leave(a)
-    later = Plan(1)
+    later = Changes(1)
     assert made.reconsider(view, later) == [c]
     assert (later.admits, made.held, made.admission.inside) == ([c], [d], ["c"])
     assert (c.phase, d.phase) == (WAITING, HELD)
 
 
 def test_a_job_held_and_let_in_by_one_plan_was_never_held(topology, view):
-    made, plan = gate(topology, Few(1)), Plan(0)
+    made, plan = gate(topology, Few(1)), Changes(0)
     a, b = jobs = [live(name, index=index) for index, name in enumerate("ab")]
     for job in jobs:
         made.enter(job, view, plan)
@@ -119,7 +119,7 @@ def test_a_snapshot_keeps_who_is_held(topology, view):
     made, again = gate(topology, Few(1)), gate(topology, Few(1))
     a, b, c = jobs = [live(name, index=index) for index, name in enumerate("abc")]
     for job in jobs:
-        made.enter(job, view, Plan(0))
+        made.enter(job, view, Changes(0))
     view.everyone = {job.index: job for job in jobs}
     assert made.snapshot() == {"held": [1, 2], "inside": [0], "admission": {}}
     again.restore(view, made.snapshot())

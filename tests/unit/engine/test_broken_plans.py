@@ -9,10 +9,10 @@ import pytest
 
 from decisions import Scripted, engine, job
 from rota.core.allocation import Allocation
+from rota.core.changes import Changes
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import NODE_DOWN
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
-from rota.core.plan import Plan
 from rota.core.policy import Params, PriorityPolicy
 from rota.core.topology import NodeSpec
 
@@ -112,7 +112,7 @@ def test_a_plan_of_changes(change, message):
     made = engine(Scripted(lambda _view, _plan: None), [asks()], NODES)
 
     def step(view, _events):
-        plan = Plan(view.version)
+        plan = Changes(view.version)
         change(plan, view.jobs[0])
         return plan
 

@@ -4,10 +4,10 @@ import pytest
 
 from live_jobs import HERE, in_phase, live
 from rota.core import machine
+from rota.core.changes import Level
 from rota.core.errors import PolicyError
 from rota.core.events import INF
 from rota.core.jobs import Phase
-from rota.core.plan import Level
 from rota.engine.timers import level_time
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from decisions import Scripted, engine, job
 from rota.core import events as ev
+from rota.core.changes import Wake
 from rota.core.errors import LivelockError
-from rota.core.plan import Wake
 from rota.engine import loop
 from rota.engine.timers import next_boundary, on_boundary
 

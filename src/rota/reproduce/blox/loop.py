@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rota.core.allocation import Allocation
+from rota.core.changes import Changes, Wake
 from rota.core.events import Event
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, Wake
 from rota.core.reasons import Reason
 from rota.core.topology import Topology
 from rota.core.view import View
@@ -102,13 +102,13 @@ class RoundScheduler(Replanner):
         self._walked_s = -1.0
         self._blamed = NO_ONE  # shape of the job that stops everybody, and why
 
-    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+    def step(self, view: View, events: Sequence[Event]) -> Changes | None:
         """Between rounds only the books are kept."""
         if events:
             self._changed = True
             return super().step(view, events)
         if self._changed or (self._drifts and self._waiting):
-            return self.decide(view, Plan(view.version))
+            return self.decide(view, Changes(view.version))
         return None
 
     # --- what happened ----------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class RoundScheduler(Replanner):
 
     # --- what to do -------------------------------------------------------------------------------
 
-    def decide(self, view: View, plan: Plan) -> Plan:
+    def decide(self, view: View, plan: Changes) -> Changes:
         """Walk once per round."""
         now_s = view.now_s
         if now_s % self._round_s or now_s == self._walked_s:
@@ -168,7 +168,7 @@ class RoundScheduler(Replanner):
             self._blame(plan, None)
         return plan
 
-    def _walk(self, order: list[_BloxJob], plan: Plan) -> None:
+    def _walk(self, order: list[_BloxJob], plan: Changes) -> None:
         placed: list[_BloxJob] = []
         last = len(order)  # nobody from here on runs
         blocked: Job | None = None
@@ -205,7 +205,7 @@ class RoundScheduler(Replanner):
         entry.held = found
         self._waiting -= 1
 
-    def _evict(self, entry: _BloxJob, winner: Job, plan: Plan) -> bool:
+    def _evict(self, entry: _BloxJob, winner: Job, plan: Changes) -> bool:
         if entry.held is None:
             return False
         self._release(entry)
@@ -222,7 +222,7 @@ class RoundScheduler(Replanner):
             free == node.gpus for free, node in zip(self._free, nodes, strict=True)
         )
 
-    def _give_up(self, job: Job, plan: Plan) -> None:
+    def _give_up(self, job: Job, plan: Changes) -> None:
         del self._entries[job.index]
         self._waiting -= 1
         if job.started:
@@ -236,7 +236,7 @@ class RoundScheduler(Replanner):
             f"would try for ever; ask for another size, or use --like blox:scatter=fixed",
         )
 
-    def _blame(self, plan: Plan, job: Job | None) -> None:
+    def _blame(self, plan: Changes, job: Job | None) -> None:
         """Only the first blocked job is told: the others wait for it."""
         now = NO_ONE
         if job is not None:

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rota.core import events as ev
+from rota.core.changes import ON_EVERY_EVENT, Changes, Wake
 from rota.core.errors import OptionError
 from rota.core.events import Event
 from rota.core.jobs import DONE, Behaviour, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import ON_EVERY_EVENT, Plan, Wake
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.registry import split
@@ -60,9 +60,9 @@ class Once(Scheduler):
         self.wake: Wake = ON_EVERY_EVENT
         self._placed: dict[int, Job] = {}
 
-    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+    def step(self, view: View, events: Sequence[Event]) -> Changes | None:
         """Place who came, in the order of arrival."""
-        plan = Plan(view.version)
+        plan = Changes(view.version)
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
                 if subject.phase < DONE:  # else it was cancelled before anybody looked at it
@@ -74,7 +74,7 @@ class Once(Scheduler):
                 self.placement.set_node(subject, up=kind == ev.NODE_UP)
         return plan
 
-    def _try(self, job: Job, plan: Plan) -> None:
+    def _try(self, job: Job, plan: Changes) -> None:
         if not self.placement.fits(job.shape):
             plan.reject(job, f"unschedulable: no node has room for {job.shape.describe()}")
             return

@@ -15,10 +15,10 @@ import numpy as np
 
 from rota.core import events as ev
 from rota.core.allocation import BESIDE, Allocation
+from rota.core.changes import Changes, Wake
 from rota.core.errors import InputError
 from rota.core.jobs import DONE, STOPPING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, Wake
 from rota.core.policy import Params
 from rota.core.topology import Topology
 from rota.core.view import View
@@ -290,7 +290,7 @@ class GavelRounds(Replanner):
 
     # --- what happened ----------------------------------------------------------------------------
 
-    def _submitted(self, job: Job, plan: Plan, now_s: float) -> None:
+    def _submitted(self, job: Job, plan: Changes, now_s: float) -> None:
         self._coming -= 1
         if job.phase < DONE and max(self._capacity) < job.gpus <= self.topology.gpus:
             plan.reject(
@@ -337,7 +337,7 @@ class GavelRounds(Replanner):
 
     # --- what to do -------------------------------------------------------------------------------
 
-    def decide(self, view: View, plan: Plan) -> Plan:
+    def decide(self, view: View, plan: Changes) -> Changes:
         """The round is over: account for it, renew the allocation if it is time, begin the next."""
         now_s = view.now_s
         leases = [entry for entry in self._entries.values() if entry.kind >= 0]
@@ -459,7 +459,7 @@ class GavelRounds(Replanner):
                         one.kind = one.partner = -1
                         one.done = max(0, one.steps - round(one.job.left / one.work))
 
-    def _tell(self, plan: Plan, now_s: float, held: Mapping[int, Place]) -> None:
+    def _tell(self, plan: Changes, now_s: float, held: Mapping[int, Place]) -> None:
         for entry in self._entries.values():
             job = entry.job
             before = job.index in held

@@ -7,11 +7,11 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from rota.core import events as ev
+from rota.core.changes import Changes, Wake
 from rota.core.errors import OptionError
 from rota.core.events import Event
 from rota.core.jobs import STARTING, WAITING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, Wake
 from rota.core.reasons import Reason
 from rota.core.topology import Topology
 from rota.core.view import View
@@ -161,7 +161,7 @@ class HeliosLoop(Replanner):
         entry.held = None
         del self.running[entry.job.index]
 
-    def launch(self, entry: HeliosJob, plan: Plan, start_s: float) -> bool:
+    def launch(self, entry: HeliosJob, plan: Changes, start_s: float) -> bool:
         """Start it if there is a place."""
         found = self.nodes.find(entry.job.gpus)
         if found is None:
@@ -177,7 +177,7 @@ class HeliosLoop(Replanner):
         entry.held = held
         self.running[entry.job.index] = entry
 
-    def tell(self, plan: Plan, blocked: Mapping[int, Job]) -> None:
+    def tell(self, plan: Changes, blocked: Mapping[int, Job]) -> None:
         """Say why the jobs of these shapes wait; nobody else lacks anything."""
         free = self.nodes.free
         for number in [number for number in self._told if number not in blocked]:
@@ -280,7 +280,7 @@ class HeadOfLine(HeliosLoop):
     def interrupted(self, entry: HeliosJob, now_s: float) -> None:
         """It takes its place in the order again."""
 
-    def decide(self, view: View, plan: Plan) -> Plan:
+    def decide(self, view: View, plan: Changes) -> Changes:
         """Start jobs until one has to wait."""
         blocked: dict[int, Job] = {}
         for entry in self._order(view.now_s):
@@ -328,7 +328,7 @@ class QuotaScheduler(HeliosLoop):
     def order(self, now_s: float) -> list[HeliosJob]:
         """All jobs, best first."""
 
-    def decide(self, view: View, plan: Plan) -> Plan:
+    def decide(self, view: View, plan: Changes) -> Changes:
         """Deal out, preempt, place."""
         quota = view.up_gpus
         chosen: list[HeliosJob] = []
@@ -350,12 +350,12 @@ class QuotaScheduler(HeliosLoop):
         self.tell(plan, {entry.job.shape.number: entry.job for entry in reversed(others)})
         return plan
 
-    def _start(self, entry: HeliosJob, plan: Plan) -> bool:
+    def _start(self, entry: HeliosJob, plan: Changes) -> bool:
         if entry.job.phase != WAITING:  # it still leaves its old place
             return False
         return self.launch(entry, plan, entry.debt_s + LATE_S)
 
-    def _preempt(self, entry: HeliosJob, plan: Plan, winner: Job | None, now_s: float) -> None:
+    def _preempt(self, entry: HeliosJob, plan: Changes, winner: Job | None, now_s: float) -> None:
         job = entry.job
         owed_s = entry.debt_s - (now_s - job.start_s) if job.phase == STARTING else -LATE_S
         self.interrupted(entry, now_s)
@@ -422,11 +422,11 @@ class TwoQueueScheduler(QuotaScheduler):
         self._round_s = round_s
         self._limit = limit
 
-    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+    def step(self, view: View, events: Sequence[Event]) -> Changes | None:
         """While nobody waits there is nothing to do."""
         return super().step(view, events) if events or self.waiting else None
 
-    def decide(self, view: View, plan: Plan) -> Plan:
+    def decide(self, view: View, plan: Changes) -> Changes:
         """Only at the round."""
         return plan if view.now_s % self._round_s else super().decide(view, plan)
 

@@ -6,8 +6,8 @@ policy is not here: it needs measurements of pairs of models that share GPUs.
 
 from typing import ClassVar
 
+from rota.core.changes import Wake
 from rota.core.errors import OptionError
-from rota.core.plan import Wake
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology

@@ -11,10 +11,10 @@ from math import floor
 from typing import Any
 
 from rota.core.allocation import Allocation
+from rota.core.changes import Changes, Wake
 from rota.core.events import Event
 from rota.core.jobs import STOPPING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, Wake
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.reproduce.loop import RATE, Blame, Replanner
@@ -350,11 +350,11 @@ class LeaseRounds(Replanner):
 
     # --- what happened ----------------------------------------------------------------------------
 
-    def step(self, view: View, events: Sequence[Event]) -> Plan | None:
+    def step(self, view: View, events: Sequence[Event]) -> Changes | None:
         """Between rounds only the books are kept."""
         if events:
             return super().step(view, events)
-        return self.decide(view, Plan(view.version)) if self._entries else None
+        return self.decide(view, Changes(view.version)) if self._entries else None
 
     def arrived(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - see the base
         """It takes part from the next round on."""
@@ -375,7 +375,7 @@ class LeaseRounds(Replanner):
 
     # --- what to do -------------------------------------------------------------------------------
 
-    def decide(self, view: View, plan: Plan) -> Plan:
+    def decide(self, view: View, plan: Changes) -> Changes:
         """Allocate everything anew, once per round."""
         now_s = view.now_s
         if now_s % self._round_s or now_s == self._decided_s:
@@ -418,7 +418,7 @@ class LeaseRounds(Replanner):
             chosen.sort(key=lambda entry: -entry.gpus)
         return chosen
 
-    def _tell(self, entry: SynergyJob, plan: Plan, *, held_before: bool) -> None:
+    def _tell(self, entry: SynergyJob, plan: Changes, *, held_before: bool) -> None:
         job = entry.job
         if entry.held is None:
             if held_before:

@@ -9,11 +9,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from rota.core.changes import Changes, Wake
 from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, WAITING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, Wake
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.reproduce.loop import Blame, Pool, Replanner
@@ -206,7 +206,7 @@ class QueueScheduler(Replanner):
 
     # --- what to do -------------------------------------------------------------------------------
 
-    def decide(self, view: View, plan: Plan) -> Plan:
+    def decide(self, view: View, plan: Changes) -> Changes:
         """Move jobs between queues, fill, and say when the next one jumps."""
         now_s = view.now_s
         self._drop(now_s)
@@ -249,7 +249,7 @@ class QueueScheduler(Replanner):
             entry.stamp += 1
             self.queues[0].wait(entry)
 
-    def fill(self, plan: Plan, free: float, now_s: float) -> None:
+    def fill(self, plan: Changes, free: float, now_s: float) -> None:
         """Queue by queue: those that run, those that wait, those that dropped; each in order."""
         certain = True  # nobody new so far: whoever runs still fits
         for queue in self.queues:
@@ -274,7 +274,7 @@ class QueueScheduler(Replanner):
             queue.dropped.clear()
 
     def _keep(
-        self, queue: JobQueue, free: float, plan: Plan, now_s: float
+        self, queue: JobQueue, free: float, plan: Changes, now_s: float
     ) -> tuple[float, list[QueuedJob]]:
         """Those that run, as far as there is room; what is left and who has to go."""
         out = []
@@ -288,7 +288,7 @@ class QueueScheduler(Replanner):
             self._stop(entry, plan, now_s)
         return free, out
 
-    def _admit(self, queue: JobQueue, free: float, plan: Plan, now_s: float) -> float:
+    def _admit(self, queue: JobQueue, free: float, plan: Changes, now_s: float) -> float:
         """Those that wait, as far as there is room; what is left."""
         waiting = queue.waiting
         still: list[QueuedJob] = []
@@ -309,7 +309,7 @@ class QueueScheduler(Replanner):
             waiting[:seen] = still
         return free
 
-    def _start(self, entry: QueuedJob, plan: Plan, now_s: float) -> None:
+    def _start(self, entry: QueuedJob, plan: Changes, now_s: float) -> None:
         if entry.executed_s > 0:
             entry.waited_s += now_s - entry.since_s
         entry.origin_s = now_s - entry.executed_s
@@ -318,7 +318,7 @@ class QueueScheduler(Replanner):
         self._blame.leaves(entry.job)
         plan.starts.append((entry.job, self._pool[entry.gpus]))
 
-    def _stop(self, entry: QueuedJob, plan: Plan, now_s: float) -> None:
+    def _stop(self, entry: QueuedJob, plan: Changes, now_s: float) -> None:
         self._interrupted(entry, now_s)
         plan.stops.append(entry.job)
 
@@ -338,7 +338,7 @@ class QueueScheduler(Replanner):
             jump_s = min(jump_s, heap[0][0])
         return max(jump_s, now_s + 1)
 
-    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:
+    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:
         """While a start takes time the job is not served."""
         now_s = view.now_s
         for job, _ in plan.starts:
@@ -505,7 +505,7 @@ class GittinsScheduler(QueueScheduler):
         entry.key = (-index, entry.job.submit_s)
         entry.change_s = change / entry.weight - EARLY_S
 
-    def fill(self, plan: Plan, free: float, now_s: float) -> None:
+    def fill(self, plan: Changes, free: float, now_s: float) -> None:
         """Queue by queue: whoever fits runs, in the order of the index."""
         for queue in self.queues:
             running = [*queue.running.values(), *queue.dropped]
@@ -518,7 +518,7 @@ class GittinsScheduler(QueueScheduler):
                 free = self._serve(queue, order, free, plan, now_s)
 
     def _serve(
-        self, queue: JobQueue, order: list[QueuedJob], free: float, plan: Plan, now_s: float
+        self, queue: JobQueue, order: list[QueuedJob], free: float, plan: Changes, now_s: float
     ) -> float:
         """Whoever fits, as far as there is room; what is left."""
         waiting: list[QueuedJob] = []
@@ -620,7 +620,7 @@ class RankedScheduler(Replanner):
 
     # --- what to do -------------------------------------------------------------------------------
 
-    def decide(self, view: View, plan: Plan) -> Plan:
+    def decide(self, view: View, plan: Changes) -> Changes:
         """Sort, fill, and preempt whoever is left over."""
         now_s = view.now_s
         for entry in self._running.values():
@@ -644,7 +644,7 @@ class RankedScheduler(Replanner):
                     break
         return chosen
 
-    def _change(self, plan: Plan, chosen: list[_RankedJob], now_s: float) -> None:
+    def _change(self, plan: Changes, chosen: list[_RankedJob], now_s: float) -> None:
         running = {entry.job.index: entry for entry in chosen}
         for index, entry in self._running.items():
             if index not in running:
@@ -659,7 +659,7 @@ class RankedScheduler(Replanner):
                 self._blame.leaves(entry.job)
         self._running = running
 
-    def settle(self, view: View, plan: Plan) -> Sequence[tuple[float, Job]]:
+    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:
         """Jobs not running at rate 1 from now on are asked each time; victims may lose work."""
         now_s = view.now_s
         for job, _ in plan.starts:

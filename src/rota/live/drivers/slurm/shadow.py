@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from rota.core import events as ev
+from rota.core.changes import Changes
 from rota.core.errors import OptionError
 from rota.core.events import Event
 from rota.core.jobs import DONE, WAITING, Job
-from rota.core.plan import Plan
 from rota.core.policy import PriorityPolicy
 from rota.core.tenants import TenantTree
 from rota.core.view import View
@@ -193,7 +193,7 @@ class SlurmShadow:
         plan = scheduler.step(view, events)
         return self._wish(plan) if plan is not None else ShadowDecision()
 
-    def _wish(self, plan: Plan) -> ShadowDecision:
+    def _wish(self, plan: Changes) -> ShadowDecision:
         nodes_of = self.mirror.nodes_of
         wish = ShadowDecision()
         for job, allocation in plan.starts:

@@ -1,7 +1,7 @@
-"""A plan: the change a scheduler wants, why, and when it wants to be asked again.
+"""The changes that a scheduler wants, why, and when it wants to be asked again.
 
-What a plan promises whoever makes it (sizes that jobs take, times that come, jobs that are there)
-is checked where policies name it, always: a plan that breaks a promise raises InvalidPlanError.
+What a policy promises (sizes that jobs take, times that come, jobs that exist) is always checked
+where the policy names it: a broken promise raises InvalidPlanError.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,15 +43,15 @@ class Level(msgspec.Struct, frozen=True):
     value: float
 
 
-class Plan:
-    """Desired changes: a job that is not named stays as it is.
+class Changes:
+    """What the engine carries out: a job that is not named stays as it is.
 
     A job in `stops` and in `starts` is restarted: that is the caller's explicit wish (it counts as
     a preemption). A running job in `starts` alone gets the new allocation: it is moved or resized.
     """
 
-    # A plan is made at nearly every event. What is rare is therefore a class attribute until it is
-    # used, and `unusual` says whether there is any of it.
+    # Made at nearly every event. What is rare is therefore a class attribute until it is used, and
+    # `unusual` says whether there is any of it.
     unusual = False
     cancels: Sequence[tuple[Job, Job | None]] = ()
     rejects: Sequence[tuple[Job, str]] = ()
@@ -177,7 +177,7 @@ def check_present(job: Job, active: Mapping[int, Job]) -> None:
     )
 
 
-def check_fates(plan: Plan, placed: Iterable[int]) -> None:
+def check_fates(plan: Changes, placed: Iterable[int]) -> None:
     """Raise if the plan ends a job that it places (by index)."""
     ended = {job.index: (job, "cancels") for job, _ in plan.cancels}
     ended.update((job.index, (job, "refuses")) for job, _ in plan.rejects)

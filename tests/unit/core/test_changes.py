@@ -3,15 +3,15 @@
 import pytest
 
 from live_jobs import HERE, live
+from rota.core.changes import ON_EVERY_EVENT, Changes, Level, Wake
 from rota.core.events import INF
-from rota.core.plan import ON_EVERY_EVENT, Level, Plan, Wake
 from rota.core.reasons import Reason
 
 A, B = live("a", index=1), live("b", index=2)
 
 
 def test_a_new_plan_wants_nothing():
-    plan = Plan(7)
+    plan = Changes(7)
     assert plan.empty
     assert not plan.unusual
     assert (plan.version, plan.starts, plan.stops, plan.wake, plan.causes) == (
@@ -25,7 +25,7 @@ def test_a_new_plan_wants_nothing():
 
 
 def test_starts_and_stops_are_usual():
-    plan = Plan(0)
+    plan = Changes(0)
     plan.start(A, HERE)
     plan.stop(B)
     assert (plan.starts, plan.stops, plan.causes) == ([(A, HERE)], [B], None)
@@ -47,23 +47,23 @@ def test_starts_and_stops_are_usual():
     ],
 )
 def test_rare_wishes_are_kept_apart_and_make_a_plan_unusual(wish, name, expected, empty):
-    plan = Plan(0)
+    plan = Changes(0)
     wish(plan)
     assert getattr(plan, name) == expected
     assert plan.unusual
     assert plan.empty is empty
-    assert getattr(Plan(0), name) == ()  # nothing leaks into other plans
+    assert getattr(Changes(0), name) == ()  # nothing leaks into other plans
     wish(plan)
     assert getattr(plan, name) == expected * 2
 
 
 def test_by_default_every_event_wakes():
     assert Wake(None, INF, 0.0) == ON_EVERY_EVENT
-    assert Plan.wake is None
+    assert Changes.wake is None
 
 
 def test_a_hold_can_be_withdrawn():
-    plan = Plan(0)
+    plan = Changes(0)
     assert not plan.withdraw_hold(A)
     plan.hold(A, Reason.QUOTA)
     plan.hold(B, Reason.QUOTA)
