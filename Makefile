@@ -72,7 +72,7 @@ demo: $(BASE) ## compare policies on a generated workload; writes build/demo/rep
 	$(ROTA) trace generate $(DEMO_WORKLOAD) --cluster $(DEMO_CLUSTER) --seed 1 \
 		-o $(DEMO)/workload.csv --force
 	$(ROTA) compare $(DEMO)/workload.csv --cluster $(DEMO_CLUSTER) $(DEMO_POLICIES:%=--policy %) \
-		-o $(DEMO)/report --force
+		--figures svg -o $(DEMO)/report --force
 
 .PHONY: picture
 picture: demo ## make the README's picture anew from the demo

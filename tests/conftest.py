@@ -7,6 +7,7 @@ from hypothesis import settings
 
 import needs
 import shared_data
+from cpu_times import CpuTimes
 
 # Every run draws new examples. A failure prints the line that repeats it (`print_blob`).
 settings.register_profile("test", max_examples=20, deadline=None, print_blob=True)
@@ -26,10 +27,18 @@ def pytest_addoption(parser):
         action="store_true",
         help="write what commands print now into the pages that show it; read the diff",
     )
+    parser.addoption(
+        "--cpu-times",
+        type=int,
+        default=0,
+        metavar="N",
+        help="list the N files and the N tests that use most CPU time",
+    )
 
 
 def pytest_configure(config):
-    """The option holds in every worker."""
+    """Options hold in every worker."""
+    config.pluginmanager.register(CpuTimes(config))
     if config.getoption("--require-all"):
         needs.require_everything()
 

@@ -11,7 +11,7 @@ from rota.daemon.loop import DaemonLoop
 from rota.daemon.settings import Scheduling
 from rota.daemon.store import Store, StoredJob
 from rota.jobfile.model import Checkpoint, JobFile, Resources
-from rota.live.driver import Capabilities, NodeStatus, RunStatus
+from rota.live.driver import Capabilities, Driver, NodeStatus, RunStatus
 from rota.live.inputs import JobRequest, NodeRequest, Reconfigured, Submitted
 from rota.live.mailbox import PendingCall
 
@@ -90,7 +90,7 @@ class ScriptedWorld:
         self.tell(self.ended[run])
 
 
-class ScriptedDriver:
+class ScriptedDriver(Driver):
     """Implements `Driver` on a `ScriptedWorld`."""
 
     name = "scripted"
@@ -226,7 +226,7 @@ class Script:
         jobs = [
             StoredJob(first + i, "me", loop.state.cluster.now_s, f) for i, f in enumerate(files)
         ]
-        loop.journal.accept(jobs, None)
+        loop.journal.accept(jobs)
         return [Submitted(first, len(files))], lambda: None
 
     def wish(self, loop, wish):

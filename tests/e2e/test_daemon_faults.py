@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from agents_net import PATIENCE_S, alive, eventually
-from daemon_process import DaemonProcess
+from daemon_process import DaemonProcess, processes_of
 from live_logs import assert_sound, exported, stored_rows
 from local_shims import fill
 from needs import ROOT, need
@@ -454,6 +454,28 @@ def test_a_store_that_is_none_is_refused(daemons):
     assert refused.process.wait(PATIENCE_S) == 2
     assert "not a store of Rota" in refused.text()
     assert "Traceback" not in refused.text()
+
+
+def test_a_store_that_went_back_in_time_ends_nothing_unasked(daemons):
+    daemon = daemons("--nodes", "1x2")
+    daemon.until(daemon.submit("true"), "SUCCEEDED")
+    daemon.stop()
+    copy = (daemon.state / "rota.db").read_bytes()
+    daemon.start()
+    running = daemon.submit("sleep 300")
+    daemon.until(running, "RUNNING")
+    shims = [command for command in processes_of(daemon.state).values() if "shim" in command]
+    assert shims
+    daemon.stop()
+    (daemon.state / "rota.db").write_bytes(copy)
+    refused = daemon.launch("--nodes", "1x2")
+    assert refused.process.wait(PATIENCE_S) == 2
+    assert "1 of 2 jobs" in refused.text()
+    assert "--accept-loss" in refused.text()
+    assert [c for c in processes_of(daemon.state).values() if "shim" in c] == shims  # all go on
+    daemon.start("--nodes", "1x2", "--accept-loss")
+    eventually(lambda: not [c for c in processes_of(daemon.state).values() if "shim" in c])
+    assert int(daemon.submit("true")) > int(running)
 
 
 # --- the clock steps ------------------------------------------------------------------------------

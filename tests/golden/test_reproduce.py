@@ -42,12 +42,35 @@ def test_recorded_results_come_out_job_by_job(name):
     assert sum("equal job by job" in check.expected for check in report.checks) >= RUNS[name] - 3
 
 
-@pytest.mark.parametrize("name", DRAWN)
-def test_shapes_of_figures_come_out_without_any_data(name):
-    report = reproduce(DRAWN[name])
+def check_shapes(recipe):
+    report = reproduce(recipe)
 
     assert odd(report) == []
     assert len(report.checks) >= 4
+
+
+def test_the_steady_state_of_blox_comes_out_without_any_data(monkeypatch):
+    monkeypatch.setitem(blox_fig6.LOADS, Scale.SMALL, (1.0, 4.0))
+    check_shapes(blox_fig6.RECIPE)
+
+
+def test_what_thresholds_do_to_bursts_comes_out_without_any_data(monkeypatch):
+    monkeypatch.setitem(blox_admission.SEEDS, Scale.SMALL, (1,))
+    monkeypatch.setitem(blox_admission.JOBS, Scale.SMALL, 1_500)
+    monkeypatch.setitem(blox_admission.MEASURED, Scale.SMALL, "ids=500:1000")
+    check_shapes(blox_admission.RECIPE)
+
+
+def test_what_locality_costs_comes_out_without_any_data(monkeypatch):
+    monkeypatch.setitem(yarn_locality.SEEDS, Scale.SMALL, (2,))
+    monkeypatch.setitem(yarn_locality.JOBS, Scale.SMALL, 1_000)
+    check_shapes(yarn_locality.RECIPE)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", DRAWN)
+def test_shapes_of_figures_come_out_without_any_data(name):
+    check_shapes(DRAWN[name])
 
 
 def test_recorded_jobs_of_philly_are_compared_where_they_are(monkeypatch):

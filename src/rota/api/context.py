@@ -40,7 +40,9 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     strangers_per_s: float = 5.0  # refused requests of one address
     strangers_burst: int = 50
 
-    connections: int = 800
+    connections: int = 800  # more take the places of those that are silent
+    connections_per_address: int = 400
+    head_timeout_s: float = 10.0  # for a connection to send a whole request head
     streams: int = 64  # live events and followed logs
     streams_per_token: int = 16
     stream_s: float = 3_600.0  # then the client has to come again
@@ -49,6 +51,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     agent_calls: int = 512  # at the same time: most of them wait for orders
     forecasts: int = 2  # at the same time: each simulates the cluster many times
+    outputs: int = 16  # pieces of output that are read at the same time, from agents that may hang
+    outputs_queue: int = 64  # that wait for that
 
     open_metrics: bool = False  # /metrics without a token
     queue_labels: int = 50  # queues with numbers of their own in /metrics; the rest is `other`
@@ -87,3 +91,4 @@ class Context:
         self.strangers = Buckets(limits.strangers_per_s, limits.strangers_burst)
         self.agent_lane = Lane(limits.agent_calls)
         self.forecast_lane = Lane(limits.forecasts)
+        self.output_lane = Lane(limits.outputs, limits.outputs_queue)

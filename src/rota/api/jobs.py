@@ -133,7 +133,7 @@ async def read_job_log(call: ApiCall, job: str, query: OutputQuery) -> Response:
     if query.follow and offset < 0:
         raise InputError(f"offset={offset}: to follow an output, count from its beginning")
     if not query.follow:
-        data = await in_thread(output.piece, offset)
+        data = await call.context.output_lane.run(output.piece, offset)
         headers = {NEXT_OFFSET: str(offset + len(data))} if offset >= 0 else {}
         return Response(data, 200, headers, media_type=TEXT)
     await in_thread(call.service.job, job, call.actor)
@@ -167,7 +167,11 @@ class _JobOutput:
         ended = False  # known before the last look, so that nothing written before is missed
         try:
             while not await life.is_over():
-                data = await in_thread(self.piece, offset)
+                try:
+                    data = await self._call.context.output_lane.run(self.piece, offset)
+                except Refusal:  # many read at the same time: with the next look
+                    await anyio.sleep(self._call.context.settings.poll_s)
+                    continue
                 offset += len(data)
                 if data:
                     yield data

@@ -89,10 +89,15 @@ async def in_thread(call: Callable[P, T], /, *arguments: P.args, **options: P.kw
 
 
 class Lane:
-    """Threads for calls that take long, so that they never hold all the threads there are."""
+    """Threads for calls that take long, so that they never hold all the threads there are.
 
-    def __init__(self, width: int) -> None:
+    `queue`: so many calls may wait for a thread; more are refused.
+    """
+
+    def __init__(self, width: int, queue: int | None = None) -> None:
         self._width = width
+        self._queue = queue
+        self._waiting = 0
         self._limiter: anyio.CapacityLimiter | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -101,7 +106,13 @@ class Lane:
         loop = asyncio.get_running_loop()
         if self._limiter is None or self._loop is not loop:  # it belongs to one event loop
             self._limiter, self._loop = anyio.CapacityLimiter(self._width), loop
+        if self._queue is not None and self._waiting >= self._width + self._queue:
+            raise too_many(1.0, "too many calls of this kind at the same time", "try again")
         work = partial(call, *arguments, **options)
-        return await anyio.to_thread.run_sync(
-            work, limiter=self._limiter, abandon_on_cancel=True
-        )  # a stop of the server does not wait for it
+        self._waiting += 1
+        try:
+            return await anyio.to_thread.run_sync(
+                work, limiter=self._limiter, abandon_on_cancel=True
+            )  # a stop of the server does not wait for it
+        finally:
+            self._waiting -= 1

@@ -65,6 +65,12 @@ class Edge:
         if "*" not in settings.hosts and host not in settings.hosts:
             remedy = f"call it by one of: {', '.join(settings.hosts)}; or add to `hosts`"
             return answer(421, Problem("unknown host name", "forbidden", remedy))
+        if "content-length" in headers and "transfer-encoding" in headers:
+            remedy = "send one of them: what the body is must not depend on who reads it"
+            problem = Problem(
+                "Content-Length and Transfer-Encoding in one request", "input", remedy
+            )
+            return answer(400, problem, {"Connection": "close"})
         length = headers.get("content-length", "")
         if length.isdecimal() and int(length) > settings.max_body_bytes:
             return answer(413, too_large(settings.max_body_bytes), {"Connection": "close"})

@@ -33,6 +33,7 @@ TAGS = {
     "health": "For monitoring.",
 }
 _MEANINGS = {
+    400: "The request can be read in two ways: a key stands twice, or it has two lengths.",
     401: "No valid token.",
     403: "The role does not allow it.",
     404: "There is no such thing, or it is not for this token to see.",
@@ -46,7 +47,7 @@ _MEANINGS = {
     500: "A bug of the daemon; the id is in its log.",
     503: "The daemon cannot accept it now; nothing was changed.",
 }
-_ALWAYS = (421, 500)
+_ALWAYS = (400, 421, 500)
 _WITH_TOKEN = (401, 403, 422, 429, 503)
 _WITH_BODY = (408, 413)
 

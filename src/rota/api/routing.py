@@ -8,6 +8,7 @@ called in a thread.
 import asyncio
 import difflib
 import inspect
+import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -84,7 +85,7 @@ class Handler(Generic[T]):
 
     async def respond(self, context: Context, request: Request) -> Response:
         """Check a request, call the handler, encode its result."""
-        call = ApiCall(context, request, await authorise(context, request, self.operation))
+        call = ApiCall(context, request, authorise(context, request, self.operation))
         arguments = self._arguments(request)
         if self.operation.body is None:
             body = b""
@@ -120,7 +121,9 @@ class Handler(Generic[T]):
         if self.operation.body is bytes:
             return {"body": body}
         with reading(self._keys):
-            return {"body": self._decoder.decode(body)}
+            decoded = self._decoder.decode(body)
+        _refuse_repeated_keys(body)
+        return {"body": decoded}
 
     def _encode(self, result: Any) -> Response:
         if isinstance(result, Response):
@@ -186,6 +189,19 @@ async def _read(request: Request, timeout_s: float) -> bytes:
     except TimeoutError:
         problem = Problem("the request did not arrive in time", "input", "send it faster")
         raise Refusal(408, problem, {"Connection": "close"}) from None
+
+
+def _refuse_repeated_keys(body: bytes) -> None:
+    """Which of two values counts would depend on who reads them: neither does."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len(pairs) != len({key for key, _ in pairs}):
+            keys = [key for key, _ in pairs]
+            repeated = next(key for key in keys if keys.count(key) > 1)
+            problem = Problem(f"the key {repeated!r} stands twice in an object", "input")
+            raise Refusal(400, problem)
+
+    json.loads(body, object_pairs_hook=check)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from rota.api.context import Context
+from rota.api.door import Doorkeeper, GuardedProtocol
 from rota.core.errors import InputError, UnavailableError
 
 START_S = 10.0
@@ -20,11 +21,12 @@ class Server:
     def __init__(self, app: Starlette, listener: socket.socket) -> None:
         self._context: Context = app.state.context
         settings = self._context.settings
+        app.state.door = self.door = Doorkeeper(settings)
         self._listener = listener
         config = uvicorn.Config(
             app,
             access_log=False,
-            limit_concurrency=settings.connections,
+            http=GuardedProtocol,
             lifespan="off",
             log_config=None,
             proxy_headers=False,  # a client must not claim another address
@@ -85,7 +87,7 @@ def serve(app: Starlette, host: str = "127.0.0.1", port: int = 7842) -> Server:
     """
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listener = socket.create_server((host, port), family=family, backlog=256)
+        listener = socket.create_server((host, port), family=family, backlog=1024)
         # Connections inherit it. Without it every small answer waits 40 ms for the client's ACK.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:

@@ -3,20 +3,21 @@
 Exit codes: 0 ok, 1 failed, 2 wrong usage or input, 130 interrupted, 143 terminated.
 """
 
+import gc
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from rota.core.errors import InputError, RotaError, is_full, why_unwritten
 from rota.core.version import VERSION
+
+YOUNG_OBJECTS = 50_000
+"""New objects until the collector looks at them: what imports make stays, so looking is in vain."""
 
 OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
@@ -93,6 +94,8 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            from difflib import get_close_matches
+
             near = get_close_matches(args[0], self.list_commands(ctx), n=1)
             if not near or "id you mean" in error.message:
                 raise
@@ -139,7 +142,10 @@ def rota() -> None:
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its code."""
     signal.signal(signal.SIGTERM, _terminated)  # an exit cleans up, a plain kill would not
-    sys.exit(run(list(sys.argv[1:] if args is None else args)))
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
+    code = run(list(sys.argv[1:] if args is None else args))
+    gc.freeze()  # all that is left goes with the process: nothing to look for at exit
+    sys.exit(code)
 
 
 def run(args: list[str]) -> int:
@@ -169,6 +175,8 @@ def _wants_traceback(args: list[str]) -> bool:
 
 
 def _explain(error: Exception, *, debug: bool) -> int:
+    import traceback
+
     if debug:
         traceback.print_exception(error)
     if isinstance(error, RotaError):
@@ -179,7 +187,8 @@ def _explain(error: Exception, *, debug: bool) -> int:
         return FAILED
     place = traceback.extract_tb(error.__traceback__)[-1]
     click.echo(
-        f"error: {type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+        f"error: {type(error).__name__}: {error} "
+        f"({place.filename.rpartition(os.sep)[2]}, line {place.lineno})"
         + ("" if debug else ": run with `rota --debug ...` to see where it comes from"),
         err=True,
     )

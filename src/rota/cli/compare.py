@@ -34,7 +34,7 @@ JOB_BYTES = 40  # about what a line of a trace has
 
 @click.command(
     epilog="Results: a folder per run (as of `rota simulate`), compare.json with every number, "
-    "report.html, and figures/ if matplotlib is there."
+    "report.html, and figures/ with --figures."
 )
 @click.argument("trace")
 @click.option(
@@ -57,8 +57,8 @@ JOB_BYTES = 40  # about what a line of a trace has
     help="Parallel runs, each in its own process; by default one per core.",
 )  # fmt: skip
 @click.option(
-    "--figures", metavar="F,...", default="svg", show_default=True, callback=figure_formats,
-    help="Files for each figure: svg, png, pdf, or none.",
+    "--figures", metavar="F,...", default="none", show_default=True, callback=figure_formats,
+    help="Also write each figure of the page to files: svg, png, pdf.",
 )  # fmt: skip
 @click.option("--full", is_flag=True, help="Print all measures with their intervals.")
 @OUTPUT_DIR
@@ -129,7 +129,7 @@ def compare(
             command=["rota", *sys.argv[1:]],
             told=told,
         )
-        bar.retitle("drawing figures")
+        bar.retitle("writing the report")
         write_report(
             folder.path,
             formats=figures,

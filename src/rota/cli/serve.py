@@ -71,6 +71,11 @@ from rota.core.errors import RotaError, install
     type=click.Choice(["debug", "info", "warning", "error"]),
     help="Log level; default info.",
 )
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Start although the store lost jobs that it had accepted (an older copy was put back).",
+)
 @DEBUG
 def serve(config: Path | None, gpus: int | None, state: Path | None, **said: object) -> None:
     """Run the scheduler on real machines, until SIGTERM.
@@ -91,6 +96,7 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
       rota ls
     """  # noqa: D301 - \b keeps click from wrapping the lines
     said["cluster"] = said.pop("nodes")
+    accept_loss = bool(said.pop("accept_loss"))
     if gpus is not None:
         if said["cluster"] is not None:
             raise click.UsageError("--gpus and --nodes say the same: give one of them")
@@ -107,4 +113,5 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
 
     settings = read_settings(config, said)
     configure(settings.log_level, json=settings.log_json)
-    Assembly(state or state_folder(), settings, config=config, said=said).run()
+    folder = state or state_folder()
+    Assembly(folder, settings, config=config, said=said, accept_loss=accept_loss).run()

@@ -5,6 +5,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,7 @@ FORMAT = click.option(
     type=click.Choice(["table", "json", "yaml"]), help="Output format.",
 )  # fmt: skip
 WIDE = 200  # characters of a table that goes into a file or a pipe
+GAP = 3  # spaces between columns
 
 
 def emit(data: Any, style: str) -> None:
@@ -56,29 +58,87 @@ def table(
     `spare` are left out, in this order, while the terminal is too narrow. With `spare` a row is one
     line on a terminal: what is still too long is cut.
     """
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     terminal = terminal_width()
     width = terminal or WIDE
     gone = too_wide(headings, rows, width, spare)
-    cut = bool(spare) and not numbers and terminal is not None  # one line for each row
+    cut = bool(spare) and terminal is not None  # one line for each row
     shown = [i for i, heading in enumerate(headings) if heading not in gone]
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for i in shown:
-        right = numbers and i > 0
-        made.add_column(
-            headings[i],
-            justify="right" if right else "left",
-            overflow="ellipsis" if cut else "fold",
-            no_wrap=numbers or cut,
-        )
-    for row in rows:
-        made.add_row(*(row[i] for i in shown))
-    console = Console(width=WIDE if numbers else width, highlight=False, markup=False, emoji=False)
-    console.print(made)
+    lines = [[headings[i] for i in shown], *([row[i] for i in shown] for row in rows)]
+    widths = [max(map(_cells, column)) for column in zip(*lines, strict=True)]
+    if not numbers:
+        widths = _narrowed(widths, width - 2 - GAP * (len(widths) - 1))
+    head, *body = (_line(line, widths, numbers=numbers, cut=cut) for line in lines)
+    inside = sum(widths) + GAP * (len(widths) - 1)
+    blank, rule = " " * (inside + 2), f" {_rule() * inside} "
+    click.echo(
+        "\n".join([blank, click.style(head, bold=True), rule, *body, blank] if shown else [""])
+    )
     return gone
+
+
+def _narrowed(widths: Sequence[int], most: int) -> list[int]:
+    """The widest columns give way until all of them fit."""
+    made = list(widths)
+    while sum(made) > most and max(made, default=0) > 1:
+        made[made.index(max(made))] -= 1
+    return made
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], *, numbers: bool, cut: bool) -> str:
+    """A row: one line, or several if a cell is folded."""
+    folded = [_folded(cell, width, cut=cut) for cell, width in zip(cells, widths, strict=True)]
+    lines = []
+    for parts in zip_longest(*folded, fillvalue=""):
+        padded = []
+        for i, (part, width) in enumerate(zip(parts, widths, strict=True)):
+            space = " " * (width - _cells(part))
+            padded.append(space + part if numbers and i > 0 else part + space)
+        lines.append(f" {(' ' * GAP).join(padded)} ")
+    return "\n".join(lines)
+
+
+def _folded(text: str, width: int, *, cut: bool) -> list[str]:
+    """The lines of a cell."""
+    if _cells(text) <= width and "\n" not in text:
+        return [text]
+    if cut:
+        return [_cut(text.replace("\n", " "), width)]
+    return [part for line in text.expandtabs().split("\n") for part in _wrapped(line, width)]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Broken between words, and in words that are too long; `textwrap` counts characters."""
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if _cells(joined) <= width:
+            lines[-1] = joined
+            continue
+        lines += [""] if lines[-1] else []
+        for one in word:
+            if _cells(lines[-1] + one) > width:
+                lines.append("")
+            lines[-1] += one
+    return lines
+
+
+def _cut(text: str, width: int) -> str:
+    while _cells(text) >= width and text:
+        text = text[:-1]
+    return f"{text}…"
+
+
+def _cells(text: str) -> int:
+    """Places on a terminal; Chinese characters take two."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(one) else 1 + (east_asian_width(one) in "WF") for one in text)
+
+
+def _rule() -> str:
+    return "─" if "utf" in (sys.stdout.encoding or "utf-8").lower() else "-"
 
 
 def too_wide(
@@ -86,7 +146,7 @@ def too_wide(
 ) -> list[str]:
     """Columns to leave out so that the rest fits."""
     need = {
-        heading: max([len(heading), *(len(row[i]) for row in rows)]) + 3
+        heading: max([len(heading), *(len(row[i]) for row in rows)]) + GAP
         for i, heading in enumerate(headings)
     }
     gone: list[str] = []

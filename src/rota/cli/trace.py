@@ -10,7 +10,7 @@ from rota.cli.options import DEBUG, FILES, names_of, one_of
 from rota.cli.show import FORMAT, listing, warn
 from rota.cli.trace_change import annotate, change, fit, merge
 from rota.core.errors import OptionError
-from rota.core.registry import FORMATS, load, names
+from rota.core.registry import FORMATS, names
 from rota.core.words import duration
 from rota.traces.tools.report import TraceReport
 
@@ -185,7 +185,7 @@ def formats(output: str) -> None:
     Example:
       rota trace formats -o json
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.traces.format import checked
+    from rota.traces.read import load_format
 
     listing(
         [
@@ -193,10 +193,10 @@ def formats(output: str) -> None:
                 "format": name,
                 "form": form,
                 "verified": "verified on a real file" if real else "schema only",
-                "description": load(FORMATS, name).description,
+                "description": load_format(name).description,
             }
             for name in names(FORMATS)
-            for form, real in checked(load(FORMATS, name)).items()
+            for form, real in load_format(name).verified_forms.items()
         ],
         output,
     )

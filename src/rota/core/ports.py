@@ -239,7 +239,11 @@ class Scheduler(Protocol):
 
 
 class Successor(Scheduler, Protocol):
-    """A scheduler that can take over on a living cluster (composed ones can)."""
+    """A scheduler that can take over on a living cluster (composed ones can).
+
+    The item `placement` of its state is what the placement remembers; None in `restore`: another
+    placement is used now, and what the former one remembered does not hold for it.
+    """
 
     def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:
         """Take over from another scheduler: these jobs have places, or are on their way out.

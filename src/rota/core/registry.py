@@ -1,10 +1,18 @@
-"""Named parts found through entry points: listing imports none of them, a wheel can add its own."""
+"""Named parts found through entry points: listing imports none of them, a wheel can add its own.
 
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+Entry points are read once per process, from the files of installed packages. `importlib.metadata`
+finds the same, but takes much longer to import and scans all packages for every group: it is asked
+only if some package is not in a plain folder.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
+from importlib.machinery import PathFinder
 from math import isnan
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -34,11 +42,6 @@ SINGULAR = {
 _LONG = 200  # values that are longer are cut in messages
 
 
-@cache
-def _entries(group: str) -> Mapping[str, EntryPoint]:
-    return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda e: e.name)}
-
-
 def names(group: str) -> list[str]:
     """All registered names, sorted; imports nothing."""
     return list(_entries(group))
@@ -49,7 +52,84 @@ def load(group: str, name: str) -> Any:
     entries = _entries(group)
     if name not in entries:
         raise OptionError(unknown(SINGULAR.get(group, group), name, list(entries)))
-    return entries[name].load()
+    module, _, attributes = entries[name].partition(":")
+    found: Any = import_module(module.strip())
+    for attribute in filter(None, attributes.partition("[")[0].strip().split(".")):
+        found = getattr(found, attribute)
+    return found
+
+
+# --- entry points of installed packages ----------------------------------------------------------
+
+_OURS = "rota."  # groups of other names are not ours
+
+
+def _entries(group: str) -> Mapping[str, str]:
+    """By name, sorted: where it is (`module:attribute`)."""
+    return _installed().get(group, {})
+
+
+@cache
+def _installed() -> Mapping[str, Mapping[str, str]]:
+    """All entry points of our groups."""
+    found: dict[str, dict[str, str]] = {group: {} for group in SINGULAR}
+    for group, name, where in _read_folders() if _plain_folders() else _ask_importlib():
+        found.setdefault(group, {})[name] = where
+    return {group: dict(sorted(entries.items())) for group, entries in found.items()}
+
+
+def _plain_folders() -> bool:
+    """No package is in a zip file, or is found by an import hook of its own."""
+    hooks = [hook for hook in sys.meta_path if hasattr(hook, "find_distributions")]
+    return hooks == [PathFinder] and not any(map(os.path.isfile, sys.path))
+
+
+def _ask_importlib() -> Iterator[tuple[str, str, str]]:
+    from importlib.metadata import entry_points
+
+    for group in SINGULAR:
+        for entry in entry_points(group=group):
+            yield group, entry.name, entry.value
+
+
+def _read_folders() -> Iterator[tuple[str, str, str]]:
+    """(group, name, where); of a package that is installed twice, the first on the path counts."""
+    seen: set[str] = set()
+    for folder in sys.path:
+        for item in _infos(folder or "."):
+            package = item.name.rpartition(".")[0].partition("-")[0].lower().replace(".", "_")
+            if package not in seen:
+                seen.add(package)
+                yield from _read_entry_points(Path(item, "entry_points.txt"))
+
+
+def _infos(folder: str) -> "list[os.DirEntry[str]]":
+    """What describes an installed package, by name."""
+    try:
+        with os.scandir(folder) as items:
+            found = [item for item in items if item.name.endswith((".dist-info", ".egg-info"))]
+    except OSError:
+        return []
+    return sorted(found, key=lambda item: item.name)
+
+
+def _read_entry_points(path: Path) -> Iterator[tuple[str, str, str]]:
+    try:
+        data = path.read_bytes()
+    except OSError:  # it has none
+        return
+    if b"[" + _OURS.encode() not in data:
+        return
+    group = ""
+    for line in map(str.strip, data.decode().splitlines()):
+        if line.startswith("["):
+            group = line.strip("[]").strip()
+        elif group.startswith(_OURS) and "=" in line and not line.startswith(("#", ";")):
+            name, _, where = line.partition("=")
+            yield group, name.strip(), where.strip()
+
+
+# --- names and parameters ------------------------------------------------------------------------
 
 
 def unknown(what: str, name: str, known: list[str]) -> str:
@@ -61,6 +141,8 @@ def unknown(what: str, name: str, known: list[str]) -> str:
 
 def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """The known name that is most like this one, or nothing; case, `-` and `_` do not count."""
+    from difflib import get_close_matches
+
     plain = {_plain(each): each for each in known}
     close = get_close_matches(_plain(name), list(plain), n=1, cutoff=cutoff)
     return plain[close[0]] if close else ""

@@ -15,7 +15,7 @@ and write `migrate`, or leave `migrate` out: then an older snapshot is refused w
 the message. What is not plain data overrides `snapshot` and `restore` instead.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -62,6 +62,11 @@ class State(msgspec.Struct):
             raise StateError(
                 f"{owner}: its saved state (version {version}) cannot be read: {error}"
             ) from error
+
+
+def from_rows(rows: Iterable[Sequence[Any]]) -> dict[Any, Any]:
+    """A mapping as version 0 of many states saved it: rows of a key and its values."""
+    return {key: rest[0] if len(rest) == 1 else rest for key, *rest in rows}
 
 
 class Stateful:

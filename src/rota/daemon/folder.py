@@ -36,6 +36,7 @@ class StateFolder:
             ) from None
 
     store = property(lambda self: self.path / "rota.db")
+    seal = property(lambda self: self.path / "rota.seal")
     token = property(lambda self: self.path / "token")
     agent = property(lambda self: self.path / "agent")
     jobs = property(lambda self: self.path / "jobs")

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from rota.core.errors import ClusterError, RotaError
 from rota.core.log import Row
-from rota.daemon.store import Store, StoredJob
+from rota.daemon.store import Store, StoredJob, UsedKey
 from rota.live.inputs import Batch
 
+PIECE = 10_000  # rows of the log that are compared at once
 log = logging.getLogger("rota.daemon")
 
 
@@ -19,20 +20,25 @@ class Journal:
         self.trouble = ""  # why nothing can be accepted at the moment
         self.since_snapshot = 0  # batches
         self._accepted: dict[int, StoredJob] = {}  # jobs that the engine has not taken yet
-        self._keys: list[tuple[str, str, int, int]] = []
+        self._keys: list[UsedKey] = []
         self._rows: list[Row] = []  # of the log
+        self._replayed: int | None = None  # during a replay: stored rows that it gave again
 
     # --- jobs of the batch that is being made -----------------------------------------------------
 
-    def accept(self, jobs: Sequence[StoredJob], key: tuple[str, str] | None) -> None:
-        """Take these into the batch that is being made; `key`: actor and idempotency key."""
+    def accept(self, jobs: Sequence[StoredJob], key: UsedKey | None = None) -> None:
+        """Take these into the batch that is being made."""
         self._accepted.update((job.number, job) for job in jobs)
         if key is not None:
-            self._keys.append((*key, jobs[0].number, len(jobs)))
+            self._keys.append(key)
 
     def is_pending(self, actor: str, key: str) -> bool:
         """Is a submission under this key in the batch that is being made?"""
-        return any(known[:2] == (actor, key) for known in self._keys)
+        return any((used.actor, used.key) == (actor, key) for used in self._keys)
+
+    def accepted_by(self, user: str) -> int:
+        """Jobs of a user in the batch that is being made."""
+        return sum(job.user == user for job in self._accepted.values())
 
     def next_number(self) -> int:
         """The number of the next job."""
@@ -50,6 +56,8 @@ class Journal:
     def log(self, rows: Sequence[Row]) -> None:
         """Rows for the event log; written with the next batch, or by `flush`."""
         self._rows += rows
+        if self._replayed is not None and len(self._rows) >= PIECE:
+            self._replayed = self._compared(self._replayed)
 
     def commit(self, batch: Batch) -> None:
         """Write what is about to happen, and the log of what happened before; all or nothing."""
@@ -83,7 +91,12 @@ class Journal:
         self.since_snapshot = 0
 
     def probe(self) -> None:
-        """Is the trouble over? To write is the only way to know."""
+        """Is there trouble, or is it over? To write is the only way to know that it is over."""
+        try:
+            self.store.check_present()
+        except RotaError as error:
+            self.trouble = str(error)
+            return
         if self.trouble:
             try:
                 self.store.append(None, self._rows)
@@ -94,15 +107,29 @@ class Journal:
             else:
                 self.trouble = ""
 
-    def compare(self, taken: int) -> None:
-        """After a replay: the rows since number `taken` must be those that were stored."""
-        stored = [row[1:] for row in self.store.rows(taken, len(self._rows) + 1)]
-        for number, row in enumerate(stored):
-            if number >= len(self._rows) or tuple(self._rows[number]) != tuple(row):
-                ours = self._rows[number] if number < len(self._rows) else "nothing"
+    # --- replay -----------------------------------------------------------------------------------
+
+    def begin_replay(self, taken: int) -> None:
+        """The rows from number `taken` on must be those that are stored already."""
+        self._replayed = taken
+
+    def end_replay(self) -> None:
+        """The journal has been replayed; rows that are not stored yet stay here."""
+        replayed, self._replayed = self._replayed or 0, None
+        while replayed < self.store.log_number:
+            replayed = self._compared(replayed)
+
+    def _compared(self, replayed: int) -> int:
+        """Drop rows that are stored, and raise where they differ; the last that was compared."""
+        count = min(PIECE, len(self._rows))
+        for number, *stored in self.store.rows(replayed, max(1, count)):
+            ours = self._rows[number - replayed - 1] if count else "nothing"
+            if tuple(ours) != tuple(stored):
                 raise ClusterError(
-                    f"{self.store.path}: row {taken + number + 1} of the log is {row}, but "
-                    f"repeating the journal gives {ours}: the store was written by another version "
-                    f"of Rota or of a policy; start that one and stop it once, then change"
+                    f"{self.store.path}: row {number} of the log is {stored}, but replaying the "
+                    f"journal gives {ours}: the store was written by another version of Rota or of "
+                    f"a policy; start that one and stop it once, then change"
                 )
-        del self._rows[: len(stored)]
+        count = min(count, self.store.log_number - replayed)
+        del self._rows[:count]
+        return replayed + count

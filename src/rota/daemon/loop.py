@@ -25,9 +25,16 @@ from rota.daemon.state import ClusterState
 from rota.daemon.store import Store
 from rota.engine.loop import Checker
 from rota.live.clock import ClusterClock, WallClock
-from rota.live.cluster import BatchDraft, root
 from rota.live.driver import Driver, NodeStatus, RunMetrics, RunStatus
-from rota.live.inputs import Batch, Input, JobRequest, NodeRequest, Reconfigured
+from rota.live.inputs import (
+    Batch,
+    BatchDraft,
+    Input,
+    JobRequest,
+    NodeRequest,
+    Reconfigured,
+    root,
+)
 from rota.live.mailbox import LaterError, Mailbox, PendingCall
 
 SNAPSHOT_EVERY = 2000  # batches
@@ -166,14 +173,14 @@ class DaemonLoop:
     def _consider(self, call: PendingCall[Any], draft: BatchDraft) -> None:
         """Make a call: at once if it changes nothing, else with this batch or a later one."""
         try:
-            if draft.nodes:
-                raise LaterError  # noqa: TRY301 - before it acts: nodes are by themselves
+            if not draft.admits():
+                raise LaterError  # noqa: TRY301 - before it acts
             inputs, answer = call.act()
             known = self.state.engine.jobs
             jobs = {root(known[item.job]) for item in inputs if isinstance(item, JobRequest)}
             nodes = any(isinstance(item, NodeRequest) for item in inputs)
             change = next((item for item in inputs if isinstance(item, Reconfigured)), None)
-            if jobs & draft.jobs or (nodes and draft.inputs) or (change and self._change):
+            if not draft.admits(jobs, nodes=nodes) or (change and self._change):
                 raise LaterError  # noqa: TRY301 - as above
         except LaterError:
             self.mailbox.call_again(call)
@@ -187,9 +194,7 @@ class DaemonLoop:
             self._change = change, (call, answer)
         else:
             self._answers.append((call, answer))
-            draft.inputs += inputs
-            draft.jobs |= jobs
-            draft.nodes = nodes
+            draft.add(inputs, jobs, nodes=nodes)
 
     def _refuse(self, batch: Batch, error: RotaError) -> None:
         """It could not be journaled, so it did not happen, and not even its instant may pass."""

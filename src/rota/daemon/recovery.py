@@ -2,15 +2,15 @@
 
 Both are exact, so the state (the policy's own too) is what it was when the last batch was
 committed. Nothing is started or stopped meanwhile: commands reach the driver from `go_live` on,
-which then adopts what runs. A snapshot of another version is not needed: the journal is kept from
-the first batch on, and replaying all of it gives the same state.
+which then adopts what runs. A snapshot of an older version is migrated. One that cannot be read is
+not needed as long as the journal is whole: replaying all of it gives the same state.
 """
 
 import logging
 import zlib
 from array import array
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -22,22 +22,28 @@ from rota.daemon.settings import Scheduling
 from rota.daemon.state import ClusterState
 from rota.daemon.store import Store
 from rota.engine.snapshot import VERSION as ENGINE_VERSION
-from rota.engine.snapshot import freeze, restore
+from rota.engine.snapshot import freeze, migrate, restore
 from rota.engine.wiring import FIRST_TASK
 from rota.live.inputs import Batch, Reconfigured
 
 VERSION = 1  # of the format around the state; the state itself has the version of the engine
 PIECE = 50_000  # rows of the log that are read at once
 log = logging.getLogger("rota.daemon")
+T = TypeVar("T")
 
 
-class StateSnapshot(msgspec.Struct):
-    """What a snapshot holds. `growth`: the nodes, in the groups in which they came."""
+class Origin(msgspec.Struct):
+    """What a cluster was made with. `growth`: the nodes, in the groups in which they came."""
 
-    version: int
     scheduling: Scheduling
     growth: list[list[NodeSpec]]
     levels: list[str]
+
+
+class StateSnapshot(Origin, kw_only=True):
+    """What a snapshot holds."""
+
+    version: int
     engine: dict[str, Any]
     engine_version: int = 2  # of those from before it was written down
 
@@ -54,17 +60,16 @@ class Build(Protocol):
 
 def begin(journal: Journal, build: Build, wanted: Scheduling, topology: Topology) -> ClusterState:
     """The state of a new store; it is saved."""
-    state = _born(journal.store, build, wanted, [list(topology.specs)], list(topology.levels))
+    origin = Origin(wanted, [list(topology.specs)], list(topology.levels))
+    state = _rebuild(origin, journal.store, build)
     journal.log(state.take_rows())
     journal.save(pack(state))
     return state
 
 
-def _born(
-    store: Store, build: Build, scheduling: Scheduling, growth: list[list[NodeSpec]],
-    levels: list[str],
-) -> ClusterState:  # fmt: skip
-    state = build(scheduling, growth, levels)
+def _rebuild(origin: Origin, store: Store, build: Build) -> ClusterState:
+    """The state before the first batch."""
+    state = build(origin.scheduling, origin.growth, origin.levels)
     state.cluster.runs.ports = zlib.crc32(store.id.encode())
     return state
 
@@ -78,40 +83,58 @@ def recover(journal: Journal, build: Build, wanted: Scheduling) -> ClusterState:
         wanted: The scheduling that is configured now; it takes over where the former policy fails.
     """
     store = journal.store
-    number, packed = store.last_snapshot() or (0, b"")
-    saved = unpack(packed, store)
-    try:
-        state, logged = _load(saved, store, build)
-    except InputError as error:  # of another version: the journal has it all
-        first = store.first_snapshot()
-        if first is None:
-            raise InputError(f"{error}: use the version that wrote it") from error
-        log.warning("%s; rebuilding the state from the journal", error)
-        born = unpack(first, store)
-        state = _born(store, build, born.scheduling, born.growth, born.levels)
-        number, logged = 0, 0
-        journal.log(state.take_rows())
+    state, number, logged = _newest(store, build)
+    journal.begin_replay(logged)
+    journal.log(state.take_rows())
     repaired = _replay(state, journal, number, wanted)
-    journal.compare(logged)
+    journal.end_replay()
     journal.since_snapshot = store.journal_number - number
     if repaired:  # the repair is not in the journal
         journal.save(pack(state))
     return state
 
 
+def _newest(store: Store, build: Build) -> tuple[ClusterState, int, int]:
+    """The newest state that can be read, the last batch in it, and how many rows are before it.
+
+    A snapshot that cannot be read costs only time where the journal is whole: an older one does, or
+    the beginning.
+    """
+    problem: InputError | None = None
+    for number, packed in store.snapshots():
+        if not store.is_whole_since(number):
+            break
+        try:
+            state, logged = _load(unpack(packed, store), store, build)
+        except InputError as error:
+            log.warning("%s", error)
+            problem = problem or error
+        else:
+            return state, number, logged
+    origin = store.first_snapshot()
+    if origin is None:
+        raise InputError(
+            f"{problem or store.path}; its journal does not go back to the beginning, so the state "
+            f"cannot be rebuilt: use the version that wrote it"
+        ) from problem
+    log.warning("rebuilding the state from the journal")
+    return _rebuild(unpack_origin(origin, store), store, build), 0, 0
+
+
 def _load(saved: StateSnapshot, store: Store, build: Build) -> tuple[ClusterState, int]:
     """The state of a snapshot, and how many rows of the log are from before it."""
-    if saved.engine_version != ENGINE_VERSION:
-        raise InputError(
-            f"{store.path}: the state of its engine is of version {saved.engine_version}, this "
-            f"Rota reads {ENGINE_VERSION}"
-        )
-    state = build(saved.scheduling, saved.growth, saved.levels)
-    logged = int(saved.engine["log"]["taken"])
-    _load_log(state, store, logged)
-    jobs = [index for index, *_ in saved.engine["jobs"] if index < FIRST_TASK]
-    state.submit(1, max(jobs, default=0))
-    restore(state.engine, saved.engine)
+    try:
+        engine = migrate(saved.engine, saved.engine_version)
+        state = build(saved.scheduling, saved.growth, saved.levels)
+        logged = int(engine["log"]["taken"])
+        _load_log(state, store, logged)
+        jobs = [index for index, *_ in engine["jobs"] if index < FIRST_TASK]
+        state.submit(1, max(jobs, default=0))
+        restore(state.engine, engine)
+    except InputError as error:
+        raise InputError(f"{store.path}: {error}") from error
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{store.path}: its snapshot makes no sense: {error!r}") from error
     return state, logged
 
 
@@ -158,17 +181,29 @@ def _replay(state: ClusterState, journal: Journal, after: int, wanted: Schedulin
 def pack(state: ClusterState) -> bytes:
     """A snapshot of the state between two batches."""
     saved = StateSnapshot(
-        VERSION, state.scheduling, state.growth, state.levels, freeze(state.engine), ENGINE_VERSION
-    )
+        state.scheduling, state.growth, state.levels, version=VERSION, engine=freeze(state.engine),
+        engine_version=ENGINE_VERSION,
+    )  # fmt: skip
     return zlib.compress(msgspec.msgpack.encode(saved), 1)
 
 
 def unpack(packed: bytes, store: Store) -> StateSnapshot:
-    """Read a snapshot; refuse one of another version."""
-    saved = msgspec.msgpack.decode(zlib.decompress(packed), type=StateSnapshot)
+    """Read a snapshot; refuse one that is damaged or of another version."""
+    saved = _decode(packed, StateSnapshot, store)
     if saved.version != VERSION:
         raise InputError(
-            f"{store.path}: its snapshot is of version {saved.version}, this Rota reads "
-            f"{VERSION}: use the version that wrote it"
+            f"{store.path}: its snapshot is of version {saved.version}, this Rota reads {VERSION}"
         )
     return saved
+
+
+def unpack_origin(packed: bytes, store: Store) -> Origin:
+    """What the first snapshot says of the beginning, whatever its version is."""
+    return _decode(packed, Origin, store)
+
+
+def _decode(packed: bytes, kind: type[T], store: Store) -> T:
+    try:
+        return msgspec.msgpack.decode(zlib.decompress(packed), type=kind)
+    except (zlib.error, msgspec.DecodeError) as error:
+        raise InputError(f"{store.path}: its snapshot cannot be read: {error}") from error

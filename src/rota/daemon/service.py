@@ -2,10 +2,12 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from time import time
 from typing import Any, TypeVar
+
+import msgspec
 
 from rota.core.errors import (
     ConflictError,
@@ -25,6 +27,7 @@ from rota.daemon.measures import Histogram
 from rota.daemon.nodes import remove_node, request_node
 from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
 from rota.daemon.settings import (
+    Permissions,
     Scheduling,
     Settings,
     changes,
@@ -32,8 +35,8 @@ from rota.daemon.settings import (
     read_settings,
 )
 from rota.daemon.status import status_of
-from rota.daemon.store import StoredJob
-from rota.daemon.submissions import refuse_impossible, with_ids, with_priorities
+from rota.daemon.store import StoredJob, UsedKey
+from rota.daemon.submissions import refuse_forbidden, refuse_impossible, with_ids, with_priorities
 from rota.daemon.tokens import Tokens
 from rota.jobfile.convert import to_request
 from rota.jobfile.model import JobFile
@@ -55,6 +58,7 @@ from rota.wire import (
     PAGE,
     READ_OUTPUT,
     RELEASE_JOB,
+    USER,
     Actor,
     Event,
     Explanation,
@@ -66,7 +70,7 @@ from rota.wire import (
 )
 
 T = TypeVar("T")
-PROBE_S = 2.0  # the longest that a question for readiness may take
+PROBE_S = 10.0  # the longest that a question for readiness may take: then the loop is stuck
 
 
 class Daemon:
@@ -107,6 +111,7 @@ class Daemon:
         self._config = config
         self._said = said or {}
         self._settings = settings
+        self._permissions = Permissions() if settings is None else settings.permissions
         self._complete = complete
         self._log = LogTable(loop.store)
         self._news = threading.Condition()
@@ -158,10 +163,11 @@ class Daemon:
             raise InputError(f"{len(jobs)} jobs in one submission: send 1 to {MAX_JOBS:,}")
         for number, job in enumerate(jobs):
             to_request(job, f"job {number + 1} of {len(jobs)}" if len(jobs) > 1 else "job")
-        return self._do(lambda: self._submit(jobs, actor, key))
+        digest = sha256(msgspec.msgpack.encode(jobs)).hexdigest() if key else ""
+        return self._do(lambda: self._submit(jobs, actor, key, digest))
 
     def _submit(
-        self, jobs: Sequence[JobFile], actor: Actor, key: str
+        self, jobs: Sequence[JobFile], actor: Actor, key: str, digest: str
     ) -> tuple[list[Input], Callable[[], list[JobInfo]]]:
         journal, engine = self.loop.journal, self.state.engine
         if key:
@@ -169,8 +175,16 @@ class Daemon:
                 raise LaterError
             known = self.store.known_key(actor.name, key)
             if known is not None:
-                numbers = range(known[0], known[0] + known[1])
+                if known.digest not in ("", digest):
+                    raise ConflictError(
+                        f"the key {key!r} was used for another submission: repeat that one "
+                        "unchanged, or use a new key"
+                    )
+                numbers = range(known.first, known.first + known.count)
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
+        refuse_forbidden(
+            jobs, actor, self._permissions, engine.view.tenants, self._unfinished(actor)
+        )
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
         jobs = with_priorities(jobs, engine.view.tenants)
@@ -178,8 +192,18 @@ class Daemon:
             StoredJob(first + i, actor.name, self.state.cluster.now_s, job)
             for i, job in enumerate(with_ids(jobs, first, actor, engine.jobs))
         ]
-        journal.accept(stored, (actor.name, key) if key else None)
+        used = UsedKey(actor.name, key, first, len(jobs), digest) if key else None
+        journal.accept(stored, used)
         return [Submitted(first, len(jobs))], lambda: self._accepted(stored)
+
+    def _unfinished(self, actor: Actor) -> int:
+        """Jobs of an actor that are held, wait or run, those of the batch being made too."""
+        if actor.role != USER:
+            return 0  # nothing depends on it
+        active = self.state.engine.view.active.values()
+        return sum(
+            job.spec.user == actor.name and job.parent is None for job in active
+        ) + self.loop.journal.accepted_by(actor.name)
 
     def _accepted(self, stored: list[StoredJob]) -> list[JobInfo]:
         self._submissions += len(stored)
@@ -340,10 +364,12 @@ class Daemon:
             return False, f"the daemon has failed: {self.failure}"
         if self._stopping.is_set() or not self._running:
             return False, "the daemon is starting or stopping"
-        if self.loop.journal.trouble:
-            with suppress(UnavailableError):  # busy with the trouble
-                self.loop.mailbox.call(PendingCall(lambda: ([], self.loop.journal.probe)), PROBE_S)
-        trouble = self.loop.journal.trouble
+        probe = PendingCall(lambda: ([], self.loop.journal.probe))
+        try:
+            self.loop.mailbox.call(probe, PROBE_S)
+        except UnavailableError as error:  # it is stuck, or busy with the trouble
+            return False, self.loop.journal.trouble or f"the scheduling loop: {error}"
+        trouble = self.loop.journal.trouble or self.loop.driver.trouble()
         return not trouble, trouble
 
     def reload(self, actor: Actor) -> list[str]:
@@ -355,12 +381,21 @@ class Daemon:
         def act() -> tuple[list[Input], Callable[[], list[str]]]:
             changed = changes(self.state.scheduling, wanted)
             if not changed:
-                return [], lambda: later
+                return [], lambda: [*self._permit(settings.permissions), *later]
             change = Reconfigured(wanted.as_dict(), by=actor.name)
             self.state.check_change(change)
-            return [change], lambda: [*changed, *later]
+            return [change], lambda: [*changed, *self._permit(settings.permissions), *later]
 
         return self._do(act)
+
+    def _permit(self, wanted: Permissions) -> list[str]:
+        """Use other permissions from now on; what changed, for people."""
+        before, self._permissions = self._permissions, wanted
+        return [
+            f"permissions.{key}: {getattr(before, key)} -> {getattr(wanted, key)}"
+            for key in Permissions.__struct_fields__
+            if getattr(before, key) != getattr(wanted, key)
+        ]
 
     # --- log --------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The state that the journal determines: the engine, its cluster, and the configuration."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -10,7 +10,6 @@ from rota.core.events import INF
 from rota.core.jobs import Behaviour, Job, JobSpec
 from rota.core.launch import Launch
 from rota.core.log import Record, Row
-from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.growth import extended
@@ -194,6 +193,11 @@ class ClusterState:
         )  # fmt: skip
         engine.view.tenants = scheduling.tenants()
         state = engine.scheduler.snapshot() if same else None
+        placed_alike = (scheduling.placement, scheduling.seed) == (
+            self.scheduling.placement, self.scheduling.seed,
+        )  # fmt: skip
+        if state is not None and not placed_alike:
+            state = {**state, "placement": None}
         for line in changes(self.scheduling, scheduling):
             self._note(f"{line} ({change.by})")
         joined = [self.cluster.nodes.vertex(spec.name) for spec in change.nodes]
@@ -224,19 +228,20 @@ class ClusterState:
             admission=scheduling.admission,
             seed=scheduling.seed,
         )
-        self._refuse_impossible(scheduling, parts.policy)
+        self._refuse_impossible(parts)
         return parts.scheduler(patient=self._patient)
 
-    def _refuse_impossible(self, scheduling: Scheduling, policy: Any) -> None:
+    def _refuse_impossible(self, parts: Parts) -> None:
         """What the backend cannot do is refused now, not when it is needed."""
-        name = self.driver.name
-        if scheduling.placement.partition(":")[0] == "count":
+        if not parts.placement.names_nodes:
             raise OptionError(
-                "placement 'count' names no nodes, so nothing could be started: "
+                f"placement {parts.placement.name!r} names no nodes, so nothing could be started: "
                 "use consolidate, spread, best-fit, ..."
             )
-        preempts = isinstance(policy, PriorityPolicy) and policy.preemptive
-        if preempts and not self.driver.capabilities.preempt:
+        policy = parts.policy
+        if policy.preemptive is not False and not self.driver.capabilities.preempt:
+            does = "preempts" if policy.preemptive else "does not declare that it never preempts"
             raise OptionError(
-                f"policy {policy.name!r} preempts, the backend {name!r} cannot: use e.g. fifo-skip"
+                f"policy {policy.name!r} {does}, the backend {self.driver.name!r} cannot: "
+                f"use e.g. fifo-skip"
             )

@@ -17,11 +17,13 @@ from sqlalchemy.exc import DBAPIError
 from rota.core.errors import InputError, UnavailableError
 from rota.core.log import COLUMNS, Row
 from rota.daemon import tables
+from rota.daemon.seal import Counters, Seal
 from rota.jobfile.model import JobFile
 from rota.live.inputs import DECODER, ENCODER, Batch
 
 BUSY_MS = 5_000  # how long a write waits for somebody else's lock
 KEEP_SNAPSHOTS = 2
+SKIPPED = "skipped_to"  # a fact: numbers of jobs up to this one are not given any more
 PROBE = "probe"  # a fact that only shows that the store can be written
 
 
@@ -32,6 +34,19 @@ class StoredJob(msgspec.Struct, frozen=True):
     user: str
     submit_s: float
     file: JobFile
+
+
+class UsedKey(msgspec.Struct, frozen=True):
+    """An idempotency key of an actor, and what was submitted under it: these jobs.
+
+    `digest` is that of the request; empty in stores of older versions.
+    """
+
+    actor: str
+    key: str
+    first: int
+    count: int
+    digest: str = ""
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -49,7 +64,9 @@ class Store:
             durable: Survive a loss of power too, not only of the process (a write takes longer).
         """
         self.path = path
+        self._seal: Seal | None = None
         path.touch(0o600)
+        self._inode = path.stat().st_ino
         self.observe: Callable[[float], None] = lambda _: None  # told how long each commit took
         self._engine = sa.create_engine(f"sqlite:///{path}")
         sa.event.listen(self._engine, "connect", _prepare(durable=durable))
@@ -63,12 +80,63 @@ class Store:
             self.journal_number = max(self.journal_number, snapshot)
             self.log_number = _largest(connection, tables.log.c.number)
             self.job_number = _largest(connection, tables.jobs.c.number)
+        skipped = msgspec.json.decode(self.fact(SKIPPED, '["0"]'), type=list[str])
+        self.job_number = max(self.job_number, int(skipped[0]))
         self.epoch_unix = float(self.fact("epoch_unix", repr(time())))
         self.id = self.fact("id", f"{int(self.epoch_unix * 1000):x}")
 
     def close(self) -> None:
         """Let the file go."""
         self._engine.dispose()
+        seal, self._seal = self._seal, None
+        if seal is not None:
+            seal.close()
+
+    # --- the seal ---------------------------------------------------------------------------------
+
+    def seal(self, path: Path, *, accept_loss: bool = False) -> None:
+        """From now on note outside how far this store has come; raise if it had come further.
+
+        Args:
+            path: The file of the seal.
+            accept_loss: Go on with what there is. No number that was given is given again.
+        """
+        seal = Seal(path)
+        known = seal.read()
+        if known is not None:
+            lost = self._lost(known)
+            if lost and not accept_loss:
+                seal.close()
+                raise InputError(
+                    f"{self.path} went back in time: {lost}. Nothing was started or stopped. Put "
+                    "the newest copy back; or give --accept-loss to go on without what is missing: "
+                    "then what still runs of those jobs is ended"
+                )
+            self.skip_to(known.jobs)
+        self._seal = seal
+        self._write_seal()
+
+    def _lost(self, known: Counters) -> str:
+        """What the seal knows and this store does not; empty: nothing."""
+        if known.store != self.id:
+            return f"it is another store than the one that gave numbers to {known.jobs:,} jobs"
+        found = Counters(self.id, self.journal_number, self.job_number, self.log_number)
+        missing = [
+            f"{before - now:,} of {before:,} {what}"
+            for before, now, what in (
+                (known.jobs, found.jobs, "jobs"),
+                (known.journal, found.journal, "batches of inputs"),
+                (known.log, found.log, "rows of the log"),
+            )
+            if before > now
+        ]
+        return f"missing: {', '.join(missing)}" if missing else ""
+
+    def _write_seal(self) -> None:
+        if self._seal is not None:
+            self._seal.write(
+                Counters(self.id, self.journal_number, self.job_number, self.log_number)
+            )
 
     # --- plumbing ---------------------------------------------------------------------------------
 
@@ -110,9 +178,22 @@ class Store:
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction: all of it or nothing."""
         began = perf_counter()
+        self.check_present()
         with _translated(), self._engine.begin() as connection:
             yield connection
         self.observe(perf_counter() - began)
+
+    def check_present(self) -> None:
+        """Raise if the file was removed or replaced: what is written now would be lost."""
+        try:
+            there = self.path.stat().st_ino == self._inode
+        except OSError:
+            there = False
+        if not there:
+            raise UnavailableError(
+                f"{self.path} was removed or replaced while the daemon runs: nothing is accepted; "
+                "put it back, or stop the daemon"
+            )
 
     # --- facts ------------------------------------------------------------------------------------
 
@@ -149,7 +230,9 @@ class Store:
 
         A new job must not find the checkpoint or the output of one that the store does not know.
         """
-        self.job_number = max(self.job_number, number)
+        if number > self.job_number:
+            self.note(SKIPPED, [str(number)])
+            self.job_number = number
 
     # --- jobs -------------------------------------------------------------------------------------
 
@@ -164,15 +247,15 @@ class Store:
         with self.reading() as connection:
             return [StoredJob(n, u, s, _DECODE(b)) for n, u, s, b in connection.execute(query)]
 
-    def known_key(self, actor: str, key: str) -> tuple[int, int] | None:
-        """The jobs that were submitted under this key."""
+    def known_key(self, actor: str, key: str) -> UsedKey | None:
+        """What was submitted under this key."""
         columns = tables.keys.c
-        query = sa.select(columns.first, columns.count).where(
+        query = sa.select(columns.first, columns.count, columns.digest).where(
             columns.actor == actor, columns.key == key
         )
         with self.reading() as connection:
             row = connection.execute(query).first()
-        return None if row is None else (int(row[0]), int(row[1]))
+        return None if row is None else UsedKey(actor, key, int(row[0]), int(row[1]), row[2] or "")
 
     # --- journal ----------------------------------------------------------------------------------
 
@@ -181,7 +264,7 @@ class Store:
         batch: Batch | None,
         rows: Sequence[Row] = (),
         jobs: Sequence[StoredJob] = (),
-        keys: Sequence[tuple[str, str, int, int]] = (),
+        keys: Sequence[UsedKey] = (),
     ) -> None:
         """A batch of inputs with the jobs in it, and the log of what happened before."""
         with self.writing() as connection:
@@ -195,10 +278,8 @@ class Store:
                         for j in jobs
                     ],
                 )  # fmt: skip
-            for actor, key, first, count in keys:
-                connection.execute(
-                    tables.keys.insert().values(actor=actor, key=key, first=first, count=count)
-                )
+            for used in keys:
+                connection.execute(tables.keys.insert().values(**msgspec.structs.asdict(used)))
             if batch is not None:
                 connection.execute(
                     tables.journal.insert().values(
@@ -211,6 +292,7 @@ class Store:
             self.journal_number += 1
         if jobs:
             self.job_number = jobs[-1].number
+        self._write_seal()
 
     def last_time_s(self) -> float:
         """When the last batch was taken in."""
@@ -267,23 +349,35 @@ class Store:
         """The one from before the first batch, if the journal since then is whole."""
         columns = tables.snapshots.c
         query = sa.select(columns.state).where(columns.journal_number == 0)
-        count = sa.select(sa.func.count()).select_from(tables.journal)
         with self.reading() as connection:
             state = connection.execute(query).scalar()
-            whole = connection.execute(count).scalar() == self.journal_number
-        return bytes(state) if state is not None and whole else None
+        return bytes(state) if state is not None and self.is_whole_since(0) else None
+
+    def is_whole_since(self, number: int) -> bool:
+        """Is every batch after this one in the journal?"""
+        count = sa.select(sa.func.count()).where(tables.journal.c.number > number)
+        with self.reading() as connection:
+            return connection.execute(count).scalar() == self.journal_number - number
 
     def last_snapshot(self) -> tuple[int, bytes] | None:
         """The newest one, with the number of the last batch that is in it."""
+        return next(iter(self.snapshots()), None)
+
+    def snapshots(self) -> Iterator[tuple[int, bytes]]:
+        """All of them, the newest first, each with the number of the last batch that is in it."""
         columns = tables.snapshots.c
-        query = (
-            sa.select(columns.journal_number, columns.state)
-            .order_by(columns.journal_number.desc())
-            .limit(1)
-        )
         with self.reading() as connection:
-            row = connection.execute(query).first()
-        return None if row is None else (int(row[0]), bytes(row[1]))
+            numbers = (
+                connection.execute(
+                    sa.select(columns.journal_number).order_by(columns.journal_number.desc())
+                )
+                .scalars()
+                .all()
+            )
+        for number in numbers:
+            query = sa.select(columns.state).where(columns.journal_number == number)
+            with self.reading() as connection:
+                yield int(number), bytes(connection.execute(query).scalar_one())
 
     # --- log --------------------------------------------------------------------------------------
 

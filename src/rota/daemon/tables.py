@@ -10,7 +10,7 @@ from sqlalchemy import (
     Table,
 )
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest migration."""
 
 metadata = MetaData()
@@ -38,6 +38,7 @@ keys = Table(
     Column("key", String, primary_key=True),
     Column("first", Integer, nullable=False),
     Column("count", Integer, nullable=False),
+    Column("digest", String),  # of what was submitted; null: by a version that did not keep it
 )
 
 journal = Table(

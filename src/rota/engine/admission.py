@@ -108,19 +108,15 @@ class AdmissionQueue:
         return entering
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Held jobs, and what admission and placement keep themselves."""
-        state: dict[str, Any] = {
+        """Held jobs, and what admission itself remembers."""
+        return {
             "held": [job.index for job in self.held],
             "inside": sorted(self._inside),
             "admission": self.admission.snapshot(),
         }
-        learnt = self.placement.snapshot()
-        return {**state, "placement": learnt} if learnt else state
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Resume from the state of `snapshot`."""
         self.held = [view.everyone[index] for index in state["held"]]
         self._inside = set(state["inside"])
         self.admission.restore(state["admission"])
-        if "placement" in state:
-            self.placement.restore(state["placement"])

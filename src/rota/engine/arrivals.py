@@ -70,9 +70,15 @@ class Arrivals:
             job.book = self.book
         return job
 
-    def make(self, index: int, spec: JobSpec, behaviour: Behaviour) -> list[Job]:
-        """The job, or for a non-gang job the whole first and then its tasks."""
-        request = spec.request if self.refine is None else self.refine(spec)
+    def make(
+        self, index: int, spec: JobSpec, behaviour: Behaviour, request: Request | None = None
+    ) -> list[Job]:
+        """The job, or for a non-gang job the whole first and then its tasks.
+
+        `request` is the one by which it is placed; None: as the placement refines its own.
+        """
+        if request is None:
+            request = spec.request if self.refine is None else self.refine(spec)
         job = Job(spec, behaviour, index, self.shape(request))
         job.known = self.knowledge
         if self._belief is not None:

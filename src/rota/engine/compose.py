@@ -6,8 +6,6 @@ from rota.core.admission import Admission
 from rota.core.errors import OptionError
 from rota.core.policy import DecidePolicy, Policy, PriorityPolicy
 from rota.core.ports import Successor
-from rota.engine.general import GeneralScheduler
-from rota.engine.priority import PriorityScheduler
 from rota.placement.base import Placement
 from rota.policies.rounds import RoundPolicy
 
@@ -30,6 +28,8 @@ def compose(
         patient: What can never fit waits instead of being rejected: nodes may still come.
     """
     if isinstance(policy, PriorityPolicy):
+        from rota.engine.priority import PriorityScheduler  # a run needs one of the two doors
+
         return PriorityScheduler(
             policy, placement, admission, frictionless=frictionless, patient=patient
         )
@@ -38,6 +38,8 @@ def compose(
 
         policy = drive(policy)
     if isinstance(policy, DecidePolicy):
+        from rota.engine.general import GeneralScheduler
+
         return GeneralScheduler(policy, placement, admission, patient=patient)
     raise OptionError(
         f"policy {policy.name!r} is neither a PriorityPolicy nor a DecidePolicy: derive from one"

@@ -327,6 +327,7 @@ class GeneralScheduler(Successor):
             "stopping": list(self._stopping),
             "policy": self.policy.snapshot(),
             "gate": self.admissions.snapshot(),
+            "placement": self.placement.snapshot(),
             "blame": list(self._blame.items()),
             "shapes": list(self._waiting),  # their order decides the order of rows in the log
             "refused": self._refused,
@@ -337,6 +338,8 @@ class GeneralScheduler(Successor):
         """Rebuild the placement's books from the jobs."""
         self.policy.restore(state["policy"])
         self.admissions.restore(view, state["gate"])
+        if state["placement"] is not None:
+            self.placement.restore(state["placement"])
         self._blame = dict(state["blame"])
         self._waiting = dict.fromkeys(state["shapes"], 0)
         self._refused = state.get("refused", False)

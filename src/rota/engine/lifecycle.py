@@ -24,6 +24,7 @@ from rota.core.jobs import (
     Behaviour,
     Job,
     JobSpec,
+    Request,
 )
 from rota.core.log import Record
 from rota.core.ports import Cluster
@@ -393,10 +394,19 @@ class Lifecycle:
             "backlog": [_plain(event) for event in self.backlog],
         }
 
-    def remake(self, submissions: Iterable[tuple[int, JobSpec, Behaviour]]) -> None:
-        """Make jobs that arrived before a snapshot, without announcing them."""
+    def remake(
+        self,
+        submissions: Iterable[tuple[int, JobSpec, Behaviour]],
+        refined: Mapping[int, Request] | None,
+    ) -> None:
+        """Make jobs that arrived before a snapshot as they were, without announcing them.
+
+        `refined`: requests by which jobs are placed, where these are not their own; None: as the
+        present placement refines them.
+        """
         for index, spec, behaviour in submissions:
-            made = self.arrivals.make(index, spec, behaviour)
+            request = None if refined is None else refined.get(index, spec.request)
+            made = self.arrivals.make(index, spec, behaviour, request)
             self.jobs.update((job.index, job) for job in made)
             if self.arrivals.linked:
                 self.arrivals.by_id[spec.id] = made[0]

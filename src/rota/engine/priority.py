@@ -412,12 +412,14 @@ class PriorityScheduler(Successor):
                         for entry in known],
             "policy": self.policy.snapshot(),
             "gate": self.admissions.snapshot(),
+            "placement": self.placement.snapshot(),
             # the order of these two decides the order of rows in the log
             "shapes": list(self.packer.index.waiting),
             "blame": list(self.packer.blamed.reasons.items()),
             "heads": list(self.packer.heads.items()),
             "stuck": _plain(self.packer.stuck),
             "again": [entry.index for entry in self._again],
+            "anew": self._revision != self.policy.revision,
             "returned": sorted(self._returned),
         }  # fmt: skip
 
@@ -427,7 +429,11 @@ class PriorityScheduler(Successor):
         self.policy.restore(state["policy"])
         self._revision = self.policy.revision
         self.admissions.restore(view, state["gate"])
-        self.packer.stuck = _ranks(state["stuck"])
+        if state["placement"] is not None:
+            self.placement.restore(state["placement"])
+            self.packer.stuck = _ranks(state["stuck"])
+        if state["placement"] is None or state["anew"]:
+            self._revision -= 1  # what did not fit may fit by another placement: look again
         index = self.packer.index
         index.waiting.update((number, []) for number in state["shapes"])
         self._returned = set(state["returned"])

@@ -3,10 +3,17 @@
 Jobs are made again from the workload (in the order in which they arrived, so that all numbers come
 out the same) and get their saved state; the scheduler rebuilds its queues from them. Nothing in a
 snapshot is executable: it is MessagePack, checked on loading.
+
+Versions of the state:
+
+* 2: jobs carried the scheduler's keys and the queue that they were in;
+* 3: the scheduler keeps entries of its own;
+* 4: requests that a placement refined are saved, and the placement's state is apart from that of
+  admission.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,10 +22,11 @@ import msgspec
 
 from rota.core.allocation import NOTHING, Allocation
 from rota.core.errors import InputError
+from rota.core.jobs import Request
 from rota.engine.loop import Engine
 
 FORMAT = "rota-snapshot"
-VERSION = 3
+VERSION = 4
 
 FIELDS = (
     "phase", "epoch", "version", "first_start_s", "start_s", "end_s", "preemptions", "migrations",
@@ -80,6 +88,7 @@ def freeze(engine: Engine) -> dict[str, Any]:
             (job.index, number.get(job.allocation, -1), _values(job))
             for job in engine.jobs.values()
         ],
+        "refined": _refined(engine),
         **engine.lifecycle.snapshot(),
         **engine.timers.snapshot(),
         **engine.executor.snapshot(number),
@@ -108,10 +117,78 @@ def restore(engine: Engine, state: dict[str, Any]) -> None:
     engine.scheduler.restore(view, state["scheduler"])
 
 
+def _refined(engine: Engine) -> dict[str, Any]:
+    """Requests that the placement of the time refined: by shape, and the jobs that have them."""
+    jobs = [
+        (job.index, job.shape)
+        for job in engine.jobs.values()
+        if job.parent is None
+        and job.shape.request is not job.spec.request
+        and job.shape.request != job.spec.request
+    ]
+    requests = {shape.number: shape.request for _, shape in jobs}
+    return {
+        "requests": [(number, msgspec.to_builtins(r)) for number, r in requests.items()],
+        "jobs": [(index, shape.number) for index, shape in jobs],
+    }
+
+
 def _restore_jobs(engine: Engine, state: dict[str, Any], allocations: Sequence[Allocation]) -> None:
-    engine.lifecycle.remake(engine.source.take(state["now_s"]))
+    refined: dict[int, Request] | None = None
+    if state["refined"] is not None:
+        requests = {n: msgspec.convert(r, Request) for n, r in state["refined"]["requests"]}
+        refined = {index: requests[number] for index, number in state["refined"]["jobs"]}
+    engine.lifecycle.remake(engine.source.take(state["now_s"]), refined)
     for index, allocation, values in state["jobs"]:
         job = engine.jobs[index]
         for field, value in zip(FIELDS, values, strict=True):
             setattr(job, field, value)
         job.allocation = allocations[allocation] if allocation >= 0 else NOTHING
+
+
+# --- older versions -------------------------------------------------------------------------------
+
+
+def migrate(state: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """The state of an older version as this one has it; one that is unknown is refused."""
+    migrated = dict(state)
+    if version > VERSION or any(step not in MIGRATIONS for step in range(version, VERSION)):
+        raise InputError(
+            f"the state of its engine is of version {version}, this Rota reads {VERSION} and "
+            f"migrates from {min(MIGRATIONS)} on"
+        )
+    for step in range(version, VERSION):
+        migrated = MIGRATIONS[step](migrated)
+    return migrated
+
+
+def _from_2(state: dict[str, Any]) -> dict[str, Any]:
+    """Keys and queues move from the jobs to the entries of a scheduler that has such."""
+    slope = len(FIELDS_OF_3)  # after it came `queue`
+    scheduler = dict(state["scheduler"])
+    if "placed" in scheduler:
+        where = dict.fromkeys(scheduler.pop("queued"), 1) | dict.fromkeys(
+            scheduler.pop("placed"), 2
+        )
+        known = {*where, *scheduler["again"], *state["active"]}
+        scheduler["entries"] = [
+            (index, where.get(index, 0), key, vkey, values[slope])
+            for index, key, vkey, _, values in state["jobs"]
+            if index in known
+        ]
+    jobs = [
+        (index, allocation, values[:slope]) for index, _, _, allocation, values in state["jobs"]
+    ]
+    return {**state, "jobs": jobs, "scheduler": scheduler}
+
+
+def _from_3(state: dict[str, Any]) -> dict[str, Any]:
+    """What was refined is unknown: it is done again, by the placement of the snapshot."""
+    gate = dict(state["scheduler"]["gate"])
+    placement = gate.pop("placement", {})
+    scheduler = {**state["scheduler"], "gate": gate, "placement": placement, "anew": False}
+    return {**state, "refined": None, "scheduler": scheduler}
+
+
+FIELDS_OF_3 = FIELDS
+MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2, 3: _from_3}

@@ -14,7 +14,7 @@ from rota.core.ports import ClusterCapabilities
 from rota.core.topology import Topology, Vertex
 from rota.live.clock import ClusterClock
 from rota.live.driver import Driver, Message, NodeStatus, RunMetrics, RunStatus
-from rota.live.inputs import Input, JobRequest, NodeRequest
+from rota.live.inputs import BatchDraft, Input, JobRequest, NodeRequest, root
 from rota.live.mailbox import Mailbox
 from rota.live.nodes import JoinQueue, NodeRegistry
 from rota.live.runs import LiveRun, RunTable
@@ -25,15 +25,6 @@ REQUESTS = {
     "hold": (ev.JOB_HELD, "held"),
     "release": (ev.JOB_RELEASED, "released"),
 }
-
-
-class BatchDraft:
-    """Inputs that may happen together: at most one for each job, and nodes by themselves."""
-
-    def __init__(self) -> None:
-        self.inputs: list[Input] = []
-        self.jobs: set[int] = set()  # those that an input is about
-        self.nodes = False  # an input is about a node
 
 
 class LiveCluster:
@@ -123,14 +114,13 @@ class LiveCluster:
         messages.sort(key=_is_about_node)  # of runs first, whatever came first
         for message in messages:
             if isinstance(message, NodeStatus):
-                if later or (batch.inputs and not batch.nodes):
+                if later or not batch.admits(nodes=True):
                     later.append(message)
                     continue
                 self.joining.consider(message)
                 same = self.nodes.recognised(message)
                 if self.nodes.knows(message.node) and self.nodes.is_news(same):
-                    batch.nodes = True
-                    batch.inputs.append(same)
+                    batch.add([same], nodes=True)
             else:
                 self._select_run(message, batch, later)
         if later:
@@ -143,8 +133,8 @@ class LiveCluster:
         run = self.runs.by_id.get(message.run)
         if run is None:
             return
-        index = root(run.job)
-        if batch.nodes or index in batch.jobs:
+        job = {root(run.job)}
+        if not batch.admits(job):
             later.append(message)
             return
         if isinstance(message, RunStatus):
@@ -157,8 +147,7 @@ class LiveCluster:
                 message = RunStatus(message.run, "running", began_s=message.began_s)
         elif run.over:
             return
-        batch.jobs.add(index)
-        batch.inputs.append(message)
+        batch.add([message], job)
 
     # --- from inputs to events --------------------------------------------------------------------
 
@@ -322,11 +311,6 @@ class LiveCluster:
         self.nodes.restore(state["machines"])
         self._why = dict(state["why"])
         self._measured = dict(state["measured"])
-
-
-def root(job: Job) -> int:
-    """The number of the whole job: its tasks are one thing for people."""
-    return job.index if job.parent is None else job.parent.index
 
 
 def _is_about_node(message: Message) -> bool:

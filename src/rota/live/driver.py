@@ -156,6 +156,10 @@ class Driver(Protocol):
         """
         ...
 
+    def trouble(self) -> str:
+        """What keeps jobs from being started and watched; empty: nothing that is known."""
+        return ""
+
     def close(self) -> None:
         """Stop listening. What runs goes on and is adopted by the next daemon."""
         ...

@@ -4,11 +4,12 @@ Inputs are plain data; the same inputs in the same batches give the same decisio
 recovery rests on.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from rota.core.jobs import Job
 from rota.core.topology import NodeSpec
 from rota.live.driver import NodeStatus, RunMetrics, RunStatus
 
@@ -84,6 +85,38 @@ class Batch(msgspec.Struct, frozen=True):
         """The change of the configuration, if it is one."""
         first = self.inputs[0] if self.inputs else None
         return first if isinstance(first, Reconfigured) else None
+
+
+class BatchDraft:
+    """A batch that is being gathered. The rule of what may happen together is here.
+
+    At most one input for each job (with its tasks), so that none depends on another; inputs about
+    nodes are by themselves, because they change what becomes of jobs.
+    """
+
+    def __init__(self) -> None:
+        self.inputs: list[Input] = []
+        self.about_nodes = False
+        self._jobs: set[int] = set()
+
+    def admits(self, jobs: Collection[int] = (), *, nodes: bool = False) -> bool:
+        """Whether inputs about these jobs, or about nodes, may be in it."""
+        if nodes:
+            return self.about_nodes or not self.inputs
+        return not self.about_nodes and self._jobs.isdisjoint(jobs)
+
+    def add(
+        self, inputs: Iterable[Input], jobs: Collection[int] = (), *, nodes: bool = False
+    ) -> None:
+        """Take inputs in that it admits."""
+        self.inputs += inputs
+        self._jobs.update(jobs)
+        self.about_nodes = self.about_nodes or nodes
+
+
+def root(job: Job) -> int:
+    """The number of the whole job: its tasks are one thing for people."""
+    return job.index if job.parent is None else job.parent.index
 
 
 ENCODER = msgspec.msgpack.Encoder()

@@ -21,6 +21,7 @@ class PooledCount(Placement):
     """The general form: pools stand in for nodes, and a job may take from several."""
 
     name = "count"
+    names_nodes = False
 
     def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
         self._pools = _pool_vertices(topology)

@@ -30,7 +30,7 @@ from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params
-from rota.core.state import State
+from rota.core.state import State, from_rows
 from rota.core.view import View
 from rota.policies.backfill.estimates import estimated_end_s, needed_s
 from rota.policies.backfill.profile import Profile, Profiles
@@ -90,6 +90,15 @@ class ConservativeState(State):
     reserved_s: dict[int, float] = {}
     known: dict[int, tuple[str, float, float]] = {}  # nodes in hexadecimal: one bit for each
     unplaced: set[int] = set()
+
+    @classmethod
+    def migrate(cls, version: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003 - there is one
+        """From version 0."""
+        return {
+            **fields,
+            "reserved_s": from_rows(fields["reserved_s"]),
+            "known": from_rows(fields.get("known", ())),
+        }
 
 
 class Conservative(DecidePolicy[ConservativeParams]):

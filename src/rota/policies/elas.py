@@ -15,15 +15,16 @@ Departs from the paper: only its abstract was at hand, so the way in which rate 
 together is ours; the paper's placement algorithm is not part of the policy.
 """
 
+from collections.abc import Mapping
 from math import log
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params
-from rota.core.state import State
+from rota.core.state import State, from_rows
 from rota.policies._attained import AttainedPolicy, check_limits
 
 DOUBLINGS = 40  # of the last limit, at which the rate is measured again
@@ -44,6 +45,11 @@ class ElasState(State):
     """The rates measured of jobs that have not finished."""
 
     measured: dict[int, tuple[int, int]] = {}  # job index -> (interval, grade)
+
+    @classmethod
+    def migrate(cls, version: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003 - there is one
+        """From version 0."""
+        return {"measured": from_rows(fields["measured"])}
 
 
 class Elas(AttainedPolicy[ElasParams]):

@@ -19,11 +19,11 @@ slow everywhere waits until GPUs are spare.
 """
 
 import csv
+import io
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -42,16 +42,48 @@ from rota.solvers.shares import solve_grouped
 WORK = Knowledge.REMAINING_WORK
 
 
+class PriceChange(NamedTuple):
+    """From this time on a GPU of this type costs so much."""
+
+    time_s: float
+    gpu_type: str
+    price: float
+
+
+def read_prices(text: str) -> Mapping[str, Any]:
+    """A CSV file with the columns time_s, gpu_type and price."""
+    changes = []
+    for number, row in enumerate(csv.DictReader(io.StringIO(text)), 2):
+        try:
+            change = PriceChange(float(row["time_s"]), row["gpu_type"], _price(row["price"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise OptionError(
+                f"line {number} cannot be used ({error!r}): "
+                f"give the columns time_s, gpu_type, price"
+            ) from error
+        changes.append(change)
+    return {"price_changes": changes}
+
+
+def _price(text: str) -> float:
+    price = float(text)
+    if not 0 < price < INF:
+        raise ValueError(f"{text}: a price is a number above 0")
+    return price
+
+
 class MaxSumParams(ShareParams, frozen=True):
     """As of gavel-max-min (rounds and what is known), and more.
 
     `objective`: speed (`throughput`), speed per money (`cost`), and that with deadlines
-    (`cost-slo`). `prices` of GPU types, or a `price_file` of prices by time.
+    (`cost-slo`). `prices` of GPU types, or prices by time (`price_file` names a file with them).
     """
 
     objective: Literal["throughput", "cost", "cost-slo"] = "throughput"
     prices: tuple[str, ...] = ()
-    price_file: str = ""
+    price_changes: tuple[PriceChange, ...] = ()
+
+    files: ClassVar[Mapping[str, Callable[[str], Mapping[str, Any]]]] = {"price_file": read_prices}
 
 
 class GavelMaxSum(SharePolicy[MaxSumParams]):
@@ -102,39 +134,21 @@ class Prices:
         self._by_type: dict[str, list[tuple[float, float]]] = {}
         for text in params.prices:
             kind, _, price = text.rpartition(":")
-            self._add(-INF, kind, price, f"prices: {text!r}: write TYPE:PRICE, e.g. v100:2.48")
-        if params.price_file:
-            self._read(params.price_file)
+            try:
+                self._by_type[kind] = [(-INF, _price(price))]
+            except ValueError as error:
+                raise OptionError(
+                    f"gavel-max-sum: prices: {text!r}: write TYPE:PRICE, e.g. v100:2.48 "
+                    f"(a price is a number above 0)"
+                ) from error
+        for change in sorted(params.price_changes):
+            self._by_type.setdefault(change.gpu_type, []).append((change.time_s, change.price))
         if params.objective != "throughput" and not self._by_type:
             raise OptionError(
                 f"gavel-max-sum: objective={params.objective} needs prices: give "
                 f"prices=TYPE:PRICE/.. or price_file=FILE"
             )
         self._times = sorted({time_s for row in self._by_type.values() for time_s, _ in row})
-
-    def _add(self, time_s: float, kind: str, text: str, help_text: str) -> None:
-        try:
-            price = float(text)
-        except ValueError:
-            price = 0.0
-        if not 0 < price < INF:
-            raise OptionError(f"gavel-max-sum: {help_text} (a price is a number above 0)")
-        self._by_type.setdefault(kind, []).append((time_s, price))
-
-    def _read(self, path: str) -> None:
-        try:
-            with Path(path).open(encoding="utf-8", newline="") as file:
-                rows = list(csv.DictReader(file))
-            for number, row in enumerate(rows, 2):
-                where = f"price_file={path}, line {number}"
-                self._add(float(row["time_s"]), row["gpu_type"], row["price"], where)
-        except (OSError, UnicodeDecodeError, KeyError, ValueError) as error:
-            raise OptionError(
-                f"gavel-max-sum: price_file={path} cannot be used ({error!r}): give a csv file "
-                f"with the columns time_s, gpu_type, price"
-            ) from error
-        for prices in self._by_type.values():
-            prices.sort()
 
     def at(self, now_s: float, kinds: Sequence[str]) -> Array:
         """The prices of these types; before the first one of a type, that one."""

@@ -21,9 +21,9 @@ quantum of a queue. Departs from the authors' simulator, whose index has a fixed
 absolute sizes instead of by what remains.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import log
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -56,6 +56,11 @@ class GittinsState(State):
     fitted: int = 0
     fitted_s: float = -INF
     revision: int = 0
+
+    @classmethod
+    def migrate(cls, version: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003 - there is one
+        """From version 0."""
+        return fields
 
 
 class Gittins(AttainedPolicy[GittinsParams]):

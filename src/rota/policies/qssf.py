@@ -15,6 +15,7 @@ Departs from the paper: the rolling estimate is not blended with a gradient-boos
 are compared for equality, not for likeness.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -22,7 +23,7 @@ import msgspec
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.policy import Params, PriorityPolicy
-from rota.core.state import State
+from rota.core.state import State, from_rows
 
 Group = tuple[Any, ...]
 
@@ -47,6 +48,14 @@ class QssfState(State):
 
     seen: dict[Group, tuple[int, float]] = {}  # group -> (jobs, sum of durations)
     given: dict[int, float] = {}  # job index -> estimate from history
+
+    @classmethod
+    def migrate(cls, version: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003 - there is one
+        """From version 0."""
+        return {
+            "seen": {tuple(group): sums for group, *sums in fields["seen"]},
+            "given": from_rows(fields["given"]),
+        }
 
 
 class Qssf(PriorityPolicy[QssfParams]):

@@ -14,8 +14,8 @@ Speeds need a rate model that knows them: `--rates sensitivity`.
 Departs from the paper: the demand is the job's request instead of the result of a profiling run.
 There a job gets all that it asks for or just its share, which is `steps=1`. A job that does not get
 all is not tried on other nodes: where it goes is the placement's business. Jobs that run keep their
-nodes. `las` looks at the jobs again every `round` seconds. The optimal allocation by a linear
-program (`opt`) is not here.
+nodes. `las` looks at the jobs again every `round` seconds, and at every event but the beginning of
+a run. The optimal allocation by a linear program (`opt`) is not here.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from rota.core.changes import Wake
+from rota.core.events import JOB_RUNNING, EventKind
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, Supply, SupplyingPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.topology import Topology
 from rota.core.view import View
+
+EXCEPT_BEGINNINGS = frozenset(map(int, EventKind)) - {JOB_RUNNING}
+"""When `las` looks: not when a job begins, because what it displaced would displace it in turn, and
+if stops lose work no job would ever end."""
 
 
 class SynergyParams(Params, frozen=True):
@@ -62,7 +67,7 @@ class Synergy(DecidePolicy[SynergyParams]):
         if self.params.order != "srtf":
             self.knowledge = Knowledge.NOTHING
         if self.params.order == "las":
-            self.wake = Wake(every_s=self.params.round)
+            self.wake = Wake(on=EXCEPT_BEGINNINGS, every_s=self.params.round)
 
     def decide(self, view: View) -> Plan:
         """Everybody's share in order, then what is left over."""

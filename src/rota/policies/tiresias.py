@@ -18,6 +18,7 @@ that drops goes on running beside those that wait in its new queue; preempted jo
 of submission, not at the head.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import WAITING, Job
 from rota.core.policy import Params
-from rota.core.state import State
+from rota.core.state import State, from_rows
 from rota.policies._attained import AttainedPolicy, check_limits
 
 
@@ -55,6 +56,17 @@ class TiresiasState(State):
 
     promotions: dict[int, Promotion] = {}
     due_s: dict[int, float] = {}
+
+    @classmethod
+    def migrate(cls, version: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003 - there is one
+        """From version 0."""
+        return {
+            "promotions": {
+                index: msgspec.to_builtins(Promotion(*last))
+                for index, *last in fields["promotions"]
+            },
+            "due_s": from_rows(fields["due"]),
+        }
 
 
 class Tiresias(AttainedPolicy[TiresiasParams]):

@@ -22,7 +22,7 @@ attempts; `skip=true` lets a VC's later jobs pass one that cannot start.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -31,7 +31,7 @@ from rota.core.jobs import Job, Shape
 from rota.core.plan import LocalityPlan, Plan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.reasons import Reason
-from rota.core.state import State
+from rota.core.state import State, from_rows
 from rota.core.topology import Topology
 from rota.core.view import View
 
@@ -125,6 +125,11 @@ class YarnCsState(State):
     """Since when only locality keeps a job waiting, by index."""
 
     scattered_s: dict[int, float] = {}
+
+    @classmethod
+    def migrate(cls, version: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003 - there is one
+        """From version 0."""
+        return {"scattered_s": from_rows(fields["scattered_s"])}
 
 
 class YarnPlan(ReservingPlan, LocalityPlan):

@@ -3,17 +3,20 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from rota.core.errors import OptionError, OutputError, install
-from rota.report import figures
 from rota.report.data import TIMES, cdf, delays, queue, ratios, tenant_shares, utilisation
 from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.page import html
 from rota.report.source import ReportSource, RunView, read_source
 from rota.report.style import DOUBLE_IN
 from rota.study.comparison import PolicyComparison
+
+if TYPE_CHECKING:
+    from rota.report.figures import Picture
 
 REPORT, FIGURES = "report.html", "figures"
 FORMATS = ("svg", "png", "pdf")
@@ -90,7 +93,6 @@ def _write_figures(
         source.notes.append(NEEDS_PLOT)
         return
     from rota.report.figures import save, settle
-    from rota.report.write import count, pictures
 
     folder.mkdir(exist_ok=True)
     total = count(source) * len(formats)
@@ -113,8 +115,10 @@ def count(source: ReportSource) -> int:
     return shared + len(source.looks) + 2
 
 
-def pictures(source: ReportSource) -> Iterator[tuple[str, figures.Picture]]:
+def pictures(source: ReportSource) -> Iterator[tuple[str, "Picture"]]:
     """(name of the file without its ending, figure), one after the other."""
+    from rota.report import figures
+
     looks = source.looks
     if looks:
         for column in TIMES:

@@ -16,8 +16,7 @@ from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.workload import Workload
-from rota.engine.invariants import Invariants
-from rota.engine.loop import Engine
+from rota.engine.loop import Checker, Engine
 from rota.engine.parts import make_costs
 from rota.engine.source import WorkloadSource
 from rota.engine.wiring import Parts, make_engine
@@ -109,7 +108,7 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
         tenants=tenants,
         wake=_wake(rounds, dialect),
         belief=belief,
-        checker=Invariants() if config.check else None,
+        checker=_checker(config),
     )
     engine.arrivals.book = _speed_book(config, rates, scheduler)
     parts |= {
@@ -129,6 +128,15 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     study = dialect is not None and dialect.endless
     assumptions = _assumptions(config, engine, {**parts, "failures": _failures(config, outages)})
     return Run(config, workload, topology, engine, assumptions, window, study, notes)
+
+
+def _checker(config: RunConfig) -> Checker | None:
+    """It knows all schedulers, so it is imported only if it is wanted."""
+    if not config.check:
+        return None
+    from rota.engine.invariants import Invariants
+
+    return Invariants()
 
 
 def _refuse_short_rounds(rounds: RoundOptions, horizon_s: float) -> None:

@@ -16,10 +16,9 @@ import msgspec
 from rota.core.errors import InputError, OptionError
 from rota.core.registry import split
 from rota.study.config import RunConfig
-from rota.study.workloads import GENERATE, is_generated
+from rota.study.workloads import GENERATE, is_generated, kind_and_options
 from rota.traces.read import files_of
 from rota.traces.sources import exists, open_source
-from rota.traces.synth.sampling import split_kind
 
 OPTIONS = (
     "trace",
@@ -84,7 +83,7 @@ def _trace(given: str, format_text: str | None) -> list[InputFile]:
 def _names(option: str, text: str) -> list[str]:
     try:
         if option == "trace":
-            return list(split_kind(text.removeprefix(GENERATE))[1].values())
+            return list(kind_and_options(text)[1].values())
         name, options = split(text)
     except OptionError:
         return [text]

@@ -1,6 +1,5 @@
 """The files of a run: jobs.csv, summary.json, events.parquet, manifest.json."""
 
-import importlib.metadata
 import json
 import platform
 import sys
@@ -12,6 +11,7 @@ from time import process_time
 from typing import Any
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from rota.core.errors import InputError
@@ -25,7 +25,7 @@ from rota.study.run import RunResult
 
 JOBS, SUMMARY, EVENTS, MANIFEST = "jobs.csv", "summary.json", "events.parquet", "manifest.json"
 ALLOCATION = "allocation.csv"
-PACKAGES = ("msgspec", "numpy", "polars")
+PACKAGES = {"msgspec": msgspec.__version__, "numpy": np.__version__, "polars": pl.__version__}
 MANIFEST_VERSION = 1
 
 
@@ -82,7 +82,7 @@ def make_manifest(result: RunResult, folder: Path, command: Sequence[str]) -> Ma
             "python": platform.python_version(),
             "implementation": sys.implementation.name,
         },
-        packages={name: importlib.metadata.version(name) for name in PACKAGES},
+        packages=PACKAGES,
         written=datetime.now(UTC).isoformat(timespec="seconds"),
         fragments=result.basis,
     )

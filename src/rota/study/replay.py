@@ -19,7 +19,7 @@ import msgspec
 import polars as pl
 
 from rota.core.errors import OptionError, TraceError
-from rota.core.registry import FORMATS, load, nearest, split
+from rota.core.registry import nearest, split
 from rota.core.topology import NodeSpec
 from rota.core.workload import Workload
 from rota.engine.parts import make_policy
@@ -47,7 +47,7 @@ from rota.traces.formats.slurm.records import OPEN
 from rota.traces.formats.store import FILES as TRACE_FILES
 from rota.traces.formats.store import save
 from rota.traces.imported import Imported
-from rota.traces.read import read_trace, recognise
+from rota.traces.read import load_format, read_trace, recognise
 
 START_OVER = "custom:checkpoint_s=inf"
 """A job loses all work since it was started when its node fails; nothing else costs anything."""
@@ -215,13 +215,13 @@ def read_history_of(asked: Asked) -> tuple[Imported, str]:
     """The trace, and its format with the options that a replay needs."""
     path = Path(asked.log)
     name, given = split(asked.format or "")
-    name = name or recognise(path).name
-    fields = getattr(getattr(load(FORMATS, name), "params", None), "__struct_fields__", ())
+    format_ = load_format(name) if name else recognise(path)
+    name = name or format_.name
     if asked.nodes is not None:
-        if "nodes" not in fields:
+        if "nodes" not in format_.options:
             raise OptionError(f"format {name!r} has no list of nodes: give --cluster instead")
         given["nodes"] = asked.nodes
-    if "partitions" in fields and (asked.cluster is None or _labelled(asked.cluster)):
+    if "partitions" in format_.options and (asked.cluster is None or _labelled(asked.cluster)):
         given.setdefault("partitions", "label")
     text = name + ":" * bool(given) + ",".join(f"{key}={value}" for key, value in given.items())
     imported = read_trace(path, text, limit=asked.limit)

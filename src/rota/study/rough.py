@@ -24,7 +24,6 @@ from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.topology import Topology, Vertex
 from rota.core.workload import Workload
 from rota.study.config import EstimateError
-from rota.traces.synth.draws import stream
 
 HOUR_S = 3600.0
 MOST_OUTAGES = 5_000_000
@@ -84,6 +83,8 @@ def failure_horizon_s(topology: Topology, workload: Workload) -> float:
 def _node_outages(
     node: Vertex, mtbf_h: float, mttr_h: float, seed: int, horizon_s: float
 ) -> list[Outage]:
+    from rota.traces.synth.draws import stream
+
     rng = stream(seed, f"failures of {node.name}")
     outages: list[Outage] = []
     time_s = rng.exponential(mtbf_h * HOUR_S)
@@ -101,6 +102,8 @@ def draw_beliefs(error: EstimateError, jobs: int, seed: int) -> Callable[[int], 
         return None
     if not error.cv:
         return lambda _: 1.0 + error.bias
+    from rota.traces.synth.draws import stream
+
     normal = stream(seed, "estimate error").standard_normal(jobs)
     factors = [math.exp(error.mu + error.sigma * draw) for draw in normal.tolist()]
     return factors.__getitem__

@@ -29,7 +29,6 @@ from rota.study.config import RunConfig
 from rota.study.resume import Freeze, thaw
 from rota.study.rough import failure_horizon_s
 from rota.study.workloads import is_generated
-from rota.traces.synth.generate import carried
 
 BATCHES = 2_000  # between two reports of progress
 
@@ -214,6 +213,8 @@ def _carried(run: Run) -> list[str]:
     """The load that was asked for is held by a few jobs."""
     if not is_generated(run.config.trace):
         return []
+    from rota.traces.synth.generate import carried
+
     found = carried(run.workload, run.topology.gpus)
     return [f"{run.config.trace}: {found}"] if found else []
 

@@ -26,13 +26,8 @@ from rota.core.workload import Quality, Workload
 from rota.study.config import RunConfig
 from rota.traces.cluster import parse_cluster
 from rota.traces.read import read_workload
-from rota.traces.synth.generate import KINDS, generate
-from rota.traces.synth.sampling import KIND as FITTED
-from rota.traces.synth.sampling import split_kind
 
 GENERATE = "generate:"
-GENERATORS = (*KINDS, FITTED)
-"""What may follow: kinds of `rota trace generate`."""
 MOST_S = 1e12  # some 30,000 years
 MOST_GPUS = 1_000_000
 _WINDOW = re.compile(r"(\d+)/(\d+)")
@@ -53,11 +48,26 @@ def is_generated(trace: str) -> bool:
     return trace.startswith(GENERATE)
 
 
+def generators() -> tuple[str, ...]:
+    """What may follow `GENERATE`: kinds of `rota trace generate`."""
+    from rota.traces.synth.generate import KINDS
+    from rota.traces.synth.sampling import KIND
+
+    return (*KINDS, KIND)
+
+
+def kind_and_options(trace: str) -> tuple[str, dict[str, str]]:
+    """What a generated trace is drawn from: the kind of generator, and its options."""
+    from rota.traces.synth.sampling import split_kind
+
+    return split_kind(trace.removeprefix(GENERATE))
+
+
 def is_drawn(trace: str) -> bool:
     """Whether every seed of a run draws jobs of its own."""
     if not is_generated(trace):
         return False
-    return _amounts(trace, split_kind(trace.removeprefix(GENERATE))[1]).seed is None
+    return _amounts(trace, kind_and_options(trace)[1]).seed is None
 
 
 def load_workload(config: RunConfig) -> Workload:
@@ -125,11 +135,13 @@ def draw_seed(config: RunConfig) -> int:
 
 
 def _generated(trace: str, cluster: str, seed: int) -> Workload:
-    kind, options = split_kind(trace.removeprefix(GENERATE))
-    if kind not in GENERATORS:
+    from rota.traces.synth.generate import generate
+
+    kind, options = kind_and_options(trace)
+    if kind not in generators():
         raise OptionError(
             f"trace {trace!r}: there is no generator {kind!r}: "
-            f"write generate:KIND:jobs=N,load=L, KIND is one of {', '.join(GENERATORS)}"
+            f"write generate:KIND:jobs=N,load=L, KIND is one of {', '.join(generators())}"
         )
     amounts = _amounts(trace, options)
     gpus = amounts.gpus or int(parse_cluster(cluster)[0].gpus)
@@ -141,7 +153,7 @@ def _generated(trace: str, cluster: str, seed: int) -> Workload:
 
 def amount_of(trace: str) -> int:
     """How many jobs a generator is asked for."""
-    return _amounts(trace, split_kind(trace.removeprefix(GENERATE))[1]).jobs
+    return _amounts(trace, kind_and_options(trace)[1]).jobs
 
 
 def _amounts(trace: str, options: dict[str, str]) -> _Amounts:

@@ -1,9 +1,9 @@
 """What a trace format is, and the base class of Rota's own readers."""
 
-from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -14,51 +14,60 @@ from rota.traces.sniff import PATTERNS, Head
 from rota.traces.tidy import Common
 
 
-class Format(Protocol):
-    """One trace format; an instance is registered in the entry-point group `rota.formats`."""
+class Format(ABC):
+    """One trace format; an instance is registered in the entry-point group `rota.formats`.
+
+    Only `name`, `description`, `recognises` and `read` are required.
+    """
+
+    name: ClassVar[str]
+    """What `--format` calls it."""
+    description: ClassVar[str]
+    """One line for listings."""
+    verified: ClassVar[bool] = False
+    """A test reads a real file of this format; otherwise only its description is known."""
+    forms: ClassVar[Mapping[str, bool]] = {}
+    """Of a format with several forms: whether each is verified, by name."""
 
     @property
-    def name(self) -> str:
-        """What `--format` calls it."""
+    def options(self) -> Collection[str]:
+        """Names of its options, as far as others may set them."""
+        return ()
 
     @property
-    def description(self) -> str:
-        """One line for listings."""
+    def verified_forms(self) -> Mapping[str, bool]:
+        """By form (one without a name if there are not several): is it verified on a real file?"""
+        return self.forms or {"": self.verified}
 
-    @property
-    def verified(self) -> bool:
-        """A test reads a real file of this format; otherwise only its description is known.
-
-        A format with several forms may have an attribute `forms`, which tells it of each by name.
-        """
-
+    @abstractmethod
     def recognises(self, head: Head) -> float:
         """How sure the format is that the file is its own: 0 (no) to 1 (certainly).
 
         A format of another package is asked only if none of Rota's own is certain.
         """
 
+    @abstractmethod
     def read(self, path: Path, options: Mapping[str, str]) -> Workload:
-        """All jobs of the file.
+        """All jobs of the file."""
 
-        A format that also knows what happened has a method `load` with the same parameters, which
-        returns an `Imported` (see `read.read_trace`). One that finds other files by itself has a
-        method `companions`, again with these parameters, which lists them (see `read.files_of`).
-        """
+    def load(self, path: Path, options: Mapping[str, str]) -> Imported:
+        """Everything that the trace tells: also what happened to jobs, if it knows."""
+        return Imported(self.read(path, options))
 
-
-def checked(format_: Format) -> dict[str, bool]:
-    """By form (one without a name if there are not several): is it verified on a real file?"""
-    return dict(getattr(format_, "forms", None) or {"": bool(getattr(format_, "verified", False))})
+    def companions(self, path: Path, options: Mapping[str, str]) -> Sequence[Path]:  # noqa: ARG002
+        """Other files that it finds by itself: in the folder, or beside the file."""
+        return ()
 
 
-class Reader:
+class Reader(Format):
     """One of Rota's own formats; a subclass names it and imports it, `sniff` recognises it."""
 
-    name: ClassVar[str]
-    description: ClassVar[str]
-    verified: ClassVar[bool] = False
     params: ClassVar[type[msgspec.Struct]] = Common
+
+    @property
+    def options(self) -> Collection[str]:
+        """The fields of its parameters."""
+        return self.params.__struct_fields__
 
     @abstractmethod
     def import_file(self, path: Path, params: Any) -> Imported:

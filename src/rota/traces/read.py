@@ -52,11 +52,8 @@ def read_trace(
     """
     path = Path(path)
     format_, options, limits = _asked(path, format_text, limit)
-    load_all = getattr(format_, "load", None)
     with _no_collections():
-        if load_all is None:
-            return Imported(_first(format_.read(path, options), limits))
-        imported: Imported = load_all(path, options)
+        imported = format_.load(path, options)
     return imported.first(_least(limits)) if limits else imported
 
 
@@ -72,10 +69,9 @@ def files_of(path: str | Path, format_text: str | None = None) -> list[Path]:
         return []
     try:
         format_, options, _ = _asked(path, format_text, None)
-        find = getattr(format_, "companions", None)
-        others = find(path, options) if find is not None else ()
+        others = format_.companions(path, options)
     except (TraceError, OptionError):
-        return own  # whoever reads it says what is wrong
+        return own  # reading it will say what is wrong
     return own + [other for other in others if exists(other)]
 
 
@@ -86,7 +82,7 @@ def _asked(
     limits = [] if limit is None else [limit]
     if "limit" in options:
         limits.append(_whole(options.pop("limit")))
-    return _load(name) if name else recognise(path), options, limits
+    return load_format(name) if name else recognise(path), options, limits
 
 
 def recognise(path: Path) -> Format:
@@ -96,7 +92,8 @@ def recognise(path: Path) -> Format:
     claims = {name: PATTERNS[name](head) for name in known if name in PATTERNS}
     best = max(claims.values(), default=0.0)
     if best < CERTAIN:  # a format of another package may be surer
-        claims |= {name: _load(name).recognises(head) for name in known if name not in PATTERNS}
+        others = [name for name in known if name not in PATTERNS]
+        claims |= {name: load_format(name).recognises(head) for name in others}
         best = max(claims.values(), default=0.0)
     winners = [name for name, claim in claims.items() if claim == best]
     if best < _SURE and is_folder(path):
@@ -112,7 +109,7 @@ def recognise(path: Path) -> Format:
         raise TraceError(
             f"{path}: could be of format {' or '.join(winners)}: name one with --format"
         )
-    return _load(winners[0])
+    return load_format(winners[0])
 
 
 @contextmanager
@@ -127,7 +124,8 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _load(name: str) -> Format:
+def load_format(name: str) -> Format:
+    """A registered format."""
     found: Format = load(FORMATS, name)
     return found
 
@@ -168,7 +166,7 @@ def _first(workload: Workload, limits: list[int]) -> Workload:
 
 
 def _without_lost_dependencies(specs: Sequence[JobSpec], quality: Quality) -> list[JobSpec]:
-    """Nobody waits for a job that was cut off."""
+    """Without dependencies on jobs that were cut off."""
     known = {spec.id for spec in specs}
     kept = []
     for spec in specs:

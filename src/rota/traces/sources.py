@@ -7,19 +7,18 @@ A small file that unpacks to something enormous is refused: unpack it first if i
 """
 
 import codecs
-import gzip
-import lzma
 import os
 import stat
-import tarfile
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, NoReturn, Protocol, cast
+from typing import IO, TYPE_CHECKING, NoReturn, Protocol, cast
 
 from rota.core.errors import InputError, OutputError, why_unwritten
+
+if TYPE_CHECKING:
+    import tarfile
+    import zipfile
 
 BOM = b"\xef\xbb\xbf"
 
@@ -28,13 +27,6 @@ _MOST_LINE_BYTES = 1 << 26
 _GZIP = b"\x1f\x8b"
 _ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the second: without a file
 _TAR_MARK = (257, b"ustar")
-_BROKEN = (
-    EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile,
-    RuntimeError,  # an encrypted member
-    NotImplementedError,  # an unknown method of compression
-)  # fmt: skip
-
-
 _MOST_UNPACKED_BYTES = 1 << 27
 _MOST_TIMES = 200
 _STEP_BYTES = 1 << 22
@@ -91,7 +83,7 @@ def open_source(path: Path, error: type[InputError]) -> Iterator[TraceSource]:
             raise error(
                 f"{path}: there is no such file: {_file_in(path)} is no archive and no folder"
             ) from problem
-        except _BROKEN as problem:
+        except _broken() as problem:
             reason = str(problem)[:_MOST_LETTERS]
             raise error(
                 f"{path}: cannot be unpacked ({reason}): fetch it again or unpack it yourself"
@@ -99,6 +91,23 @@ def open_source(path: Path, error: type[InputError]) -> Iterator[TraceSource]:
         except OSError as problem:
             reason = problem.strerror or str(problem)[:_MOST_LETTERS]
             raise error(f"{path}: cannot be read ({reason}): check its permissions") from problem
+
+
+def _broken(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """What is raised for archives that cannot be unpacked; most traces are plain files."""
+    import gzip
+    import lzma
+    import tarfile
+    import zipfile
+    import zlib
+
+    return (
+        EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError,
+        gzip.BadGzipFile,
+        RuntimeError,  # an encrypted member
+        NotImplementedError,  # an unknown method of compression
+        *others,
+    )  # fmt: skip
 
 
 def read_bytes(path: Path, error: type[InputError], *, limit: int = -1) -> bytes:
@@ -173,7 +182,7 @@ def exists(path: Path) -> bool:
         return _looks(outer.is_file)
     try:
         return member in map(_normal, _members(outer))
-    except (OSError, *_BROKEN):
+    except _broken(OSError):
         return False
 
 
@@ -261,16 +270,22 @@ def _unpacked(outer: Path, member: str, stack: ExitStack, error: type[InputError
     file: IO[bytes] = stack.enter_context(outer.open("rb"))
     start = _peek(file)
     if start.startswith(_ZIP):
+        import zipfile
+
         archive = stack.enter_context(zipfile.ZipFile(file))
         name = _choose(outer, member, _zip_members(archive), error)
         size = archive.getinfo(name).compress_size
         return _Unpacked(stack.enter_context(archive.open(name)), size, outer, error)
     packed_bytes = 0
     if start.startswith(_GZIP):
+        import gzip
+
         packed_bytes = outer.stat().st_size
         file = cast("IO[bytes]", stack.enter_context(gzip.GzipFile(fileobj=file)))
         start = _peek(file)
     if _is_tar(start):
+        import tarfile
+
         packed = stack.enter_context(tarfile.TarFile(fileobj=file))
         name = _choose(outer, member, _tar_members(packed), error)
         found = packed.extractfile(name)
@@ -294,17 +309,21 @@ def _is_archive(path: Path) -> bool:
 def _members(outer: Path) -> list[str]:
     with outer.open("rb") as file:
         if _peek(file).startswith(_ZIP):
+            import zipfile
+
             with zipfile.ZipFile(file) as archive:
                 return _zip_members(archive)
+        import tarfile
+
         with tarfile.open(fileobj=file) as packed:
             return _tar_members(packed)
 
 
-def _zip_members(archive: zipfile.ZipFile) -> list[str]:
+def _zip_members(archive: "zipfile.ZipFile") -> list[str]:
     return [info.filename for info in archive.infolist() if not info.is_dir()]
 
 
-def _tar_members(packed: tarfile.TarFile) -> list[str]:
+def _tar_members(packed: "tarfile.TarFile") -> list[str]:
     return [info.name for info in packed.getmembers() if info.isfile()]
 
 

@@ -70,6 +70,30 @@ def test_a_wrong_body_is_named(client, body, error, remedy):
     assert remedy in answer.json().get("remedy", "")
 
 
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        (b'{"run": "a", "run": "b"}', "run"),
+        (b'[{"run": "a"}, {"run": "a", "resources": {"gpus": 1, "gpus": 8}}]', "gpus"),
+        (b'{"run": "a", "\\u0072un": "b"}', "run"),
+        (b'{"run": "a", "envs": {"X": "1", "X": "2"}}', "X"),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(client, body, key):
+    answer = client.post(JOBS, content=body)
+    assert (answer.status_code, answer.json()["kind"]) == (400, "input")
+    assert answer.json()["error"] == f"the key {key!r} stands twice in an object"
+    assert client.get(JOBS).json() == []
+
+
+def test_a_body_of_two_lengths_is_refused(client):
+    headers = {"Content-Length": "17", "Transfer-Encoding": "chunked"}
+    answer = client.post(JOBS, content=b'{"run": "python"}', headers=headers)
+    assert answer.status_code == 400
+    assert answer.headers["connection"] == "close"
+    assert client.get(JOBS).json() == []
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b'{"run": "\xff"}', b"[" * 100_000, b"run: x"])
 def test_what_is_no_json_is_refused(client, body):
     answer = client.post(JOBS, content=body)

@@ -1,7 +1,12 @@
 """Sizes, rates and hosts."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
 import pytest
 
+from agents_net import eventually
 from rota.api.context import ANY_HOST, LOOPBACK, allowed_hosts
 from rota.api.limits import KEPT, Buckets, Slots
 from rota.api.problems import Refusal
@@ -149,3 +154,31 @@ def test_other_origins_get_no_leave(client):
     answer = client.options(JOBS, headers=asked)
     assert answer.status_code == 405
     assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_readers_of_a_machine_that_hangs_hold_up_only_each_other(make_server, service):
+    server, web = make_server(outputs=2, outputs_queue=1)
+    (job,) = web.post(JOBS, json={"run": "x"}).json()
+    stuck, go_on = threading.Semaphore(0), threading.Event()
+
+    def hang(*args, **options):
+        stuck.release()
+        go_on.wait(300)
+        return b"late"
+
+    service.logs = hang
+    address = f"{server.url}{JOBS}/{job['id']}/logs"
+    with ThreadPoolExecutor(3) as readers:
+        waiting = [
+            readers.submit(httpx2.get, address, headers=web.headers, timeout=300) for _ in range(2)
+        ]
+        for _ in range(2):
+            assert stuck.acquire(timeout=300)
+        waiting.append(readers.submit(httpx2.get, address, headers=web.headers, timeout=300))
+        lane = server._context.output_lane
+        eventually(lambda: lane._waiting == 3)
+        assert web.get(f"{JOBS}/{job['id']}/logs").status_code == 429
+        for _ in range(100):  # more than there are threads
+            assert web.get("/api/v1/nodes").status_code == 200
+        go_on.set()
+        assert [reader.result().text for reader in waiting] == ["late"] * 3

@@ -139,10 +139,11 @@ def test_an_unknown_policy_explained(rota):
 
 @pytest.mark.parametrize("kind", ["placement", "admission", "costs", "dialect"])
 def test_other_parts_are_listed_and_explained(rota, kind):
-    _, out, _ = rota(kind, "ls", "-o", "json")
+    _, out, err = rota(kind, "ls", "-o", "json")
     rows = json.loads(out)
 
-    assert rows
+    assert rows, err
+    assert not err
     for row in rows:
         assert row["what"]
         assert rota(kind, "show", row["name"])[0] == 0

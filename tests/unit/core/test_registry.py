@@ -1,6 +1,7 @@
 """Names, options and typed parameters."""
 
 import sys
+import zipfile
 from typing import Literal
 
 import msgspec
@@ -121,3 +122,51 @@ def test_unknown_names_are_answered_with_the_known_ones(group, name, message):
 
 def test_every_group_has_a_word_for_its_messages():
     assert all(registry.names(group) for group in registry.SINGULAR)
+
+
+# --- installed packages --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """Return `packages(folder, name, text)`: a package on the path, and what is registered then."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    def install(folder, name, text):
+        place = tmp_path / folder
+        (place / name).mkdir(parents=True)
+        (place / name / "entry_points.txt").write_text(text)
+        if str(place) not in sys.path:
+            sys.path.insert(0, str(place))
+        return registry._installed.__wrapped__()
+
+    return install
+
+
+def test_the_packages_are_those_that_the_standard_library_finds(packages):
+    mine = "[console_scripts]\nx = y:z\n\n[rota.policies]\n# a comment\nmine = my.module:Mine\n"
+    found = packages("one", "mine-1.0.dist-info", mine)
+
+    asked = {group: {} for group in registry.SINGULAR}
+    for group, name, where in registry._ask_importlib():
+        asked[group][name] = where
+    assert asked[registry.POLICIES]["mine"] == "my.module:Mine"
+    assert found == {group: dict(sorted(entries.items())) for group, entries in asked.items()}
+
+
+def test_of_a_package_that_is_installed_twice_the_first_counts(packages):
+    packages("later", "My.Own-1.dist-info", "[rota.policies]\nolder = a:A\n")
+    found = packages("sooner", "my_own-2.dist-info", "[rota.policies]\nnewer = a:A\n")
+
+    assert "newer" in found[registry.POLICIES]
+    assert "older" not in found[registry.POLICIES]
+
+
+def test_a_package_in_an_archive_is_left_to_the_standard_library(tmp_path, monkeypatch):
+    archive = tmp_path / "packed.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("packed-1.dist-info/METADATA", "Name: packed\nVersion: 1\n")
+        file.writestr("packed-1.dist-info/entry_points.txt", "[rota.costs]\nmine = a:A\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(archive)])
+
+    assert registry._installed.__wrapped__()[registry.COSTS]["mine"] == "a:A"

@@ -28,9 +28,7 @@ def run(folder, *files, policy="fifo-skip", nodes=(2, 2)):
     loop.go_live()
 
     def submit():
-        loop.journal.accept(
-            [StoredJob(i, "me", 0.0, file) for i, file in enumerate(files, 1)], None
-        )
+        loop.journal.accept([StoredJob(i, "me", 0.0, file) for i, file in enumerate(files, 1)])
         return [Submitted(1, len(files))], lambda: None
 
     loop.mailbox._calls.append(PendingCall(submit))

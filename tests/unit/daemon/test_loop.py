@@ -1,20 +1,12 @@
 """The engine with a memory, on a scripted world: nothing lost, nothing twice, same decisions."""
 
 import random
-import zlib
 
-import msgspec
 import pytest
-import sqlalchemy as sa
 
-from rota.core.errors import InputError
 from rota.core.jobs import CANCELLED, DONE
 from rota.core.knowledge import Knowledge
 from rota.core.log import Record
-from rota.daemon import recovery, tables
-from rota.daemon.recovery import ENGINE_VERSION, pack
-from rota.daemon.recovery import VERSION as SNAPSHOT_VERSION
-from rota.daemon.store import Store
 from rota.engine.invariants import Invariants
 from rota.live.inputs import JobRequest, NodeRequest, Reconfigured
 from scripted import Power, Script, ScriptedWorld, a_day, drive, job_file, make_loop
@@ -134,66 +126,3 @@ def test_speeds_of_a_job_file_are_told_to_policies_that_ask(tmp_path):
     assert [with_speeds.speed_on(kind) for kind in ("v100", "k80", "other")] == [1.0, 0.25, 1.0]
     assert without.speed_on("k80") == 1.0
     loop.store.close()
-
-
-def lived_twice(path, world, script):
-    """Two lives with a graceful stop each, so that no snapshot but the first is near the start."""
-    for _ in range(2):
-        loop = make_loop(path, world, policy="tiresias:limits=8/40")
-        loop.wanted = loop.state.scheduling  # it is changed by the script too
-        drive(loop, world, script)
-        loop.close()
-        expected = logged(loop), pack(loop.state)
-        loop.store.close()
-    return expected
-
-
-def age_snapshots(path, **changes):
-    """Let all snapshots be of another version."""
-    store = Store(path, durable=False)
-    with store.writing() as connection:
-        table = tables.snapshots
-        for number, packed in connection.execute(sa.select(table)).all():
-            saved = msgspec.msgpack.decode(zlib.decompress(packed)) | changes
-            aged = zlib.compress(msgspec.msgpack.encode(saved))
-            where = table.c.journal_number == number
-            connection.execute(sa.update(table).where(where).values(state=aged))
-    store.close()
-
-
-def test_the_journal_rebuilds_a_snapshot_of_another_version(tmp_path):
-    work, entries = a_day(1)
-    world = ScriptedWorld(work)
-    log, state = lived_twice(tmp_path / "s.db", world, Script(entries))
-    age_snapshots(tmp_path / "s.db", engine_version=1, engine={"unreadable": True})
-    loop = make_loop(tmp_path / "s.db", world, policy="tiresias:limits=8/40")
-    assert loop.state.engine.jobs
-    ours, theirs = (recovery.unpack(packed, loop.store) for packed in (pack(loop.state), state))
-    ours.engine["cluster"]["now_s"] = theirs.engine["cluster"]["now_s"]  # that of the last batch
-    assert ours == theirs
-    loop.journal.flush()
-    assert logged(loop) == log
-    loop.store.close()
-
-
-def test_without_the_whole_journal_both_versions_are_named(tmp_path):
-    work, entries = a_day(1)
-    world = ScriptedWorld(work)
-    lived_twice(tmp_path / "s.db", world, Script(entries))
-    age_snapshots(tmp_path / "s.db", engine_version=1)
-    store = Store(tmp_path / "s.db", durable=False)
-    with store.writing() as connection:
-        connection.execute(sa.delete(tables.journal).where(tables.journal.c.number < 3))
-    store.close()
-    with pytest.raises(InputError, match=rf"of version 1, this Rota reads {ENGINE_VERSION}"):
-        make_loop(tmp_path / "s.db", world)
-
-
-def test_a_snapshot_of_another_format_is_refused(tmp_path):
-    world = ScriptedWorld({})
-    make_loop(tmp_path / "s.db", world).store.close()
-    age_snapshots(tmp_path / "s.db", version=7)
-    with pytest.raises(
-        InputError, match=rf"snapshot is of version 7, this Rota reads {SNAPSHOT_VERSION}"
-    ):
-        make_loop(tmp_path / "s.db", world)

@@ -1,6 +1,7 @@
 """What people can ask of a daemon, and what becomes of it."""
 
 import pytest
+from msgspec.structs import replace
 
 from daemon_slow import state, until
 from rota.core.errors import (
@@ -12,6 +13,8 @@ from rota.core.errors import (
     UnavailableError,
 )
 from rota.jobfile.model import GpuRange, JobFile, Resources
+from rota.live.drivers.pretend import PretendDriver
+from rota.placement.count import Count
 
 # --- submit ---------------------------------------------------------------------------------------
 
@@ -34,7 +37,7 @@ def test_all_jobs_of_a_submission_or_none(daemon, alice, file):
 
 def test_the_same_key_submits_once(daemon, alice, bob, file):
     first = daemon.submit([file(), file()], alice, key="k")
-    again = daemon.submit([file()], alice, key="k")
+    again = daemon.submit([file(), file()], alice, key="k")
     assert [info.id for info in again] == [info.id for info in first] == ["1", "2"]
     assert [info.id for info in daemon.submit([file()], bob, key="k")] == ["3"]
 
@@ -44,6 +47,9 @@ def test_a_key_is_known_after_a_restart(running, alice, file):
         daemon.submit([file()], alice, key="k")
     with running() as daemon:
         assert [info.id for info in daemon.submit([file()], alice, key="k")] == ["1"]
+        with pytest.raises(ConflictError, match="'k' was used for another submission"):
+            daemon.submit([file(2)], alice, key="k")
+        assert len(daemon.jobs(alice)) == 1
 
 
 @pytest.mark.parametrize("count", [0, 10_001])
@@ -214,10 +220,10 @@ def test_drain_can_stop_what_runs(daemon, alice, operator, file):
     assert [node.state for node in daemon.nodes()] == ["drained", "up"]
 
 
-def test_queues_count(running, alice, file):
+def test_queues_count(running, operator, file):
     queues = [{"name": "a", "quota": 2, "limit": 4}, {"name": "b", "parent": "a"}]
     with running(queues=_queues(queues)) as daemon:
-        daemon.submit([file(4, queue="a"), file(1, queue="b"), file(1, queue="new")], alice)
+        daemon.submit([file(4, queue="a"), file(1, queue="b"), file(1, queue="new")], operator)
         found = {queue.name: queue for queue in daemon.queues()}
     assert (found["a"].quota, found["a"].limit, found["a"].gpus) == (2, 4, 4)
     assert (found["b"].parent, found["b"].pending, found["b"].asked_gpus) == ("a", 1, 1)
@@ -336,6 +342,34 @@ def test_a_bad_configuration_changes_nothing(running, tmp_path, alice, admin, fi
             daemon.reload(admin)
         daemon.submit([file(1, 0.0)], alice)
         state(daemon, alice, "1", "SUCCEEDED")
+
+
+@pytest.mark.parametrize(
+    ("policy", "does"),
+    [("srtf", "preempts"), ("gandiva-fair", "does not declare"), ("easy", "does not declare")],
+)
+def test_a_backend_that_cannot_preempt_refuses_every_policy_that_may(policy, does, running):
+    class Rigid(PretendDriver):
+        capabilities = replace(PretendDriver.capabilities, preempt=False)
+
+    message = f"policy '{policy}' {does}.* the backend 'pretend' cannot"
+    with (
+        pytest.raises(OptionError, match=message),
+        running(driver=Rigid(), policy=policy),
+    ):
+        pass
+    with running(driver=Rigid(), policy="fifo-skip"):
+        pass
+
+
+@pytest.mark.parametrize("placement", ["count", "pool-of-a-plugin"])
+def test_a_placement_that_names_no_nodes_is_refused(placement, running, monkeypatch):
+    monkeypatch.setattr(Count, "name", placement)
+    with (
+        pytest.raises(OptionError, match=f"placement '{placement}' names no nodes"),
+        running(placement="count"),
+    ):
+        pass
 
 
 def test_another_policy_after_a_restart(running, alice, file):

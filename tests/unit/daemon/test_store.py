@@ -1,6 +1,7 @@
 """What a daemon must not forget."""
 
 import sqlite3
+import time
 
 import pytest
 import sqlalchemy as sa
@@ -9,7 +10,8 @@ from rota.core.errors import InputError, UnavailableError
 from rota.core.topology import NodeSpec
 from rota.daemon import store as store_module
 from rota.daemon import tables
-from rota.daemon.store import Store, StoredJob
+from rota.daemon.seal import Seal
+from rota.daemon.store import Store, StoredJob, UsedKey
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.live.driver import NodeStatus, RunMetrics, RunStatus
 from rota.live.inputs import Batch, JobRequest, Reconfigured, Submitted
@@ -50,11 +52,12 @@ def test_jobs_rows_and_keys_come_with_their_batch(store):
     file = JobFile(run="a\nb", name="é", resources=Resources(gpus=GpuRange(1, 4)), deadline="2h")
     job = StoredJob(1, "alice", 2.0, file)
     row = (2.0, 0, 1, 0, 0, 1.0, "1")
-    store.append(Batch(1, 2.0, (Submitted(1, 1),)), [row], [job], [("alice", "k", 1, 1)])
+    used = UsedKey("alice", "k", 1, 1, "abc")
+    store.append(Batch(1, 2.0, (Submitted(1, 1),)), [row], [job], [used])
     store = again(store)
     assert store.jobs(1, 10) == [job]
     assert store.rows(0, 10) == [(1, *row)]
-    assert store.known_key("alice", "k") == (1, 1)
+    assert store.known_key("alice", "k") == used
     assert store.known_key("bob", "k") is None
     assert (store.job_number, store.log_number) == (1, 1)
     store.close()
@@ -142,3 +145,59 @@ def test_a_locked_store_is_told_and_passes(store, monkeypatch):
     quick.append(Batch(1, 0.0, ()))
     assert quick.journal_number == 1
     quick.close()
+
+
+def with_jobs(store, count):
+    for _ in range(count):
+        number = store.job_number + 1
+        job = StoredJob(number, "alice", 0.0, JobFile(run="x"))
+        store.append(Batch(number, 0.0, (Submitted(number, 1),)), (), [job])
+
+
+def test_a_store_that_went_back_in_time_is_refused(tmp_path):
+    path, seal = tmp_path / "rota.db", tmp_path / "rota.seal"
+    store = Store(path, durable=False)
+    store.seal(seal)
+    with_jobs(store, 4)
+    with store.writing() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    copy = path.read_bytes()
+    with_jobs(store, 26)
+    store.close()
+    path.write_bytes(copy)
+    store = Store(path, durable=False)
+    assert store.job_number == 4
+    with pytest.raises(InputError, match=r"26 of 30 jobs, 26 of 30 batches.*--accept-loss"):
+        store.seal(seal)
+    store.close()
+    store = Store(path, durable=False)
+    store.seal(seal, accept_loss=True)
+    assert store.job_number == 30  # no number is given twice
+    store.close()
+    store = again(store)
+    store.seal(seal)  # it was accepted once and for all
+    store.close()
+
+
+def test_another_store_in_the_same_place_is_refused(tmp_path):
+    store = Store(tmp_path / "rota.db", durable=False)
+    store.seal(tmp_path / "rota.seal")
+    with_jobs(store, 3)
+    store.close()
+    for name in ("rota.db", "rota.db-wal", "rota.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    time.sleep(0.002)  # the name of a store is the millisecond of its beginning
+    store = Store(tmp_path / "rota.db", durable=False)
+    with pytest.raises(InputError, match="another store than the one that gave numbers to 3 jobs"):
+        store.seal(tmp_path / "rota.seal")
+    store.close()
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", '{"store": 3}'])
+def test_a_seal_that_cannot_be_read_is_made_anew(tmp_path, text):
+    (tmp_path / "rota.seal").write_text(text)
+    store = Store(tmp_path / "rota.db", durable=False)
+    store.seal(tmp_path / "rota.seal")
+    with_jobs(store, 1)
+    store.close()
+    assert Seal(tmp_path / "rota.seal").read().jobs == 1

@@ -92,7 +92,7 @@ def ask(loop, act):
 
 def submit(loop, *files):
     first = loop.journal.next_number()
-    loop.journal.accept([StoredJob(first + i, "me", 0.0, f) for i, f in enumerate(files)], None)
+    loop.journal.accept([StoredJob(first + i, "me", 0.0, f) for i, f in enumerate(files)])
     return [Submitted(first, len(files))], lambda: None
 
 

@@ -116,3 +116,49 @@ def test_the_lag_of_the_journal_is_told(running, file, monkeypatch):
         eventually(lambda: len(daemon.nodes()) == 2)
         eventually(lambda: daemon.job("1", ALICE).state == "SUCCEEDED")
         assert daemon.status()["journal_lag_s"] == 0
+
+
+def test_a_store_that_is_removed_under_the_daemon_is_noticed_at_once(running, file):
+    with running(nodes=(1, 1)) as daemon:
+        daemon.submit([file(1, 900.0)], ALICE)
+        eventually(lambda: daemon.ready()[0])
+        path = daemon.loop.store.path
+        kept = path.with_suffix(".kept")
+        path.rename(kept)
+        ready, why = daemon.ready()
+        assert not ready
+        assert "was removed or replaced" in why
+        with pytest.raises(UnavailableError, match="was removed or replaced"):
+            daemon.submit([file()], ALICE)  # else it would be accepted and lost
+        path.touch()
+        assert daemon.ready()[0] is False
+        kept.rename(path)
+        assert daemon.ready() == (True, "")
+        assert daemon.submit([file()], ALICE)[0].id == "2"
+
+
+def test_an_agent_that_cannot_watch_its_jobs_is_told_by_readiness(running, monkeypatch):
+    with running(nodes=(1, 1)) as daemon:
+        eventually(lambda: daemon.ready()[0])
+        monkeypatch.setattr(daemon.loop.driver, "trouble", lambda: "agent a: its watch fails")
+        assert daemon.ready() == (False, "agent a: its watch fails")
+
+
+def test_a_loop_that_is_stuck_is_told_by_readiness(running, monkeypatch):
+    monkeypatch.setattr("rota.daemon.service.PROBE_S", 0.0)
+    with running(nodes=(1, 1)) as daemon:
+        release = threading.Event()
+        stuck = threading.Event()
+
+        def hang():
+            stuck.set()
+            release.wait(300)
+
+        asking = threading.Thread(target=lambda: daemon._ask(hang))
+        asking.start()
+        assert stuck.wait(300)  # so it runs
+        ready, why = daemon.ready()
+        release.set()
+        asking.join(300)
+        assert not ready
+        assert why.startswith("the scheduling loop: ")

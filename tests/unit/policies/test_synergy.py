@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from rota.core.jobs import Behaviour, JobSpec, Phase, Request
 from rota.core.knowledge import Knowledge
+from rota.core.log import LABELS, Record
+from rota.core.reasons import Reason
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.engine.compose import compose
@@ -21,6 +23,7 @@ from rota.policies.admission.accept_all import AcceptAll
 from rota.policies.synergy import Shares, Synergy, SynergyParams
 from rota.sim.cluster import SimCluster
 from rota.testing import check_policy
+from rota.testing.scenario import random_scenario
 
 NODE = NodeSpec("n0", 4, cpus=12, mem_gib=80)
 PROPORTIONAL = SynergyParams(order="fifo", mechanism="proportional")
@@ -131,6 +134,28 @@ def test_las_looks_again_every_round():
     made = engine(SynergyParams(order="las", round=10), jobs)
     made.run()
     assert sum(j.preemptions for j in made.jobs.values()) > 5
+
+
+@pytest.mark.parametrize("seed", [25, 33, 153])
+def test_las_does_not_displace_a_job_because_it_begins(seed):
+    """Else two jobs whose stops lose work displace each other for ever."""
+    for mechanism in ("proportional", "tune"):
+        random_scenario(seed).run(Synergy(SynergyParams(order="las", mechanism=mechanism)))
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "types", "reason"),
+    [(0, (), Reason.CAPACITY), (8, ("k80",), Reason.CONSTRAINT)],
+)
+def test_jobs_without_gpus_wait_for_the_cpus_that_they_ask_for(elsewhere, types, reason):
+    nodes = [NodeSpec("a", 4, cpus=elsewhere), NodeSpec("b", 1, "k80", cpus=8)]
+    request = Request.of(0, cpus=8, gpu_types=types)
+    made = engine(TUNE, [(JobSpec(name, 0.0, request), Behaviour(9.0)) for name in "ab"], nodes)
+    made.run(until_s=5.0)
+    log = made.log.frame()
+    reasons = log.filter(log["event"] == LABELS[Record.REASON])["value"].to_list()
+    assert reasons == [reason]
+    made.run()
 
 
 def test_the_share_is_that_of_the_poorest_node_that_will_do():

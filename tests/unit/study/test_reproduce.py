@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -83,8 +82,8 @@ TINY, WRONG, HUNGRY = Tiny(), Wrong(), Hungry()
 def recipes(monkeypatch):
     """Register the recipes of this module, and no others."""
     entries = {
-        recipe.name: SimpleNamespace(load=lambda recipe=recipe: recipe)
-        for recipe in (TINY, WRONG, HUNGRY)
+        recipe.name: f"{__name__}:{variable}"
+        for variable, recipe in (("TINY", TINY), ("WRONG", WRONG), ("HUNGRY", HUNGRY))
     }
     before = registry._entries
 

@@ -5,7 +5,10 @@ import gc
 import pytest
 
 from rota.core.errors import OptionError, TraceError
+from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.workload import Workload
 from rota.traces import read
+from rota.traces.format import Format
 from rota.traces.read import read_workload, recognise
 from rota.traces.sniff import first_look
 
@@ -168,3 +171,25 @@ def test_the_collector_is_left_as_it_was(trace, enabled):
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+def test_a_format_of_another_package_needs_to_know_jobs_only(trace, monkeypatch):
+    class Two(Format):
+        name, description = "two", "Two jobs."
+
+        def recognises(self, head):
+            return 1.0
+
+        def read(self, path, options):
+            specs = [
+                JobSpec("a", 0.0, Request.of(1)),
+                JobSpec("b", 0.0, Request.of(1), depends_on=("a",)),
+            ]
+            return Workload(specs, [Behaviour(1.0), Behaviour(1.0)])
+
+    monkeypatch.setattr(read, "load_format", lambda name: Two())
+    path = trace("x")
+    assert [spec.id for spec in read_workload(path, "two").specs] == ["a", "b"]
+    assert read.read_trace(path, "two").first(1).jobs["job_id"].to_list() == ["a"]
+    assert read.files_of(path, "two") == [path]
+    assert Two().verified_forms == {"": False}

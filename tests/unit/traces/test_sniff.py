@@ -62,7 +62,7 @@ def guessing(monkeypatch):
     """Return `guessing(sure)`: another package registers a format that is so sure."""
 
     def register(sure):
-        ours = read._load
+        ours = read.load_format
         loaded = []
 
         def load(name):
@@ -70,7 +70,7 @@ def guessing(monkeypatch):
             return Guess(sure) if name == "guess" else ours(name)
 
         monkeypatch.setattr(read, "names", lambda group: [*names(group), "guess"])
-        monkeypatch.setattr(read, "_load", load)
+        monkeypatch.setattr(read, "load_format", load)
         return loaded
 
     return register

@@ -33,6 +33,7 @@ log = logging.getLogger("rota.agent")
 FENCE = 0.8  # of the time after which the server gives up: then nothing may run any more
 SOON_S, REPORTS_S = 0.05, 1.0  # between looks: when a part is restless, while parts run
 RETRY_S = 1.0  # after a full disk
+STUCK_S = 30.0  # a look that takes longer is stuck
 
 
 class Agent:
@@ -72,6 +73,8 @@ class Agent:
         self._number = 0
         self._lease_s = 0.0
         self._next_reports_s = self._retry_s = 0.0
+        self._failure = ""  # of the last look as a whole
+        self._looking_since_s = 0.0  # monotonic; 0: between two looks
         self._wake = os.open(self.root.wake, os.O_RDWR | os.O_NONBLOCK)
         self._epoll = select.epoll()
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -120,6 +123,7 @@ class Agent:
                 wait_s=wait_s,
                 leaving=self.leaving,
                 left=left,
+                trouble=self.trouble,
             )
 
     def obey(self, orders: AgentOrders, asked_s: float | None = None) -> None:
@@ -186,14 +190,26 @@ class Agent:
 
     # --- watching -----------------------------------------------------------------------------
 
+    @property
+    def trouble(self) -> str:
+        """What keeps this agent from watching its jobs; empty: nothing."""
+        since_s = self._looking_since_s
+        if since_s and time.monotonic() - since_s > STUCK_S:
+            return f"it has been stuck for {time.monotonic() - since_s:.0f} s"
+        return self._failure
+
     def run(self, stop: threading.Event) -> None:
         """Watch until told otherwise (`wake` after `stop` was set)."""
         while not stop.is_set():
+            self._looking_since_s = time.monotonic()
             try:
                 self.step()
-            except Exception:  # a job may run for days: nothing here may end the watch
+                self._failure = ""
+            except Exception as error:  # a job may run for days: nothing here may end the watch
+                self._failure = f"its watch fails: {error!r}"
                 log.exception("watch.failed")
                 stop.wait(RETRY_S)
+            self._looking_since_s = 0.0
             self._epoll.poll(self._patience_s())
             with contextlib.suppress(BlockingIOError):
                 os.read(self._wake, 1 << 16)
@@ -209,25 +225,35 @@ class Agent:
         with self._lock:
             changed = False
             for part in list(self._parts.values()):
-                if part.look():
-                    changed = True
-                    self._collect(part)  # before it is over its last values are due
-                if part.over and part.shares:
-                    self._books[part.node].give(part.shares)
-                    part.shares = []
-                if part.forgotten:
-                    self._remove(part)
-                else:
-                    self._watch(part)
+                try:
+                    changed |= self._attend(part)
+                except Exception as error:  # one bad run must not cost the others their agent
+                    if part.puzzle != repr(error):
+                        part.puzzle = repr(error)
+                        log.exception("run.puzzling", extra={"run": part.key.run})
             self._exiting = [process for process in self._exiting if process.poll() is None]
             changed |= self._launch_waiting()
             if self._read_reports() or changed:
                 self.news.set()
 
+    def _attend(self, part: LocalPart) -> bool:
+        """Look at one part; did anything happen to it?"""
+        changed = part.look()
+        if changed:
+            self._collect(part)  # before it is over its last values are due
+        if part.over and part.shares:
+            self._books[part.node].give(part.shares)
+            part.shares = []
+        if part.forgotten:
+            self._remove(part)
+        else:
+            self._watch(part)
+        return changed
+
     def _patience_s(self) -> float:
         with self._lock:
             parts = self._parts.values()
-            if self._exiting or any(part.restless for part in parts):
+            if self._exiting or any(part.restless and not part.puzzle for part in parts):
                 return SOON_S
             return REPORTS_S if any(not part.over or part.process for part in parts) else -1
 

@@ -93,7 +93,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     session: of two reports the server believes the later one. `jobs` is the id of the folder where
     it keeps the output of jobs (several agents may share one). `clock_s`: what its `boot_time_s`
     shows (None: an older agent). `leaving`: start nothing more here; `left`: this is the last
-    report.
+    report. `trouble`: what keeps it from watching its jobs.
     """
 
     agent: str
@@ -109,6 +109,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     wait_s: float = 0.0  # how long the answer may take if there is nothing to do
     leaving: bool = False
     left: bool = False
+    trouble: str = ""
 
 
 class LaunchPart(msgspec.Struct, frozen=True):

@@ -58,11 +58,13 @@ class LocalPart:
         self.began_s: float | None = None  # by `boot_time_s`, like its end
         self.ended_s: float | None = None
         self.forgotten = False
+        self.puzzle = ""  # the error of the last look that failed
         self.pidfd = -1
         self.process: subprocess.Popen[bytes] | None = None
         self._root, self._boot = root, boot
         self._folder = root.folder(key)
         self._mark = ""  # ROTA_RUN_KEY
+        self._cgroup = ""
         self._read_to = 0  # in the file of reports
         self._wants: tuple[str, str] = ("", "")  # to stop: how, on whose account; not on disk yet
 
@@ -202,6 +204,7 @@ class LocalPart:
                 self._clean_up()
         if self.process is not None and self.process.poll() is not None:
             self.process = None
+        self.puzzle = ""
         return (self.state, self.told, self.ran) != before
 
     def _gone(self) -> bool:
@@ -209,8 +212,12 @@ class LocalPart:
             identity = read_record(self._folder, "identity.json")
             self.pidfd = processes.open_process(identity, self._boot)
             if self.pidfd < 0:
+                if not self._folder.is_dir():  # a job may remove what its agent may read
+                    return True
                 with without_shim(self._folder) as none:
                     return none
+        if not self._cgroup:
+            self._cgroup = str(read_record(self._folder, "identity.json").get("cgroup", ""))
         return processes.has_ended(self.pidfd)
 
     def _finish(self, end: Mapping[str, Any]) -> None:
@@ -234,6 +241,10 @@ class LocalPart:
     def _clean_up(self) -> None:
         """Its shim died without a word: end what it left, then record that."""
         self._close()
+        if not self._folder.is_dir():
+            if not processes.kill_leftovers(self._cgroup, self._mark):
+                self._finish({"lost": "the folder of its run was removed", "ran": self.ran})
+            return
         identity = read_record(self._folder, "identity.json")
         cgroup = str(identity.get("cgroup", ""))
         same_boot = identity.get("boot") == self._boot
@@ -274,6 +285,11 @@ class LocalPart:
         except OSError as error:
             if how == KILL and self.pidfd >= 0:  # without a word, and then the leftovers
                 shim.send(signal.pidfd_send_signal, self.pidfd, signal.SIGKILL)
+            if not self._folder.is_dir():  # then SIGTERM alone says it: no file can
+                if how == HALT and self.pidfd >= 0:
+                    shim.send(signal.pidfd_send_signal, self.pidfd, signal.SIGTERM)
+                self.told, self._wants = how, ("", "")
+                return
             log.warning("stop.delayed", extra={"run": self.key.run, "why": str(error)})
             return
         self.told, self._wants = how, ("", "")
@@ -337,8 +353,9 @@ def _numbers(line: bytes) -> dict[str, float]:
         return {}
     if not isinstance(record, dict):
         return {}
-    return {
-        name: float(value)
-        for name, value in record.items()
-        if isinstance(value, int | float) and len(name) <= NAME_LENGTH and math.isfinite(value)
-    }
+    numbers: dict[str, float] = {}
+    for name, value in record.items():
+        if isinstance(value, int | float) and len(name) <= NAME_LENGTH:
+            with contextlib.suppress(OverflowError):  # an integer may have any length
+                numbers[name] = float(value)
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}

@@ -11,13 +11,13 @@ from heapq import heappop, heappush
 from time import monotonic
 
 from rota.core.errors import ClusterError
-from rota.live.driver import Capabilities, Listener, RunOrder, RunStatus
+from rota.live.driver import Capabilities, Driver, Listener, RunOrder, RunStatus
 
 VARIABLE = "PRETEND_S"
 USUAL_S = 10.0
 
 
-class PretendDriver:
+class PretendDriver(Driver):
     """Implements `Driver` with a thread and a list of ends."""
 
     name = "pretend"

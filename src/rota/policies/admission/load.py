@@ -9,7 +9,8 @@ A job that alone asks for more than the threshold enters when nobody else is ins
 for ever otherwise.
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 
@@ -17,7 +18,7 @@ from rota.core.admission import Admission
 from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.reasons import Reason
-from rota.core.state import State
+from rota.core.state import State, from_rows
 from rota.core.view import View
 
 EPSILON = 1e-9  # sums of fractions of GPUs are rounded
@@ -35,6 +36,15 @@ class LoadState(State):
     inside: dict[int, float] = {}  # job index -> GPUs asked
     demand: float = 0.0
     held: dict[int, None] = {}  # job indices, in their order
+
+    @classmethod
+    def migrate(cls, version: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003 - there is one
+        """From version 0."""
+        return {
+            **fields,
+            "inside": from_rows(fields["inside"]),
+            "held": dict.fromkeys(fields["held"]),
+        }
 
 
 class Load(Admission):

@@ -10,8 +10,8 @@ Demand counts from the entry into the queue to the end of a job, so nobody is ev
 enforce a quota, and what a tenant does not use stays idle unless its `limit` lets others borrow.
 """
 
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import msgspec
 
@@ -20,7 +20,7 @@ from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.reasons import Reason
-from rota.core.state import State
+from rota.core.state import State, from_rows
 from rota.core.view import View
 
 EPSILON = 1e-9  # sums of fractions of GPUs are rounded
@@ -38,6 +38,15 @@ class QuotaState(State):
     demand: dict[str, float] = {}  # tenant -> GPUs asked inside, its descendants' too
     charged: dict[int, tuple[str, ...]] = {}  # job index -> tenants charged
     held: dict[str, dict[int, None]] = {}  # tenant -> indices of held jobs, in order
+
+    @classmethod
+    def migrate(cls, version: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003 - there is one
+        """From version 0."""
+        return {
+            "demand": from_rows(fields["demand"]),
+            "charged": from_rows(fields["charged"]),
+            "held": {tenant: dict.fromkeys(jobs) for tenant, jobs in fields["held"]},
+        }
 
 
 class Quota(Admission):

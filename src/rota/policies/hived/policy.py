@@ -9,9 +9,8 @@ one virtual cluster and priority an inner policy (`inside`) decides, as if they 
 their own. Opportunistic jobs come last, in order of arrival.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
 
 import msgspec
 import yaml
@@ -31,13 +30,34 @@ from rota.policies.hived.inner import InnerScheduler, VirtualNodes, maker
 from rota.policies.hived.promises import whole_nodes
 
 
-class HivedParams(Params, frozen=True):
-    """The file with the cells, the policy inside virtual clusters, and what is done to others."""
+def read_config(text: str) -> Mapping[str, Any]:
+    """HiveD's own configuration (YAML or JSON): cells and virtual clusters."""
+    try:
+        # JSON is YAML, too, but large configurations are read much faster as what they are.
+        is_json = text.lstrip().startswith("{")
+        content = msgspec.json.decode(text) if is_json else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError, msgspec.DecodeError) as error:
+        raise OptionError(f"is neither YAML nor JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise OptionError("holds no keys: give physicalCluster")
+    try:
+        return {"config": load_config(content)}
+    except ClusterSpecError as error:
+        raise OptionError(str(error)) from error
 
-    config: str = ""
+
+class HivedParams(Params, frozen=True):
+    """The cells, the policy inside virtual clusters, and what happens to jobs that fit no cell.
+
+    `config` names a file.
+    """
+
+    config: HivedConfig | None = None
     inside: str = "fifo-skip"
     misfits: Literal["reject", "opportunistic"] = "reject"
     lazy: bool = False
+
+    files: ClassVar[Mapping[str, Callable[[str], Mapping[str, Any]]]] = {"config": read_config}
 
 
 class HivedState(State):
@@ -61,7 +81,6 @@ class HivedPolicy(DecidePolicy[HivedParams]):
     def __init__(self, params: HivedParams | None = None) -> None:
         super().__init__(params)
         self.state: HivedState = HivedState()
-        self._config = read_config(self.params.config) if self.params.config else None
         self._make = maker(self.params.inside)
         inner = self._make()
         self.knowledge = inner.knowledge
@@ -98,7 +117,7 @@ class HivedPolicy(DecidePolicy[HivedParams]):
     def _open(self, view: View) -> Fleet:
         """The cells on this view's nodes, made at the first decision."""
         if self._fleet is None:
-            config = self._config
+            config = self.params.config
             rules = HivedRules(
                 made_up=config is None,
                 refuses=self.params.misfits == "reject",
@@ -154,19 +173,3 @@ class HivedPolicy(DecidePolicy[HivedParams]):
             place = fleet.asks.of(job).place
             if place in self._inner:
                 self._inner[place].remember(job)
-
-
-def read_config(path: str) -> HivedConfig:
-    """The HiveD configuration in a file; read once, when the policy is made."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        # JSON is YAML, too, but large configurations are read much faster as what they are.
-        content = msgspec.json.decode(text) if path.endswith(".json") else yaml.safe_load(text)
-    except (OSError, ValueError, yaml.YAMLError, msgspec.DecodeError) as error:
-        raise OptionError(f"policy 'hived': config={path} cannot be read ({error})") from error
-    if not isinstance(content, dict):
-        raise OptionError(f"policy 'hived': config={path} holds no keys: give physicalCluster")
-    try:
-        return load_config(content)
-    except ClusterSpecError as error:
-        raise ClusterSpecError(f"policy 'hived': config={path}: {error}") from error

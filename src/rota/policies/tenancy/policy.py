@@ -55,6 +55,11 @@ class TenantState(State):
     at_s: float = 0.0
     inside: Mapping[str, Any] = {}
 
+    @classmethod
+    def migrate(cls, version: int, fields: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG003 - there is one
+        """From version 0."""
+        return fields
+
 
 class TenantPolicy(DecidePolicy[P]):
     """Queues in a tree that lend to each other and take back what they lent."""

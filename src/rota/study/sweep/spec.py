@@ -27,7 +27,7 @@ import msgspec
 from rota.core.errors import InputError, OptionError
 from rota.study.config import RunConfig
 from rota.study.sweep.source import Place, SweepSource, name
-from rota.study.workloads import GENERATE, GENERATORS
+from rota.study.workloads import GENERATE, generators
 from rota.traces.sources import exists
 from rota.traces.synth.sampling import split_kind
 
@@ -165,13 +165,13 @@ def workload_entry(source: SweepSource, place: Place, item: Any) -> WorkloadEntr
     if isinstance(item, str):
         is_there = _is_there(source.base / item)
         text = item.removeprefix(GENERATE)
-        key = "generate" if text.partition(":")[0] in GENERATORS and not is_there else "file"
+        key = "generate" if text.partition(":")[0] in generators() and not is_there else "file"
         item = {key: text, "name": item}
     source.check_keys(place, item, list(WorkloadEntry.__struct_fields__))
     if ("file" in item) == ("generate" in item):
         source.fail(
             place,
-            f"{name(place)}: give either 'file' or 'generate', one of {', '.join(GENERATORS)}",
+            f"{name(place)}: give either 'file' or 'generate', one of {', '.join(generators())}",
         )
     try:
         entry = msgspec.convert(

@@ -5,6 +5,7 @@ import os
 import secrets
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -494,3 +495,95 @@ def test_a_run_without_a_word_counts_until_its_shim_was_last_alive(make_agent, t
     (part,) = agent.report().parts
     assert (part.state, part.why) == ("lost", "the machine was restarted")
     assert part.ended_s - part.began_s == pytest.approx(30.0, abs=0.1)
+
+
+def test_a_job_that_removes_the_folder_of_its_run_harms_only_itself(bench):
+    machine = bench.add(gpus=2)
+    bench.launch("1.0", 'rm -rf "$(dirname "$ROTA_REPORT_FILE")"; echo $$ > pid; exec sleep 1000')
+    pid = pid_of(bench, "1")
+    assert not list(bench.root.glob("m0/runs/1.0-*"))
+    bench.launch("2.0", "exit 3")
+    assert bench.told.end("2.0").code == 3
+    bench.driver.halt("1.0")
+    end = bench.told.end("1.0")
+    assert (end.state, end.why) == ("lost", "the folder of its run was removed")
+    assert not alive(pid)
+    bench.launch("3.0", "exit 4", gpus=2)  # its GPU is free again
+    assert bench.told.end("3.0").code == 4
+    assert machine.agent.trouble == ""
+
+
+def test_a_job_that_removes_the_folder_of_its_run_and_ends(bench):
+    bench.add(gpus=1)
+    bench.launch("1.0", 'rm -rf "$(dirname "$ROTA_REPORT_FILE")"')
+    assert bench.told.end("1.0").state == "lost"
+    bench.launch("2.0", "exit 3")
+    assert bench.told.end("2.0").code == 3
+
+
+def test_one_run_that_puzzles_the_agent_does_not_cost_the_others(tmp_path, make_agent, caplog):
+    agent = make_agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
+    agent.obey(launches(order("1.0", "sleep 1000")))
+    agent.obey(launches(order("2.0", "exit 3")))
+    agent.step()
+    bad, good = agent._parts.values()
+
+    def broken():
+        raise RuntimeError("never seen before")
+
+    bad.look = broken
+    eventually(lambda: agent.step() or good.over)
+    assert good.code == 3
+    assert [record.message for record in caplog.records].count("run.puzzling") == 1
+    assert "never seen before" in bad.puzzle
+    del bad.look
+    agent.obey(AgentOrders(kill=(bad.key,)))
+    eventually(lambda: agent.step() or agent.idle)
+    agent.close()
+
+
+@pytest.mark.parametrize("text", ["1" + "0" * 400, "-" + "9" * 400, "1e400", "NaN", "true"])
+def test_numbers_of_any_length_are_no_trouble(bench, text):
+    machine = bench.add()
+    script = f'echo \'{{"loss": {text}, "step": 7}}\' >> $ROTA_REPORT_FILE; echo $$ > pid; exit 3'
+    bench.launch("1.0", script)
+    assert bench.told.end("1.0").code == 3
+    values = [m.values for m in bench.told.messages if isinstance(m, RunMetrics)]
+    assert values[-1]["step"] == 7.0
+    assert set(values[-1]) <= {"loss", "step"}
+    assert machine.agent.trouble == ""
+
+
+def test_a_watch_that_fails_is_reported(tmp_path, make_agent, monkeypatch):
+    agent = make_agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
+    stop = threading.Event()
+
+    def fails():
+        stop.set()
+        raise RuntimeError("no more files")
+
+    monkeypatch.setattr(agent, "step", fails)
+    monkeypatch.setattr("rota.live.agent.agent.RETRY_S", 0.0)
+    agent.wake()
+    agent.run(stop)
+    assert "no more files" in agent.report().trouble
+    agent.close()
+
+
+def test_a_watch_that_hangs_is_noticed(tmp_path, make_agent, monkeypatch):
+    agent = make_agent(tmp_path, nodes_here([NodeSpec("n0", 2)]))
+    now = [100.0]
+    monkeypatch.setattr("rota.live.agent.agent.time.monotonic", lambda: now[0])
+    stop, found = threading.Event(), []
+
+    def hangs():
+        now[0] += 31.0
+        found.append(agent.trouble)
+        stop.set()
+
+    monkeypatch.setattr(agent, "step", hangs)
+    agent.wake()
+    agent.run(stop)
+    assert found == ["it has been stuck for 31 s"]
+    assert agent.trouble == ""
+    agent.close()

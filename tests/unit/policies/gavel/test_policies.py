@@ -11,10 +11,11 @@ from mixed_runs import done, engine, job, kinds, named, run
 from rota.core.errors import OptionError
 from rota.core.jobs import DONE
 from rota.core.tenants import Tenant
+from rota.engine.parts import make_policy
 from rota.policies.gavel.basics import alike, isolated, throughputs
 from rota.policies.gavel.durations import finish_time_fairness, ideal_times, makespan
 from rota.policies.gavel.fairness import strategy_proof, water_filling
-from rota.policies.gavel_max_sum import MaxSumParams, Prices
+from rota.policies.gavel_max_sum import Prices
 from rota.policies.rounds.problem import problem
 from rota.traces.synth.generate import generate
 
@@ -201,7 +202,7 @@ def test_a_job_follows_the_prices(tmp_path):
     file = tmp_path / "prices.csv"
     file.write_text("time_s,gpu_type,price\n0,fast,1\n0,slow,1\n1000,fast,9\n")
     speeds = {"fast": 1.0, "slow": 0.5}
-    policy = made("gavel-max-sum", objective="cost", price_file=str(file), spare=False)
+    policy = make_policy(f"gavel-max-sum:objective=cost,price_file={file},spare=no")
     running = engine(policy, [job("one", 1, 9000, speeds=speeds)], "1x1:fast+1x1:slow")
     running.run(900)
     assert kinds(running) == {"one": {"fast"}}
@@ -232,7 +233,6 @@ def test_a_deadline_that_can_be_kept_is_kept():
         ({"objective": "cost"}, "needs prices"),
         ({"objective": "cost", "prices": ("v100",)}, "write TYPE:PRICE"),
         ({"objective": "cost", "prices": ("v100:0",)}, "a number above 0"),
-        ({"price_file": "no/such/file.csv"}, "cannot be used"),
     ],
 )
 def test_what_is_wrong_with_prices_is_told(params, message):
@@ -243,15 +243,19 @@ def test_what_is_wrong_with_prices_is_told(params, message):
 def test_every_line_of_a_file_with_prices_counts(tmp_path):
     file = Path(tmp_path, "prices.csv")
     file.write_text("time_s,gpu_type,price\n5,a,2\n0,a,1\n0,b,7\n")
-    prices = Prices(MaxSumParams(objective="cost", price_file=str(file)))
+    prices = Prices(make_policy(f"gavel-max-sum:objective=cost,price_file={file}").params)
     assert prices.at(-1, ["a", "b"]).tolist() == [1, 7]
     assert prices.at(5, ["b", "a"]).tolist() == [7, 2]
     assert (prices.next_change(0), prices.next_change(5)) == (5, float("inf"))
     with pytest.raises(OptionError, match="no price of GPUs of type 'c'"):
         prices.at(0, ["c"])
-    file.write_text("time_s,gpu_type,price\n0,a,-1\n")
-    with pytest.raises(OptionError, match="line 2"):
-        Prices(MaxSumParams(price_file=str(file)))
+    for wrong in ("time_s,gpu_type,price\n0,a,-1\n", "time_s,price\n0,1\n"):
+        file.write_text(wrong)
+        with pytest.raises(OptionError, match=f"price_file={file}: line 2 cannot be used"):
+            make_policy(f"gavel-max-sum:price_file={file}")
+    file.unlink()
+    with pytest.raises(OptionError, match=f"price_file={file} cannot be read"):
+        make_policy(f"gavel-max-sum:price_file={file}")
 
 
 # --- bugs of the originals ------------------------------------------------------------------------

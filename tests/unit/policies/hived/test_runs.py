@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-import yaml
 
 from decisions import ends, engine, everybody, rows, run, starts
 from rota.core.events import NODE_DOWN, NODE_UP
@@ -15,6 +14,7 @@ from rota.engine.compose import compose
 from rota.placement.consolidate import consolidate
 from rota.policies.admission.accept_all import AcceptAll
 from rota.policies.fifo import Fifo
+from rota.policies.hived.config import load_config
 from rota.policies.hived.policy import HivedParams, HivedPolicy
 from rota.policies.hived.promises import whole_nodes
 
@@ -46,11 +46,9 @@ def description(pinned="", **promises):
 
 
 @pytest.fixture
-def hived(tmp_path):
+def hived():
     def make(cells, **params):
-        path = tmp_path / "hived.yaml"
-        path.write_text(yaml.safe_dump(cells))
-        return HivedPolicy(HivedParams(config=str(path), **params))
+        return HivedPolicy(HivedParams(config=load_config(cells), **params))
 
     return make
 

@@ -13,10 +13,10 @@ from rota.core.jobs import Job
 from rota.core.launch import Launch
 from rota.core.topology import Topology
 from rota.live.clock import WallClock
-from rota.live.cluster import BatchDraft, LiveCluster
+from rota.live.cluster import LiveCluster
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
-from rota.live.inputs import Input
+from rota.live.inputs import BatchDraft, Input
 from rota.live.mailbox import Mailbox
 
 NAP_S = 3600.0  # the longest single wait: some systems refuse longer ones

@@ -32,6 +32,7 @@ from rota.live.agent.messages import (
 from rota.live.clock import boot_time_s
 from rota.live.driver import (
     Capabilities,
+    Driver,
     Listener,
     Message,
     NodeStatus,
@@ -46,10 +47,10 @@ log = logging.getLogger("rota.driver")
 
 SILENT_S, LOST_S = 15.0, 60.0
 TICK_S = 1.0
-LOG_TIMEOUT_S = 10.0
+LOG_TIMEOUT_S = 5.0
 
 
-class AgentDriver:
+class AgentDriver(Driver):
     """Implements `Driver` for any number of agents.
 
     An agent calls `sync` again and again; everything else is the daemon's. State-based: each answer
@@ -84,6 +85,7 @@ class AgentDriver:
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._jobs_here: dict[str, Path] = {}  # of embedded agents
+        self._asked_here: list[Callable[[], str]] = []
         self._outputs = Outputs()
         self._requests = time.time_ns()  # an answer to the server before this one fits no request
         self._answers: dict[int, LogPiece | None] = {}
@@ -97,11 +99,15 @@ class AgentDriver:
         )
         self._thread.start()
 
-    def embed(self, agent: str, jobs: Path) -> None:
-        """This agent lives in our process: it is never lost, and its files can be read directly."""
+    def embed(self, agent: str, jobs: Path, trouble: Callable[[], str] = str) -> None:
+        """This agent lives in our process: it is never lost, and its files can be read directly.
+
+        `trouble` is asked for what it cannot report while it is stuck.
+        """
         with self._lock:
             self._fleet.embedded.add(agent)
             self._jobs_here[agent] = jobs
+            self._asked_here.append(trouble)
 
     def expect(self, nodes: Iterable[str]) -> None:
         """These nodes were there before a restart: lost if they do not come back in time."""
@@ -149,6 +155,17 @@ class AgentDriver:
                 for key, part in record.parts.items():
                     self._by_node[part.node].discard(key)
                 self._changed.notify_all()
+
+    def trouble(self) -> str:
+        """What keeps agents from watching their jobs; those that are silent are not asked."""
+        here = [trouble() for trouble in self._asked_here]  # they may be stuck in our lock
+        with self._lock:
+            there = [
+                f"agent {agent.name}: {agent.trouble}"
+                for agent in self._fleet.agents.values()
+                if agent.trouble and agent.state == "up" and agent.id not in self._fleet.embedded
+            ]
+        return "; ".join([*(f"the agent here: {why}" for why in here if why), *there])
 
     def close(self) -> None:
         """Stop listening; what runs goes on."""
@@ -379,8 +396,12 @@ class AgentDriver:
         return piece
 
     def _ask_far(self, agent: KnownAgent, request: LogRequest) -> LogPiece:
-        """Through the agent's next sync."""
+        """Through the agent's next sync; at once an error if it is not in contact."""
         with self._changed:
+            if agent.state != "up":
+                raise ClusterError(
+                    f"agent {agent.name} is {agent.state}: try again later", retryable=True
+                )
             self._answers[request.id] = None
             agent.requests.append(request)
             self._changed.notify_all()

@@ -41,7 +41,7 @@ class EmbeddedAgent:
         self.agent = Agent(root, nodes_here(specs, devices), name="here", jobs=jobs)
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)
-        driver.embed(self.agent.id, self.agent.root.jobs)
+        driver.embed(self.agent.id, self.agent.root.jobs, lambda: self.agent.trouble)
 
     def start(self) -> None:
         """Begin to work."""

@@ -27,6 +27,7 @@ class KnownAgent:
         self.requests: deque[LogRequest] = deque()
         self.state = "new"
         self.left = -1  # the session that said goodbye
+        self.trouble = ""
 
 
 class AgentFleet:
@@ -90,7 +91,7 @@ class AgentFleet:
             return None
         agent.heard_s = now_s
         agent.session, agent.number = report.session, report.number
-        agent.name, agent.jobs = report.name, report.jobs
+        agent.name, agent.jobs, agent.trouble = report.name, report.jobs, report.trouble
         agent.behind_s = None if report.clock_s is None else clock_s - report.clock_s
         agent.parts = {part.key: part for part in report.parts}
         before = agent.nodes

@@ -11,6 +11,7 @@ from rota.core.errors import ClusterError
 from rota.core.topology import NodeSpec
 from rota.live.driver import (
     Capabilities,
+    Driver,
     Listener,
     NodeStatus,
     RunOrder,
@@ -31,7 +32,7 @@ LONGEST_NAP_S = 30.0
 HEALTH = {"lost": "down", "silent": "not to be used now"}
 
 
-class SlurmDriver:
+class SlurmDriver(Driver):
     """Implements `Driver`: Rota decides, Slurm executes.
 
     Args:

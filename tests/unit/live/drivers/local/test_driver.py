@@ -450,3 +450,25 @@ def test_an_agent_of_an_older_version_says_no_times(world):
     world.told()
     agent.says("1.0", "ended", began_s=1.0, ended_s=2.0)
     assert [status.ended_s for status in world.told()] == [None, None]
+
+
+def test_output_on_a_silent_machine_is_an_error_at_once(world, monkeypatch):
+    """Readers that wait for a machine that hangs would hold up all others."""
+    monkeypatch.setattr("rota.live.drivers.local.driver.LOG_TIMEOUT_S", 3600.0)
+    agent = world.agent("a", "n0")
+    world.driver.launch(order("1.0"))
+    agent.says("1.0", "running")
+    world.later(16.0)
+    with pytest.raises(ClusterError, match="agent a is silent: try again later"):
+        world.driver.read_log("1", "out", 0, 0, 10)
+
+
+def test_what_keeps_an_agent_from_its_work_is_told_while_it_is_in_contact(world):
+    agent = world.agent("a", "n0")
+    assert world.driver.trouble() == ""
+    agent.sync(trouble="its watch fails: OSError()")
+    assert world.driver.trouble() == "agent a: its watch fails: OSError()"
+    world.later(16.0)  # then its nodes are silent, which is told elsewhere
+    assert world.driver.trouble() == ""
+    agent.sync()
+    assert world.driver.trouble() == ""

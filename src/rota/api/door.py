@@ -1,0 +1,131 @@
+"""Who may keep a connection: nobody can hold the door shut by being silent.
+
+A connection is *busy* while a request of it is being answered, else *idle*. An idle one has to send
+a whole request head within `head_timeout_s`. When there are too many connections (in all, or from
+one address), a newcomer takes the place of an idle one: of those that never showed a token first,
+of those that have been idle longest first. Connections of agents keep their places: what runs on a
+machine depends on them.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rota.api.context import ApiSettings
+from rota.wire import AGENT
+
+
+class Doorkeeper:
+    """The connections of a server. Used in one thread (that of the event loop)."""
+
+    def __init__(self, settings: ApiSettings) -> None:
+        self.head_timeout_s = settings.head_timeout_s
+        self._most = settings.connections
+        self._most_each = settings.connections_per_address
+        self._guests: dict[GuardedProtocol, None] = {}  # idle longest first
+        self._by_address: dict[str, int] = {}
+        self.turned_away = 0
+
+    def enter(self, guest: "GuardedProtocol") -> bool:
+        """Let a connection in, if need be in the place of another one."""
+        if self._by_address.get(guest.address, 0) >= self._most_each:
+            same = (other for other in self._guests if other.address == guest.address)
+            if not self._send_away(same):
+                return False
+        if len(self._guests) >= self._most and not self._send_away(self._guests):
+            return False
+        self._guests[guest] = None
+        self._by_address[guest.address] = self._by_address.get(guest.address, 0) + 1
+        return True
+
+    def _send_away(self, guests: Iterable["GuardedProtocol"]) -> bool:
+        idle = [guest for guest in guests if not guest.busy and guest.role != AGENT]
+        chosen = next((guest for guest in idle if not guest.role), idle[0] if idle else None)
+        if chosen is None:
+            self.turned_away += 1
+            return False
+        self.leave(chosen)
+        chosen.transport.abort()
+        return True
+
+    def rest(self, guest: "GuardedProtocol") -> None:
+        """It has got its answer: it is idle from now on."""
+        if guest in self._guests:
+            del self._guests[guest]
+            self._guests[guest] = None
+
+    def leave(self, guest: "GuardedProtocol") -> None:
+        """It is gone."""
+        if guest in self._guests:
+            del self._guests[guest]
+            self._by_address[guest.address] -= 1
+            if not self._by_address[guest.address]:
+                del self._by_address[guest.address]
+
+
+class GuardedProtocol(H11Protocol):
+    """A connection that the doorkeeper of its app has let in."""
+
+    address = ""
+    role = ""  # of the last token that it showed
+
+    def __init__(self, config: Any, *args: Any, **options: Any) -> None:
+        super().__init__(config, *args, **options)
+        app: Starlette = config.app
+        self._door: Doorkeeper = app.state.door
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def busy(self) -> bool:
+        """A request of it is being answered."""
+        cycle: Any = self.cycle  # None before the first request
+        return cycle is not None and not cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Ask the doorkeeper first."""
+        super().connection_made(transport)
+        self.address = self.client[0] if self.client else ""
+        if self._door.enter(self):
+            self._expect_head()
+        else:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; what is no whole request head has to become one in time."""
+        if not self.busy and self._head_timer is None:
+            self._expect_head()
+        super().data_received(data)
+        if self.busy:
+            self._forget_head()
+
+    def on_response_complete(self) -> None:
+        """The request is answered."""
+        super().on_response_complete()
+        scope: Any = self.scope
+        if scope.get("actor") is not None:
+            self.role = scope["actor"].role
+        self._door.rest(self)
+        if self.busy:  # the next one was here already
+            self._forget_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Give its place back."""
+        self._forget_head()
+        self._door.leave(self)
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._door.head_timeout_s, self._too_late)
+
+    def _forget_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _too_late(self) -> None:
+        self._head_timer = None
+        if not self.busy:
+            self.transport.abort()

@@ -1,0 +1,46 @@
+"""How far a store had come, kept outside of it: a store that went back in time is noticed.
+
+A backup that was put back, a write-ahead log that was cut off, a file that was replaced: the store
+looks sound, but jobs that were accepted are missing, their numbers would be given again, and what
+still runs of them would be ended as unknown. The seal is written in place after every commit, so it
+is never ahead of a store that lost nothing (a loss of power without `durable` may lose commits).
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+WIDTH = 256  # bytes: always the same, so that a full disk is no trouble
+
+
+class Counters(msgspec.Struct, frozen=True):
+    """Of a store, by its id."""
+
+    store: str
+    journal: int
+    jobs: int
+    log: int
+
+
+class Seal:
+    """A small file beside the store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def read(self) -> Counters | None:
+        """What was written last; None: nothing that can be read."""
+        try:
+            return msgspec.json.decode(os.pread(self._file, WIDTH, 0).strip(), type=Counters)
+        except msgspec.DecodeError:
+            return None
+
+    def write(self, counters: Counters) -> None:
+        """Replace it."""
+        os.pwrite(self._file, msgspec.json.encode(counters).ljust(WIDTH), 0)
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._file)

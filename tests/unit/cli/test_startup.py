@@ -1,0 +1,108 @@
+"""What commands import before they do anything: counted, never timed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import json, sys
+
+scans = []
+
+def watch(event, args):
+    if event == "open" and str(args[0]).endswith("entry_points.txt"):
+        scans.append(str(args[0]))
+
+sys.addaudithook(watch)
+from rota.cli.app import main
+
+try:
+    main({args!r})
+except SystemExit as left:
+    code = left.code
+with open({result!r}, "w") as file:
+    json.dump([code, sorted(sys.modules), scans], file)
+"""
+JOBS = "job_id,submit_s,num_gpus,duration_s\na,0,1,10\nb,1,2,20\n"
+FRAMES = ("numpy", "polars")
+PLOTS = ("matplotlib", "rich", "yaml", "tarfile", "rota.traces.synth", "numpy.random")
+SERVER = ("sqlalchemy", "alembic", "starlette", "uvicorn", "httpx2", "prometheus_client", "ray")
+
+
+class Started:
+    """A command that has run in a process of its own."""
+
+    def __init__(self, code, modules, scans):
+        self.code = code
+        self.modules = modules
+        self.own = [name for name in modules if name.split(".")[0] == "rota"]
+        self.scans = scans
+
+    def has(self, *names):
+        """Which of these modules were imported."""
+        return {name for name in names if name in self.modules}
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Return `start(*args)`: the command, run in an empty folder with `jobs.csv`."""
+    (tmp_path / "jobs.csv").write_text(JOBS)
+
+    def started(*args):
+        result = tmp_path / "result.json"
+        script = SCRIPT.format(args=args, result=str(result))
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert result.exists(), done.stderr
+        return Started(*json.loads(result.read_text()))
+
+    return started
+
+
+def test_help_imports_little(start):
+    done = start("--help")
+
+    assert done.code == 0
+    assert not done.has(*FRAMES, *PLOTS, *SERVER, "msgspec", "difflib", "pathlib")
+    assert len(done.own) <= 7, done.own
+    assert len(done.modules) <= 140, len(done.modules)
+    assert not done.scans
+
+
+def test_simulate_imports_what_a_run_needs(start):
+    args = ("jobs.csv", "--cluster", "1x4", "-o", "out", "--placement", "count")
+    done = start("simulate", *args, "--policy", "fifo")
+
+    assert done.code == 0
+    assert not done.has(*PLOTS, *SERVER)
+    assert not done.has("rota.engine.general", "rota.engine.invariants", "rota.report")
+    readers = [name for name in done.own if name.startswith("rota.traces.formats.")]
+    assert readers == ["rota.traces.formats.plain"]
+    assert len(done.own) <= 108, len(done.own)
+
+
+def test_entry_points_are_read_once(start):
+    done = start("simulate", "jobs.csv", "--cluster", "1x4", "--policy", "fifo", "-o", "out")
+
+    assert done.scans
+    assert len(done.scans) == len(set(done.scans))
+
+
+def test_compare_draws_no_figures_unasked(start):
+    policies = ("--policy", "fifo", "--policy", "las")
+    done = start("compare", "jobs.csv", "--cluster", "1x4", *policies, "-o", "out")
+
+    assert done.code == 0
+    assert not done.has("matplotlib", "rich", *SERVER)
+
+
+@pytest.mark.parametrize("command", [["ls"], ["show", "1"], ["cancel", "1"], ["nodes"]])
+def test_a_client_needs_neither_tables_nor_the_engine(start, command):
+    done = start(*command, "--server", "http://127.0.0.1:9")
+
+    assert done.code == 1  # nobody answered
+    assert not done.has(*FRAMES, *PLOTS, "sqlalchemy", "starlette", "uvicorn", "rota.daemon")
+    assert not [name for name in done.own if name.startswith(("rota.engine", "rota.sim"))]
