@@ -201,6 +201,7 @@ class Daemon:
         states: Sequence[str] = (),
         queue: str = "",
         user: str = "",
+        name: str = "",
         after: str = "",
         limit: int = PAGE,
         active: bool = False,
@@ -219,7 +220,10 @@ class Daemon:
                     continue
                 if states and state_of(job) not in states:
                     continue
-                if (queue and job.tenant != queue) or (user and job.spec.user != user):
+                spec = job.spec
+                if (queue and job.tenant != queue) or (user and spec.user != user):
+                    continue
+                if name and spec.name != name:
                     continue
                 out.append(self._picture(job))
                 if len(out) >= limit:
