@@ -216,6 +216,7 @@ class Daemon:
         states: Sequence[str] = (),
         queue: str = "",
         user: str = "",
+        name: str = "",
         after: str = "",
         limit: int = PAGE,
         active: bool = False,
@@ -234,7 +235,10 @@ class Daemon:
                     continue
                 if states and state_of(job) not in states:
                     continue
-                if (queue and job.tenant != queue) or (user and job.spec.user != user):
+                spec = job.spec
+                if (queue and job.tenant != queue) or (user and spec.user != user):
+                    continue
+                if name and spec.name != name:
                     continue
                 out.append(self._picture(job))
                 if len(out) >= limit:
