@@ -18,7 +18,7 @@ from rota.core.topology import NodeSpec, Topology
 from rota.daemon.folder import StateFolder
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.service import Daemon
-from rota.daemon.settings import Scheduling, Settings, queue_of
+from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_of
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
@@ -39,12 +39,14 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
     """The nodes that are declared, and the scheduling with their queues."""
     scheduling = settings.scheduling
     if not settings.cluster:
+        check_permissions(settings.permissions, scheduling.tenants())
         return Topology((), growing=True), scheduling
     topology, tenants = parse_cluster(settings.cluster)
     if not scheduling.queues and len(tenants):
         scheduling = msgspec.structs.replace(scheduling, queues=tuple(map(queue_of, tenants)))
     if not scheduling.priority_classes:
         scheduling = msgspec.structs.replace(scheduling, priority_classes=tenants.classes)
+    check_permissions(settings.permissions, scheduling.tenants())
     return topology, scheduling
 
 

@@ -5,22 +5,18 @@ says what has to be done. Unequal allocations mean a move; equal ones are renewe
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TypeAlias
 
 from rota.core.allocation import Allocation
 from rota.core.changes import Changes
 from rota.core.errors import InvalidPlanError
 from rota.core.jobs import WAITING, Job, Phase
 
-Placed = tuple[Job, Allocation]
+Placed: TypeAlias = tuple[Job, Allocation]
 
 
-class Commands(NamedTuple):
-    """What to do, in this order."""
-
-    stops: list[Job]
-    starts: list[Placed]
-    moves: list[Placed]
+Commands: TypeAlias = tuple[list[Job], list[Placed], list[Placed]]
+"""What to do, in this order: stops, starts, moves."""
 
 
 def reconcile(plan: Changes, version: int) -> Commands:
@@ -35,7 +31,7 @@ def reconcile(plan: Changes, version: int) -> Commands:
             return _with_moves(plan)
     if len(starts) > 1:
         _refuse_twice("starts", [job for job, _ in starts])
-    return Commands(plan.stops, starts, [])
+    return plan.stops, starts, []
 
 
 def _drop_stale(plan: Changes) -> None:
@@ -65,7 +61,7 @@ def _with_moves(plan: Changes) -> Commands:
             raise _senseless(job, "start")
         elif allocation != job.allocation:
             moves.append((job, allocation))
-    return Commands(plan.stops, starts, moves)
+    return plan.stops, starts, moves
 
 
 def _refuse_twice(verb: str, jobs: list[Job]) -> None:

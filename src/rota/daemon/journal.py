@@ -36,6 +36,10 @@ class Journal:
         """Is a submission under this key in the batch that is being made?"""
         return any((used.actor, used.key) == (actor, key) for used in self._keys)
 
+    def accepted_by(self, user: str) -> int:
+        """Jobs of a user in the batch that is being made."""
+        return sum(job.user == user for job in self._accepted.values())
+
     def next_number(self) -> int:
         """The number of the next job."""
         return max((self.store.job_number, *self._accepted)) + 1

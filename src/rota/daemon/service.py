@@ -27,6 +27,7 @@ from rota.daemon.measures import Histogram
 from rota.daemon.nodes import remove_node, request_node
 from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
 from rota.daemon.settings import (
+    Permissions,
     Scheduling,
     Settings,
     changes,
@@ -35,7 +36,7 @@ from rota.daemon.settings import (
 )
 from rota.daemon.status import status_of
 from rota.daemon.store import StoredJob, UsedKey
-from rota.daemon.submissions import refuse_impossible, with_ids, with_priorities
+from rota.daemon.submissions import refuse_forbidden, refuse_impossible, with_ids, with_priorities
 from rota.daemon.tokens import Tokens
 from rota.jobfile.convert import to_request
 from rota.jobfile.model import JobFile
@@ -57,6 +58,7 @@ from rota.wire import (
     PAGE,
     READ_OUTPUT,
     RELEASE_JOB,
+    USER,
     Actor,
     Event,
     Explanation,
@@ -109,6 +111,7 @@ class Daemon:
         self._config = config
         self._said = said or {}
         self._settings = settings
+        self._permissions = Permissions() if settings is None else settings.permissions
         self._complete = complete
         self._log = LogTable(loop.store)
         self._news = threading.Condition()
@@ -179,6 +182,9 @@ class Daemon:
                     )
                 numbers = range(known.first, known.first + known.count)
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
+        refuse_forbidden(
+            jobs, actor, self._permissions, engine.view.tenants, self._unfinished(actor)
+        )
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
         jobs = with_priorities(jobs, engine.view.tenants)
@@ -189,6 +195,15 @@ class Daemon:
         used = UsedKey(actor.name, key, first, len(jobs), digest) if key else None
         journal.accept(stored, used)
         return [Submitted(first, len(jobs))], lambda: self._accepted(stored)
+
+    def _unfinished(self, actor: Actor) -> int:
+        """Jobs of an actor that are held, wait or run, those of the batch being made too."""
+        if actor.role != USER:
+            return 0  # nothing depends on it
+        active = self.state.engine.view.active.values()
+        return sum(
+            job.spec.user == actor.name and job.parent is None for job in active
+        ) + self.loop.journal.accepted_by(actor.name)
 
     def _accepted(self, stored: list[StoredJob]) -> list[JobInfo]:
         self._submissions += len(stored)
@@ -201,6 +216,7 @@ class Daemon:
         states: Sequence[str] = (),
         queue: str = "",
         user: str = "",
+        name: str = "",
         after: str = "",
         limit: int = PAGE,
         active: bool = False,
@@ -219,7 +235,10 @@ class Daemon:
                     continue
                 if states and state_of(job) not in states:
                     continue
-                if (queue and job.tenant != queue) or (user and job.spec.user != user):
+                spec = job.spec
+                if (queue and job.tenant != queue) or (user and spec.user != user):
+                    continue
+                if name and spec.name != name:
                     continue
                 out.append(self._picture(job))
                 if len(out) >= limit:
@@ -366,12 +385,21 @@ class Daemon:
         def act() -> tuple[list[Input], Callable[[], list[str]]]:
             changed = changes(self.state.scheduling, wanted)
             if not changed:
-                return [], lambda: later
+                return [], lambda: [*self._permit(settings.permissions), *later]
             change = Reconfigured(wanted.as_dict(), by=actor.name)
             self.state.check_change(change)
-            return [change], lambda: [*changed, *later]
+            return [change], lambda: [*changed, *self._permit(settings.permissions), *later]
 
         return self._do(act)
+
+    def _permit(self, wanted: Permissions) -> list[str]:
+        """Use other permissions from now on; what changed, for people."""
+        before, self._permissions = self._permissions, wanted
+        return [
+            f"permissions.{key}: {getattr(before, key)} -> {getattr(wanted, key)}"
+            for key in Permissions.__struct_fields__
+            if getattr(before, key) != getattr(wanted, key)
+        ]
 
     # --- log --------------------------------------------------------------------------------------
 

@@ -103,6 +103,16 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     parked_s: float = 6 * 3600.0  # how long a preempted job stays in Slurm's queue, held
 
 
+class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What tokens of the role `user` may submit; operators and administrators may anything."""
+
+    queues: dict[str, tuple[str, ...]] = {}  # who may submit there and to its parts; else: all
+    priority_classes: dict[str, tuple[str, ...]] = {}  # who may use it; not named: all
+    undeclared_queues: bool | None = None  # jobs may name other queues; none: if none is declared
+    max_priority: int | None = None  # the highest priority of a job; none: any
+    max_jobs: int = 10_000  # jobs of one user that are held, wait or run
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `rota.yaml`."""
 
@@ -123,6 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_json: bool = False  # log lines as JSON
     requests_per_s: float = 500.0  # per token
+    permissions: Permissions = Permissions()
     local: LocalSettings = LocalSettings()
     slurm: SlurmSettings = SlurmSettings()
 
@@ -147,13 +158,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return host.strip("[]"), int(port)
 
 
+RELOADED = (*Scheduling.__struct_fields__, "permissions")
+"""Keys that can be changed while the daemon runs."""
+
+
 def needs_restart(old: Settings, new: Settings) -> list[str]:
     """What is different and holds only after a restart, for people."""
     before, after = _flat(old), _flat(new)
     return [
         f"{key}: {_said(before[key])} -> {_said(after[key])} (after a restart)"
         for key in before
-        if key not in Scheduling.__struct_fields__ and before[key] != after[key]
+        if key.partition(".")[0] not in RELOADED and before[key] != after[key]
     ]
 
 
@@ -244,6 +259,24 @@ def _check(settings: Settings, where: str) -> None:
                 f"give 0 or more"
             )
     settings.scheduling.tenants()
+    if settings.permissions.max_jobs < 0:
+        most = settings.permissions.max_jobs
+        raise InputError(f"{where}: permissions.max_jobs is {most}: give 0 or more")
+
+
+def check_permissions(allowed: Permissions, tenants: TenantTree) -> None:
+    """Raise where a queue or a class is named that is not declared."""
+    declared: dict[str, list[str]] = {
+        "queues": list(tenants.names),
+        "priority_classes": [each.name for each in tenants.classes],
+    }
+    for key, names in declared.items():
+        for name in getattr(allowed, key):
+            if name not in names:
+                known = ", ".join(names) or "none"
+                raise InputError(
+                    f"permissions.{key}.{name}: it is not declared; declared here: {known}"
+                )
 
 
 def _check_queue(queue: Queue, where: str) -> None:

@@ -4,13 +4,46 @@ from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
-from rota.core.errors import ClusterSpecError, InputError
+from rota.core.errors import ClusterSpecError, ForbiddenError, InputError
 from rota.core.jobs import Job
 from rota.core.tenants import TenantTree
 from rota.daemon.access import owns_job
+from rota.daemon.settings import Permissions
 from rota.jobfile.model import JobFile
 from rota.live.driver import Driver
-from rota.wire import Actor
+from rota.wire import USER, Actor
+
+
+def refuse_forbidden(
+    jobs: Sequence[JobFile], actor: Actor, allowed: Permissions, tenants: TenantTree, active: int
+) -> None:
+    """What the actor may not submit; `active`: their jobs that are held, wait or run."""
+    if actor.role != USER:
+        return
+    if active + len(jobs) > allowed.max_jobs:
+        raise ForbiddenError(
+            f"{actor.name} has {active:,} jobs that are not finished and submits {len(jobs):,}: "
+            f"{allowed.max_jobs:,} are allowed (permissions.max_jobs): cancel some, or wait"
+        )
+    undeclared = allowed.undeclared_queues
+    if undeclared is None:
+        undeclared = not len(tenants)
+    for job in jobs:
+        if job.queue and job.queue not in tenants.names and not undeclared:
+            raise ForbiddenError(
+                f"queue {job.queue!r} is not declared: there are {', '.join(tenants.names)}"
+            )
+        for queue in tenants.path(job.queue):
+            if actor.name not in allowed.queues.get(queue.name, (actor.name,)):
+                raise ForbiddenError(f"queue {job.queue!r}: {actor.name} may not submit there")
+        if allowed.max_priority is not None and job.priority > allowed.max_priority:
+            raise ForbiddenError(
+                f"priority {job.priority}: {allowed.max_priority} is the highest that users may "
+                "give (permissions.max_priority)"
+            )
+        name = job.priority_class or tenants.class_of(job.priority).name
+        if actor.name not in allowed.priority_classes.get(name, (actor.name,)):
+            raise ForbiddenError(f"priority class {name!r}: {actor.name} may not use it")
 
 
 def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:

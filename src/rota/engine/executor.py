@@ -100,11 +100,12 @@ class Executor:
             cluster.start(job)
 
     def _verify(self, planned: Occupancy, commands: Commands) -> None:
-        for job in commands.stops:
+        stops, starts, moves = commands
+        for job in stops:
             planned.change(job.allocation, -1)
-        for job, _ in commands.moves:
+        for job, _ in moves:
             planned.change(job.allocation, -1)
-        for job, allocation in (*commands.starts, *commands.moves):
+        for job, allocation in (*starts, *moves):
             planned.check(job, allocation)
             planned.change(allocation, +1)
 

@@ -447,7 +447,7 @@ def check_reasons(engine: Engine, log_replica: LogReplica, now_s: float) -> None
     scheduler = engine.scheduler
     if not isinstance(scheduler, PriorityScheduler | GeneralScheduler) or not scheduler.trusted:
         return
-    gpus_only = isinstance(scheduler, GeneralScheduler) and scheduler.policy.compressible
+    gpus_only = isinstance(scheduler, GeneralScheduler) and scheduler.compresses
     left: Left | None = None
     seen: set[tuple[int, int]] = set()
     for index, replica in log_replica.present.items():
@@ -499,10 +499,10 @@ def check_keys(engine: Engine, scheduler: PriorityScheduler, now_s: float) -> No
             if stamp == entry.stamp and number not in due:
                 _compare(scheduler, entry.job, key, now_s)
     for slope, entries in index.running.items():
-        for vkey, number, entry in entries:
+        for vkey, number, job in entries:
             if number not in due:
                 kept = vkey + slope * now_s if slope else vkey
-                _compare(scheduler, entry.job, kept, now_s)
+                _compare(scheduler, job, kept, now_s)
 
 
 def _compare(scheduler: PriorityScheduler, job: Job, kept: Any, now_s: float) -> None:

@@ -88,27 +88,29 @@ class Engine:
         """One batch of simultaneous events; False when there is none (up to `until_s`)."""
         timers, lifecycle, view = self.timers, self.lifecycle, self.view
         cluster, source = self.cluster, self.source
-        horizon_s = self.horizon_s()
-        events = cluster.poll(min(until_s, horizon_s))
+        wake = timers.wake
+        horizon_s = source.next_s
+        if timers.heap or wake.every_s or timers.ask_now:
+            horizon_s = self.horizon_s()
+        elif wake.at_s < horizon_s:
+            horizon_s = wake.at_s
+        events = cluster.poll(horizon_s if horizon_s < until_s else until_s)  # noqa: FURB136 - hot
         now_s = cluster.now_s
-        arrival_s = source.next_s  # on a living cluster jobs come while we wait
-        if not events and now_s < horizon_s and arrival_s > now_s:
-            return False
-        if now_s == view.now_s and not events and arrival_s > now_s:
-            self._refuse_livelock(now_s)
-        else:
-            self._still = 0
+        arrives = source.next_s <= now_s  # on a living cluster jobs come while we wait
+        if self._still or not (events or arrives):
+            if not events and not arrives and now_s < horizon_s:
+                return False
+            self._refuse_livelock(now_s, idle=not (events or arrives))
         view.now_s = now_s
         view.version += 1
         if events:
             events = lifecycle.happened(events, now_s)
-        if arrival_s <= now_s:
+        if arrives:
             lifecycle.submit(source.take(now_s), events)
         if timers.heap and timers.heap[0][0] <= now_s:
             timers.expire(now_s, events)
         self.events += len(events)
         timers.idle_rounds = 0 if events else timers.idle_rounds + 1
-        wake = timers.wake
         if timers.ask_now:
             timers.ask_now = False
         elif (wake.on is not None or wake.at_s <= now_s) and timers.asleep(events, now_s):
@@ -143,8 +145,9 @@ class Engine:
         """Close the log."""
         self.log.row(self.view.now_s, Record.END, -1, self.events, self.decisions, 0.0)
 
-    def _refuse_livelock(self, now_s: float) -> None:
-        self._still += 1
+    def _refuse_livelock(self, now_s: float, *, idle: bool) -> None:
+        """Count the batches in a row that are empty and take no time."""
+        self._still = self._still + 1 if idle and now_s == self.view.now_s else 0
         if self._still > LIVELOCK:
             raise LivelockError(
                 f"scheduler {self.scheduler.name!r} was woken {LIVELOCK} times at {now_s:g} s: it "

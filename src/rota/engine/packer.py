@@ -12,8 +12,10 @@ changes by itself.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from itertools import islice
 from math import nextafter
+from operator import itemgetter
 from typing import Any
 
 from rota.core.allocation import NOTHING
@@ -48,7 +50,10 @@ class Entry:
 
 
 WaitEntry = tuple[Any, int, int, Entry]  # key, index, stamp, entry
-RunEntry = tuple[Any, int, Entry]  # key at time 0, index, entry
+RunEntry = tuple[Any, int, Job]  # key at time 0, index, job
+Rank = tuple[Any, ...]  # key, index; what follows never counts
+
+JOB = itemgetter(2)  # of a RunEntry
 
 
 class Index:
@@ -113,14 +118,14 @@ class Index:
         entries = self.running.get(slope)
         if entries is None:
             entries = self.running[slope] = []
-        insort(entries, (vkey, entry.index, entry))
+        insort(entries, (vkey, entry.index, entry.job))
         entry.where = ON_CLUSTER
         self.running_count += 1
 
     def insert_running(self, entry: Entry) -> None:
         """Insert by the `vkey` that it carries already (after a restart)."""
         entries = self.running.setdefault(entry.slope, [])
-        insort(entries, (entry.vkey, entry.index, entry))
+        insort(entries, (entry.vkey, entry.index, entry.job))
         entry.where = ON_CLUSTER
         self.running_count += 1
 
@@ -131,25 +136,51 @@ class Index:
         entry.where = NOWHERE
         self.running_count -= 1
 
+    def worst(self, now_s: float) -> Rank | None:
+        """The rank of the running job that would be displaced first; None: none runs."""
+        worst: Rank | None = None
+        for slope, entries in self.running.items():
+            if entries:
+                last: Rank = entries[-1]
+                if slope:
+                    last = (last[0] + slope * now_s, last[1])
+                if worst is None or last > worst:
+                    worst = last
+        return worst
+
+    def lower(self, entry: Entry, now_s: float) -> Iterable[Job]:
+        """Running jobs of lower rank than this one, from the worst up."""
+        runs = self.running
+        key, number = entry.key, entry.index
+        if len(runs) != 1:
+            return self._lower_of_many(key, number, now_s)
+        for slope, entries in runs.items():
+            if not slope:
+                first = bisect_left(entries, (key, number))
+            else:
+                first = _boundary(entries, slope * now_s, key, number)
+            return map(JOB, islice(reversed(entries), len(entries) - first))
+        return ()
+
+    def _lower_of_many(self, key: Any, number: int, now_s: float) -> Iterator[Job]:
+        for rank, index, job in self.lowest_first(now_s):
+            if rank < key or (rank == key and index < number):
+                return
+            yield job
+
     def lowest_first(self, now_s: float) -> Iterator[RunEntry]:
         """Running jobs from the worst-ranked up, as (key now, index, job)."""
         lists = [(slope, entries) for slope, entries in self.running.items() if entries]
-        if len(lists) == 1:
-            slope, entries = lists[0]
-            drift = slope * now_s
-            for vkey, index, entry in reversed(entries):
-                yield (vkey + drift if slope else vkey), index, entry
-            return
         places = [len(entries) - 1 for _, entries in lists]
         while True:
             best = None
             at = -1
             for i, (slope, entries) in enumerate(lists):
                 if places[i] >= 0:
-                    vkey, index, entry = entries[places[i]]
+                    vkey, index, job = entries[places[i]]
                     rank = (vkey + slope * now_s if slope else vkey), index
                     if best is None or rank > best[:2]:
-                        best = (*rank, entry)
+                        best = (*rank, job)
                         at = i
             if best is None:
                 return
@@ -166,17 +197,32 @@ class Index:
     def placed(self) -> Iterator[Entry]:
         """All that run, if they can be displaced."""
         for entries in self.running.values():
-            for _, _, entry in entries:
-                yield entry
+            for _, index, _ in entries:
+                yield self.entries[index]
+
+
+def _boundary(entries: list[RunEntry], drift: float, key: float, number: int) -> int:
+    """From where on all rank below (key, number), their keys taken as of now.
+
+    Sums are rounded: ranks that differ as of time 0 may be equal now, in any order of the numbers.
+    """
+    first = at = bisect_left(entries, (key - drift, number))
+    while at < len(entries) and (rank := entries[at][0] + drift) <= key:
+        if rank < key or entries[at][1] < number:
+            first = at + 1
+        at += 1
+    while first and (rank := entries[first - 1][0] + drift) >= key:
+        if rank == key and entries[first - 1][1] < number:
+            break
+        first -= 1
+    return first
 
 
 # Values of Entry.mark during a scan. What a job is given is in Entry.place until the plan is made:
 # the job itself changes when the plan is carried out.
 UNTOUCHED, STARTED, DISPLACED, REPLACED = 0, 1, 2, 3
 
-NOBODY: tuple[Any, int] = (None, -1)
-
-Heads = list[tuple[Any, int, int]]  # key, job index, shape number
+Heads = list[WaitEntry]  # of one shape each; a heap
 
 
 class Packer:
@@ -228,8 +274,8 @@ class Packer:
             if self.blamed.reasons and self.blamed.stale:
                 self._blame(plan)
             return
-        heads: Heads = []
         self._passed_at = INF if everything else self.placement.free
+        heads: Heads = []
         self._nominate(now_s, waiting if everything else shapes, heads)
         if heads:
             if self.preemptive:
@@ -264,42 +310,31 @@ class Packer:
         waiting = self.index.waiting
         told = self.heads
         free = self.placement.free
-        skipping = not self.strict
-        worst: tuple[Any, int] | None = None
+        if self.strict:
+            heads += [waiting[number][0] for number in numbers if waiting[number]]
+            heapify(heads)
+            return
+        worst: Rank | None = None
+        unknown = self.preemptive  # who would be displaced first
         for number in numbers:
             heap = waiting[number]
             if not heap:
                 continue
-            key, index, _, entry = heap[0]
-            if entry.gpus > free and skipping:
-                if worst is None:
-                    worst = self._worst_running(now_s) if self.preemptive else NOBODY
-                if worst is NOBODY or key > worst[0] or (key == worst[0] and index > worst[1]):
-                    # no room, and nobody below it who could make room
+            head = heap[0]
+            if head[3].gpus > free:
+                if unknown:
+                    worst = self.index.worst(now_s)
+                    unknown = False
+                if worst is None or head > worst:
+                    # no room, and no job below it that could make room
                     if free < self._passed_at:  # noqa: PLR1730 - hot
                         self._passed_at = free
-                    if told.get(number) != index:
+                    if told.get(number) != head[1]:
                         self._fails.append(number)
                     continue
-            heappush(heads, (key, index, number))
-
-    def _worst_running(self, now_s: float) -> tuple[Any, int]:
-        """Rank of the running job that would be displaced first."""
-        worst = NOBODY
-        runs = self.index.running
-        if len(runs) == 1:
-            for slope, entries in runs.items():
-                if entries:
-                    vkey, index, _ = entries[-1]
-                    return (vkey + slope * now_s if slope else vkey), index
-            return NOBODY
-        for slope, entries in runs.items():
-            if entries:
-                vkey, index, _ = entries[-1]
-                rank = (vkey + slope * now_s if slope else vkey), index
-                if worst is NOBODY or rank > worst:
-                    worst = rank
-        return worst
+            heads.append(head)
+        if len(heads) > 1:
+            heapify(heads)
 
     def _scan(self, plan: Changes, heads: Heads) -> None:
         """Without preemption: whoever fits starts."""
@@ -313,16 +348,16 @@ class Packer:
         starts = plan.starts
         told = self.heads
         while heads:
-            number = heappop(heads)[2]
+            entry = heappop(heads)[3]
+            number = entry.shape.number
             heap = waiting[number]
-            entry = heap[0][3]
             self.examined += 1
             if entry.gpus <= placement.free and (pooled or placement.fits(entry.shape)):
                 index.pop_waiting(heap)
                 entry.where = ON_CLUSTER
                 starts.append((entry.job, placement.take(entry.job)))
                 if heap:
-                    heappush(heads, (heap[0][0], heap[0][1], number))
+                    heappush(heads, heap[0])
                 else:
                     self._emptied = True
             elif told.get(number) != entry.index:
@@ -336,9 +371,9 @@ class Packer:
         self.stuck = {}
         held = 0  # nodes of those who wait
         while heads:
-            number = heappop(heads)[2]
+            entry = heappop(heads)[3]
+            number = entry.shape.number
             heap = waiting[number]
-            entry = heap[0][3]
             self.examined += 1
             passes = not held or not held & placement.eligible(entry.shape)
             if passes and entry.gpus <= placement.free and placement.fits(entry.shape):
@@ -346,7 +381,7 @@ class Packer:
                 entry.where = ON_CLUSTER
                 plan.starts.append((entry.job, placement.take(entry.job)))
                 if heap:
-                    heappush(heads, (heap[0][0], heap[0][1], number))
+                    heappush(heads, heap[0])
                 else:
                     self._emptied = True
                 continue
@@ -359,13 +394,13 @@ class Packer:
     def _scan_preempting(  # noqa: C901, PLR0912 - the hot loop
         self, plan: Changes, now_s: float, heads: Heads, dirty: set[int]
     ) -> None:
-        waiting = self.index.waiting
+        index = self.index
+        waiting = index.waiting
         placement = self.placement
         failed = self._failed
         told = self.heads
         filters = placement.filters
         pooled = placement.pooled
-        runs = self.index.running
         moved: list[Entry] = []
         dead: set[int] = set()
         strict = self.strict
@@ -373,11 +408,12 @@ class Packer:
         if strict:
             self.stuck = {}
         while heads:
-            _, first, number = heappop(heads)
+            head = heappop(heads)
+            entry = head[3]
+            number = entry.shape.number
             heap = waiting[number]
-            if number in dead or not heap or heap[0][1] != first:  # superseded
+            if number in dead or not heap or heap[0] is not head:  # superseded
                 continue
-            entry = heap[0][3]
             self.examined += 1
             if held and held & placement.eligible(entry.shape):
                 dead.add(number)
@@ -386,12 +422,12 @@ class Packer:
                 failed.pop(number, None)
                 self._start(plan, entry, heap, now_s, moved)
                 if heap:
-                    heappush(heads, (heap[0][0], heap[0][1], number))
-            elif (not filters or self._may_displace(entry, now_s, dirty)) and (
-                self._walk_pool(entry, now_s, runs)
-                if pooled and len(runs) == 1
-                else placement.walk(entry.shape, self._lower(entry, now_s))
-            ):
+                    heappush(heads, heap[0])
+            elif (
+                not filters
+                or failed.get(number) != entry.index
+                or self._may_displace(entry, now_s, dirty)
+            ) and placement.walk(entry.shape, index.lower(entry, now_s)):
                 failed.pop(number, None)
                 again = self._displace(plan, entry, now_s, moved, dirty)
                 self._start(plan, entry, heap, now_s, moved)
@@ -402,10 +438,10 @@ class Packer:
                 self._nominate(now_s, sorted(again), heads)
             else:
                 dead.add(number)
-                if strict or told.get(number) != first:
+                if strict or told.get(number) != entry.index:
                     self._fails.append(number)
                 if not strict:
-                    failed[number] = first
+                    failed[number] = entry.index
                     continue
                 # not noted as failed: who is held back meanwhile is not told what changes
                 held |= self._hold_back(entry)
@@ -421,53 +457,26 @@ class Packer:
             self.stuck.setdefault(nodes, (entry.key, entry.index))
         return nodes
 
-    def _walk_pool(self, entry: Entry, now_s: float, runs: dict[float, list[RunEntry]]) -> bool:
-        """As `placement.walk` over `_lower`, for a pool and one slope: it is only a sum."""
-        key, number, need = entry.key, entry.index, entry.gpus
-        have = self.placement.free
-        tail: list[Job] = []
-        for slope, entries in runs.items():
-            drift = slope * now_s
-            for vkey, index, other in reversed(entries):
-                rank = vkey + drift if slope else vkey
-                if rank < key or (rank == key and index < number):
-                    return False
-                tail.append(other.job)
-                have += other.job.held_gpus or other.gpus
-                if have >= need:
-                    return self.placement.walk(entry.shape, tail)
-        return False
-
     def _may_displace(self, entry: Entry, now_s: float, dirty: set[int]) -> bool:
         """False if it is certain that the head, which failed before, fails again."""
-        if self._failed.get(entry.shape.number, -1) != entry.index:
-            return True
-        key, index, entries = entry.key, entry.index, self.index.entries
-
-        def gives_way(job: Job) -> bool:
-            other = entries[job.index]
-            rank = other.vkey + other.slope * now_s if other.slope else other.vkey
-            return bool(rank > key or (rank == key and job.index > index))
-
-        return self.placement.maybe(entry.shape, dirty, gives_way)
-
-    def _lower(self, entry: Entry, now_s: float) -> Iterator[Job]:
-        """Running jobs of lower rank, from the worst up."""
-        key, number = entry.key, entry.index
-        runs = self.index.running
-        if len(runs) == 1:
-            for slope, entries in runs.items():
-                drift = slope * now_s
-                for vkey, index, other in reversed(entries):
-                    rank = vkey + drift if slope else vkey
-                    if rank < key or (rank == key and index < number):
-                        return
-                    yield other.job
-            return
-        for rank, index, other in self.index.lowest_first(now_s):
-            if rank < key or (rank == key and index < number):
-                return
-            yield other.job
+        shape = entry.shape
+        changed = self.placement.changed(shape, dirty)
+        if changed is None:
+            return bool(dirty)
+        key, number, need = entry.key, entry.index, shape.gpus
+        entries = self.index.entries
+        for free, held in changed:
+            have = free
+            if have >= need:
+                return True
+            for index, gpus in held.items():
+                other = entries[index]
+                rank = other.vkey + other.slope * now_s if other.slope else other.vkey
+                if rank > key or (rank == key and index > number):
+                    have += gpus
+                    if have >= need:
+                        return True
+        return False
 
     def _displace(
         self, plan: Changes, winner: Entry, now_s: float, moved: list[Entry], dirty: set[int]

@@ -7,8 +7,8 @@ with faster equivalents.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar, TypeAlias
 
 from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError
@@ -19,7 +19,11 @@ from rota.core.topology import Topology, Vertex
 from rota.placement.choices import Choice, one_each
 from rota.placement.room import EPSILON, MARK, WHOLE, Room, tidy
 
-__all__ = ["EPSILON", "Choice", "Placement", "Room", "Verified"]
+__all__ = ["EPSILON", "Changed", "Choice", "Placement", "Room", "Verified"]
+
+
+Changed: TypeAlias = tuple[float, Mapping[int, float]]
+"""A node on which something changed: the GPUs free there, and what each job (by number) has."""
 
 
 class Placement(Stateful, ABC):
@@ -33,7 +37,7 @@ class Placement(Stateful, ABC):
     role = "placement"
     Parameters: ClassVar[type[Params]] = Params
     filters: ClassVar[bool] = False
-    """`maybe` can say no."""
+    """`changed` can say more than that it is not simple."""
     pooled: ClassVar[bool] = False
     """A request fits whenever enough GPUs are free, wherever they are."""
     names_nodes: ClassVar[bool] = True
@@ -371,12 +375,13 @@ class Placement(Stateful, ABC):
                 out.append(job)
         return out
 
-    def maybe(self, shape: Shape, dirty: set[int], gives_way: Callable[[Job], bool]) -> bool:  # noqa: ARG002
-        """A request did not fit before something changed on the `dirty` vertices: may it now?
+    def changed(self, shape: Shape, dirty: set[int]) -> Sequence[Changed] | None:  # noqa: ARG002
+        """Of a request that did not fit before something changed on the `dirty` vertices.
 
-        `gives_way` tells which running jobs could be displaced. False must be certain.
+        The nodes of these vertices, if it can only fit on one of them now; None if it is not so
+        simple.
         """
-        return True
+        return None
 
     # --- shared detail ----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ are never mixed within a job.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import cast
 
@@ -15,7 +15,7 @@ from rota.core.allocation import Allocation
 from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
 from rota.core.topology import Topology, Vertex
-from rota.placement.base import Placement, Room
+from rota.placement.base import Changed, Placement, Room
 from rota.placement.choices import Choice, best_node, whole_nodes
 from rota.placement.room import tidy
 
@@ -79,7 +79,7 @@ class Consolidate(SearchingConsolidate):
         self._up = self.room.up
         self._shares = self.room.shares
         self._filled = 1 << self.size  # bit f is set if bucket f holds a node
-        self._on: list[dict[int, tuple[Job, int]]] = [{} for _ in nodes]  # with whole GPUs
+        self._on: list[dict[int, int]] = [{} for _ in nodes]  # job -> whole GPUs there
         self._single: dict[tuple[int, int], Allocation] = {}
         self._lookup = [-1] * len(topology.vertices)
         for vertex, (position, _) in self._where.items():
@@ -144,7 +144,7 @@ class Consolidate(SearchingConsolidate):
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
         """Best fit through the buckets."""
         if job.shape.apart:
-            return self._take_apart(job)
+            return self._take_apart(job, shape or job.shape)
         gpus: int = job.gpus if shape is None else shape.gpus  # type: ignore[assignment]  # as above
         if gpus > self.size:
             return self._take_many(job, gpus)
@@ -157,8 +157,8 @@ class Consolidate(SearchingConsolidate):
             self._single[position, gpus] = made
         return made
 
-    def _take_apart(self, job: Job) -> Allocation:
-        allocation = self.allocation(job.shape, self._pick(job.shape, self.room, job) or [])
+    def _take_apart(self, job: Job, shape: Shape) -> Allocation:
+        allocation = self.allocation(shape, self._pick(shape, self.room, job) or [])
         self.hold(job, allocation)
         return allocation
 
@@ -168,7 +168,7 @@ class Consolidate(SearchingConsolidate):
         free = gpus + (possible & -possible).bit_length() - 1
         position = self.buckets[free][0]
         self._move(position, free - gpus)
-        self._on[position][job.index] = (job, gpus)
+        self._on[position][job.index] = gpus
         self.free -= gpus
         if self._shares:
             self.free = tidy(self.free)
@@ -181,7 +181,7 @@ class Consolidate(SearchingConsolidate):
         chosen = self.buckets[size][:whole]
         for position in chosen:
             self._move(position, 0)
-            self._on[position][job.index] = (job, size)
+            self._on[position][job.index] = size
         self.free = tidy(self.free - whole * size)
         slices = [(nodes[position].id, size) for position in chosen]
         if rest:
@@ -197,7 +197,7 @@ class Consolidate(SearchingConsolidate):
             amount = int(part)
             position = self._lookup[vertex]
             self._move(position, self.node_free[position] - amount)
-            self._on[position][job.index] = (job, amount)
+            self._on[position][job.index] = amount
             if self._up[position]:
                 self.free = tidy(self.free - amount)
 
@@ -299,7 +299,7 @@ class Consolidate(SearchingConsolidate):
         out = []
         for job in reversed(self._tail):
             if job.index in on:
-                amount = on[job.index][1]
+                amount = on[job.index]
                 if amount <= spare:
                     spare -= amount
                 else:
@@ -333,23 +333,12 @@ class Consolidate(SearchingConsolidate):
             spare[position] = free - rest
         return spare
 
-    def maybe(self, shape: Shape, dirty: set[int], gives_way: Callable[[Job], bool]) -> bool:
+    def changed(self, shape: Shape, dirty: set[int]) -> Sequence[Changed] | None:
         """A one-node request that failed can only fit on a node where something changed."""
-        need = shape.gpus
-        if need > self.size or need < 1 or self._shares or shape.apart:
-            return bool(dirty)
-        for vertex in dirty:
-            position = self._lookup[vertex]
-            free = self.node_free[position]
-            if free < need:
-                for other, amount in self._on[position].values():
-                    if gives_way(other):
-                        free += amount
-                        if free >= need:
-                            return True
-            if free >= need:
-                return True
-        return False
+        if shape.gpus > self.size or shape.gpus < 1 or self._shares or shape.apart:
+            return None
+        lookup, free, on = self._lookup, self.node_free, self._on
+        return [(free[at], on[at]) for at in map(lookup.__getitem__, dirty)]
 
 
 def consolidate(topology: Topology, params: Params | None = None, *, seed: int = 0) -> Placement:

@@ -41,6 +41,11 @@ class AttainedPolicy(PriorityPolicy[P]):
         reached = bisect_right(levels, served + SLACK_S * speed)
         if job.phase == RUNNING and speed:
             since_s = job.since_s  # `served` is as of then
+            known = reached
+            reached = bisect_right(levels, served + (now_s - since_s) * speed, known)
+            # sums are rounded: what counts are the times that `next_change` tells
+            while reached > known and since_s + (levels[reached - 1] - served) / speed > now_s:
+                reached -= 1
             while reached < len(levels) and since_s + (levels[reached] - served) / speed <= now_s:
                 reached += 1
         return reached

@@ -220,10 +220,10 @@ def test_drain_can_stop_what_runs(daemon, alice, operator, file):
     assert [node.state for node in daemon.nodes()] == ["drained", "up"]
 
 
-def test_queues_count(running, alice, file):
+def test_queues_count(running, operator, file):
     queues = [{"name": "a", "quota": 2, "limit": 4}, {"name": "b", "parent": "a"}]
     with running(queues=_queues(queues)) as daemon:
-        daemon.submit([file(4, queue="a"), file(1, queue="b"), file(1, queue="new")], alice)
+        daemon.submit([file(4, queue="a"), file(1, queue="b"), file(1, queue="new")], operator)
         found = {queue.name: queue for queue in daemon.queues()}
     assert (found["a"].quota, found["a"].limit, found["a"].gpus) == (2, 4, 4)
     assert (found["b"].parent, found["b"].pending, found["b"].asked_gpus) == ("a", 1, 1)

@@ -1,5 +1,7 @@
 """Queues by key."""
 
+import pytest
+
 from live_jobs import live
 from rota.engine.packer import IN_QUEUE, NOWHERE, ON_CLUSTER, Entry, Index
 
@@ -63,7 +65,7 @@ def test_running_jobs_come_worst_first():
     index = Index()
     for name, key, number in (("a", 3.0, 4), ("b", 1.0, 9), ("c", 1.0, 2)):
         index.push_running(ranked(name, key, index=number), 0.0)
-    found = [(key, number, entry.job.id) for key, number, entry in index.lowest_first(50.0)]
+    found = [(key, number, job.id) for key, number, job in index.lowest_first(50.0)]
     assert found == [(3.0, 4, "a"), (1.0, 9, "b"), (1.0, 2, "c")]
 
 
@@ -74,11 +76,11 @@ def test_keys_with_a_slope_drift_and_overtake():
     index.push_running(fast, 5.0)
     index.push_running(still, 5.0)
     assert fast.vkey == 20.0
-    assert [(key, entry.job.id) for key, _, entry in index.lowest_first(6.0)] == [
+    assert [(key, job.id) for key, _, job in index.lowest_first(6.0)] == [
         (8, "fast"),
         (6, "still"),
     ]
-    assert [(key, entry.job.id) for key, _, entry in index.lowest_first(8.0)] == [
+    assert [(key, job.id) for key, _, job in index.lowest_first(8.0)] == [
         (6, "still"),
         (4, "fast"),
     ]
@@ -97,13 +99,47 @@ def test_dropping_and_restoring_a_running_job():
         index.push_running(job, 2.0)
     index.drop_running(jobs[1])
     assert (index.running_count, jobs[1].where) == (2, NOWHERE)
-    assert [entry.job.id for _, _, entry in index.lowest_first(2.0)] == ["c", "a"]
+    assert [job.id for _, _, job in index.lowest_first(2.0)] == ["c", "a"]
     index.insert_running(jobs[1])
     assert (index.running_count, jobs[1].where) == (3, ON_CLUSTER)
-    assert [entry.job.id for _, _, entry in index.lowest_first(2.0)] == ["c", "b", "a"]
+    assert [job.id for _, _, job in index.lowest_first(2.0)] == ["c", "b", "a"]
 
 
 def test_an_empty_index_has_nobody():
     index = Index()
     assert list(index.lowest_first(0.0)) == []
     assert [*index.queued(), *index.placed()] == []
+
+
+def lower_by_looking(index, entry, now_s):
+    """What `lower` must give: the walk from the worst up to the first that ranks higher."""
+    found = []
+    for rank, number, job in index.lowest_first(now_s):
+        if (rank, number) < (entry.key, entry.index):
+            break
+        found.append(job)
+    return found
+
+
+@pytest.mark.parametrize("slope", [0.0, -1.0, -1 / 3])
+@pytest.mark.parametrize("now_s", [0.0, 3.0, 1e9 + 1 / 3])
+def test_lower_jobs_are_those_that_rank_below_now(slope, now_s):
+    index = Index()
+    keys = [7.0, 5.0, 5.0, 1 / 3, 5.0000000000001, 5.1, 1e-9, 12.0]
+    for number, key in enumerate(keys):
+        run = ranked(f"r{number}", key, index=2 * number, slope=slope)
+        index.entries[run.index] = run
+        index.push_running(run, now_s / 7)
+    for number in range(-1, 2 * len(keys), 3):
+        for rank, _, _ in list(index.lowest_first(now_s)):
+            head = ranked("head", rank, index=number)
+            assert list(index.lower(head, now_s)) == lower_by_looking(index, head, now_s)
+
+
+def test_the_worst_is_the_first_of_the_lowest():
+    index = Index()
+    assert index.worst(0.0) is None
+    for number, slope in enumerate([0.0, -1.0, 0.0, -2.0]):
+        index.push_running(ranked("r", 10.0, index=number, slope=slope), 0.0)
+        for now_s in (0.0, 2.0, 5.0):
+            assert index.worst(now_s)[:2] == next(index.lowest_first(now_s))[:2]

@@ -166,7 +166,7 @@ def test_equal_single_node_allocations_are_one_object(maker):
     assert maker.start(placement, 4).allocation is first.allocation
 
 
-def test_maybe_looks_only_at_nodes_where_something_changed(maker):
+def test_a_request_that_failed_can_only_fit_where_something_changed(maker):
     topology = cluster(4, 4)
     placement = Consolidate(topology)
     low, high, last = (
@@ -175,14 +175,7 @@ def test_maybe_looks_only_at_nodes_where_something_changed(maker):
     head, large = maker.job(3).shape, maker.job(8).shape
     a, b = ({node.id} for node in topology.nodes)
 
-    def maybe(shape, dirty, *victims):
-        return placement.maybe(shape, dirty, lambda job: job in victims)
-
-    assert not maybe(head, a, low)  # 2 could be freed there
-    assert not maybe(head, b, low)
-    assert not maybe(head, set(), low)
-    assert maybe(head, b, low, last)
-    assert not maybe(head, a, low, last)
-    assert maybe(head, a, low, high)
-    assert maybe(large, a)  # a large one may always fit
-    assert not maybe(large, set())
+    assert placement.changed(head, a) == [(0, {low.index: 2, high.index: 2})]
+    assert placement.changed(head, b) == [(0, {last.index: 4})]
+    assert placement.changed(head, set()) == []
+    assert placement.changed(large, a) is None  # a large one may fit elsewhere, too
