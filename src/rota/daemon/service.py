@@ -18,9 +18,9 @@ from rota.core.errors import (
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.daemon.access import check_job, sees_job, sees_submission
-from rota.daemon.explain import explain
-from rota.daemon.export import Export, export_live
-from rota.daemon.forecast import forecast
+from rota.daemon.explain import JobSituation
+from rota.daemon.export import Export, ExportCut
+from rota.daemon.forecast import JobOutlook
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.measures import Histogram
@@ -306,19 +306,13 @@ class Daemon:
     def explain(self, job: str, actor: Actor) -> Explanation:
         """Why it waits or waited."""
         self._ask(self.loop.flush)  # what was logged must be in the store
-        return explain(
-            self.state, self._log, self._ask, lambda: self._find(EXPLAIN_JOB, job, actor)
-        )
+        seen = self._ask(lambda: JobSituation.of(self.state, self._find(EXPLAIN_JOB, job, actor)))
+        return seen.explain(self._log)
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
-        return forecast(
-            self.state,
-            self.store.epoch_unix,
-            self._ask,
-            lambda: self._find(FORECAST_JOB, job, actor),
-            runs,
-        )
+        seen = self._ask(lambda: JobOutlook(self.state, self._find(FORECAST_JOB, job, actor)))
+        return seen.forecast(self.store.epoch_unix, runs)
 
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
@@ -428,7 +422,7 @@ class Daemon:
 
     def export(self) -> Export:
         """The whole log, and what it was made with."""
-        return export_live(self.loop, self._ask)
+        return self._ask(lambda: ExportCut.of(self.loop)).export(self.store)
 
     # --- tokens -----------------------------------------------------------------------------------
 
