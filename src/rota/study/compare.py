@@ -25,7 +25,7 @@ from rota.metrics.ledger import lost_work_s
 from rota.metrics.vocabulary import MEASURES
 from rota.study.assumptions import tabulate
 from rota.study.build import build
-from rota.study.comparison import COMPARE, PolicyComparison, PolicyRow, RunOf, write_comparison
+from rota.study.compare_file import COMPARE, PolicyComparison, PolicyRow, RunOf, write_comparison
 from rota.study.config import RunConfig
 from rota.study.folder import RUN_FILES
 from rota.study.measures import Arm, mean_of, measure_all

@@ -18,7 +18,7 @@ import polars as pl
 from rota.core.errors import OptionError, RotaError
 from rota.metrics.vocabulary import MEASURES
 from rota.study.assumptions import tabulate
-from rota.study.comparison import Assumption
+from rota.study.compare_file import Assumption
 from rota.study.config import RunConfig, parse_estimate_error
 from rota.study.notes import few_note
 from rota.study.output import dump
