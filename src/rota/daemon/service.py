@@ -340,6 +340,7 @@ class Daemon:
     def remove_node(self, node: str, actor: Actor) -> None:
         """Forget a node that is not in use; it is there again when its agent comes back."""
         self._do(lambda: remove_node(self.state, node, actor))
+        self.access.release(node)
 
     def queues(self) -> list[QueueInfo]:
         """All queues that are declared or in use."""
