@@ -348,6 +348,7 @@ class Daemon:
     def remove_node(self, node: str, actor: Actor) -> None:
         """Forget a node that is not in use; it is there again when its agent comes back."""
         self._do(lambda: self._remove_node(node, actor))
+        self.access.release(node)
 
     def _remove_node(self, name: str, actor: Actor) -> tuple[list[Input], Callable[[], None]]:
         """Its number stays, for the log."""

@@ -431,6 +431,20 @@ class Store:
             found = connection.execute(query.order_by(tables.log.c.number).limit(limit))
             return [tuple(row) for row in found]
 
+    # --- nodes ------------------------------------------------------------------------------------
+
+    def node_tokens(self) -> dict[str, str]:
+        """Nodes, each with the name of the token that speaks for it."""
+        with self.reading() as connection:
+            return {str(n): str(t) for n, t in connection.execute(sa.select(tables.nodes))}
+
+    def bind_node(self, node: str, token: str) -> None:
+        """Let a token speak for a node; empty: none does."""
+        with self.writing() as connection:
+            connection.execute(sa.delete(tables.nodes).where(tables.nodes.c.name == node))
+            if token:
+                connection.execute(tables.nodes.insert().values(name=node, token=token))
+
     # --- tokens -----------------------------------------------------------------------------------
 
     def save_token(self, name: str, role: str, digest: str) -> None:
