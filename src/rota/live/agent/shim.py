@@ -21,8 +21,8 @@ that says until when (seconds since boot) the job may run; when it is not renewe
 killed. *Output* is appended to the files by the job itself. A file that is too long is copied to
 `<file>.<offset of its first byte in the whole stream>` and truncated; the oldest copies go.
 *Order*: the shim is notified of every write and notes how far both outputs have come
-(`note_order`), so that they can be read as one. What is written to both within microseconds may change places, as
-with two pipes.
+(`note_order`), so that they can be read as one. What is written to both within microseconds may
+change places, as with two pipes.
 """
 
 from __future__ import annotations  # nothing is evaluated, so `typing` need not be imported

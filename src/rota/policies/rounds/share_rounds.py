@@ -287,7 +287,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         return True
 
     def _faster(self, chosen: Iterable[tuple[int, int]], free: list[float]) -> list[Pick]:
-        """GPUs that no job is due go to those that are faster there: it counts as what they are due."""
+        """GPUs due to no job go to those that are faster there; it counts as what they are due."""
         dispatcher = self.dispatcher
         out = [Pick(number, kind, kind) for number, kind in chosen]
         if not dispatcher.options.spare or len(free) == 1:
