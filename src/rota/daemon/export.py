@@ -22,12 +22,12 @@ from rota.core.tenants import PriorityClass
 from rota.core.topology import NodeSpec
 from rota.core.version import VERSION
 from rota.core.workload import Workload
-from rota.daemon.growth import extended
 from rota.daemon.logtable import LogTable
 from rota.daemon.settings import Scheduling
 from rota.jobfile.convert import to_spec
 from rota.jobfile.model import JobFile
 from rota.live.inputs import Reconfigured
+from rota.live.nodes import extended
 
 if TYPE_CHECKING:
     import polars as pl
@@ -173,7 +173,7 @@ def _followed(
 
 
 def _asked(stored: "Sequence[StoredJob]") -> list[ExportedJob]:
-    """Without what is nobody's business."""
+    """Without commands and environment."""
     return [
         ExportedJob(
             job.number,
