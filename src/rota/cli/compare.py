@@ -20,7 +20,7 @@ from rota.cli.show import table, tell, tell_assumptions
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
-    from rota.study.comparison import PolicyComparison
+    from rota.study.compare_file import PolicyComparison
     from rota.study.config import RunConfig
 
 SPARE = (

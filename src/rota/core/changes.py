@@ -83,9 +83,9 @@ class Changes:
 
     def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:
         """Say in the log why a job is stopped, and for whom."""
-        if self.whys is None:
-            self.whys = {}
-        self.whys[job.index] = why
+        if why:
+            self.whys = self.whys or {}
+            self.whys[job.index] = why
         if because_of is not None:
             self.causes = self.causes or {}
             self.causes[job.index] = because_of

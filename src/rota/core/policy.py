@@ -9,8 +9,9 @@ from rota.core.changes import ON_EVERY_EVENT, Wake
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan
 from rota.core.state import Stateful
-from rota.core.view import Draft, View
+from rota.core.view import View
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,11 +89,14 @@ class DecidePolicy(Policy[P]):
     """The general door: the whole desired state at each decision."""
 
     wake: Wake = ON_EVERY_EVENT
-    explicit: ClassVar[bool] = False
-    """It names every slice itself (`place_at`) instead of leaving that to a placement."""
-    compressible: ClassVar[bool] = False
-    """It gives jobs fewer CPUs and less memory than they ask for: only their GPUs must fit."""
+    plan_type: ClassVar[type[Plan]] = Plan
+    """The plan that it writes: `Plan`, or one with more capabilities (`rota.core.plan`)."""
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Fill `view.plan()`: placed jobs run, everything else waits."""
         raise NotImplementedError
+
+    @classmethod
+    def writes(cls, *capabilities: type[Plan]) -> bool:
+        """Whether its plans have one of these capabilities."""
+        return issubclass(cls.plan_type, capabilities)

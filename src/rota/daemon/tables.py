@@ -10,7 +10,7 @@ from sqlalchemy import (
     Table,
 )
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest migration."""
 
 metadata = MetaData()
@@ -67,6 +67,13 @@ log = Table(
     Column("other", Integer, nullable=False),
     Column("value", Float, nullable=False),
     Column("text", String),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("token", String, nullable=False),
 )
 
 tokens = Table(

@@ -11,6 +11,7 @@ from rota.core.changes import Changes
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import HELD, STOPPING, WAITING, Job, Shape
+from rota.core.plan import ExplicitPlan, Plan, SupplyingPlan
 from rota.core.policy import DecidePolicy
 from rota.core.ports import Successor
 from rota.core.reasons import Reason
@@ -18,16 +19,15 @@ from rota.core.view import View, arrival
 from rota.core.workload import Workload
 from rota.engine.admission import AdmissionQueue
 from rota.engine.blame import CAPACITY, ROOM, why_not
-from rota.engine.draft import PlacementDraft, Shapes
-from rota.engine.explicit import ExplicitDraft
-from rota.engine.pairs import Guests, PairingDraft, guests_of
+from rota.engine.pairs import Guests, Pairs, SharedPlan, guests_of
+from rota.engine.plans import NoPairs, PlacementPlan, Shapes, plan_class
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
 
 
 class GeneralScheduler(Successor):
-    """Keeps the placement's books between decisions and turns drafts into plans."""
+    """Keeps the placement up to date between decisions, and turns plans into changes."""
 
     settles = True
 
@@ -40,7 +40,7 @@ class GeneralScheduler(Successor):
         patient: bool = False,
     ) -> None:
         self.name = policy.name
-        self.trusted = not policy.explicit
+        self.trusted = not policy.writes(ExplicitPlan)
         self.policy = policy
         self.placement = placement
         self.knowledge = policy.knowledge
@@ -48,7 +48,8 @@ class GeneralScheduler(Successor):
         self.in_order = policy.in_order and admission.trivial
         self.refine = placement.refine if placement.refines else None
         self._shapes = Shapes()
-        self._must_have = self._shapes.without_supply if policy.compressible else None
+        self.compresses = policy.writes(SupplyingPlan)
+        self._must_have = self._shapes.without_supply if self.compresses else None
         self.admissions = AdmissionQueue(
             admission, placement, patient=patient, must_have=self._must_have
         )
@@ -60,7 +61,8 @@ class GeneralScheduler(Successor):
         self._waiting: dict[int, int] = {}  # shape -> how many wait
         self._shape_of: dict[int, Shape] = {}
         self._blame: dict[int, int] = {}
-        self._made: PlacementDraft | ExplicitDraft | None = None
+        self._made: Plan | None = None
+        self._view: View | None = None  # what the policy sees
         self._guests: Guests = {}
         self._returned: set[int] = set()  # whose places were given back before it was told
         self._refused = False  # the policy turned jobs away that admission had let in
@@ -180,36 +182,40 @@ class GeneralScheduler(Successor):
         self._guests = {host: pair for host, pair in guests.items() if pair[0] is not job}
 
     def _decide(self, view: View, entry: Changes) -> Changes:
-        """Jobs that admission turns away, and those that are being stopped, are invisible."""
+        seen = self._seen(view, entry)
+        try:
+            plan = self.policy.decide(seen)
+            made, self._made = self._made, None
+            if made is None or plan is not made:
+                raise PolicyError(
+                    f"policy {self.name!r} must return the plan made by `view.plan()`"
+                )
+            changes = made.finish(self.wake)
+        except InvalidPlanError as error:
+            raise self._blamed(error, view) from error
+        self._guests = made.pairs() if isinstance(made, SharedPlan) else {}
+        self._book(changes)
+        return changes
+
+    def _seen(self, view: View, entry: Changes) -> View:
+        """What the policy sees: no jobs that admission turns away, or that are being stopped."""
         hidden = {job.index for job, _ in (*entry.rejects, *entry.holds)}
         hidden.update(job.index for job in self.admissions.held)
         hidden.update(self._stopping)
-        everyone = view.active
-        hidden.update(self._dependants(everyone))
+        active = view.active
+        hidden.update(self._dependants(active))
         if hidden:
-            view.active = {i: job for i, job in everyone.items() if i not in hidden}
-        view.draft_maker = self._draft
+            active = {i: job for i, job in active.items() if i not in hidden}
         if not self._sorted:
             self._queue = {job.index: job for job in sorted(self._queue.values(), key=arrival)}
             self._sorted = True
-        view.books = (self._queue, self.running)
-        view.forget_columns()
-        try:
-            draft = self.policy.decide(view)
-        except InvalidPlanError as error:
-            raise self._blamed(error, view) from error
-        finally:
-            view.active = everyone
-        made, self._made = self._made, None
-        if made is None or draft is not made:
-            raise PolicyError(f"policy {self.name!r} must return the draft made by `view.plan()`")
-        try:
-            plan = made.finish(self.wake)
-        except InvalidPlanError as error:
-            raise self._blamed(error, view) from error
-        self._guests = made.pairs() if isinstance(made, PairingDraft) else {}
-        self._book(plan)
-        return plan
+        seen = self._view
+        if seen is None or seen.topology is not view.topology:
+            seen = self._view = View(view.topology, view.tenants)
+        seen.follow(view, active)
+        seen.by_phase = (self._queue, self.running)
+        seen.planner = self._plan
+        return seen
 
     def _blamed(self, error: InvalidPlanError, view: View) -> InvalidPlanError:
         return InvalidPlanError(f"policy {self.name!r} at {view.now_s:g} s: {error}")
@@ -273,17 +279,19 @@ class GeneralScheduler(Successor):
             return reason
         return Reason(why_not(self.placement, self._shape_of[job.shape.number]))
 
-    def _draft(self, view: View) -> PlacementDraft | ExplicitDraft:
+    def _plan(self) -> Plan:
+        view, declared = self._view, self.policy.plan_type
+        assert view is not None  # noqa: S101 - only policies that were shown one ask
         if self._made is not None:
             raise PolicyError(f"policy {self.name!r} asked for a second plan in one decision")
-        if self.policy.explicit:
-            self._made = ExplicitDraft(view)
+        if issubclass(declared, ExplicitPlan):
+            self._made = declared(view.version, view.now_s, view.active, view.topology)
         elif view.sharing:
-            self._made = PairingDraft(
-                view, self.placement, self._shapes, self.running, self._guests
-            )
+            shared = plan_class(declared, SharedPlan, Pairs)
+            self._made = shared(view, self.placement, self._shapes, self.running, self._guests)
         else:
-            self._made = PlacementDraft(view, self.placement, self._shapes, self.running)
+            kind = plan_class(declared, PlacementPlan, NoPairs)
+            self._made = kind(view, self.placement, self._shapes, self.running)
         return self._made
 
     def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:  # noqa: ARG002

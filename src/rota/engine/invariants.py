@@ -447,7 +447,7 @@ def check_reasons(engine: Engine, log_replica: LogReplica, now_s: float) -> None
     scheduler = engine.scheduler
     if not isinstance(scheduler, PriorityScheduler | GeneralScheduler) or not scheduler.trusted:
         return
-    gpus_only = isinstance(scheduler, GeneralScheduler) and scheduler.policy.compressible
+    gpus_only = isinstance(scheduler, GeneralScheduler) and scheduler.compresses
     left: Left | None = None
     seen: set[tuple[int, int]] = set()
     for index, replica in log_replica.present.items():

@@ -28,9 +28,10 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State, from_rows
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies.backfill.estimates import estimated_end_s, needed_s
 from rota.policies.backfill.profile import Profile, Profiles
 
@@ -53,7 +54,7 @@ class Known(NamedTuple):
 
 
 class Area(NamedTuple):
-    """Sets of nodes that hang together (`Draft.eligible`), and all nodes in them."""
+    """Sets of nodes that hang together (`ReservingPlan.eligible`), and all nodes in them."""
 
     nodes: int
     sets: tuple[int, ...]
@@ -110,6 +111,7 @@ class Conservative(DecidePolicy[ConservativeParams]):
     )
     knowledge = Knowledge.USER_ESTIMATE
     Parameters = ConservativeParams
+    plan_type = ReservingPlan
 
     def __init__(self, params: ConservativeParams | None = None) -> None:
         super().__init__(params)
@@ -120,9 +122,9 @@ class Conservative(DecidePolicy[ConservativeParams]):
         self._unplaced: set[int] = set()
         """Jobs that were due by then, but found no placement."""
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Plan for each set of jobs that compete, if anything happened to it."""
-        plan = view.plan()
+        plan = view.plan(ReservingPlan)
         running, waiting = view.running, view.waiting
         plan.fill(running)
         nodes = {job.index: plan.eligible(job) for job in (*running, *waiting)}
@@ -170,7 +172,7 @@ class Conservative(DecidePolicy[ConservativeParams]):
         self._known = {i: Known(int(one[0], 16), *one[1:]) for i, one in self.state.known.items()}
 
 
-def _fits(plan: Draft, job: Job) -> bool:
+def _fits(plan: ReservingPlan, job: Job) -> bool:
     """Whether the placement finds room for it; changes nothing.
 
     That can change though nothing happened to its set of jobs: those of other priorities use the
@@ -187,7 +189,7 @@ class Timetable:
 
     def __init__(
         self,
-        plan: Draft,
+        plan: ReservingPlan,
         now_s: float,
         default_s: float,
         area: Area,

@@ -16,8 +16,9 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 
 from rota.core.jobs import Job
+from rota.core.plan import Plan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies._resources import Amounts, capacity, shares
 
 
@@ -37,15 +38,16 @@ class Drf(DecidePolicy[DrfParams]):
         "NSDI 2011"
     )
     Parameters = DrfParams
+    plan_type = ReservingPlan
     coupled = "shares: who is served next depends on what its tenant has of the whole cluster"
 
     def __init__(self, params: DrfParams | None = None) -> None:
         super().__init__(params)
         self.preemptive = self.params.preemptive
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """One job at a time to the tenant with the smallest weighted dominant share."""
-        plan = view.plan()
+        plan = view.plan(ReservingPlan)
         total = capacity(view)
         accounts: dict[str, Account] = {}
         for job in [*view.running, *view.waiting]:

@@ -26,8 +26,9 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies.backfill.estimates import estimated_end_s, needed_s
 
 
@@ -44,15 +45,16 @@ class Easy(DecidePolicy[EasyParams]):
     paper = "Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995"
     knowledge = Knowledge.USER_ESTIMATE
     Parameters = EasyParams
+    plan_type = ReservingPlan
 
     def __init__(self, params: EasyParams | None = None) -> None:
         super().__init__(params)
         self.reservations: dict[int, float] = {}
         """The times promised to heads, by index."""
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Serve in order, reserve for every head, fill around them."""
-        plan = view.plan()
+        plan = view.plan(ReservingPlan)
         running = view.running
         plan.fill(running)
         default_s = self.params.default_estimate_s
@@ -79,11 +81,13 @@ class Reservation(msgspec.Struct, frozen=True):
 class Reservations:
     """The heads of one decision.
 
-    All running jobs have been named in the draft before. Jobs end as their users estimated;
+    All running jobs have been named in the plan before. Jobs end as their users estimated;
     `default_s` is the estimate of those who gave none.
     """
 
-    def __init__(self, plan: Draft, running: Sequence[Job], now_s: float, default_s: float) -> None:
+    def __init__(
+        self, plan: ReservingPlan, running: Sequence[Job], now_s: float, default_s: float
+    ) -> None:
         self.heads: list[Reservation] = []
         self._plan = plan
         self._now_s, self._default_s = now_s, default_s

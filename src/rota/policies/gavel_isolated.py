@@ -12,7 +12,7 @@ can use them (`spare=no`: nobody).
 
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.basics import isolated
-from rota.policies.rounds.targets import BlindParams, SharePolicy, Solve
+from rota.policies.rounds.share_policy import BlindParams, SharePolicy, Solve
 
 
 class GavelIsolated(SharePolicy[BlindParams]):

@@ -12,7 +12,7 @@ are scaled to fit. Idle GPUs go to whoever can use them (`spare=no`: nobody).
 
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.basics import even
-from rota.policies.rounds.targets import BlindParams, SharePolicy, Solve
+from rota.policies.rounds.share_policy import BlindParams, SharePolicy, Solve
 
 
 class GavelProportional(SharePolicy[BlindParams]):

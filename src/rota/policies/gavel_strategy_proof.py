@@ -14,8 +14,8 @@ and not per job.
 
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.fairness import strategy_proof
-from rota.policies.rounds.problem import Array, Problem
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.problem import Array, RoundProblem
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
 class GavelStrategyProof(SharePolicy[ShareParams]):
@@ -30,5 +30,5 @@ class GavelStrategyProof(SharePolicy[ShareParams]):
         return _kept
 
 
-def _kept(asked: Problem) -> Array:
+def _kept(asked: RoundProblem) -> Array:
     return strategy_proof(asked)[0]

@@ -34,7 +34,7 @@ from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.state import State
 from rota.core.view import View
-from rota.policies.rounds.choice import Choice, ChoicePolicy, Seconds
+from rota.policies.rounds.choice_policy import Choice, ChoicePolicy, Seconds
 from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions, Rule
 from rota.policies.rounds.leases import Seat
 from rota.solvers.prices import PriceProblem, find_prices

@@ -20,8 +20,9 @@ import msgspec
 
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies._resources import Amounts, capacity, shares
 
 
@@ -45,7 +46,7 @@ class Tetris(DecidePolicy[TetrisParams]):
         if not self.params.epsilon:
             self.knowledge = Knowledge.NOTHING
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Start the best-scored job that fits until none does."""
         plan = view.plan()
         now_s, total = view.now_s, capacity(view)

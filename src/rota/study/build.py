@@ -21,8 +21,8 @@ from rota.engine.parts import make_costs
 from rota.engine.source import WorkloadSource
 from rota.engine.wiring import Parts, make_engine
 from rota.metrics.window import Window
-from rota.models.books import NoisySpeeds, TrueSpeeds
 from rota.models.rates import make_rates
+from rota.models.speeds import NoisySpeeds, TrueSpeeds
 from rota.sim.cluster import SimCluster
 from rota.study.config import (
     DEFAULT_COSTS,

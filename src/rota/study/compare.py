@@ -26,7 +26,7 @@ from rota.metrics.ledger import lost_work_s
 from rota.metrics.vocabulary import MEASURES
 from rota.study.assumptions import tabulate
 from rota.study.build import build
-from rota.study.comparison import COMPARE, PolicyComparison, PolicyRow, RunOf, write_comparison
+from rota.study.compare_file import COMPARE, PolicyComparison, PolicyRow, RunOf, write_comparison
 from rota.study.config import RunConfig
 from rota.study.folder import RUN_FILES
 from rota.study.measures import Arm, draw, mean_of, measure_all
@@ -186,7 +186,6 @@ def _check(config: RunConfig, policies: Sequence[str]) -> None:
 def _run(
     tasks: Sequence[CompareTask], workers: int | None, told: Told | None
 ) -> Iterator[tuple[int, CompareOutcome]]:
-    load_again.cache_clear()  # files may have changed since
     done = None if told is None else lambda runs: told(runs, len(tasks))
     with closing(each(_one, tasks, workers, told=done)) as found:
         for number, outcome in found:

@@ -19,7 +19,7 @@ import numpy as np
 
 from rota.core.eventlog import Floats
 from rota.metrics.vocabulary import MEASURES, Measure
-from rota.study.comparison import Measured, Verdict
+from rota.study.compare_file import Measured, Verdict
 from rota.study.statistics import (
     LEAST_JOBS,
     Percentile,

@@ -19,7 +19,7 @@ import polars as pl
 from rota.core.errors import OptionError, RotaError
 from rota.metrics.vocabulary import MEASURES
 from rota.study.assumptions import tabulate
-from rota.study.comparison import Assumption
+from rota.study.compare_file import Assumption
 from rota.study.config import RunConfig, parse_estimate_error
 from rota.study.notes import few_note
 from rota.study.output import dump
@@ -251,7 +251,6 @@ def trace_curves(
         for policy, i, seed in cells
     ]
     outcomes: dict[tuple[str, int, int], LevelOutcome] = {}
-    load_again.cache_clear()  # files may have changed since
     done = None if told is None else lambda count: told(count, len(runs))
     with closing(each(_one, runs, workers, told=done)) as results:
         for number, found in results:

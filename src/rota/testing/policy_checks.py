@@ -11,9 +11,10 @@ from rota.core.errors import RotaError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, FAILED, REJECTED, RUNNING, WAITING, Job
 from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
 from rota.core.registry import POLICIES, names, split
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.core.workload import Workload
 from rota.engine.invariants import Invariants, check_keys
 from rota.engine.loop import Engine
@@ -380,6 +381,8 @@ class EveryEvent(DecidePolicy[Params]):
     strict and preemptive: there the fast door leaves those whom it displaced before it was blocked.
     """
 
+    plan_type = ReservingPlan
+
     def __init__(self, policy: PriorityPolicy[Any]) -> None:
         super().__init__()
         self.policy = policy
@@ -387,14 +390,14 @@ class EveryEvent(DecidePolicy[Params]):
         self.knowledge = policy.knowledge
         self._learnt = 0
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Best key first; without preemption whoever runs goes on."""
         now_s = view.now_s
         policy = self.policy
         for job in view.finished[self._learnt :]:
             policy.finished(job, now_s)
         self._learnt = len(view.finished)
-        plan = view.plan()
+        plan = view.plan(ReservingPlan)
         jobs = list(view.jobs)
         rank = {job.index: (policy.key(job, now_s), job.index) for job in jobs}
         jobs.sort(key=lambda job: rank[job.index])
@@ -406,7 +409,7 @@ class EveryEvent(DecidePolicy[Params]):
             plan.wake_at(self._next_s(jobs, now_s))
         return plan
 
-    def _fill(self, plan: Draft, jobs: list[Job]) -> bool:
+    def _fill(self, plan: ReservingPlan, jobs: list[Job]) -> bool:
         """Place all; True if any of them starts or stops."""
         changed = False
         held = 0  # strict: nodes of those who wait; those behind them who run go on

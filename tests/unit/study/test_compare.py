@@ -10,7 +10,7 @@ import pytest
 from rota.core.errors import OptionError, PolicyError
 from rota.report.write import write_report
 from rota.study.compare import compare, own_files
-from rota.study.comparison import read_comparison
+from rota.study.compare_file import read_comparison
 from rota.study.folder import OutputFolder
 from rota.study.rerun import rerun
 from rota.study.table import cells

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from rota.core.allocation import Allocation
 from rota.core.events import INF
+from rota.core.plan import ReservingPlan
 from rota.core.topology import Topology, Vertex
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies.backfill.profile import Profile
 from rota.policies.slurm.asks import Ask
 from rota.policies.slurm.params import Tres
@@ -173,7 +174,9 @@ class Sites:
 class NodePlan:
     """Plans of one run of backfill, on nodes."""
 
-    def __init__(self, plan: Draft, sites: Sites, now_s: float, resolution_s: float) -> None:
+    def __init__(
+        self, plan: ReservingPlan, sites: Sites, now_s: float, resolution_s: float
+    ) -> None:
         self._sites = sites.sites
         self._now_s = now_s
         self._step_s = resolution_s

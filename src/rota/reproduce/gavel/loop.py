@@ -24,7 +24,7 @@ from rota.core.topology import Topology
 from rota.core.view import View
 from rota.models.rates import Rates
 from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
-from rota.policies.rounds.problem import Array, PackedShares, Pairs, Problem, problem
+from rota.policies.rounds.problem import Array, PackedShares, Pairs, RoundProblem, problem
 from rota.reproduce.loop import RATE, Blame, Replanner
 
 StepRates = Mapping[str, float]
@@ -212,7 +212,7 @@ class Question:
 
     now_s: float
     jobs: list[int]
-    problem: Problem
+    problem: RoundProblem
     pairs: Pairs = NO_PAIRS
 
 

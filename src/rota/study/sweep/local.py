@@ -8,7 +8,6 @@ from typing import Protocol, TypeAlias
 from rota.study.pool import DeadWorkerError, cores, each
 from rota.study.sweep.store import Runs
 from rota.study.sweep.work import Failure, SweepTask, attempt
-from rota.study.workloads import load_again
 
 ATTEMPTS = 2  # of a run whose process died: the memory may have been taken by another
 
@@ -43,7 +42,6 @@ class Local:
             for task in tasks:
                 yield task.key, attempt(task, runs)
             return
-        load_again.cache_clear()  # files may have changed since
         work = partial(attempt, runs=runs, again=True)
         for turn in range(1, ATTEMPTS + 1):
             dead = []

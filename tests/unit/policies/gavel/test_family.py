@@ -12,7 +12,7 @@ from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import DONE, REJECTED
 from rota.core.knowledge import Knowledge
 from rota.core.topology import NodeSpec
-from rota.policies.rounds.targets import ShareParams
+from rota.policies.rounds.share_policy import ShareParams
 from rota.testing import check_policy
 from rota.testing.scenario import Fixed
 

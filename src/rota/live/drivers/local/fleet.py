@@ -68,8 +68,6 @@ class AgentFleet:
     def conflict(self, report: AgentReport) -> str:
         """Why this agent cannot have its nodes; empty if it can."""
         for node in report.nodes:
-            if not node.spec.name or node.spec.gpus < 0:
-                return f"node {node.spec.name!r} with {node.spec.gpus} GPUs makes no sense"
             owner = self.agent_of(node.spec.name)
             if owner is not None and owner.id != report.agent and owner.state != "lost":
                 return (

@@ -21,10 +21,10 @@ from rota.core.policy import PriorityPolicy
 from rota.core.tenants import TenantTree
 from rota.core.view import View
 from rota.engine.arrivals import Arrivals
-from rota.engine.compose import compose
 from rota.engine.general import GeneralScheduler
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.priority import PriorityScheduler
+from rota.engine.wiring import DEFAULT_ADMISSION, Parts
 from rota.live.drivers.slurm.commands import SlurmQueries
 from rota.live.drivers.slurm.mirror import Mirror, SlurmChanges
 
@@ -163,12 +163,12 @@ class SlurmShadow:
         if self.mirror.topology is None:  # pragma: no cover - nodes are seen first
             raise RuntimeError("no nodes were seen")
         placement = make_placement(self._placement, self.mirror.topology, seed=0)
-        if placement.pooled:
+        if not placement.names_nodes:
             raise OptionError(
                 f"placement {placement.name!r} takes the cluster as one pool, but Slurm's jobs run "
                 f"on nodes: use e.g. consolidate"
             )
-        scheduler = compose(self._policy, placement, make_admission("accept-all"))
+        scheduler = Parts(self._policy, placement, make_admission(DEFAULT_ADMISSION)).scheduler()
         assert isinstance(scheduler, (PriorityScheduler, GeneralScheduler))  # noqa: S101 - for mypy
         return scheduler
 

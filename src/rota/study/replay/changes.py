@@ -42,7 +42,7 @@ _SHORT = 0.5  # of the time of the log: so much shorter is told
 MOST_NAMED = 12  # names in a message
 
 
-class Changes(msgspec.Struct, frozen=True):
+class ReplayChanges(msgspec.Struct, frozen=True):
     """Nodes to add (`4x8@gpu`), nodes to remove, GPUs of tenants at most, workloads to add."""
 
     add: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def parse_quota(text: str) -> tuple[str, float]:
 
 def changed(
     nodes: Sequence[NodeSpec],
-    changes: Changes,
+    changes: ReplayChanges,
     partitions: Sequence[str] = (),
     levels: Sequence[str] = (),
 ) -> tuple[NodeSpec, ...]:

@@ -36,7 +36,7 @@ from rota.metrics.jobs import leave_open
 from rota.models.rates import make_rates
 from rota.sim.cluster import SimCluster
 from rota.study.config import RunConfig
-from rota.study.replay_cluster import held_frame, peak, peaks, with_shares
+from rota.study.replay.cluster import held_frame, peak, peaks, with_shares
 from rota.study.rough import recorded_outages
 from rota.study.run import RunResult
 from rota.traces.imported import Imported

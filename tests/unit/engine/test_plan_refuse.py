@@ -6,6 +6,7 @@ from decisions import Scripted, ends, engine, job, rows
 from rota.core.allocation import Allocation
 from rota.core.jobs import REJECTED, Behaviour, JobSpec, Request
 from rota.core.log import Record
+from rota.core.plan import ExplicitPlan
 from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.engine.compose import compose
@@ -71,14 +72,14 @@ def test_those_outside_come_in_when_others_are_turned_away(later_s):
 class Rude(Scripted):
     """Names every slice; the last one to come has the only GPU."""
 
-    explicit = True
+    plan_type = ExplicitPlan
 
 
 def the_last_wins(view, plan):
     last = max(view.jobs, key=lambda each: each.index)
     for each in view.running:
         if each is not last:
-            plan.remark(each, "somebody else came", because_of=last)
+            plan.stop(each, why="somebody else came", because_of=last)
     plan.place_at(last, Allocation([(view.topology.devices(view.topology.nodes[0].id)[0], 1)]))
 
 

@@ -1,4 +1,4 @@
-"""`place(gpu_type=)`: jobs on GPUs of one type, and moves between types."""
+"""`place_on`: jobs on GPUs of one type, and moves between types."""
 
 import pytest
 
@@ -51,10 +51,10 @@ def decide_once(decide, jobs, *, nodes=MIXED, placement="count", before=None):
 @BOTH
 def test_a_waiting_job_starts_on_the_type_that_is_asked_for(placement):
     def decide(plan, by_name):
-        assert plan.place(by_name["one"], gpu_type="k80")
-        assert plan.place(by_name["two"], gpu_type="v100")
-        assert plan.place(by_name["one"], gpu_type="k80")  # again: it has its place
-        assert not plan.place(by_name["one"], gpu_type="v100")
+        assert plan.place_on(by_name["one"], gpu_type="k80")
+        assert plan.place_on(by_name["two"], gpu_type="v100")
+        assert plan.place_on(by_name["one"], gpu_type="k80")  # again: it has its place
+        assert not plan.place_on(by_name["one"], gpu_type="v100")
 
     made = decide_once(decide, [job("one", 1, 99), job("two", 2, 99)], placement=placement)
     assert held(made) == {"one": {"k80"}, "two": {"v100"}}
@@ -63,10 +63,10 @@ def test_a_waiting_job_starts_on_the_type_that_is_asked_for(placement):
 @BOTH
 def test_a_running_job_moves_to_the_type_that_is_asked_for(placement):
     def before(plan, by_name):
-        assert plan.place(by_name["one"], gpu_type="k80")
+        assert plan.place_on(by_name["one"], gpu_type="k80")
 
     def decide(plan, by_name):
-        assert plan.place(by_name["one"], gpu_type="v100")
+        assert plan.place_on(by_name["one"], gpu_type="v100")
 
     made = decide_once(decide, [job("one", 2, 99)], before=before, placement=placement)
     assert held(made) == {"one": {"v100"}}
@@ -77,7 +77,7 @@ def test_a_running_job_moves_to_the_type_that_is_asked_for(placement):
 @BOTH
 def test_a_running_job_of_that_type_stays_where_it_is(placement):
     def decide(plan, by_name):
-        assert plan.place(by_name["one"], gpu_type="k80")
+        assert plan.place_on(by_name["one"], gpu_type="k80")
 
     made = decide_once(decide, [job("one", 2, 99)], placement=placement)
     assert held(made) == {"one": {"k80"}}
@@ -87,14 +87,14 @@ def test_a_running_job_of_that_type_stays_where_it_is(placement):
 @BOTH
 def test_jobs_exchange_their_types(placement):
     def before(plan, by_name):
-        assert plan.place(by_name["fast"], gpu_type="v100")
-        assert plan.place(by_name["slow"], gpu_type="k80")
-        assert plan.place(by_name["other"], gpu_type="k80")
+        assert plan.place_on(by_name["fast"], gpu_type="v100")
+        assert plan.place_on(by_name["slow"], gpu_type="k80")
+        assert plan.place_on(by_name["other"], gpu_type="k80")
 
     def decide(plan, by_name):
-        assert plan.place(by_name["slow"], gpu_type="v100")
-        assert plan.place(by_name["fast"], gpu_type="k80")
-        assert plan.place(by_name["other"], gpu_type="k80")
+        assert plan.place_on(by_name["slow"], gpu_type="v100")
+        assert plan.place_on(by_name["fast"], gpu_type="k80")
+        assert plan.place_on(by_name["other"], gpu_type="k80")
 
     jobs = [job("fast", 2, 99), job("slow", 2, 99), job("other", 2, 99)]
     made = decide_once(decide, jobs, before=before, placement=placement)
@@ -105,15 +105,15 @@ def test_jobs_exchange_their_types(placement):
 @BOTH
 def test_a_job_that_finds_no_room_there_goes_on_if_it_is_placed_as_it_is(placement):
     def before(plan, by_name):
-        assert plan.place(by_name["holds"], gpu_type="v100")
-        assert plan.place(by_name["wants"], gpu_type="k80")
+        assert plan.place_on(by_name["holds"], gpu_type="v100")
+        assert plan.place_on(by_name["wants"], gpu_type="k80")
 
     def decide(plan, by_name):
         assert plan.place(by_name["holds"])
-        assert not plan.place(by_name["wants"], gpu_type="v100")
+        assert not plan.place_on(by_name["wants"], gpu_type="v100")
         assert plan.place(by_name["wants"])
-        assert not plan.place(by_name["late"], gpu_type="v100")
-        assert plan.place(by_name["late"], gpu_type="k80")
+        assert not plan.place_on(by_name["late"], gpu_type="v100")
+        assert plan.place_on(by_name["late"], gpu_type="k80")
 
     jobs = [job("holds", 2, 99), job("wants", 2, 99), job("late", 2, 99)]
     made = decide_once(decide, jobs, before=before, placement=placement)
@@ -124,11 +124,11 @@ def test_a_job_that_finds_no_room_there_goes_on_if_it_is_placed_as_it_is(placeme
 @BOTH
 def test_only_jobs_on_that_type_are_displaced(placement):
     def before(plan, by_name):
-        assert plan.place(by_name["fast"], gpu_type="v100")
-        assert plan.place(by_name["slow"], gpu_type="k80")
+        assert plan.place_on(by_name["fast"], gpu_type="v100")
+        assert plan.place_on(by_name["slow"], gpu_type="k80")
 
     def decide(plan, by_name):
-        assert plan.place(by_name["late"], gpu_type="v100")
+        assert plan.place_on(by_name["late"], gpu_type="v100")
         plan.fill([by_name["slow"]])
 
     jobs = [job("fast", 2, 99), job("slow", 2, 99), job("late", 1, 99)]
@@ -139,12 +139,12 @@ def test_only_jobs_on_that_type_are_displaced(placement):
 @BOTH
 def test_a_move_to_another_type_can_be_withdrawn(placement):
     def before(plan, by_name):
-        assert plan.place(by_name["one"], gpu_type="k80")
+        assert plan.place_on(by_name["one"], gpu_type="k80")
 
     def decide(plan, by_name):
-        assert plan.place(by_name["one"], gpu_type="v100")
+        assert plan.place_on(by_name["one"], gpu_type="v100")
         plan.withdraw(by_name["one"])
-        assert plan.place(by_name["two"], gpu_type="v100")
+        assert plan.place_on(by_name["two"], gpu_type="v100")
         assert plan.place(by_name["one"])
 
     jobs = [job("one", 2, 99), job("two", 2, 99)]
@@ -155,11 +155,11 @@ def test_a_move_to_another_type_can_be_withdrawn(placement):
 
 def test_number_of_nodes_and_size_hold_on_the_type():
     def before(plan, by_name):
-        assert not plan.place(by_name["one"], gpu_type="k80", gpus=4, max_nodes=1)
-        assert plan.place(by_name["one"], gpu_type="k80", gpus=4, max_nodes=2)
+        assert not plan.place_on(by_name["one"], gpu_type="k80", gpus=4, max_nodes=1)
+        assert plan.place_on(by_name["one"], gpu_type="k80", gpus=4, max_nodes=2)
 
     def decide(plan, by_name):
-        assert plan.place(by_name["one"], gpu_type="k80")  # with as many as it has
+        assert plan.place_on(by_name["one"], gpu_type="k80")  # with as many as it has
 
     one = (JobSpec("one", 0.0, Request.of(2, min_gpus=1, max_gpus=4)), Behaviour(99))
     made = decide_once(decide, [one], before=before, placement="consolidate")
@@ -170,8 +170,8 @@ def test_number_of_nodes_and_size_hold_on_the_type():
 @BOTH
 def test_a_job_gets_no_type_that_it_does_not_accept(placement):
     def decide(plan, by_name):
-        assert not plan.place(by_name["one"], gpu_type="v100")
-        assert plan.place(by_name["one"], gpu_type="k80")
+        assert not plan.place_on(by_name["one"], gpu_type="v100")
+        assert plan.place_on(by_name["one"], gpu_type="k80")
 
     spec = JobSpec("one", 0.0, Request.of(1, gpu_types=("k80",)))
     made = decide_once(decide, [(spec, Behaviour(99))], placement=placement)
@@ -180,7 +180,7 @@ def test_a_job_gets_no_type_that_it_does_not_accept(placement):
 
 def test_an_unknown_type_is_an_error_of_the_policy():
     def decide(plan, by_name):
-        plan.place(by_name["one"], gpu_type="a100")
+        plan.place_on(by_name["one"], gpu_type="a100")
 
     with pytest.raises(PolicyError, match=r"no GPUs of type 'a100', only 'v100', 'k80'"):
         decide_once(decide, [job("one", 1, 99)])
@@ -189,8 +189,8 @@ def test_an_unknown_type_is_an_error_of_the_policy():
 @BOTH
 def test_a_cluster_of_one_type_without_a_name(placement):
     def decide(plan, by_name):
-        assert plan.place(by_name["one"], gpu_type="")
-        assert not plan.place(by_name["two"], gpu_type="")
+        assert plan.place_on(by_name["one"], gpu_type="")
+        assert not plan.place_on(by_name["two"], gpu_type="")
 
     jobs = [job("one", 3, 99), job("two", 2, 99)]
     made = decide_once(decide, jobs, nodes=(1, 4), placement=placement)
@@ -201,8 +201,8 @@ def test_a_cluster_of_one_type_without_a_name(placement):
 @BOTH
 def test_gpus_without_a_name_are_a_type_of_their_own(placement):
     def decide(plan, by_name):
-        assert plan.place(by_name["one"], gpu_type="")
-        assert not plan.place(by_name["two"], gpu_type="")
+        assert plan.place_on(by_name["one"], gpu_type="")
+        assert not plan.place_on(by_name["two"], gpu_type="")
 
     nodes = [NodeSpec("a", 4, "v100"), NodeSpec("b", 1)]
     jobs = [job("one", 1, 99), job("two", 1, 99)]

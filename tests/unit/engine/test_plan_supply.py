@@ -1,14 +1,15 @@
-"""Other CPUs and memory than a job asks for: `place(supply=)` and `supply`."""
+"""Other CPUs and memory than a job asks for: `place_with` and `supply`."""
 
 import pytest
 
-from decisions import Scripted, engine, everybody, job
+from decisions import Scripted, WholePlan, engine, everybody, job
 from rota.core.allocation import Allocation
 from rota.core.errors import PolicyError
 from rota.core.jobs import Phase
+from rota.core.plan import ExplicitPlan, SupplyingPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.topology import NodeSpec, Topology
-from rota.engine.draft import Shapes
+from rota.engine.plans import Shapes
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
 from rota.placement.first_fit import FirstFit
@@ -17,13 +18,23 @@ NODES = [NodeSpec("n0", 4, cpus=8, mem_gib=40), NodeSpec("n1", 4, cpus=8, mem_gi
 PLACEMENTS = [count, consolidate, FirstFit]
 
 
+class SuppliedPlan(SupplyingPlan, WholePlan):
+    """CPUs and memory, too."""
+
+
+class Supplying(Scripted):
+    """Decides by a function of (view, plan)."""
+
+    plan_type = SuppliedPlan
+
+
 def played(decide, jobs, nodes=NODES, **options):
     """Let `decide(plan, jobs by name)` say what happens at each event."""
 
     def script(view, plan):
         decide(plan, {j.id: j for j in view.jobs})
 
-    made = engine(Scripted(script), jobs, nodes, **options)
+    made = engine(Supplying(script), jobs, nodes, **options)
     made.run(until_s=max(spec.submit_s for spec, _ in jobs))
     return {j.id: j for j in everybody(made)}
 
@@ -39,7 +50,7 @@ def held(of):
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_a_job_starts_with_what_it_is_given(placement):
     def decide(plan, jobs):
-        assert plan.place(jobs["a"], supply=(2.0, 10.0))
+        assert plan.place_with(jobs["a"], (2.0, 10.0))
         assert plan.place(jobs["b"])
         assert not plan.supply(jobs["b"], (99.0, 8.0))
         assert plan.supply(jobs["a"], (3.0, 12.0))
@@ -55,7 +66,7 @@ def test_a_running_job_keeps_its_gpus_and_gets_what_there_is():
         if "new" not in jobs:
             assert plan.place(jobs["old"])
             return
-        assert plan.place(jobs["old"], supply=(2.0, 0.0))
+        assert plan.place_with(jobs["old"], (2.0, 0.0))
         assert plan.place(jobs["new"])
         assert not plan.supply(jobs["old"], (3.0, 0.0))
         assert plan.place(jobs["old"])  # it has its place: nothing changes
@@ -70,7 +81,7 @@ def test_a_running_job_keeps_its_gpus_and_gets_what_there_is():
 def test_without_room_a_running_job_goes_on_as_it_is():
     def decide(plan, jobs):
         for each in jobs.values():
-            assert plan.place(each, supply=(5.0, 0.0) if "late" in jobs else (4.0, 0.0))
+            assert plan.place_with(each, (5.0, 0.0) if "late" in jobs else (4.0, 0.0))
 
     jobs = [job("a", 1, 99, cpus=4), job("b", 1, 99, cpus=4), job("late", 4, 99, at=1, cpus=4)]
     found = played(decide, jobs, placement="consolidate")
@@ -84,7 +95,7 @@ def test_a_withdrawn_change_is_none():
         if "new" not in jobs:
             assert plan.place(jobs["old"])
             return
-        assert plan.place(jobs["old"], supply=(1.0, 0.0))
+        assert plan.place_with(jobs["old"], (1.0, 0.0))
         plan.withdraw(jobs["old"])
         assert plan.place(jobs["old"])
         assert not plan.place(jobs["new"])
@@ -109,7 +120,7 @@ def test_who_got_less_leaves_room_for_those_that_failed_before():
 
 def test_spread_jobs_get_their_part_on_every_node():
     def decide(plan, jobs):
-        assert plan.place(jobs["a"], supply=(3.0, 0.0))
+        assert plan.place_with(jobs["a"], (3.0, 0.0))
         assert plan.supply(jobs["a"], (6.0, 12.0))
 
     found = played(decide, [job("a", 6, 9, cpus=12)], placement="consolidate")
@@ -122,7 +133,7 @@ def test_spread_jobs_get_their_part_on_every_node():
 
 def test_a_cluster_that_declares_nothing_gives_nothing():
     def decide(plan, jobs):
-        assert plan.place(jobs["a"], supply=(3.0, 5.0))
+        assert plan.place_with(jobs["a"], (3.0, 5.0))
         assert plan.supply(jobs["a"], (99.0, 99.0))
 
     found = played(decide, [job("a", 2, 9, cpus=4)], (1, 4))
@@ -142,15 +153,15 @@ class Explicit(DecidePolicy[Params]):
     """Names every slice."""
 
     name = "explicit"
-    explicit = True
+    plan_type = ExplicitPlan
 
     def decide(self, view):
         plan = view.plan()
         for each in view.jobs:
-            with pytest.raises(PolicyError, match="how much: use `place_at`"):
+            with pytest.raises(PolicyError, match="declare `plan_type = SupplyingPlan`"):
                 plan.supply(each, (1.0, 1.0))
-            with pytest.raises(PolicyError, match="says where: use `place_at`"):
-                plan.place(each, supply=(1.0, 1.0))
+            with pytest.raises(PolicyError, match=r"`plan\.place_with` is part of"):
+                plan.place_with(each, (1.0, 1.0))
             plan.place_at(each, Allocation([(view.topology.nodes[0].id, 1)]))
         return plan
 
@@ -165,12 +176,12 @@ class Flexible(DecidePolicy[Params]):
     """Gives everybody one CPU."""
 
     name = "flexible"
-    compressible = True
+    plan_type = SupplyingPlan
 
     def decide(self, view):
         plan = view.plan()
         for each in view.jobs:
-            plan.place(each, supply=(1.0, 0.0))
+            plan.place_with(each, (1.0, 0.0))
         return plan
 
 
@@ -190,7 +201,7 @@ def test_other_shapes_keep_all_but_the_amounts():
     assert (other.gpus, other.cpus, other.mem_gib) == (4, 2, 6)
     assert other is shapes.supplied(shape, (2.0, 6.0))
     numbers = {shapes.supplied(shape, (float(n), 0.0)).number for n in range(5)}
-    numbers |= {shapes.resized(shape, n).number for n in range(1, 6)}
+    numbers |= {shapes.sized(shape, n).number for n in range(1, 6)}
     assert len(numbers) == 10
     assert shapes.without_supply(shape).plain
 

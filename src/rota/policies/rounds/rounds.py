@@ -5,12 +5,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from rota.core.events import INF
 from rota.core.jobs import Job
+from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies.rounds import RoundPolicy
 from rota.policies.rounds.leases import Lease, Leases, Seat
-from rota.policies.rounds.seats import Seats
+from rota.policies.rounds.seats import RoundPlan, Seats
 
 SLACK = 1e-9  # rounds
 
@@ -30,6 +31,7 @@ class RoundState(State):
 class Rounds(DecidePolicy[Params], Generic[R]):
     """One round after the other; a subclass says what happens within them."""
 
+    plan_type = RoundPlan
     any_type: ClassVar[bool] = False
     """See `Seats`."""
 
@@ -41,10 +43,10 @@ class Rounds(DecidePolicy[Params], Generic[R]):
         self.state: RoundState = RoundState()
         self.leases = Leases(self.record)
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Begin a round if the last one has ended, else give away what became free."""
         now_s, state, round_s = view.now_s, self.state, self.policy.round_s
-        plan = view.plan()
+        plan = view.plan(RoundPlan)
         over = now_s >= state.ends_s - SLACK * round_s
         self.update(view, over=over)
         if over:

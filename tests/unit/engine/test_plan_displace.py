@@ -5,6 +5,7 @@ import pytest
 from decisions import Scripted, engine, everybody, job, rows
 from rota.core.errors import PolicyError
 from rota.core.log import Record
+from rota.core.plan import ExplicitPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.engine.invariants import Invariants
 
@@ -109,7 +110,7 @@ class Explicit(DecidePolicy[Params]):
     """Wants somebody else to find the slices."""
 
     name = "explicit"
-    explicit = True
+    plan_type = ExplicitPlan
 
     def decide(self, view):
         plan = view.plan()
@@ -119,5 +120,5 @@ class Explicit(DecidePolicy[Params]):
 
 def test_explicit_policies_say_where():
     made = engine(Explicit(), [job("a", 1, 1)], (1, 1))
-    with pytest.raises(PolicyError, match="use `place_at`"):
+    with pytest.raises(PolicyError, match="declare `plan_type = DisplacingPlan`"):
         made.run()

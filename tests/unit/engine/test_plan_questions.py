@@ -1,4 +1,4 @@
-"""The questions that a draft answers: `earliest`, `withdraw`, `place(max_nodes=)`."""
+"""The questions that a plan answers: `earliest`, `withdraw`, `place_on(max_nodes=)`."""
 
 import pytest
 from hypothesis import given
@@ -8,6 +8,7 @@ from decisions import Scripted, engine, everybody, job
 from rota.core.errors import PolicyError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.plan import ExplicitPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.topology import NodeSpec
 from rota.placement.best_fit import BestFit
@@ -164,11 +165,11 @@ def test_a_choice_of_too_many_nodes_is_refused_and_its_victims_stay():
     ]
 
     def decide(view, plan, by_name):
-        assert not plan.place(by_name["six"], max_nodes=1)  # would displace both
+        assert not plan.place_on(by_name["six"], max_nodes=1)  # would displace both
         assert plan.place(by_name["left"])
         assert plan.place(by_name["right"])
-        assert not plan.place(by_name["two"], max_nodes=1)
-        assert plan.place(by_name["two"], max_nodes=2)
+        assert not plan.place_on(by_name["two"], max_nodes=1)
+        assert plan.place_on(by_name["two"], max_nodes=2)
 
     assert at_the_end(decide, jobs, (2, 4), placement=BestFit) == {"left", "right", "two"}
 
@@ -177,19 +178,19 @@ def test_a_pool_has_no_nodes():
     jobs = [job("four", 4, 99), job("eight", 8, 9, at=1)]
 
     def decide(view, plan, by_name):
-        assert plan.place(by_name["eight"], max_nodes=1)
+        assert plan.place_on(by_name["eight"], max_nodes=1)
 
     assert at_the_end(decide, jobs, (4, 2), placement="count") == {"eight"}
 
 
 class Explicit(DecidePolicy[Params]):
     name = "explicit"
-    explicit = True
+    plan_type = ExplicitPlan
 
     def decide(self, view):
         plan = view.plan()
         for one in view.jobs:
-            with pytest.raises(PolicyError, match="own books"):
+            with pytest.raises(PolicyError, match="part of ReservingPlan"):
                 plan.earliest(one, ())
             if one.running:
                 plan.place(one)
@@ -216,7 +217,10 @@ def test_what_was_tried_and_withdrawn_leaves_no_trace(placement, random, sizes):
         for one in view.jobs[::-1]:
             for other in random.sample(view.waiting, len(view.waiting)):
                 placed = plan._placed.copy()
-                if plan.place(other, max_nodes=random.choice([None, 1])) and plan._placed != placed:
+                if (
+                    plan.place_on(other, max_nodes=random.choice([None, 1]))
+                    and plan._placed != placed
+                ):
                     plan.withdraw(other)
                 plan.earliest(other, [(random.random(), running) for running in view.running])
             plan.place(one)

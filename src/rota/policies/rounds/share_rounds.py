@@ -12,13 +12,13 @@ from rota.core.events import INF
 from rota.core.jobs import HELD, Job
 from rota.core.view import View, arrival
 from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
-from rota.policies.rounds.driver import Rounds, RoundState
 from rota.policies.rounds.leases import Seat
 from rota.policies.rounds.pairs import Partners
-from rota.policies.rounds.problem import Array, PackedShares, Pairs, Problem, problem
+from rota.policies.rounds.problem import Array, PackedShares, Pairs, RoundProblem, problem
+from rota.policies.rounds.rounds import Rounds, RoundState
 from rota.policies.rounds.seats import Seats, pair_number
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy
 from rota.policies.rounds.speeds import Alike, Learnt, Noisy, Told
-from rota.policies.rounds.targets import ShareParams, SharePolicy
 from rota.policies.rounds.types import GpuTypes, held_type
 
 QUIET = 10_000  # rounds in which nothing changed: then it is no use to go on
@@ -211,7 +211,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         state.stale = False
         state.holds_s = policy.next_change(view.now_s)
 
-    def _problem(self, jobs: Sequence[Job], view: View) -> Problem:
+    def _problem(self, jobs: Sequence[Job], view: View) -> RoundProblem:
         dispatcher, now_s = self.dispatcher, view.now_s
         made = problem(
             dispatcher.worth([job.index for job in jobs]),
@@ -227,7 +227,12 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         return replace(made, time_left=left_s).fitting()
 
     def _retarget(
-        self, now_s: float, asked: Problem, jobs: Sequence[Job], pairs: Pairs, shares: PackedShares
+        self,
+        now_s: float,
+        asked: RoundProblem,
+        jobs: Sequence[Job],
+        pairs: Pairs,
+        shares: PackedShares,
     ) -> None:
         """From now on these shares hold; pairs with no share to speak of are none."""
         dispatcher = self.dispatcher

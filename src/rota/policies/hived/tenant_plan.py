@@ -1,21 +1,20 @@
-"""What a policy that runs inside a virtual cluster fills in: a desired state of its cells.
+"""What a policy that runs inside a virtual cluster writes: a plan of its cells.
 
-It behaves as any draft: jobs are placed in the order in which the policy names them, running jobs
+It behaves as any plan: jobs are placed in the order in which the policy names them, running jobs
 that are named stay, waiting ones go to free cells or displace running jobs that have not been named
 yet, and running jobs that are never named stop. Which of these leave is HiveD's choice. Jobs of
 lower priority and opportunistic ones leave for any job.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from rota.core.allocation import Allocation
 from rota.core.errors import PolicyError
 from rota.core.events import INF
 from rota.core.jobs import Job
+from rota.core.plan import Plan
 from rota.core.reasons import Reason
-from rota.core.view import Supply
+from rota.core.view import View
 from rota.policies.hived.algorithm import HivedWait, Preempt
 from rota.policies.hived.decision import CellDecision, Rooms, victims_of
 from rota.policies.hived.fleet import Placed
@@ -28,24 +27,29 @@ class Latest(NamedTuple):
     preempt: Preempt | None
     """Whose victims have not left yet."""
     victims: dict[int, Job]
-    """Running jobs of this draft among the victims."""
+    """Running jobs of this plan among the victims."""
     marks: tuple[int, Mapping[str, int]]
     before: tuple[Placed, ...] = ()
     """Where it was if it was moved."""
     """How many requests had failed before."""
 
 
-class TenantDraft:
-    """Implements `core.view.Draft` on the cells of a virtual cluster."""
+class TenantPlan(Plan):
+    """A plan on the cells of a virtual cluster, with the verbs of reservations and types.
+
+    HiveD itself places jobs and chooses who leaves: policies that want to are refused (`inner`).
+    """
 
     def __init__(
-        self, decision: CellDecision, name: str, jobs: Iterable[Job], gpus: Mapping[str, float]
+        self, decision: CellDecision, name: str, view: View, gpus: Mapping[str, float]
     ) -> None:
+        super().__init__(view.version, view.now_s, view.active)
+        self.changes = decision.plan.changes  # of the whole cluster
         self._decision = decision
         self._gpus = gpus  # of the virtual cluster, by type
         self._fleet = decision.fleet
         self._name = name
-        self._open = {job.index: job for job in jobs if decision.runs(job)}
+        self._open = {i: job for i, job in view.active.items() if decision.runs(job)}
         """Running jobs that were not named yet."""
         self._eager: set[int] = set()
         """Jobs that go before those: they have the higher of the two priorities of their class."""
@@ -57,20 +61,14 @@ class TenantDraft:
 
     # --- what a policy calls ----------------------------------------------------------------------
 
-    def place(
-        self,
-        job: Job,
-        *,
-        gpus: float | None = None,
-        max_nodes: int | None = None,
-        supply: Supply | None = None,
-        gpu_type: str | None = None,
-        beside: Job | None = None,
+    def _place(self, job: Job, gpus: float | None) -> bool:
+        return self._place_on(job, gpus, None, None)
+
+    def _place_on(
+        self, job: Job, gpus: float | None, gpu_type: str | None, max_nodes: int | None
     ) -> bool:
         """Run it if its virtual cluster has cells for it beside what is placed already."""
-        if beside is not None:
-            raise self._cannot("lets jobs share GPUs, but a cell has one job")
-        if supply is not None or gpus not in (None, job.gpus):
+        if gpus not in (None, job.gpus):
             raise self._cannot("resizes jobs, but cells are given as jobs ask for them")
         if job.index in self._open:
             if gpu_type is not None and self._type_of(job) != gpu_type:
@@ -87,22 +85,16 @@ class TenantDraft:
         self.withdraw(job)
         return False
 
-    def supply(self, job: Job, supply: Supply) -> bool:  # noqa: ARG002
-        """CPUs and memory go with the cells."""
-        raise self._cannot("divides CPUs and memory, but they go with the cells")
+    def place_beside(self, job: Job, host: Job) -> bool:
+        """A cell has one job."""
+        raise self._cannot(f"lets jobs share GPUs ({job.id}, {host.id}), but a cell has one job")
 
-    def closed(self, nodes: int) -> AbstractContextManager[None]:
-        """HiveD places jobs."""
-        raise self._cannot(f"keeps nodes ({nodes:b}) from jobs, but that is HiveD's part")
-
-    @property
-    def pooled(self) -> bool:
-        """Cells are on nodes."""
-        return False
-
-    def holding(self, job: Job) -> Allocation:
-        """HiveD places jobs."""
-        raise self._cannot(f"asks where job {job.id} runs, but that is HiveD's part")
+    def stop(self, job: Job, *, why: str = "", because_of: Job | None = None) -> None:
+        """Stop a running job: others can have its cells."""
+        super().stop(job, why=why, because_of=because_of)
+        if self._open.pop(job.index, None) is not None:
+            self._commit()
+            self._decision.displace(job.index, None)
 
     def withdraw(self, job: Job) -> None:
         """Take the latest successful `place` back, its victims included."""
@@ -121,10 +113,6 @@ class TenantDraft:
         while len(self._failed) > latest.marks[0]:  # they failed beside this job
             self._failed.popitem()
         self._decision.hopeless.back_to(latest.marks[1])
-
-    def give_up(self, job: Job) -> None:
-        """HiveD keeps what it has placed."""
-        raise self._cannot(f"takes the start of job {job.id} back after others were placed")
 
     def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
         """Let them go one by one until there is room in the virtual cluster; changes nothing."""
@@ -155,20 +143,9 @@ class TenantDraft:
             return sum(self._gpus.get(kind, 0) for kind in types)
         return job.held_gpus if self._type_of(job) in types else 0.0
 
-    def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
-        """`place` all in this order; `strict`: who does not fit holds back its competitors."""
-        held = 0  # what those who wait compete for
-        for job in jobs:
-            if held & self.eligible(job) or not self.place(job):
-                held |= self.eligible(job) if strict else 0
-
     def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
         """Those whose request has not failed yet."""
         return (job for job in jobs if (job.shape.number, job.tenant) not in self._failed)
-
-    def place_at(self, job: Job, allocation: Allocation) -> None:
-        """HiveD places jobs."""
-        raise self._cannot(f"says where job {job.id} runs ({allocation}), but that is HiveD's part")
 
     def fits(self, job: Job) -> bool:
         """Whether there is room for it in the virtual cluster."""
@@ -186,32 +163,16 @@ class TenantDraft:
 
     def cancel(self, jobs: Sequence[Job], *, because_of: Job | None = None) -> None:
         """End these jobs for good."""
-        self._decision.plan.cancel(jobs, because_of=because_of)
+        super().cancel(jobs, because_of=because_of)
         self._named += [job.index for job in jobs if self._open.pop(job.index, None) is not None]
 
-    def displace(self, job: Job, victims: Sequence[Job], *, must: int = 0) -> Sequence[Job] | None:  # noqa: ARG002
-        """HiveD chooses who leaves."""
-        raise self._cannot("chooses who leaves for whom, but that is HiveD's part")
-
-    def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:
-        """Say why a running job is stopped, and for whom."""
-        self._decision.plan.remark(job, why, because_of=because_of)
-
-    def refuse(self, job: Job, message: str) -> None:
-        """Turn a job away."""
-        self._decision.plan.refuse(job, message)
-
     def wake_at(self, time_s: float) -> None:
-        """Ask again at this time."""
+        """Ask the whole cluster again at this time."""
         self._decision.plan.wake_at(time_s)
-
-    def watch(self, job: Job, quantity: str, value: float) -> None:
-        """Ask again when a quantity of the job reaches the value."""
-        self._decision.plan.watch(job, quantity, value)
 
     # --- how it is done ---------------------------------------------------------------------------
 
-    def finish(self) -> None:
+    def settle(self) -> None:
         """The policy has decided: running jobs that it did not name leave."""
         self._commit()
         for index in sorted(self._eager):

@@ -6,8 +6,8 @@ from typing import Any
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.view import View
-from rota.policies.rounds.choice import Choice, ChoicePolicy
-from rota.policies.rounds.driver import Rounds, RoundState
+from rota.policies.rounds.choice_policy import Choice, ChoicePolicy
+from rota.policies.rounds.rounds import Rounds, RoundState
 from rota.policies.rounds.seats import Seats
 from rota.policies.rounds.types import held_type
 
