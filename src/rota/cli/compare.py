@@ -148,7 +148,7 @@ def _workers(config: "RunConfig", runs: int) -> int:
         else:
             size = Path(config.trace).stat().st_size
     except OSError:
-        return 1  # whoever reads it says what is wrong
+        return 1  # reading it will say what is wrong
     return 1 if size * runs < SMALL_BYTES else min(cores(), runs)
 
 

@@ -173,7 +173,7 @@ def _followed(
 
 
 def _asked(stored: "Sequence[StoredJob]") -> list[ExportedJob]:
-    """Without what is nobody's business."""
+    """Without commands and environment."""
     return [
         ExportedJob(
             job.number,

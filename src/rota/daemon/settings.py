@@ -123,7 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0  # of placements that draw
     queues: tuple[Queue, ...] = ()  # a mapping by name, or a list
     priority_classes: tuple[PriorityClass, ...] = ()  # a mapping by name, or a list
-    backend: str = "local"  # who runs the jobs: local (agents), slurm, or pretend (nobody)
+    backend: str = "local"  # who runs the jobs: local (agents), slurm, or pretend (nothing runs)
     cluster: str = ""  # nodes of this machine: 4x4 or a cluster file; empty: the nodes that join
     listen: str = "127.0.0.1:7842"  # port 0: a free one
     tls_cert: str = ""  # a certificate (PEM): with it the API speaks HTTPS

@@ -76,7 +76,9 @@ class Store:
         self._reached_s = 0.0
         path.touch(0o600)
         self._inode = path.stat().st_ino
-        self.observe: Callable[[float], None] = lambda _: None  # told how long each commit took
+        self.observe: Callable[[float], None] = lambda _: (
+            None
+        )  # called with the seconds of each commit
         self._engine = sa.create_engine(f"sqlite:///{path}")
         sa.event.listen(self._engine, "connect", _prepare(durable=durable))
         try:
@@ -137,7 +139,7 @@ class Store:
         same_boot = known.boot == boot_id()
         passed_s = boot_time_s() - known.up_s if same_boot else shown_s - known.reached_s
         if not same_boot and not -CLOCK_STEP_S < passed_s < LONGEST_AWAY_S:
-            passed_s = 0.0  # nobody knows
+            passed_s = 0.0  # unknown
         wrong_s = shown_s - (known.reached_s + passed_s)
         if known.boot and abs(wrong_s) > CLOCK_STEP_S:
             log.warning(

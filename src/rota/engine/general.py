@@ -64,7 +64,7 @@ class GeneralScheduler(Successor):
         self._made: Plan | None = None
         self._view: View | None = None  # what the policy sees
         self._guests: Guests = {}
-        self._returned: set[int] = set()  # whose places were given back before it was told
+        self._returned: set[int] = set()  # whose places were given back before the event came
         self._refused = False  # the policy turned jobs away that admission had let in
 
     def expect(self, workload: Workload) -> None:
@@ -75,7 +75,7 @@ class GeneralScheduler(Successor):
     def step(  # noqa: C901 - one branch per kind
         self, view: View, events: Sequence[Event]
     ) -> Changes | None:
-        """Update the books, then ask the policy for its desired state."""
+        """Update the queues and the placement, then ask the policy for its desired state."""
         entry = Changes(view.version)
         released, self._refused = self._refused, False
         for _, kind, _, subject, _ in events:
@@ -143,7 +143,7 @@ class GeneralScheduler(Successor):
             self._stopping[job.index] = job
 
     def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:
-        """Events of which it is told later, in time for the reasons: places that are free now."""
+        """Events that `step` gets later, in time for the reasons: places that are free now."""
         changed = False
         for _, kind, _, subject, _ in events:
             if kind in (ev.NODE_DOWN, ev.NODE_UP):
@@ -335,7 +335,7 @@ class GeneralScheduler(Successor):
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
-        """Rebuild the placement's books from the jobs."""
+        """Rebuild queues and placement from the jobs."""
         self.policy.restore(state["policy"])
         self.admissions.restore(view, state["gate"])
         if state["placement"] is not None:
@@ -343,7 +343,7 @@ class GeneralScheduler(Successor):
         self._blame = dict(state["blame"])
         self._waiting = dict.fromkeys(state["shapes"], 0)
         self._refused = state.get("refused", False)
-        # not from the jobs' phases: there may be events that it has not been told yet
+        # not from the jobs' phases: there may be events that have not reached it yet
         for index in state["queued"]:
             self._waits(view.everyone[index], +1)
         self._returned = set(state.get("returned", ()))

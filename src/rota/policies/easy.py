@@ -67,7 +67,7 @@ class Easy(DecidePolicy[EasyParams]):
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What a head was promised: it fits on its nodes at this time (inf: nobody knows when).
+    """What a head was promised: it fits on its nodes at this time (inf: unknown).
 
     A time in the past waits for jobs that have outlived their estimates: these are expected to end
     in the order of their estimates, whenever they are asked about.
@@ -142,7 +142,7 @@ class Reservations:
         return True
 
     def reserve(self, job: Job) -> float:
-        """Promise it the earliest time at which it fits if nobody else starts."""
+        """Promise it the earliest time at which it fits if no other job starts."""
         if not self.heads:
             now_s, default_s = self._now_s, self._default_s
             self._releases = [(estimated_end_s(j, default_s), j) for j in self._running]

@@ -60,7 +60,7 @@ class GandivaRandom(SharePolicy[GandivaRandomParams]):
         self.state: GandivaRandomState = GandivaRandomState()
 
     def solver(self) -> Solve:
-        """An equal part of the GPUs, as long as nobody is packed."""
+        """An equal part of the GPUs, as long as no jobs are packed."""
         return isolated
 
     def pack(self, problem: RoundProblem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:

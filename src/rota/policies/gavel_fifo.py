@@ -3,7 +3,7 @@
     in the order of submission, X[i, j] = 1 for the type j with the largest T[i, j] of those with
     s[i] free GPUs; the first job that fits no type ends the list
 
-Whoever comes before chooses first, at every round: a job moves to a faster type when GPUs of it
+Earlier jobs choose first, at every round: a job moves to a faster type when GPUs of it
 become free. With `aware=no` a job takes any of the types that it may use, always preferring the
 same ones; which these are is drawn by `seed`.
 
@@ -24,7 +24,7 @@ from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
 class GavelFifoParams(ShareParams, frozen=True):
-    """As of gavel-max-min (rounds and what is known); nobody passes the first (`spare`)."""
+    """As of gavel-max-min (rounds and what is known); no job passes the first (`spare`)."""
 
     spare: bool = False
 

@@ -37,7 +37,7 @@ class GavelFtfState(State):
 
 
 class GavelFtf(SharePolicy[ShareParams]):
-    """Let nobody finish much later than alone on its part of the cluster."""
+    """Let no job finish much later than alone on its part of the cluster."""
 
     name = "gavel-ftf"
     paper = PAPER

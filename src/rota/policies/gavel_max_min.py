@@ -45,7 +45,7 @@ class MaxMinParams(ShareParams, frozen=True):
 
     `round_s`: seconds of a round. `rule`: who goes first: by what it is owed (`deficit`), or by X
     over what it has `received`. `carry`: what is owed is kept when X changes. `spare`: idle GPUs go
-    to whoever can use them. `aware`: it is known how fast each job is on each GPU type; `speeds`
+    to jobs that can use them. `aware`: it is known how fast each job is on each GPU type; `speeds`
     says how: exactly (`oracle`), with errors whose coefficient of variation is `noise` (`noisy`),
     or as far as jobs have been seen to run (`learn`). `seed`: of whatever is drawn. `packed`: two
     jobs may share their GPUs; `partners`: how many partners of a job are looked at.

@@ -201,7 +201,7 @@ def redraw(engine: Engine, durations: Durations, rng: np.random.Generator) -> No
     jobs = list(engine.view.active.values())
     totals = durations.draw(jobs, [progress(job, now_s) for job in jobs], rng)
     for job, total in zip(jobs, totals, strict=True):
-        known = job.work < INF  # nobody knows it on a living cluster
+        known = job.work < INF  # it is unknown on a living cluster
         told = job.work * job.belief
         done = job.work - job.left if known else job.run_s
         job.behaviour = msgspec.structs.replace(job.behaviour, work=total, fails_at=INF)

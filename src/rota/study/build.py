@@ -150,7 +150,7 @@ def _refuse_short_rounds(rounds: RoundOptions, horizon_s: float) -> None:
 
 
 def _speed_book(config: RunConfig, rates: RateModel, scheduler: Scheduler) -> SpeedBook | None:
-    """What a policy that asks is told of speeds: what the rate model says, with the error."""
+    """What policies know of speeds: what the rate model says, with the error."""
     error = _speed_error(config)
     if not scheduler.knowledge & Knowledge.SPEEDS:
         return None

@@ -75,7 +75,7 @@ def runnable(problem: RoundProblem) -> NDArray[np.bool_]:
 
 
 def for_runnable(problem: RoundProblem, solve: Callable[[RoundProblem], Array]) -> Array:
-    """Solve for the jobs that can run anywhere; the others get nothing and hinder nobody."""
+    """Solve for the jobs that can run anywhere; the others get nothing and are in no one's way."""
     able = runnable(problem)
     shares = np.zeros_like(problem.throughput)
     if able.all() and problem.jobs:

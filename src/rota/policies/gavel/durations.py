@@ -34,7 +34,7 @@ def ideal_times(problem: RoundProblem) -> Array:
 
 
 def finish_time_fairness(problem: RoundProblem) -> Array:
-    """Nobody should finish much later than alone on its part of the cluster.
+    """No job should finish much later than alone on its part of the cluster.
 
     minimise max_i (t[i] + n[i] / sum_j T[i, j] X[i, j]) / (elapsed[i] + n[i] / I[i])
     """

@@ -52,7 +52,7 @@ class Entities:
 def water_filling(
     problem: RoundProblem, *, aware: bool = True, entities: Entities | None = None
 ) -> Array:
-    """Max-min fairness for everyone: whoever can still gain without hurting those below does.
+    """Max-min fairness for everyone: who can still gain without hurting those below does.
 
     Raise the level of all jobs together; those that no allocation can lift further keep what they
     have, and the others go on. The prices of the programme tell who they are.

@@ -1,6 +1,6 @@
 """HiveD: requests of pods, reports about pods and nodes in; decisions out.
 
-`Hived` is driven by whoever runs the cluster. `schedule` only decides (and reserves cells for a
+`Hived` is driven by the policy, or by a scenario. `schedule` only decides (and reserves cells for a
 preemption); `add_allocated` and `delete_allocated` tell that a pod has its place or has left it.
 Every node counts as bad until it is reported healthy.
 """
@@ -405,7 +405,7 @@ class Hived:
             elif virtual is not None and group.virtual is not None:
                 group.virtual[size][number][at] = virtual
                 if leaf.is_free() and virtual.preassigned.priority > FREE:
-                    # The promised cell is in use elsewhere: whoever is there loses it.
+                    # The promised cell is in use elsewhere: the group there loses it.
                     preemption.preempt_cell(self.free_cells, virtual.preassigned, group.name)
             else:
                 lost = lost or found.lost

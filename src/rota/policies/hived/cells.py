@@ -21,7 +21,7 @@ class CellState(Enum):
     RESERVING = "Reserving"
     """A group uses it, another one waits for it to leave."""
     RESERVED = "Reserved"
-    """Nobody uses it, and a preempting group has it."""
+    """It is not in use, and a preempting group has it."""
 
 
 class HivedCell:

@@ -22,7 +22,7 @@ class ShareParams(Params, frozen=True):
 
     `round_s`: seconds of a round. `rule`: who goes first: by what it is owed (`deficit`), or by X
     over what it has `received`. `carry`: what is owed is kept when X changes. `spare`: idle GPUs go
-    to whoever can use them. `aware`: it is known how fast each job is on each GPU type; `speeds`
+    to jobs that can use them. `aware`: it is known how fast each job is on each GPU type; `speeds`
     says how: exactly (`oracle`), with errors whose coefficient of variation is `noise` (`noisy`),
     or as far as jobs have been seen to run (`learn`). `seed`: of whatever is drawn.
     """
@@ -55,7 +55,7 @@ class SharePolicy(RoundPolicy[S]):
 
     coupled = "shares: the GPUs of each type are divided among all jobs at once, in common rounds"
     prompt: bool = False
-    """X is whole: nobody takes turns, and it follows every event, not only rounds."""
+    """X is whole: there are no turns, and it follows every event, not only rounds."""
     reads_work: bool = False
     """The problem has the remaining work of the jobs in it."""
     packs: bool = False

@@ -287,7 +287,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         return True
 
     def _faster(self, chosen: Iterable[tuple[int, int]], free: list[float]) -> list[Pick]:
-        """GPUs that nobody wants go to those who are faster there: it counts as what they want."""
+        """GPUs due to no job go to those that are faster there; it counts as what they are due."""
         dispatcher = self.dispatcher
         out = [Pick(number, kind, kind) for number, kind in chosen]
         if not dispatcher.options.spare or len(free) == 1:
@@ -337,7 +337,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
     # --- the rest ---------------------------------------------------------------------------------
 
     def fill(self, view: View, seats: Seats) -> None:
-        """What is left goes to whoever can use it, the most urgent first."""
+        """What is left goes to jobs that can use it, the most urgent first."""
         state, here = self.state, self._here
         wishes = self.dispatcher.wishes()
         left = [here[i] for i in wishes.jobs if i in here and i not in seats.placed]

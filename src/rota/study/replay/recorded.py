@@ -1,6 +1,6 @@
 """A history once more, in the simulator: every job starts when it did, where it did.
 
-If the simulator then gives the waiting times of the log to the second, its clock, its books and the
+If the simulator then gives the waiting times of the log to the second, its clock, accounts and
 import can be trusted. What the log and the list of nodes contradict each other in is counted: then
 GPUs are only counted, as if they were one machine with as many as there are (or were ever used).
 Attempts of a job are runs of it: it is stopped in between, and its work is what it did in all.

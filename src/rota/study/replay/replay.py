@@ -7,7 +7,7 @@ limits of tenants in front of the policy (the admission `quota`): what a tenant'
 for stays within it; others are held in the order of their submission.
 
 Jobs that still ran at the end of the log are taken to be over there; jobs that never ran are not in
-the workload, because nobody knows how long they would take.
+the workload, because it is unknown how long they would take.
 """
 
 import re
@@ -163,7 +163,7 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     ruled = asked.slurm != SLURM
     names = candidates(asked.model, asked.policies, ruled=ruled)
     for name in names:
-        make_policy(asked.spelled(name))  # a typing error is told before a long import
+        make_policy(asked.spelled(name))  # a typing error is found before a long import
     tell("reading", 0, 1)
     imported, text = read_history_of(asked)
     asked = msgspec.structs.replace(asked, format=text)

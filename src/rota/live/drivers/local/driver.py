@@ -193,7 +193,7 @@ class AgentDriver(Driver):
             if message is not None:
                 try:
                     listener(message)
-                except Exception:  # the others must still be told
+                except Exception:  # the others must still be informed
                     log.exception("listener.failed")
             if time.monotonic() >= due_s:
                 due_s = time.monotonic() + TICK_S
@@ -320,7 +320,7 @@ class AgentDriver(Driver):
         for key in self._keys_of(agent):
             record, status = self._runs[key.run], agent.parts.get(key)
             if status is not None and record.over(key) and status.state not in OVER:
-                continue  # given up before it came back: nobody wants it
+                continue  # given up before it came back
             wanted.add(key)
             how = record.wants(key)
             if how and (status is None or status.told not in (how, KILL)):

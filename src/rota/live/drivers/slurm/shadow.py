@@ -131,7 +131,7 @@ class SlurmShadow:
         changes = self.mirror.see_jobs(jobs, unix_s)
         self._learn(changes)
         first = self._last is None
-        if first:  # what ran before the first look is nobody's decision
+        if first:  # what ran before the first look was not decided by either
             self.mirror.start(changes)
         wish = self._ask(scheduler)
         if not first:
@@ -204,7 +204,7 @@ class SlurmShadow:
         return wish
 
     def _learn(self, changes: SlurmChanges) -> None:
-        """Policies that learn from finished jobs are told of them."""
+        """Pass finished jobs on to policies that learn from them."""
         if isinstance(self._policy, PriorityPolicy):
             for job in changes.ended:
                 if job.phase == DONE:
