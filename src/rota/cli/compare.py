@@ -22,7 +22,6 @@ from rota.core.registry import POLICIES
 if TYPE_CHECKING:
     from rota.study.compare_file import PolicyComparison
     from rota.study.config import RunConfig
-    from rota.study.run import Progress
 
 SPARE = (
     "completed", "knows", "p99 JCT", "makespan", "preemptions", "median JCT", "mean wait",
@@ -111,12 +110,6 @@ def compare(
     workers = jobs or _workers(config, len(policy) * repeat * windows)
     bar = ProgressBar("comparing")
 
-    def told(label: str, number: int, total: int) -> "Progress | None":
-        if workers == 1:
-            return bar.retitle(f"{number + 1}/{total} {label}")
-        bar(number, total)
-        return None
-
     own = [*own_files(output), *figure_files(output)]
     with OutputFolder(output, force=force, own=own) as folder, bar:
         found = run(
@@ -127,7 +120,7 @@ def compare(
             windows=windows,
             workers=workers,
             command=["rota", *sys.argv[1:]],
-            told=told,
+            told=bar,
         )
         bar.retitle("writing the report")
         write_report(
