@@ -27,6 +27,8 @@ POLICIES = (
     ("drf", "Drf", {}),
     ("drf", "Drf", {"strict": True}),
     ("drf", "Drf", {"preemptive": True}),
+    ("tetris", "Tetris", {}),
+    ("tetris", "Tetris", {"epsilon": 0.0}),
 )
 
 

@@ -96,7 +96,7 @@ class Account:
 
     def add(self, job: Job, total: Amounts) -> None:
         """It gets this job's resources."""
-        gpus, cpus, mem_gib = shares(job, total)
+        gpus, cpus, mem_gib = shares(job.shape, total)
         self.has = (self.has[0] + gpus, self.has[1] + cpus, self.has[2] + mem_gib)
 
     def start_no_more(self) -> None:

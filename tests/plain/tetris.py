@@ -53,9 +53,9 @@ class Tetris(DecidePolicy[TetrisParams]):
         free = (1.0, 1.0, 1.0)
         for job in view.running:
             plan.place(job)
-            free = _minus(free, shares(job, total))
+            free = _minus(free, shares(job.shape, total))
         queues = self._queues(view)
-        wants = {number: shares(queue[0], total) for number, queue in queues.items()}
+        wants = {number: shares(queue[0].shape, total) for number, queue in queues.items()}
         scale = self._scale(queues, wants, free, now_s)
 
         def score(number: int) -> tuple[float, int]:

@@ -1,4 +1,4 @@
-"""What a policy is: parameters as data, declared knowledge, one of two doors into the engine."""
+"""What a policy is: parameters as data, declared knowledge, one of three doors into the engine."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar

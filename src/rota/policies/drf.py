@@ -154,7 +154,7 @@ class Drf(IncrementalPolicy[DrfParams]):
     def _want(self, job: Job) -> Amounts:
         number = job.shape.number
         if number not in self._wants:
-            self._wants[number] = shares(job, self._total)
+            self._wants[number] = shares(job.shape, self._total)
         return self._wants[number]
 
     def _has(self, account: "Account") -> Amounts:
