@@ -46,7 +46,7 @@ def fuzzed(service):
     return create_app(service, settings=LIMITS, agent_sync=echo)
 
 
-def echo(body):
+def echo(body, _token):
     return msgspec.json.encode(msgspec.json.decode(body))
 
 

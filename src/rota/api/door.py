@@ -1,4 +1,4 @@
-"""Who may keep a connection: nobody can hold the door shut by being silent.
+"""Who may keep a connection: a silent client cannot keep others out.
 
 A connection is *busy* while a request of it is being answered, else *idle*. An idle one has to send
 a whole request head within `head_timeout_s`. When there are too many connections (in all, or from

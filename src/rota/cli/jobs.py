@@ -126,7 +126,7 @@ def plain(job: JobInfo) -> dict[str, Any]:
     import msgspec
 
     data: dict[str, Any] = msgspec.to_builtins(job)
-    if job.file is None:  # it is not told in listings
+    if job.file is None:  # it is not shown in listings
         del data["file"]
     return data
 

@@ -197,7 +197,7 @@ def check_amounts(job: Job, amounts: Iterable[float]) -> None:
 
 
 def check_wake(time_s: float, now_s: float) -> None:
-    """Raise if nobody can be woken at this time."""
+    """Raise if this is no time to wake at."""
     if not time_s >= now_s - ROUNDING * max(1.0, abs(now_s)):
         raise InvalidPlanError(
             f"it asks to be woken at {time_s} s, which is not after the present ({now_s:g} s): "

@@ -20,7 +20,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     files: ClassVar[Mapping[str, Callable[[str], Mapping[str, Any]]]] = {}
     """Options that name a file: what its text says, as values of fields.
 
-    The file is read by whoever makes the policy. What is given beside it wins; lists are joined.
+    The file is read where the policy is made. What is given beside it wins; lists are joined.
     """
 
 
@@ -37,7 +37,7 @@ class Policy(Stateful, Generic[P]):
     coupled: str = ""
     """Why jobs that could never use the same node still depend on each other; empty: they do not.
 
-    Shared quotas or shares, what is learnt from others, random draws: whoever has none of these
+    Shared quotas or shares, what is learnt from others, random draws: a policy without any of these
     serves each partition of a cluster as if it were alone.
     """
     preemptive: bool | None = None
@@ -61,7 +61,7 @@ class PriorityPolicy(Policy[P]):
     preemptive: bool = True
     """A waiting job may displace running jobs with larger keys."""
     strict: bool = False
-    """Nobody passes the first job that does not fit."""
+    """No job passes the first one that does not fit."""
     state_key: ClassVar[bool] = False
     """The key depends on whether the job runs or has run: asked again after starts and stops."""
     ages: bool = False

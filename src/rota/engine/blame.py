@@ -146,7 +146,7 @@ class Blamed:
             self._doubtful.add(shape.number)
 
     def remove(self, number: int) -> None:
-        """Nobody of this shape waits any more, or its head is not next."""
+        """No job of this shape waits any more, or its head is not next."""
         self._doubtful.discard(number)
         del self.reasons[number]
         shape = self._shapes.pop(number)

@@ -98,7 +98,7 @@ class GeneralScheduler(Successor):
         self._refusals: list[Job] = []  # those that it turns away
         self._kind: type[PlacementPlan] | None = None
         self._guests: Guests = {}
-        self._returned: set[int] = set()  # whose places were given back before it was told
+        self._returned: set[int] = set()  # whose places were given back before the event came
         self._refused = False  # the policy turned jobs away that admission had let in
 
     def expect(self, workload: Workload) -> None:
@@ -109,7 +109,7 @@ class GeneralScheduler(Successor):
     def step(  # noqa: C901, PLR0912 - one branch per kind
         self, view: View, events: Sequence[Event]
     ) -> Changes | None:
-        """Take over what has happened, then ask the policy."""
+        """Update the queues and the placement, then ask the policy."""
         entry = Changes(view.version)
         hears, now_s = self._hears, view.now_s
         if self._view is None and hears is not None:
@@ -202,7 +202,7 @@ class GeneralScheduler(Successor):
             self._stopping[job.index] = job
 
     def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:
-        """Events of which it is told later, in time for the reasons: places that are free now."""
+        """Events that `step` gets later, in time for the reasons: places that are free now."""
         changed = False
         for _, kind, _, subject, _ in events:
             if kind in (ev.NODE_DOWN, ev.NODE_UP):
@@ -442,7 +442,7 @@ class GeneralScheduler(Successor):
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
-        """Rebuild the placement's books from the jobs."""
+        """Rebuild queues and placement from the jobs."""
         self.policy.restore(state["policy"])
         self.admissions.restore(view, state["gate"])
         if state["placement"] is not None:
@@ -450,7 +450,7 @@ class GeneralScheduler(Successor):
         self._blame = dict(state["blame"])
         self._waiting = dict.fromkeys(state["shapes"], 0)
         self._refused = state.get("refused", False)
-        # not from the jobs' phases: there may be events that it has not been told yet
+        # not from the jobs' phases: there may be events that have not reached it yet
         for index in state["queued"]:
             self._waits(view.everyone[index], +1)
         self._returned = set(state.get("returned", ()))

@@ -69,7 +69,7 @@ class Placement(Stateful, ABC):
         self._fits: dict[int, tuple[int, bool]] = {}
 
     def empty_room(self) -> Room:
-        """The cluster with every node up and nobody on it."""
+        """The cluster with every node up and idle."""
         return Room(self.topology.nodes)
 
     def _vertices(self) -> dict[int, tuple[int, int]]:
@@ -364,7 +364,7 @@ class Placement(Stateful, ABC):
         del tail[enough:]
 
     def victims(self) -> list[Job]:
-        """Who must go: from the best-ranked down, whoever leaves room on the chosen nodes stays."""
+        """Who must go: from the best-ranked down, jobs that leave room on the chosen nodes stay."""
         shape, trial = self._shape, self._trial
         wanted = dict(self._pick(shape, trial, None) or ())
         out = []

@@ -288,7 +288,7 @@ class Consolidate(SearchingConsolidate):
         return False
 
     def victims(self) -> list[Job]:
-        """From the best-ranked down, whoever still leaves room on the chosen nodes stays."""
+        """From the best-ranked down, jobs that still leave room on the chosen nodes stay."""
         if not self._quick:
             return super().victims()
         if self._shape.gpus > self.size:

@@ -102,7 +102,7 @@ class ConservativeState(State):
 
 
 class Conservative(DecidePolicy[ConservativeParams]):
-    """First come first served; others start early if that delays nobody who waits."""
+    """First come first served; others start early if that delays no waiting job."""
 
     name = "conservative"
     paper = (
@@ -185,7 +185,7 @@ def _fits(plan: ReservingPlan, job: Job) -> bool:
 
 
 class Timetable:
-    """One decision about jobs that compete with each other, and with nobody else."""
+    """One decision about jobs that compete with each other only."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class Timetable:
         self._needs_s = {job.index: needed_s(job, default_s) for job in waiting}
 
     def decide(self, before: Mapping[int, float], was: Mapping[int, Known]) -> dict[int, float]:
-        """Plan whoever has no reservation (everybody, if things changed); start who is due."""
+        """Plan jobs without a reservation (all, if things changed); start those that are due."""
         now_s, needs_s = self._now_s, self._needs_s
         kept = before if self._as_expected(before, was) else {}
         waiting = sorted(self._waiting, key=lambda job: before.get(job.index, INF))
@@ -247,7 +247,7 @@ class Timetable:
         )
 
     def _as_expected(self, before: Mapping[int, float], was: Mapping[int, Known]) -> bool:
-        """Nobody ended early, late or on request; who was due has started; no node went or came.
+        """No job ended early, late or on request; who was due has started; no node went or came.
 
         Where jobs accept some of their nodes in common, it is not known which ones they get.
         """

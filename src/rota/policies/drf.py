@@ -9,7 +9,7 @@ not fit while another's does. Then that tenant waits and the others go on; with 
 wait, as in the paper, where a full cluster ends the round. Nobody waits for jobs that could use
 none of its nodes. Jobs are not stopped; with
 `preemptive=true` the shares are dealt out anew at every event, running jobs of a tenant before its
-waiting ones, and whoever is left over is stopped.
+waiting ones, and jobs that are left over are stopped.
 """
 
 from collections.abc import Iterator

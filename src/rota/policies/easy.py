@@ -146,7 +146,7 @@ Release = tuple[float, int, Job]
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """What a head was promised: it fits on its nodes at this time (inf: nobody knows when).
+    """What a head was promised: it fits on its nodes at this time (inf: unknown).
 
     A time in the past waits for jobs that have outlived their estimates: these are expected to end
     in the order of their estimates, whenever they are asked about.
@@ -202,7 +202,7 @@ class Backfill:
         return True
 
     def reserve(self, job: Job) -> None:
-        """Promise it the earliest time at which it fits if nobody else starts."""
+        """Promise it the earliest time at which it fits if no other job starts."""
         self.heads.append(Reservation(job, self._plan.eligible(job), self._earliest(job)))
 
     def _earliest(self, job: Job, by_s: float = INF) -> float:

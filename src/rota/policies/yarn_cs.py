@@ -189,7 +189,7 @@ class YarnCs(DecidePolicy[YarnCsParams]):
     def _serve(
         self, plan: YarnPlan, view: View, clusters: Mapping[str, VirtualCluster], *, borrowing: bool
     ) -> None:
-        """Start jobs of the VC that has used the least of its share, until nobody can."""
+        """Start jobs of the VC that has used the least of its share, until none can start."""
         turns = {
             cluster.number: (cluster, iter(list(cluster.queue.values())))
             for cluster in clusters.values()

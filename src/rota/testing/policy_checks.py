@@ -101,7 +101,7 @@ def one_job_runs_at_once(subject: Subject) -> None:
 
 
 def what_can_never_fit_is_refused(subject: Subject) -> None:
-    """With a message, and nobody else suffers."""
+    """With a message, and no other job suffers."""
     for placement in ("count", "consolidate"):
         engine = run(subject, msgspec.structs.replace(tiny.TOO_LARGE, placement=placement))
         large = engine.jobs[1]

@@ -39,8 +39,8 @@ STUCK_S = 30.0  # a look that takes longer is stuck
 class Agent:
     """Owns a root folder and speaks for one or several nodes.
 
-    `report` and `obey` are for whoever talks to the server, `run` (or `step`) for the thread that
-    watches; all are safe from any thread. `fenced`: jobs are killed when the server cannot be
+    `report` and `obey` are for the thread that talks to the server, `run` (or `step`) for the one
+    that watches; all are safe from any thread. `fenced`: jobs are killed when the server cannot be
     reached for too long. `news` is set when there is something to report.
 
     Everything is on disk before it happens, so an agent may die at any time: the next one with the
@@ -199,7 +199,7 @@ class Agent:
         return self._failure
 
     def run(self, stop: threading.Event) -> None:
-        """Watch until told otherwise (`wake` after `stop` was set)."""
+        """Watch until `stop` is set (and `wake` called)."""
         while not stop.is_set():
             self._looking_since_s = time.monotonic()
             try:

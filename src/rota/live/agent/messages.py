@@ -3,6 +3,7 @@
 Both sides send *state*, not changes: a message that is lost or comes twice does no harm.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
@@ -16,6 +17,8 @@ PartState: TypeAlias = Literal["waiting", "starting", "running", "ended", "lost"
 OVER: frozenset[PartState] = frozenset({"ended", "lost"})
 HALT, KILL = "halt", "kill"
 
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
+MOST, MOST_NAMES, LONGEST_TEXT = 1e6, 100, 1000  # in a report that can be true
 WAIT_S = 20.0  # the longest that an agent waits for an answer
 
 
@@ -110,6 +113,23 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     leaving: bool = False
     left: bool = False
     trouble: str = ""
+
+    def problem(self) -> str:
+        """What in it cannot be true; empty: nothing. A machine may be in other hands."""
+        texts = (self.agent, self.name, self.jobs, self.trouble)
+        if any(len(text) > LONGEST_TEXT for text in texts):
+            return "a text in the report is too long"
+        for node in self.nodes:
+            spec = node.spec
+            amounts = (spec.gpus, spec.cpus, spec.mem_gib)
+            if not NODE_NAME.fullmatch(spec.name) or any(not 0 <= x < MOST for x in amounts):
+                return f"node {spec.name[:99]!r} with {spec.gpus} GPUs makes no sense"
+            if len(node.devices) > spec.gpus or len(spec.labels) + len(spec.path) > MOST_NAMES:
+                return f"node {spec.name!r} has more devices than GPUs, or too many labels"
+        for measured in self.measured:
+            if max(len(measured.values), *map(len, (measured.run, *measured.values))) > MOST_NAMES:
+                return "a run reports too many values, or too long names"
+        return ""
 
 
 class LaunchPart(msgspec.Struct, frozen=True):

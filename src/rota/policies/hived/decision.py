@@ -9,10 +9,10 @@ from rota.core.reasons import Reason
 from rota.core.view import View
 from rota.policies.hived.algorithm import HivedWait, Preempt, sizes_of
 from rota.policies.hived.asks import AskedGroup
-from rota.policies.hived.cells import LOWEST_GUARANTEED, HivedCell
+from rota.policies.hived.cells import HivedCell
 from rota.policies.hived.fleet import Fleet
-from rota.policies.hived.groups import PodSpec
 from rota.policies.hived.hopeless import Hopeless
+from rota.policies.hived.pods import LOWEST_GUARANTEED, PodSpec
 from rota.policies.hived.topology_search import best_fit, room_on
 
 

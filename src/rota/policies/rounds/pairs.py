@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rota.core.jobs import Job
 from rota.core.view import View
-from rota.policies.rounds.problem import Array, Pairs, Problem, worth
+from rota.policies.rounds.problem import Array, Pairs, RoundProblem, worth
 from rota.policies.rounds.speeds import Told
 
 Indices = NDArray[np.intp]
@@ -20,7 +20,7 @@ class Partners:
         self._beliefs = beliefs
         self._known: dict[tuple[Hashable, Hashable], list[tuple[float, float]]] = {}
 
-    def find(self, asked: Problem, jobs: Sequence[Job], view: View, most: int = 0) -> Pairs:
+    def find(self, asked: RoundProblem, jobs: Sequence[Job], view: View, most: int = 0) -> Pairs:
         """All pairs of gangs of equal size that make progress together on some type.
 
         Args:
@@ -45,7 +45,7 @@ class Partners:
         return found
 
     def _table(
-        self, asked: Problem, jobs: Sequence[Job], kinds: Sequence[str]
+        self, asked: RoundProblem, jobs: Sequence[Job], kinds: Sequence[str]
     ) -> tuple[Array, Indices]:
         """Speeds of kinds of jobs beside each other, and the kind of every job."""
         first: dict[Hashable, Job] = {}

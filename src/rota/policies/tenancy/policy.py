@@ -67,7 +67,7 @@ class TenantPolicy(DecidePolicy[P]):
     coupled = "shared quotas: what a queue may use counts wherever it uses it"
     plan_type = TenancyPlan
     divides: ClassVar[bool] = True
-    """Where nobody has a quota, it is divided by weight."""
+    """Without any quota, all GPUs are divided by weight."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"": COMMON}
     """Values of parameters by name of preset; the nameless one has them all."""
     needs: ClassVar[Mapping[str, Sequence[str]]] = {

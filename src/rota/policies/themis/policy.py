@@ -38,7 +38,7 @@ from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
 from rota.core.view import View
-from rota.policies.rounds.choice import Seconds
+from rota.policies.rounds.choice_policy import Seconds
 from rota.policies.rounds.leases import Lease, Leases
 from rota.policies.rounds.seats import RoundPlan, Seats
 from rota.policies.rounds.types import GpuTypes, held_type
@@ -225,7 +225,7 @@ class Themis(DecidePolicy[ThemisParams]):
         return job.speed_on(preferred[0]) if preferred else min(speeds, default=1.0)
 
     def _left_s(self, job: Job, now_s: float) -> float:
-        """What it still needs at speed 1. If nobody knows: as long again as it has run."""
+        """What it still needs at speed 1. If that is unknown: as long again as it has run."""
         left_s = job.remaining_s(now_s)
         return left_s if isfinite(left_s) else max(job.executed_s(now_s), self.params.lease_s)
 

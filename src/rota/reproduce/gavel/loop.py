@@ -24,7 +24,7 @@ from rota.core.topology import Topology
 from rota.core.view import View
 from rota.models.rates import Rates
 from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
-from rota.policies.rounds.problem import Array, PackedShares, Pairs, Problem, problem
+from rota.policies.rounds.problem import Array, PackedShares, Pairs, RoundProblem, problem
 from rota.reproduce.loop import RATE, Blame, Replanner
 
 StepRates = Mapping[str, float]
@@ -212,7 +212,7 @@ class Question:
 
     now_s: float
     jobs: list[int]
-    problem: Problem
+    problem: RoundProblem
     pairs: Pairs = NO_PAIRS
 
 
@@ -398,7 +398,7 @@ class GavelRounds(Replanner):
         self.dispatcher.retarget(now_s, {**dict(zip(jobs, found, strict=True)), **together})
 
     def _together(self, jobs: Sequence[int], pairs: Pairs, shares: Array) -> dict[int, Any]:
-        """The shares of all pairs that have one, and of those that had: they keep their books."""
+        """The shares of all pairs that have one, and of those that had: their accounts are kept."""
         nothing = [0.0] * len(self._kinds)
         out: dict[int, Any] = {number: nothing for number in self.dispatcher.jobs if number < 0}
         for row in np.flatnonzero(shares.any(axis=1)).tolist():
@@ -501,7 +501,7 @@ class GavelRounds(Replanner):
     # --- state ------------------------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
-        """All books; allocations are in those of the dispatcher."""
+        """All accounts; allocations are in those of the dispatcher."""
         return {
             "jobs": [
                 (index, entry.done, entry.place, entry.end_s)
@@ -517,7 +517,7 @@ class GavelRounds(Replanner):
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
-        """Rebuild the books."""
+        """Rebuild the accounts."""
         for index, done, (kind, nodes, partner), end_s in state["jobs"]:
             job = view.everyone[index]
             self.arrived(job, view.now_s)

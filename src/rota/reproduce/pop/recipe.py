@@ -11,7 +11,7 @@ from rota.policies.gavel.basics import normalised, throughputs
 from rota.policies.gavel.fairness import max_min
 from rota.policies.gavel.packed import Indices, packed_max_min, packed_throughputs
 from rota.policies.gavel.partition import parts
-from rota.policies.rounds.problem import Array, Pairs, Problem, problem
+from rota.policies.rounds.problem import Array, Pairs, RoundProblem, problem
 from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, ordered
 from rota.study.config import RunConfig
 
@@ -132,7 +132,7 @@ class PopTradeoff(Recipe):
 # --- instances -----------------------------------------------------------------------------------
 
 
-def instance(form: str, jobs: int, seed: int) -> tuple[Problem, Pairs]:
+def instance(form: str, jobs: int, seed: int) -> tuple[RoundProblem, Pairs]:
     """Single-GPU jobs with speeds of their own, a quarter as many GPUs of each of three types.
 
     In pairs a job keeps 40 to 90 % of its speed.
@@ -175,7 +175,7 @@ def solve(form: str, jobs: int, seed: int) -> list[Point]:
     return found
 
 
-def _throughputs(form: str, of: Problem, pairs: Pairs) -> Array:
+def _throughputs(form: str, of: RoundProblem, pairs: Pairs) -> Array:
     if form == PACKED:
         return packed_throughputs(of, pairs, packed_max_min(of, pairs))
     return throughputs(of, max_min(of))

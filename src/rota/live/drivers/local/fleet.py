@@ -44,10 +44,10 @@ class AgentFleet:
         self.embedded: set[str] = set()
         self._owners: dict[str, str] = {}  # node -> agent
         self._expected: dict[str, float] = {}  # node -> since when
-        self._missed: set[str] = set()  # of these: told to be silent
+        self._missed: set[str] = set()  # of these: reported as silent
 
     def agent_of(self, node: str) -> KnownAgent | None:
-        """Whoever speaks for a node."""
+        """The agent that speaks for a node."""
         return self.agents.get(self._owners.get(node, ""))
 
     def address_of(self, node: str) -> str:
@@ -68,8 +68,6 @@ class AgentFleet:
     def conflict(self, report: AgentReport) -> str:
         """Why this agent cannot have its nodes; empty if it can."""
         for node in report.nodes:
-            if not node.spec.name or node.spec.gpus < 0:
-                return f"node {node.spec.name!r} with {node.spec.gpus} GPUs makes no sense"
             owner = self.agent_of(node.spec.name)
             if owner is not None and owner.id != report.agent and owner.state != "lost":
                 return (

@@ -386,7 +386,7 @@ def test_the_listener_hears_everything_in_order(world):
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"agent": 1}', b"\xff"])
 def test_what_is_no_report_is_refused(world, body):
     with pytest.raises(InputError, match="not the report of an agent"):
-        world.driver.sync_json(body)
+        world.driver.sync_json(body, "nodes")
     assert world.told() == []
 
 
@@ -472,3 +472,49 @@ def test_what_keeps_an_agent_from_its_work_is_told_while_it_is_in_contact(world)
     assert world.driver.trouble() == ""
     agent.sync()
     assert world.driver.trouble() == ""
+
+
+def test_measures_and_output_come_from_the_machine_that_has_the_run(world, monkeypatch):
+    monkeypatch.setattr("rota.live.drivers.local.driver.LOG_TIMEOUT_S", 300.0)
+    mine, other = world.agent("a", "n0"), world.agent("b", "n1")
+    world.driver.launch(order("1.0"))
+    mine.says("1.0", "running")
+    world.told()
+    other.sync(measured=(PartMeasured("1.0", {"loss": 0.1}),))
+    assert world.told() == []
+    reader = threading.Thread(
+        target=lambda: read.append(world.driver.read_log("1", "out", 0, 0, 9))
+    )
+    read = []
+    reader.start()
+    while not (asked := mine.sync().logs):
+        pass
+    other.sync(logs=(LogPiece(asked[0].id, b"forged", 0, 6),))
+    while asked:
+        asked = mine.sync(logs=tuple(LogPiece(each.id, b"true", 0, 4) for each in asked)).logs
+        while reader.is_alive() and not asked:
+            asked = mine.sync().logs
+    reader.join(300)
+    assert read == [b"true"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"nodes": (AgentNode(NodeSpec("n0", -1)),)},
+        {"nodes": (AgentNode(NodeSpec("n0", 2, cpus=-1.0)),)},
+        {"nodes": (AgentNode(NodeSpec("n0", 2, mem_gib=1e300)),)},
+        {"nodes": (AgentNode(NodeSpec("../n0", 2)),)},
+        {"nodes": (AgentNode(NodeSpec("n" * 300, 2)),)},
+        {"nodes": (AgentNode(NodeSpec("n0", 1), devices=("0", "1")),)},
+        {"nodes": (AgentNode(NodeSpec("n0", 1, labels=("x",) * 500)),)},
+        {"measured": (PartMeasured("1.0", {f"v{i}": 1.0 for i in range(500)}),)},
+        {"measured": (PartMeasured("1.0", {"v" * 500: 1.0}),)},
+        {"trouble": "x" * 5000},
+    ],
+)
+def test_values_that_cannot_be_are_refused(world, fields):
+    agent = world.agent("a", "n0")
+    world.told()
+    assert agent.sync(**fields).error
+    assert world.told() == []

@@ -1,4 +1,4 @@
-"""What policies are told of speeds (`core.jobs.SpeedBook`): the truth, or a noisy measurement.
+"""What policies know of speeds (`core.jobs.SpeedBook`): the truth, or a noisy measurement.
 
 A policy that declares `Knowledge.SPEEDS` reads `job.speed_on(gpu_type)`; in a simulation that is
 what the rate model says. With an error, the speed of job number i on a GPU type is multiplied by a
@@ -39,7 +39,7 @@ class TrueSpeeds:
 
 
 class NoisySpeeds:
-    """The speeds of another book with errors; implements `SpeedBook`."""
+    """Speeds of another source, with errors; implements `SpeedBook`."""
 
     def __init__(self, book: SpeedBook, *, cv: float, bias: float = 0.0, seed: int = 0) -> None:
         self._book = book

@@ -7,7 +7,7 @@ limits of tenants in front of the policy (the admission `quota`): what a tenant'
 for stays within it; others are held in the order of their submission.
 
 Jobs that still ran at the end of the log are taken to be over there; jobs that never ran are not in
-the workload, because nobody knows how long they would take.
+the workload, because it is unknown how long they would take.
 """
 
 import re
@@ -27,11 +27,11 @@ from rota.metrics import write_jobs
 from rota.study.config import RunConfig
 from rota.study.fidelity import FAR, LEAST_S, LIMITS, Fidelity, closest, rank
 from rota.study.output import dump, write_run
-from rota.study.replay_changes import Changes, Enlarged, changed, enlarged, level_names
-from rota.study.replay_cluster import seen_cluster, write_cluster
-from rota.study.replay_model import SLURM, candidates, judge, lacking, passed
-from rota.study.replay_recorded import NAME, UNLISTED, Replayed, replay_recorded
-from rota.study.replay_tables import (
+from rota.study.replay.changes import Enlarged, ReplayChanges, changed, enlarged, level_names
+from rota.study.replay.cluster import seen_cluster, write_cluster
+from rota.study.replay.model import SLURM, candidates, judge, lacking, passed
+from rota.study.replay.recorded import NAME, UNLISTED, Replayed, replay_recorded
+from rota.study.replay.tables import (
     MODEL,
     OBSERVED,
     POLICY,
@@ -74,7 +74,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None  # None: the closest of those tried
     slurm: str = SLURM  # what `slurm` means: with the files of the site
     placement: str | None = None
-    changes: Changes = Changes()
+    changes: ReplayChanges = ReplayChanges()
     limit: int | None = None
     seed: int = 0
 
@@ -163,7 +163,7 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     ruled = asked.slurm != SLURM
     names = candidates(asked.model, asked.policies, ruled=ruled)
     for name in names:
-        make_policy(asked.spelled(name))  # a typing error is told before a long import
+        make_policy(asked.spelled(name))  # a typing error is found before a long import
     tell("reading", 0, 1)
     imported, text = read_history_of(asked)
     asked = msgspec.structs.replace(asked, format=text)

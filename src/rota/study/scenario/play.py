@@ -13,8 +13,8 @@ import msgspec
 
 from rota.core.errors import ClusterSpecError, InputError
 from rota.policies.hived.config import HivedConfig, load_config
-from rota.study.scenario_hived import HivedPlay, RecordedDecision
-from rota.study.scenario_queue import QueuePlay
+from rota.study.scenario.hived import HivedPlay, RecordedDecision
+from rota.study.scenario.queue import QueuePlay
 from rota.traces.hived_yaml import read_hived
 from rota.traces.sources import read_bytes
 

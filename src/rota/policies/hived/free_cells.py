@@ -1,4 +1,4 @@
-"""The accounts of one chain: free cells, what is promised, and which promises hardware breaks.
+"""The free cells of a chain: which are left, what is promised, which promises hardware breaks.
 
 VC safety is here: at each level at least as many cells are left as the virtual clusters together
 have not yet taken. A promised cell is *doomed* when so much hardware is bad that it could only be
@@ -8,11 +8,10 @@ avoids it.
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rota.core.errors import ClusterSpecError
+from rota.policies.hived.build import Cells
 from rota.policies.hived.cells import (
-    LOWEST_GUARANTEED,
     CellList,
     PhysicalCell,
     VirtualCell,
@@ -20,15 +19,13 @@ from rota.policies.hived.cells import (
     unbind,
     unbound,
 )
-
-if TYPE_CHECKING:
-    from rota.policies.hived.build import Cells
+from rota.policies.hived.pods import LOWEST_GUARANTEED
 
 
-class ChainBook:
+class FreeCells:
     """Free cells and counts of one chain; lists are indexed by level, 0 is unused."""
 
-    def __init__(self, chain: str, cells: "Cells") -> None:
+    def __init__(self, chain: str, cells: Cells) -> None:
         by_level = cells.chains[chain]
         self.chain = chain
         self.top = max(by_level)
@@ -291,3 +288,40 @@ def bind_like_parent(cell: PhysicalCell) -> None:
         virtual = unbound(cell.parent.virtual.children)
         if virtual is not None:
             bind(virtual, cell)
+
+
+def open_free_cells(cells: Cells) -> dict[str, FreeCells]:
+    """The free cells of every chain, pinned ones taken out.
+
+    Raises:
+        ClusterSpecError: More cells are promised than there are.
+    """
+    by_chain = {chain: FreeCells(chain, cells) for chain in cells.chains}
+    for vc in cells.vcs.values():
+        for top in vc.tops:
+            by_chain[top.chain].promise(top.vc, top.level)
+    for free_cells in by_chain.values():
+        free_cells.check_promises()
+    for vc in cells.vcs.values():
+        for pinned, lists in vc.pinned.items():
+            _pin(by_chain, cells.pinned[pinned], lists[max(lists)][0], pinned)
+    return by_chain
+
+
+def _pin(
+    by_chain: dict[str, FreeCells], physical: PhysicalCell, virtual: VirtualCell, name: str
+) -> None:
+    """Bind a pinned cell for good."""
+    where = f"virtual cluster {virtual.vc!r}: pinned cell {name!r} ({physical.address})"
+    if not physical.is_free():
+        message = f"{where} is promised to another one, or lies in or around another pinned cell"
+        raise ClusterSpecError(message)
+    free_cells = by_chain[physical.chain]
+    free_cells.allocate(physical, virtual.vc)
+    bind(virtual, physical)
+    if not free_cells.is_safe():
+        message = (
+            f"{where} lies where it breaks a promise in chain {physical.chain!r}: "
+            "pin a cell next to other pinned ones, or promise fewer large cells"
+        )
+        raise ClusterSpecError(message)

@@ -1,6 +1,6 @@
 """A history once more, in the simulator: every job starts when it did, where it did.
 
-If the simulator then gives the waiting times of the log to the second, its clock, its books and the
+If the simulator then gives the waiting times of the log to the second, its clock, accounts and
 import can be trusted. What the log and the list of nodes contradict each other in is counted: then
 GPUs are only counted, as if they were one machine with as many as there are (or were ever used).
 Attempts of a job are runs of it: it is stopped in between, and its work is what it did in all.
@@ -36,7 +36,7 @@ from rota.metrics.jobs import leave_open
 from rota.models.rates import make_rates
 from rota.sim.cluster import SimCluster
 from rota.study.config import RunConfig
-from rota.study.replay_cluster import held_frame, peak, peaks, with_shares
+from rota.study.replay.cluster import held_frame, peak, peaks, with_shares
 from rota.study.rough import recorded_outages
 from rota.study.run import RunResult
 from rota.traces.imported import Imported

@@ -80,11 +80,11 @@ class Rounds(DecidePolicy[Params], Generic[R]):
         raise NotImplementedError
 
     def without_gpus(self, view: View, seats: Seats) -> None:
-        """Jobs without GPUs are in nobody's way: once started they run to their end."""
+        """Jobs without GPUs compete with no other: once started they run to their end."""
         seats.keep(job for job in view.running if not job.gpus)
 
     def deal(self, view: View, seats: Seats) -> bool:
-        """Seat the jobs of the next round; False: nobody else may start."""
+        """Seat the jobs of the next round; False: no other job may start."""
         raise NotImplementedError
 
     def fill(self, view: View, seats: Seats) -> None:

@@ -12,8 +12,8 @@ import polars as pl
 
 from rota.core.registry import POLICIES, names
 from rota.study.fidelity import PARTITION, SIZE, Fidelity, compare_waits, overtaken
-from rota.study.replay_recorded import Replayed
-from rota.study.replay_tables import attributes
+from rota.study.replay.recorded import Replayed
+from rota.study.replay.tables import attributes
 from rota.study.run import RunResult
 from rota.traces.imported import Imported
 

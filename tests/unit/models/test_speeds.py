@@ -9,8 +9,8 @@ from rota.core.policy import DecidePolicy, Params
 from rota.core.ports import RateModel
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
-from rota.models.books import NoisySpeeds, TrueSpeeds
 from rota.models.rates import Product, Types, TypesParams, Uniform
+from rota.models.speeds import NoisySpeeds, TrueSpeeds
 from rota.models.tables import PairRates, PairsParams
 from rota.study.build import _speed_book
 from rota.study.config import RunConfig

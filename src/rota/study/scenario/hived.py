@@ -9,7 +9,7 @@ import msgspec
 from rota.core.errors import InputError, RequestError
 from rota.policies.hived.algorithm import EVERYWHERE, Decision, Hived, HivedPhase, Preempt
 from rota.policies.hived.config import HivedConfig
-from rota.policies.hived.groups import BindInfo, PodSpec
+from rota.policies.hived.pods import BindInfo, PodSpec
 from rota.policies.hived.status import all_groups, all_promised, group_status
 
 INFORMATIVE = ("reason", "error")

@@ -11,9 +11,9 @@ from rota.core.knowledge import Knowledge
 from rota.core.policy import Params
 from rota.core.view import View
 from rota.policies.rounds import RoundPolicy
-from rota.policies.rounds.problem import Array, PackedShares, Pairs, Problem
+from rota.policies.rounds.problem import Array, PackedShares, Pairs, RoundProblem
 
-Solve = Callable[[Problem], Array]
+Solve = Callable[[RoundProblem], Array]
 """A function of a module, or a partial one: it may be called in another process."""
 
 
@@ -22,7 +22,7 @@ class ShareParams(Params, frozen=True):
 
     `round_s`: seconds of a round. `rule`: who goes first: by what it is owed (`deficit`), or by X
     over what it has `received`. `carry`: what is owed is kept when X changes. `spare`: idle GPUs go
-    to whoever can use them. `aware`: it is known how fast each job is on each GPU type; `speeds`
+    to jobs that can use them. `aware`: it is known how fast each job is on each GPU type; `speeds`
     says how: exactly (`oracle`), with errors whose coefficient of variation is `noise` (`noisy`),
     or as far as jobs have been seen to run (`learn`). `seed`: of whatever is drawn.
     """
@@ -55,7 +55,7 @@ class SharePolicy(RoundPolicy[S]):
 
     coupled = "shares: the GPUs of each type are divided among all jobs at once, in common rounds"
     prompt: bool = False
-    """X is whole: nobody takes turns, and it follows every event, not only rounds."""
+    """X is whole: there are no turns, and it follows every event, not only rounds."""
     reads_work: bool = False
     """The problem has the remaining work of the jobs in it."""
     packs: bool = False
@@ -73,12 +73,12 @@ class SharePolicy(RoundPolicy[S]):
         """A parameter."""
         return self.params.round_s
 
-    def targets(self, problem: Problem, jobs: Sequence[Job], view: View) -> Array:
+    def targets(self, problem: RoundProblem, jobs: Sequence[Job], view: View) -> Array:
         """X: the share of time of each job on each GPU type."""
         asked = self.ask(problem, jobs, view)  # what it knows now may be part of the solver
         return self.solver()(asked)
 
-    def ask(self, problem: Problem, jobs: Sequence[Job], view: View) -> Problem:  # noqa: ARG002
+    def ask(self, problem: RoundProblem, jobs: Sequence[Job], view: View) -> RoundProblem:  # noqa: ARG002
         """The problem with what else the policy must know."""
         return problem
 
@@ -86,7 +86,7 @@ class SharePolicy(RoundPolicy[S]):
         """The function that finds X."""
         raise NotImplementedError
 
-    def pack(self, problem: Problem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:
+    def pack(self, problem: RoundProblem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:
         """The same where these pairs of jobs may share GPUs."""
         raise NotImplementedError
 

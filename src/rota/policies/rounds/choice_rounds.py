@@ -6,8 +6,8 @@ from typing import Any
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.view import View
-from rota.policies.rounds.choice import Choice, ChoicePolicy
-from rota.policies.rounds.driver import Rounds, RoundState
+from rota.policies.rounds.choice_policy import Choice, ChoicePolicy
+from rota.policies.rounds.rounds import Rounds, RoundState
 from rota.policies.rounds.seats import Seats
 from rota.policies.rounds.types import held_type
 
@@ -29,9 +29,9 @@ class ChoiceState(RoundState):
 class ChoiceRounds(Rounds[ChoicePolicy[Any]]):
     """Rounds of a policy that chooses who runs.
 
-    Whoever is not chosen stops unless there is room left. A job that is chosen `PATIENCE` rounds in
-    a row and finds no place, because GPUs are free here and there only, comes before all others; if
-    starting jobs are in its way, nobody else starts. A gang larger than any single type has its
+    A job that is not chosen stops unless there is room left. A job that is chosen `PATIENCE` rounds
+    in a row and finds no place, because GPUs are free here and there only, comes before all others;
+    if starting jobs are in its way, no other job starts. A gang larger than any single type has its
     turn after as many rounds as there are jobs, on several types if the placement allows that
     (others refuse such a gang when it comes).
     """
@@ -89,7 +89,7 @@ class ChoiceRounds(Rounds[ChoicePolicy[Any]]):
         return bool(waits)
 
     def _hurry(self, view: View, seats: Seats, jobs: Sequence[Job]) -> bool:
-        """Start whoever was chosen too often in vain; True if one has to wait even so."""
+        """Start jobs that were chosen too often in vain; True if one has to wait even so."""
         late = [job for job in jobs if self.state.late.get(job.index, 0) >= PATIENCE]
         types = self.policy.types
         return any(not seats.seat_first(job, types.preferred(job, view)) for job in late)
@@ -129,7 +129,7 @@ class ChoiceRounds(Rounds[ChoicePolicy[Any]]):
 
 
 def _room(view: View, seats: Seats) -> dict[str, float]:
-    """GPUs of each type that nobody with a seat has."""
+    """GPUs of each type that no seat takes."""
     used: dict[str, float] = {}
     for seat in seats.placed.values():
         if seat.kind is not None:

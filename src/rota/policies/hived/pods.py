@@ -1,19 +1,13 @@
-"""Affinity groups: pods that are placed together; what they ask for and what they got."""
-
-from collections.abc import Iterator, Sequence
-from enum import Enum
-from typing import TypeVar
+"""Pods and the affinity groups they start in: what is asked for, and where it was bound."""
 
 import msgspec
 
 from rota.core.errors import RequestError
-from rota.policies.hived.cells import (
-    HIGHEST_GUARANTEED,
-    OPPORTUNISTIC,
-    HivedCell,
-    PhysicalCell,
-    VirtualCell,
-)
+
+OPPORTUNISTIC = -1
+"""Priority of pods that use what is idle and may be stopped at any time."""
+LOWEST_GUARANTEED = 0
+HIGHEST_GUARANTEED = 1000
 
 
 class Member(msgspec.Struct, frozen=True, rename="camel"):
@@ -87,74 +81,6 @@ class HivedPod(msgspec.Struct, frozen=True):
     bind: BindInfo
 
 
-class GroupState(Enum):
-    """How far a group is."""
-
-    ALLOCATED = "Allocated"
-    PREEMPTING = "Preempting"
-    """It waits for others to leave its cells."""
-    BEING_PREEMPTED = "BeingPreempted"
-
-
-CellT = TypeVar("CellT", bound=HivedCell)
-Slots = dict[int, list[list[CellT | None]]]
-"""Leaf cells by pod size, pod and place in the pod; None: not in the configuration (any more)."""
-
-
-class AffinityGroup:
-    """A group that has cells."""
-
-    def __init__(self, spec: PodSpec, state: GroupState) -> None:
-        self.spec = spec
-        self.name = group_of(spec).name
-        self.vc = spec.virtual_cluster
-        self.lazy = spec.lazy_preemption_enable
-        self.priority = spec.priority
-        self.state = state
-        self.numbers = pod_numbers(spec)
-        self.pods: dict[int, list[HivedPod | None]] = {
-            size: [None] * number for size, number in self.numbers.items()
-        }
-        self.preempting: set[str] = set()
-        """Pods that wait for the preemption."""
-        self.physical: Slots[PhysicalCell] = self._empty_slots()
-        self.virtual: Slots[VirtualCell] | None = self._empty_slots()
-        """None: opportunistic, from the start or since it was preempted lazily."""
-        self.lazily_preempted_by: str | None = None
-
-    def _empty_slots(self) -> Slots[CellT]:
-        return {
-            size: [[None] * size for _ in range(number)] for size, number in self.numbers.items()
-        }
-
-    def leaves(self) -> Iterator[PhysicalCell]:
-        """Its physical leaf cells."""
-        for pods in self.physical.values():
-            for pod in pods:
-                yield from (leaf for leaf in pod if leaf is not None)
-
-    def virtual_leaf(self, leaf: PhysicalCell) -> VirtualCell | None:
-        """The virtual cell that belongs to one of its physical ones."""
-        if self.virtual is None:
-            return None
-        for size, pods in self.physical.items():
-            for number, pod in enumerate(pods):
-                for place, own in enumerate(pod):
-                    if own is leaf:
-                        return self.virtual[size][number][place]
-        return None
-
-    def free_slot(self, size: int) -> int | None:
-        """The first pod of this size that has not been started."""
-        pods = self.pods.get(size, [])
-        return next((number for number, pod in enumerate(pods) if pod is None), None)
-
-    def members(self) -> Iterator[HivedPod]:
-        """Its pods that run."""
-        for pods in self.pods.values():
-            yield from (pod for pod in pods if pod is not None)
-
-
 def pod_numbers(spec: PodSpec) -> dict[int, int]:
     """Number of pods by size; members of equal size are one.
 
@@ -202,19 +128,6 @@ def checked(pod: str, spec: PodSpec) -> PodSpec:
             message = f"pod {pod!r}: {what}"
             raise RequestError(message)
     return msgspec.structs.replace(spec, affinity_group=group)
-
-
-def place_of(
-    pod: Sequence[PhysicalCell | None], virtual: Sequence[VirtualCell | None]
-) -> PodPlacement | None:
-    """Where a pod is; None if one of its leaf cells is not in the configuration any more."""
-    known = [leaf for leaf in pod if leaf is not None]
-    if len(known) < len(pod):
-        return None
-    types = tuple("" if leaf is None else leaf.preassigned.type_name for leaf in virtual)
-    types = types or ("",) * len(pod)
-    indices = tuple(leaf.indices[0] for leaf in known)
-    return PodPlacement(known[0].nodes[0], indices, types)
 
 
 def recalled(bind: BindInfo | None, size: int, number: int) -> PodPlacement:

@@ -166,7 +166,7 @@ def foresee(
 ) -> Foresight:
     """Simulate other jobs on the same machines, with costs and durations as they were observed.
 
-    The durations in the trace are what is declared: policies are told them, but jobs take as much
+    The durations in the trace are what is declared: policies know them, but jobs take as much
     longer or shorter as those of the log did, each by a ratio drawn from them.
     """
     setting = calibration.setting
@@ -182,7 +182,7 @@ def foresee(
 def check(calibration: Calibration, folder: Path, *, runs: int = RUNS) -> Foresight:
     """Predict another live run from what was submitted, and compare with what happened.
 
-    What each job declared is all that the prediction is told of its duration; where nothing was
+    What each job declared is all that the prediction knows of its duration; where nothing was
     declared it is the one that was observed.
     """
     log = read_log(folder)

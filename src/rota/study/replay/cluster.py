@@ -131,7 +131,7 @@ def _split(gpus: float, room: Sequence[float]) -> list[float]:
 def seen_cluster(imported: Imported) -> tuple[NodeSpec, ...]:
     """The nodes that jobs were seen on, as large as was seen.
 
-    Jobs whose GPUs on each node are told come first: the others are split over nodes of that size
+    Jobs whose GPUs on each node are known come first: the others are split over nodes of that size
     if they can be, since a guess must not make a node larger than it is.
     """
     told = peaks(held_frame(imported.observed))

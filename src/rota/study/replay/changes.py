@@ -38,11 +38,11 @@ from rota.traces.tools.change import with_jobs
 from rota.traces.tools.merge import NamedTrace, merge
 
 RACK = "rack"
-_SHORT = 0.5  # of the time of the log: so much shorter is told
+_SHORT = 0.5  # of the time of the log: so much shorter is reported
 MOST_NAMED = 12  # names in a message
 
 
-class Changes(msgspec.Struct, frozen=True):
+class ReplayChanges(msgspec.Struct, frozen=True):
     """Nodes to add (`4x8@gpu`), nodes to remove, GPUs of tenants at most, workloads to add."""
 
     add: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def parse_quota(text: str) -> tuple[str, float]:
 
 def changed(
     nodes: Sequence[NodeSpec],
-    changes: Changes,
+    changes: ReplayChanges,
     partitions: Sequence[str] = (),
     levels: Sequence[str] = (),
 ) -> tuple[NodeSpec, ...]:
@@ -101,7 +101,7 @@ def changed(
 
 
 def level_names(nodes: Iterable[NodeSpec], known: Sequence[str] = ()) -> tuple[str, ...]:
-    """Names of all levels above nodes; those that nobody named are `level1`, `level2`, ..."""
+    """Names of all levels above nodes; those without a name are `level1`, `level2`, ..."""
     depth = max((len(node.path) for node in nodes), default=0)
     return tuple(known[i] if i < len(known) else f"level{i + 1}" for i in range(depth))
 

@@ -12,13 +12,13 @@ from rota.core.events import INF
 from rota.core.jobs import HELD, Job
 from rota.core.view import View, arrival
 from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
-from rota.policies.rounds.driver import Rounds, RoundState
 from rota.policies.rounds.leases import Seat
 from rota.policies.rounds.pairs import Partners
-from rota.policies.rounds.problem import Array, PackedShares, Pairs, Problem, problem
+from rota.policies.rounds.problem import Array, PackedShares, Pairs, RoundProblem, problem
+from rota.policies.rounds.rounds import Rounds, RoundState
 from rota.policies.rounds.seats import Seats, pair_number
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy
 from rota.policies.rounds.speeds import Alike, Learnt, Noisy, Told
-from rota.policies.rounds.targets import ShareParams, SharePolicy
 from rota.policies.rounds.types import GpuTypes, held_type
 
 QUIET = 10_000  # rounds in which nothing changed: then it is no use to go on
@@ -211,7 +211,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         state.stale = False
         state.holds_s = policy.next_change(view.now_s)
 
-    def _problem(self, jobs: Sequence[Job], view: View) -> Problem:
+    def _problem(self, jobs: Sequence[Job], view: View) -> RoundProblem:
         dispatcher, now_s = self.dispatcher, view.now_s
         made = problem(
             dispatcher.worth([job.index for job in jobs]),
@@ -227,7 +227,12 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         return replace(made, time_left=left_s).fitting()
 
     def _retarget(
-        self, now_s: float, asked: Problem, jobs: Sequence[Job], pairs: Pairs, shares: PackedShares
+        self,
+        now_s: float,
+        asked: RoundProblem,
+        jobs: Sequence[Job],
+        pairs: Pairs,
+        shares: PackedShares,
     ) -> None:
         """From now on these shares hold; pairs with no share to speak of are none."""
         dispatcher = self.dispatcher
@@ -282,7 +287,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         return True
 
     def _faster(self, chosen: Iterable[tuple[int, int]], free: list[float]) -> list[Pick]:
-        """GPUs that nobody wants go to those who are faster there: it counts as what they want."""
+        """GPUs due to no job go to those that are faster there; it counts as what they are due."""
         dispatcher = self.dispatcher
         out = [Pick(number, kind, kind) for number, kind in chosen]
         if not dispatcher.options.spare or len(free) == 1:
@@ -332,7 +337,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
     # --- the rest ---------------------------------------------------------------------------------
 
     def fill(self, view: View, seats: Seats) -> None:
-        """What is left goes to whoever can use it, the most urgent first."""
+        """What is left goes to jobs that can use it, the most urgent first."""
         state, here = self.state, self._here
         wishes = self.dispatcher.wishes()
         left = [here[i] for i in wishes.jobs if i in here and i not in seats.placed]
