@@ -35,7 +35,7 @@ CHECKS = [
     checks.response_schema_conformance,
 ]
 BAD_INPUT = [checks.negative_data_rejection, checks.unsupported_method]
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 LONG = settings(QUICK, max_examples=400)
 
 

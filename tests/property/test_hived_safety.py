@@ -25,14 +25,14 @@ def played(seed, most):
     return player
 
 
-@settings(max_examples=150)
+@settings(max_examples=5 * settings().max_examples)
 @given(st.integers(0, 1 << 32))
 def test_promises_can_be_kept_after_every_move(seed):
     player = played(seed, 40)
     assert all(free_cells.is_safe() for free_cells in player.hived.free_cells.values())
 
 
-@settings(max_examples=60)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.integers(0, 1 << 32))
 def test_a_tenant_gets_every_free_promised_cell_once_the_nodes_are_back(seed):
     player = played(seed, 25)

@@ -20,7 +20,6 @@ from rota.core.log import LABELS
 from rota.daemon.access import check_job, sees_job, sees_submission
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
-from rota.daemon.forecast import JobOutlook
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
@@ -311,6 +310,8 @@ class Daemon:
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
+        from rota.daemon.forecast import JobOutlook  # NumPy: only for those who ask
+
         seen = self._ask(lambda: JobOutlook(self.state, self._find(FORECAST_JOB, job, actor)))
         return seen.forecast(self.store.epoch_unix, runs)
 

@@ -178,13 +178,16 @@ class Store:
 
     def _migrate(self) -> None:
         with self._engine.connect() as connection:
-            found = sa.inspect(connection).has_table("alembic_version")
+            names = sa.inspect(connection).get_table_names()
             version = (
                 connection.execute(sa.text("select version_num from alembic_version")).scalar()
-                if found
+                if "alembic_version" in names
                 else None
             )
         if version == tables.HEAD:
+            return
+        if not names:
+            self._create()
             return
         from alembic import command
         from alembic.config import Config
@@ -203,6 +206,14 @@ class Store:
             raise InputError(
                 f"{self.path}: made by a newer Rota (version {version}): use that one"
             ) from error
+
+    def _create(self) -> None:
+        """A new store has the newest tables at once: nothing is to be migrated."""
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            if not sa.inspect(connection).get_table_names():  # nobody was faster
+                tables.metadata.create_all(connection)
+                connection.execute(tables.made_by.insert().values(version_num=tables.HEAD))
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:

@@ -15,6 +15,12 @@ HEAD = "0003"
 
 metadata = MetaData()
 
+made_by = Table(  # as Alembic makes it
+    "alembic_version",
+    metadata,
+    Column("version_num", String(32), primary_key=True),
+)
+
 facts = Table(
     "facts",
     metadata,

@@ -105,6 +105,33 @@ def test_the_beginning_and_the_name_are_decided_once(store):
     store.close()
 
 
+def described(store):
+    """Return all tables of a store: columns, keys, indexes."""
+    with store.reading() as connection:
+        inspector = sa.inspect(connection)
+        return {
+            name: (
+                [{**column, "type": str(column["type"])} for column in inspector.get_columns(name)],
+                inspector.get_pk_constraint(name)["constrained_columns"],
+                inspector.get_indexes(name),
+                inspector.get_unique_constraints(name),
+                inspector.get_foreign_keys(name),
+            )
+            for name in inspector.get_table_names()
+        }
+
+
+def test_a_new_store_is_like_one_that_was_migrated_from_the_first_version(store, tmp_path):
+    path = tmp_path / "old.db"
+    before = sqlite3.connect(path)
+    before.execute("create table alembic_version (version_num varchar(32) not null primary key)")
+    before.close()
+    migrated = Store(path)
+
+    assert described(store) == described(migrated)
+    migrated.close()
+
+
 def test_the_tables_are_those_of_the_migrations(store):
     with store.reading() as connection:
         inspector = sa.inspect(connection)

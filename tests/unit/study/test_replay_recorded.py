@@ -142,7 +142,7 @@ JOBS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(JOBS)
 def test_any_schedule_comes_out_as_it_was(jobs):
     trace = history(
