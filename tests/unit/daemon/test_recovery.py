@@ -247,6 +247,29 @@ def test_what_fits_by_another_placement_starts_at_once(policy, tmp_path):
     loop.store.close()
 
 
+def test_another_placement_is_used_after_a_restart_right_after_the_change(tmp_path):
+    world, nodes, scheduling = split_in_two("fifo")
+    path = tmp_path / "s.db"
+    script = Script(
+        [(1.0, job_file(1)), (2.0, job_file(1)), (3.0, job_file(2))]  # the third finds no one node
+    )
+    loop = make_loop(path, world, policy="fifo", nodes=nodes)
+    loop.wanted = msgspec.convert(scheduling, type(loop.wanted))
+    drive_until(loop, world, script, 2.2)
+    loop.reconfigure(Reconfigured({"policy": "fifo", "placement": "consolidate"}, by="me"))
+    while 3 not in loop.state.engine.jobs:
+        loop.step()
+    assert loop.state.engine.jobs[3].phase == WAITING
+    loop.reconfigure(Reconfigured(scheduling, by="me"))
+    loop.close()
+    loop.store.close()
+    loop = make_loop(path, world, policy="fifo", nodes=nodes)
+    loop.wanted = loop.state.scheduling
+    drive_until(loop, world, script, world.now_s + 1.0)
+    assert loop.state.engine.jobs[3].start_s == 3.0
+    loop.store.close()
+
+
 def drive_until_phase(loop, job):
     for _ in range(10):
         if job.phase == RUNNING:
