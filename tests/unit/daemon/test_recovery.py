@@ -132,6 +132,7 @@ def test_a_damaged_newest_snapshot_falls_back_to_the_older_one(tmp_path, caplog,
     ours.engine["cluster"]["now_s"] = theirs.engine["cluster"]["now_s"]  # that of the last batch
     assert ours == theirs
     assert "its snapshot cannot be read" in caplog.text
+    assert next(number for number, _ in loop.store.snapshots()) == older  # the bad one is gone
     loop.store.close()
 
 
