@@ -165,11 +165,14 @@ class ReservingPlan(Plan):
         """Would `place` succeed? Changes nothing."""
         raise NotImplementedError
 
-    def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
+    def earliest(
+        self, job: Job, releases: Iterable[tuple[float, Job]], *, ordered: bool = False
+    ) -> float:
         """When would a waiting job fit if each of these jobs left at its time, and no other did?
 
         Now if it fits already, else the time of a release; inf if it would not even fit after the
-        last. The others are running jobs, or jobs that this plan has placed.
+        last. The others are running jobs, or jobs that this plan has placed. `ordered`: they come
+        in order of their times, and of their numbers at equal times.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""What a policy is: parameters as data, declared knowledge, one of two doors into the engine."""
+"""What a policy is: parameters as data, declared knowledge, one of three doors into the engine."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -96,7 +96,35 @@ class DecidePolicy(Policy[P]):
         """Fill `view.plan()`: placed jobs run, everything else waits."""
         raise NotImplementedError
 
-    @classmethod
-    def writes(cls, *capabilities: type[Plan]) -> bool:
-        """Whether its plans have one of these capabilities."""
-        return issubclass(cls.plan_type, capabilities)
+    keeps_unnamed: bool = False
+    """Plans are changes: running jobs that they do not name go on, and nobody leaves for another
+    job unless the plan says so (`stop`, `displace`)."""
+
+
+class IncrementalPolicy(DecidePolicy[P]):
+    """The third door: it hears what changes, and its plans say only what shall change.
+
+    Between decisions it keeps what it needs (queues, sums, who ends when) from what it hears, so
+    that a decision costs what has changed, not what there is. It hears of all changes in the order
+    in which they happen, those of its own plans after they were carried out; never from within
+    `decide`. What it keeps in this way is not part of its state: after a restart, or when it takes
+    over from another policy, it hears of all jobs again, those that run first (`submitted` and
+    `started`), each in order of arrival.
+    """
+
+    keeps_unnamed = True
+
+    def cluster_changed(self, view: View) -> None:
+        """Before anything else, and whenever nodes have come, gone or changed."""
+
+    def submitted(self, job: Job, now_s: float) -> None:
+        """It waits: it is new, or it was stopped and has returned to the queue."""
+
+    def started(self, job: Job, now_s: float) -> None:
+        """It has left the queue and holds GPUs."""
+
+    def changed(self, job: Job, now_s: float) -> None:
+        """It runs with other GPUs or at another speed, or it has begun to make progress."""
+
+    def ended(self, job: Job, now_s: float) -> None:
+        """It waits or runs no more: it has finished or was stopped, or it left the queue."""

@@ -16,7 +16,7 @@ from rota.core.errors import PolicyError
 from rota.core.jobs import Job, Shape
 from rota.core.plan import PairingPlan
 from rota.core.view import View
-from rota.engine.plans import PlacedJob, PlacementPlan, Shapes
+from rota.engine.plans import ChangePlan, PlacedJob, PlacementPlan, Shapes
 from rota.placement.base import Placement
 
 Guests = Mapping[int, tuple[Job, Allocation]]
@@ -40,10 +40,11 @@ class SharedPlan(PlacementPlan):
         view: View,
         placement: Placement,
         shapes: Shapes,
-        running: Mapping[int, Job],
+        running: dict[int, Job],
         guests: Guests,
     ) -> None:
         super().__init__(view, placement, shapes, running)
+        self._guests = guests
         self._guest_of = {host: guest for host, (guest, _) in guests.items()}  # as the plan began
         self._seated: dict[int, Job] = {}  # in this plan, by number of the host
         self._hosts: dict[int, Job] = {}  # the same the other way round
@@ -215,3 +216,16 @@ class Pairs(SharedPlan, PairingPlan):
         self._seated[job.index], self._hosts[host.index] = host, job
         self._latest = PlacedJob(job, (), resized=False, displaced=True, failed=len(self._failed))
         return True
+
+
+class SharedChangePlan(ChangePlan, SharedPlan):
+    """A plan of changes there: pairs last until one of the two leaves."""
+
+    def pairs(self) -> Guests:
+        """The pairs that last, and those of this plan."""
+        last = {
+            host: (guest, held)
+            for host, (guest, held) in self._guests.items()
+            if host in self._open and guest.index in self._open
+        }
+        return {**last, **super().pairs()}

@@ -11,7 +11,7 @@ again (elsewhere: it is moved). Running jobs that are never named stop.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -107,17 +107,29 @@ class PlacedJob(msgspec.Struct, frozen=True):
     failed: int  # how many shapes had failed before
 
 
+class Holder:
+    """Stands for a job that holds other slices in a plan than it has."""
+
+    __slots__ = ("allocation", "index")
+
+    def __init__(self, allocation: Allocation, index: int) -> None:
+        self.allocation = allocation
+        self.index = index
+
+
 class PlacementPlan(Plan):
     """A plan on a placement, which it changes as it goes."""
 
+    _may_displace = True  # a waiting job may take the place of those that were not named
+
     def __init__(
-        self, view: View, placement: Placement, shapes: Shapes, running: Mapping[int, Job]
+        self, view: View, placement: Placement, shapes: Shapes, running: dict[int, Job]
     ) -> None:
         super().__init__(view.version, view.now_s, view.active)
         self._view = view
         self._placement = placement
         self._shapes = shapes
-        self._open = dict(running)  # running jobs that were not named yet
+        self._open = self._unnamed(running)  # running jobs that were not named yet
         self._by_start: list[Job] | None = None
         self._placed: dict[int, tuple[Job, Allocation]] = {}  # without those that just go on
         self._displaced: dict[int, Job] = {}
@@ -126,6 +138,9 @@ class PlacementPlan(Plan):
         self._latest: PlacedJob | None = None
         self._room = view.up_gpus  # GPUs that no job placed so far needs
         self._gpus_only = shapes.gpus_only(placement)
+
+    def _unnamed(self, running: dict[int, Job]) -> dict[int, Job]:
+        return running.copy()
 
     # --- what a policy calls --------------------------------------------------------------------
 
@@ -264,7 +279,7 @@ class PlacementPlan(Plan):
         if resizes:
             self._release(job)
         if not self._fits_free(shape):
-            if not self._placement.walk(shape, self._latest_first()):
+            if not self._may_displace or not self._placement.walk(shape, self._latest_first()):
                 if resizes:
                     self._placement.hold(job, job.allocation)
                     self._open[job.index] = job
@@ -357,13 +372,56 @@ class PlacementPlan(Plan):
         changes = super().finish(wake)
         cancelled = {job.index for job, _ in changes.cancels}
         changes.stops.extend(self._displaced.values())  # cancelled ones too: their slices are gone
-        changes.stops.extend(job for job in self._open.values() if job.index not in cancelled)
-        for job in self._open.values():
-            self._placement.give(job, job.allocation)
+        self._stop_unnamed(cancelled)
         for job, allocation in self._placed.values():
             if not job.running or allocation != job.allocation:
                 changes.starts.append((job, allocation))
         return changes
+
+    def _stop_unnamed(self, cancelled: set[int]) -> None:
+        stops = self.changes.stops
+        stops.extend(job for job in self._open.values() if job.index not in cancelled)
+        for job in self._open.values():
+            self._placement.give(job, job.allocation)
+
+
+class ChangePlan(PlacementPlan):
+    """A plan of changes: running jobs that are not named go on.
+
+    It works on the very dictionary of running jobs and takes those out that lose their slices.
+    """
+
+    _may_displace = False
+
+    def _unnamed(self, running: dict[int, Job]) -> dict[int, Job]:
+        return running
+
+    def _place(self, job: Job, gpus: float | None) -> bool:
+        if job.index in self._open and gpus in (None, job.allocation.gpus):
+            return True
+        return super()._place(job, gpus)
+
+    def fill(self, jobs: Iterable[Job]) -> None:
+        """`place` all in this order."""
+        for job in self.candidates(jobs):
+            self.place(job)
+
+    def candidates(self, jobs: Iterable[Job]) -> Iterator[Job]:
+        """Those whose request has not failed yet, while there is anything left to give."""
+        failed, placement = self._failed, self._placement
+        for job in jobs:
+            if placement.free <= 0 and job.gpus:
+                if self._gpus_only:
+                    return
+            elif job.shape.number not in failed:
+                yield job
+
+    def cancel(self, jobs: Sequence[Job], *, because_of: Job | None = None) -> None:
+        """End these jobs for good; until then they go on."""
+        Plan.cancel(self, jobs, because_of=because_of)
+
+    def _stop_unnamed(self, cancelled: set[int]) -> None:
+        """They go on."""
 
 
 # --- capabilities ---------------------------------------------------------------------------------
@@ -380,28 +438,35 @@ class Reserves(PlacementPlan, ReservingPlan):
             return True
         return self._placement.walk(job.shape, self._latest_first())
 
-    def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
+    def earliest(
+        self, job: Job, releases: Iterable[tuple[float, Job]], *, ordered: bool = False
+    ) -> float:
         """Let them go one by one until it fits; changes nothing."""
         shape = job.shape
         if self._fits_free(shape):
-            return self._view.now_s
-        placement = self._placement
+            return self._now_s
+        if not ordered:
+            releases = sorted(releases, key=lambda release: (release[0], release[1].index))
+        times: list[float] = []
+        if self._placement.walk(shape, self._leaving(shape, releases, times)):
+            return times[self._placement.walked() - 1]
+        return INF
+
+    def _leaving(
+        self, shape: Shape, releases: Iterable[tuple[float, Job]], times: list[float]
+    ) -> Iterator[Job]:
+        """Those whose slices matter to a request; notes when they leave."""
+        placement, placed, displaced = self._placement, self._placed, self._displaced
         nodes = placement.eligible(shape)
         anywhere = nodes == placement.up_nodes
-        gone: list[tuple[Job, Allocation]] = []
-        found_s = INF
-        for time_s, other in sorted(releases, key=lambda release: (release[0], release[1].index)):
-            held = self._held(other)
-            if not anywhere and not placement.touches(nodes, held):
-                continue
-            gone.append((other, held))
-            placement.give(other, held)
-            if self._fits_free(shape):
-                found_s = time_s
-                break
-        for other, allocation in reversed(gone):
-            placement.hold(other, allocation)
-        return found_s
+        for time_s, job in releases:
+            holder = job
+            if job.index in placed or job.index in displaced:
+                held = self._held(job)
+                holder = cast("Job", Holder(held, job.index))
+            if anywhere or placement.touches(nodes, holder.allocation):
+                times.append(time_s)
+                yield holder
 
     def withdraw(self, job: Job) -> None:
         """Take the latest successful `place` or `displace` back, its victims included."""

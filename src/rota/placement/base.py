@@ -340,6 +340,10 @@ class Placement(Stateful, ABC):
             return True
         return False
 
+    def walked(self) -> int:
+        """How many jobs the latest `walk` that succeeded had to let go."""
+        return len(self._tail)
+
     def _shorten(self, failed: int) -> None:
         """Cut the tail to what is needed: all of it suffices, its first `failed` jobs do not."""
         tail, trial, shape = self._tail, self._trial, self._shape

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -12,7 +12,7 @@ from rota.core.events import INF, Event
 from rota.core.jobs import DONE, FAILED, REJECTED, RUNNING, WAITING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, ReservingPlan
-from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
+from rota.core.policy import DecidePolicy, IncrementalPolicy, Params, Policy, PriorityPolicy
 from rota.core.registry import POLICIES, names, split
 from rota.core.view import View
 from rota.core.workload import Workload
@@ -22,6 +22,7 @@ from rota.engine.parts import make_policy
 from rota.engine.priority import PriorityScheduler
 from rota.engine.replica import rows_from
 from rota.engine.snapshot import freeze, restore
+from rota.policies.comparing import ByComparison
 from rota.testing import tiny
 from rota.testing.knowledge_checks import (
     estimates_stay_hidden,
@@ -320,6 +321,18 @@ def both_doors_decide_alike(subject: Subject) -> None:
         same(happened(run(subject, scenario)), happened(slow), scenario)
 
 
+def it_hears_of_every_change(subject: Subject) -> None:
+    """What it hears is what it would find by comparing everything at each decision."""
+    if not isinstance(subject.make(), IncrementalPolicy):
+        raise Skip("it is shown everything")
+    for placement in ("count", "consolidate"):
+        for scenario in subject.scenarios(placement=placement):
+            policy = subject.make()
+            must(isinstance(policy, IncrementalPolicy), "another policy each time")
+            shown = scenario.run(ByComparison(cast("IncrementalPolicy[Any]", policy)))
+            same(happened(run(subject, scenario)), happened(shown), scenario)
+
+
 def partitions_do_not_depend_on_each_other(subject: Subject) -> None:
     """Jobs that could never use the same node fare as if each partition were a cluster.
 
@@ -361,6 +374,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     its_keys_keep_their_promises,
     the_naive_engine_agrees,
     both_doors_decide_alike,
+    it_hears_of_every_change,
     partitions_do_not_depend_on_each_other,
     undeclared_knowledge_is_refused,
     true_durations_stay_hidden,

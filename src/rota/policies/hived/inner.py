@@ -19,11 +19,12 @@ from rota.core.plan import (
     SupplyingPlan,
     composed,
 )
-from rota.core.policy import DecidePolicy, Policy, PriorityPolicy
+from rota.core.policy import DecidePolicy, IncrementalPolicy, Policy, PriorityPolicy
 from rota.core.registry import POLICIES, load, names, parse_params, split, unknown
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.view import View
+from rota.policies.comparing import ByComparison
 from rota.policies.hived.cells import VirtualCell
 from rota.policies.hived.decision import CellDecision
 from rota.policies.hived.fleet import Fleet
@@ -53,7 +54,9 @@ def maker(text: str) -> Maker:
 
 
 def _deciding(policy: Policy[Any]) -> Policy[Any]:
-    """The policy, with a driver if it plans in rounds."""
+    """The policy, with a driver if it plans in rounds, or with someone to tell it what changes."""
+    if isinstance(policy, IncrementalPolicy):
+        return ByComparison(policy)
     if not isinstance(policy, RoundPolicy):
         return policy
     from rota.policies.rounds.drive import drive  # NumPy: only where it is needed
@@ -69,7 +72,8 @@ def _unfit(kind: type[Policy[Any]]) -> str:
         return "is neither an order of jobs nor a policy that decides"
     if issubclass(kind, TenantPolicy):
         return "shares the cluster among tenants, but that is HiveD's part"
-    return next((why for capability, why in HIVEDS_PART.items() if kind.writes(capability)), "")
+    wants = kind.plan_type
+    return next((why for part, why in HIVEDS_PART.items() if issubclass(wants, part)), "")
 
 
 HIVEDS_PART: Mapping[type[Plan], str] = {
@@ -102,9 +106,12 @@ class InnerScheduler:
         running = {job.index: job for job in jobs if decision.runs(job)}
         view.by_phase = (waiting, running)
         policy = self.policy
-        declared = policy.plan_type if isinstance(policy, DecidePolicy) else ReservingPlan
+        declared: type[Plan] = ReservingPlan
+        keeps = False
+        if isinstance(policy, DecidePolicy):
+            declared, keeps = policy.plan_type, policy.keeps_unnamed
         kind = composed(declared, TenantPlan)
-        plan = kind(decision, policy.name, view, view.gpus_by_type)
+        plan = kind(decision, policy.name, view, view.gpus_by_type, keeps_unnamed=keeps)
         view.planner = lambda: plan
         try:
             if isinstance(policy, PriorityPolicy):

@@ -41,7 +41,13 @@ class TenantPlan(Plan):
     """
 
     def __init__(
-        self, decision: CellDecision, name: str, view: View, gpus: Mapping[str, float]
+        self,
+        decision: CellDecision,
+        name: str,
+        view: View,
+        gpus: Mapping[str, float],
+        *,
+        keeps_unnamed: bool = False,
     ) -> None:
         super().__init__(view.version, view.now_s, view.active)
         self.changes = decision.plan.changes  # of the whole cluster
@@ -49,8 +55,10 @@ class TenantPlan(Plan):
         self._gpus = gpus  # of the virtual cluster, by type
         self._fleet = decision.fleet
         self._name = name
-        self._open = {i: job for i, job in view.active.items() if decision.runs(job)}
-        """Running jobs that were not named yet."""
+        self._open: dict[int, Job] = {}
+        """Running jobs that were not named yet; none if all go on that are not named."""
+        if not keeps_unnamed:
+            self._open = {i: job for i, job in view.active.items() if decision.runs(job)}
         self._eager: set[int] = set()
         """Jobs that go before those: they have the higher of the two priorities of their class."""
         self._named: list[int] = []
@@ -92,7 +100,8 @@ class TenantPlan(Plan):
     def stop(self, job: Job, *, why: str = "", because_of: Job | None = None) -> None:
         """Stop a running job: others can have its cells."""
         super().stop(job, why=why, because_of=because_of)
-        if self._open.pop(job.index, None) is not None:
+        if self._decision.runs(job):
+            self._open.pop(job.index, None)
             self._commit()
             self._decision.displace(job.index, None)
 
@@ -114,12 +123,16 @@ class TenantPlan(Plan):
             self._failed.popitem()
         self._decision.hopeless.back_to(latest.marks[1])
 
-    def earliest(self, job: Job, releases: Iterable[tuple[float, Job]]) -> float:
+    def earliest(
+        self, job: Job, releases: Iterable[tuple[float, Job]], *, ordered: bool = False
+    ) -> float:
         """Let them go one by one until there is room in the virtual cluster; changes nothing."""
         rooms = [Rooms(self._fleet, spec) for spec in self._fleet.asks.of(job).pods]
         if any(room.enough() for room in rooms):
             return self._decision.view.now_s
-        for time_s, other in sorted(releases, key=lambda release: (release[0], release[1].index)):
+        if not ordered:
+            releases = sorted(releases, key=lambda release: (release[0], release[1].index))
+        for time_s, other in releases:
             for room in rooms:
                 room.leave(other)
             if any(room.enough() for room in rooms):
