@@ -261,10 +261,6 @@ class Packer:
         """Fill the cluster. `shapes`: those with a new head; all of them if something was freed."""
         everything = shapes is self.index.waiting
         placement, blamed = self.placement, self.blamed
-        if not everything and len(shapes) == 1 and self._starts_at_once(plan, now_s, *shapes):
-            if blamed.reasons and blamed.stale():
-                self._blame(plan)
-            return
         self._passed_at = INF if everything else placement.free
         heads: Heads = []
         self._nominate(now_s, shapes, heads)
@@ -278,26 +274,6 @@ class Packer:
         # the last is `blamed.stale`, written out
         if self._fails or self._emptied or not blamed.lowest <= placement.free < blamed.below:
             self._blame(plan)
-
-    def _starts_at_once(self, plan: Changes, now_s: float, number: int) -> bool:
-        """The common case: one newcomer, and there is room for it. False: look closer."""
-        heap = self.index.waiting[number]
-        entry = heap[0][3]
-        placement = self.placement
-        if (
-            len(heap) > 1
-            or entry.gpus > placement.free
-            or not (placement.pooled or placement.fits(entry.shape))
-        ):
-            return False
-        self.index.pop_waiting(heap)
-        self._failed.pop(number, None)
-        entry.where = ON_CLUSTER
-        if self.preemptive and not self.keyed_later:
-            self.index.push_running(entry, now_s)
-        plan.starts.append((entry.job, placement.take(entry.job)))
-        self.examined += 1
-        return True
 
     def _nominate(self, now_s: float, numbers: Iterable[int], heads: Heads) -> None:
         """Add the heads of these shapes, without those that fail whatever happens in this scan."""
@@ -349,7 +325,7 @@ class Packer:
                 starts.append((entry.job, placement.take(entry.job)))
                 if heap:
                     heappush(heads, heap[0])
-                else:
+                elif number in told:
                     self._emptied = True
             elif told.get(number) != entry.index:
                 self._fails.append(number)
@@ -359,6 +335,7 @@ class Packer:
         index = self.index
         waiting = index.waiting
         placement = self.placement
+        told = self.heads
         self.stuck = {}
         held = 0  # nodes of those who wait
         while heads:
@@ -373,7 +350,7 @@ class Packer:
                 plan.starts.append((entry.job, placement.take(entry.job)))
                 if heap:
                     heappush(heads, heap[0])
-                else:
+                elif number in told:
                     self._emptied = True
                 continue
             if passes:
@@ -501,7 +478,7 @@ class Packer:
     ) -> None:
         index = self.index
         index.pop_waiting(heap)
-        if not heap:
+        if not heap and entry.shape.number in self.heads:
             self._emptied = True
         place = self.placement.take(entry.job)
         if entry.mark == DISPLACED:
