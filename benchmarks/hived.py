@@ -14,7 +14,7 @@ from typing import Any
 from rota.core.errors import RequestError
 from rota.policies.hived.algorithm import Hived
 from rota.policies.hived.config import load_config
-from rota.policies.hived.groups import BindInfo, GroupSpec, Member, PodSpec
+from rota.policies.hived.pods import BindInfo, GroupSpec, Member, PodSpec
 
 RACK = 10
 

@@ -16,10 +16,10 @@ from rota.policies.allox import allox
 from rota.policies.gavel.durations import finish_time_fairness, makespan
 from rota.policies.gavel.fairness import max_min, strategy_proof, water_filling
 from rota.policies.gavel_max_sum import max_sum
-from rota.policies.rounds.problem import Array, Problem, problem
+from rota.policies.rounds.problem import Array, RoundProblem, problem
 
 KINDS = 83  # of jobs
-POLICIES: dict[str, tuple[Callable[[Problem], object], int]] = {
+POLICIES: dict[str, tuple[Callable[[RoundProblem], object], int]] = {
     "max-min": (max_min, 16384),
     "max-min, not aware": (lambda of: max_min(of, aware=False), 16384),
     "max-min, all rows differ": (lambda of: max_min(different(of)), 16384),
@@ -39,7 +39,7 @@ BUDGET_MS = {  # jobs, milliseconds
 }
 
 
-def instance(jobs: int, seed: int) -> Problem:
+def instance(jobs: int, seed: int) -> RoundProblem:
     rng = np.random.default_rng(seed)
     speeds = 10 ** rng.uniform(-1, 1.5, (KINDS, 1)) * np.sort(rng.uniform(0.1, 1.0, (KINDS, 3)))
     throughput: Array = speeds[rng.integers(KINDS, size=jobs)]
@@ -52,13 +52,13 @@ def instance(jobs: int, seed: int) -> Problem:
     )
 
 
-def different(of: Problem) -> Problem:
+def different(of: RoundProblem) -> RoundProblem:
     """Throughputs as measured: no two rows are equal."""
     noise = np.random.default_rng(0).uniform(0.95, 1.05, of.throughput.shape)
     return problem(of.throughput * noise, of.capacity, steps=of.steps)
 
 
-def cpu_ms(solve: Callable[[Problem], object], jobs: int, times: int) -> float:
+def cpu_ms(solve: Callable[[RoundProblem], object], jobs: int, times: int) -> float:
     spent = []
     for seed in range(times):
         of = instance(jobs, seed)

@@ -1,8 +1,9 @@
 """The policy of aged_size.py through the general door: it decides about all jobs at once."""
 
 from rota.core.jobs import Job
+from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
-from rota.core.view import Draft, View
+from rota.core.view import View
 
 
 class AgedSizeParams(Params, frozen=True):
@@ -17,7 +18,7 @@ class AgedSizeGeneral(DecidePolicy[AgedSizeParams]):
     name = "aged-size-general"
     Parameters = AgedSizeParams
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Say who runs: everybody who runs already, then whoever fits, best first."""
         plan = view.plan()
         plan.fill(view.running)

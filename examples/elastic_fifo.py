@@ -1,7 +1,8 @@
 """Elastic FIFO: in order of submission, every job gets the largest of its sizes that fits."""
 
+from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
-from rota.core.view import Draft, View
+from rota.core.view import View
 
 
 class ElasticFifo(DecidePolicy[Params]):
@@ -9,7 +10,7 @@ class ElasticFifo(DecidePolicy[Params]):
 
     name = "elastic-fifo"
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Try the sizes of every job, the largest first."""
         plan = view.plan()
         for job in sorted(view.jobs, key=lambda job: (job.submit_s, job.index)):

@@ -10,7 +10,7 @@ import shared_data
 from cpu_times import CpuTimes
 
 # Every run draws new examples. A failure prints the line that repeats it (`print_blob`).
-settings.register_profile("test", max_examples=20, deadline=None, print_blob=True)
+settings.register_profile("test", max_examples=10, deadline=None, print_blob=True)
 settings.register_profile("soak", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 

@@ -7,6 +7,13 @@ from hypothesis import strategies as st
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.log import WIDTH, Record
+from rota.core.plan import (
+    ClosingPlan,
+    DisplacingPlan,
+    LocalityPlan,
+    PairingPlan,
+    ReservingPlan,
+)
 from rota.core.policy import DecidePolicy, Params
 from rota.core.reasons import Reason
 from rota.core.tenants import TenantTree
@@ -89,10 +96,15 @@ def delays(made, name):
     return parts
 
 
+class WholePlan(ReservingPlan, ClosingPlan, DisplacingPlan, LocalityPlan, PairingPlan):
+    """All that a placement can do with jobs as they ask."""
+
+
 class Scripted(DecidePolicy[Params]):
     """Decides by a function of (view, plan)."""
 
     name = "scripted"
+    plan_type = WholePlan
 
     def __init__(self, decide):
         super().__init__()

@@ -141,7 +141,7 @@ class FakeService:
         return made
 
     def jobs(
-        self, actor, *, states=(), queue="", user="", after="", limit=1000, active=False
+        self, actor, *, states=(), queue="", user="", name="", after="", limit=1000, active=False
     ):  # fmt: skip
         with self._look():
             found = [
@@ -151,6 +151,7 @@ class FakeService:
                 and (not states or job.state in states)
                 and queue in ("", job.queue)
                 and user in ("", job.user)
+                and name in ("", job.name)
                 and int(job.id) > int(after or 0)
                 and not (active and job.state in ENDED)
             ]

@@ -4,9 +4,16 @@ import msgspec
 
 from rota.core.errors import ClusterSpecError, RequestError
 from rota.policies.hived.algorithm import EVERYWHERE, Hived, HivedPhase, Preempt
-from rota.policies.hived.cells import FREE, LOWEST_GUARANTEED, OPPORTUNISTIC, CellState
+from rota.policies.hived.cells import FREE, CellState, GroupState
 from rota.policies.hived.config import load_config
-from rota.policies.hived.groups import BindInfo, GroupSpec, GroupState, Member, PodSpec
+from rota.policies.hived.pods import (
+    LOWEST_GUARANTEED,
+    OPPORTUNISTIC,
+    BindInfo,
+    GroupSpec,
+    Member,
+    PodSpec,
+)
 
 PINNED = "pin"
 
@@ -187,10 +194,10 @@ def _resized(spec, size):
 
 
 def check(hived):
-    """Assert that the books are right and VC safety holds."""
-    for chain, book in hived.books.items():
-        assert book.is_safe(), f"promises of {chain} cannot be kept"
-        _check_counts(hived, book)
+    """Assert that the free cells are right and VC safety holds."""
+    for chain, free_cells in hived.free_cells.items():
+        assert free_cells.is_safe(), f"promises of {chain} cannot be kept"
+        _check_counts(hived, free_cells)
     for cell in (cell for by in hived.cells.chains.values() for c in by.values() for cell in c):
         _check_cell(cell)
     for leaf in hived.cells.leaves.values():
@@ -203,32 +210,34 @@ def check(hived):
             _check_priority(cell)
 
 
-def _check_counts(hived, book):
-    for level in range(1, book.top + 1):
-        cells = hived.cells.chains[book.chain][level]
+def _check_counts(hived, free_cells):
+    for level in range(1, free_cells.top + 1):
+        cells = hived.cells.chains[free_cells.chain][level]
         left = [cell for cell in cells if cell.is_free()]
-        assert book.left[level] == len(left)
-        assert set(book.bad[level].cells) == {cell for cell in left if not cell.healthy}
+        assert free_cells.left[level] == len(left)
+        assert set(free_cells.bad[level].cells) == {cell for cell in left if not cell.healthy}
         free = {c for c in left if c.parent is None or not c.parent.is_free()}
-        assert set(book.free[level].cells) == free
-        assert book.promised_all[level] == sum(held[level] for held in book.promised.values())
-        assert book.promised_all[level] <= book.left[level]
-        for vc, held in book.promised.items():
-            tops = hived.cells.vcs[vc].free_tops.get(book.chain, {}).get(level, [])
+        assert set(free_cells.free[level].cells) == free
+        assert free_cells.promised_all[level] == sum(
+            held[level] for held in free_cells.promised.values()
+        )
+        assert free_cells.promised_all[level] <= free_cells.left[level]
+        for vc, held in free_cells.promised.items():
+            tops = hived.cells.vcs[vc].free_tops.get(free_cells.chain, {}).get(level, [])
             assert held[level] == sum(top.physical is None for top in tops), (vc, level)
-            _check_doomed(book, vc, level)
+            _check_doomed(free_cells, vc, level)
         for cell in free:  # buddies that are all free are one cell
             assert cell.parent is None or not set(cell.parent.children) <= free
 
 
-def _check_doomed(book, vc, level):
+def _check_doomed(free_cells, vc, level):
     """As many promises are given up as bad hardware makes necessary, and no more."""
-    healthy = book.left[level] - len(book.bad[level])
-    assert book.promised[vc][level] <= healthy, (vc, level)
-    doomed = book.doomed[vc][level].cells
+    healthy = free_cells.left[level] - len(free_cells.bad[level])
+    assert free_cells.promised[vc][level] <= healthy, (vc, level)
+    doomed = free_cells.doomed[vc][level].cells
     assert all(cell.virtual.vc == vc for cell in doomed)
     if any(cell.priority < LOWEST_GUARANTEED for cell in doomed):
-        assert book.promised[vc][level] >= healthy, (vc, level)
+        assert free_cells.promised[vc][level] >= healthy, (vc, level)
 
 
 def _check_cell(cell):

@@ -6,7 +6,6 @@ from collections import Counter
 from rota.core.allocation import Allocation
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape
 from rota.core.topology import DEVICE, NodeSpec, Topology
-from rota.placement.anywhere import Anywhere
 from rota.placement.best_fit import BestFit
 from rota.placement.consolidate import Consolidate, SearchingConsolidate
 from rota.placement.count import Count, PooledCount
@@ -19,6 +18,7 @@ from rota.placement.skew import SKEWED, Skew
 from rota.placement.spread import Spread
 from rota.placement.topology import TopologyAware
 from rota.placement.yarn import Yarn
+from rota.reproduce.fgd.dialect import Anywhere
 
 SCORED = [Anywhere, Fgd, GpuClustering, KubernetesFit]  # the others differ in their formula only
 ON_NODES = [

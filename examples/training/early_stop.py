@@ -5,8 +5,9 @@ group is cancelled. `rota serve --policy early_stop.py:from_step=100,factor=3`
 """
 
 from rota.core.jobs import Job
+from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
-from rota.core.view import Draft, View
+from rota.core.view import View
 
 
 class EarlyStopParams(Params, frozen=True):
@@ -22,7 +23,7 @@ class EarlyStop(DecidePolicy[EarlyStopParams]):
     name = "early-stop"
     Parameters = EarlyStopParams
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Give up what is hopeless, and fill the cluster with the others."""
         plan = view.plan()
         best = self.best_of_groups(view)

@@ -5,8 +5,9 @@ has to run to be measured. `rota serve --policy fastest_first.py`
 """
 
 from rota.core.jobs import Job
+from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
-from rota.core.view import Draft, View
+from rota.core.view import View
 
 
 class FastestFirst(DecidePolicy[Params]):
@@ -14,7 +15,7 @@ class FastestFirst(DecidePolicy[Params]):
 
     name = "fastest-first"
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Place the unknown, then the fastest; the others wait."""
         plan = view.plan()
         plan.fill(sorted(view.jobs, key=speed, reverse=True))

@@ -5,8 +5,9 @@ started again on another number of GPUs. `rota serve --policy grow.py`
 """
 
 from rota.core.jobs import Job
+from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
-from rota.core.view import Draft, View
+from rota.core.view import View
 
 
 class Grow(DecidePolicy[Params]):
@@ -14,7 +15,7 @@ class Grow(DecidePolicy[Params]):
 
     name = "grow"
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Place rigid jobs, then divide the rest among the elastic ones."""
         plan = view.plan()
         rigid = [job for job in view.jobs if not most(job)]

@@ -169,6 +169,7 @@ class JobsQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
     state: Annotated[list[State], Meta(description="Only in these states; may be repeated.")] = []
     queue: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this queue.")] = ""
     user: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this user.")] = ""
+    name: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this name.")] = ""
     active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
     after: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only after this id.")] = ""
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many.")] = PAGE

@@ -5,6 +5,7 @@ import pytest
 from rota.core.allocation import Allocation
 from rota.core.jobs import CANCELLED, DONE, Behaviour, JobSpec, Request
 from rota.core.knowledge import Knowledge
+from rota.core.plan import ExplicitPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
@@ -33,7 +34,7 @@ class Halves(DecidePolicy[Params]):
     """Two jobs on each half of the only GPU."""
 
     name = "halves"
-    explicit = True
+    plan_type = ExplicitPlan
 
     def decide(self, view):
         plan = view.plan()
@@ -89,7 +90,7 @@ class SlowFirst(DecidePolicy[Params]):
     """Takes the nodes in the order of the cluster, and moves to a faster one when it is free."""
 
     name = "slow-first"
-    explicit = True
+    plan_type = ExplicitPlan
 
     def decide(self, view):
         plan = view.plan()

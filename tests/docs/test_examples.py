@@ -19,7 +19,7 @@ from rota.testing import check_admission, check_placement, check_policy
 from shared_data import CHECKOUT
 
 EXAMPLES = CHECKOUT / "examples"
-POLICIES = ["aged_size.py", "aged_size_general.py", "elastic_fifo.py"]
+POLICIES = ["aged_size.py", "aged_size_general.py", "elastic_fifo.py", "fewest_first.py"]
 PLACEMENTS = ["fullest_node.py", "last_fit.py"]
 ADMISSIONS = ["small_first.py"]
 

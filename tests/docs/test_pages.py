@@ -18,7 +18,8 @@ Comments in a page (lines that begin with %, which are not rendered) say what a 
     % slurm          start a Slurm with emulated nodes, or skip the page
 
 The page's folder is the home of whoever follows it. Daemons listen on a free port, for which the
-usual address stands on the page. Jobs die with the page.
+usual address stands on the page. Jobs die with the page. What goes on in the background is a
+process of its own; other commands run in the process of the test (see `page_shell`).
 """
 
 import json
@@ -35,6 +36,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from page_shell import PageShell
 from rota.sdk.place import DEFAULT_SERVER
 from shared_data import CHECKOUT, shared
 from slurm_cluster import SlurmCluster, require_slurm
@@ -94,6 +96,8 @@ def test_the_commands_of_a_page_do_what_it_says(page, tmp_path, monkeypatch, req
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("ROTA_SERVE_LISTEN", "127.0.0.1:0")
+    for command in ("COMPARE", "ROBUST", "REPLAY", "SWEEP"):
+        monkeypatch.setenv(f"ROTA_{command}_JOBS", "1")  # the same numbers without more processes
     with ExitStack() as stack:
         reader = Reader(tmp_path, stack, corrects=request.config.getoption("--correct-pages"))
         for what, argument, block in steps(page):
@@ -136,6 +140,8 @@ class Reader:
         self.true_address = DEFAULT_SERVER
         self.printed = ""
         self.background = []
+        self.shell = PageShell(folder)
+        stack.callback(self.shell.close)
         stack.callback(self.leave)
 
     def follow(self, what, argument, block):
@@ -160,8 +166,10 @@ class Reader:
             self.wait_for(argument)
         else:
             script = self.addressed(argument if what == "setup" else block)
-            printed = run(script, self.folder, fails="fails" in what)
-            self.printed = self.addressed(printed, back=True)
+            fails = "fails" in what
+            code, out, err = self.shell.run(script)
+            assert (code != 0) == fails, f"{script}\n{out}\n{err}"
+            self.printed = self.addressed(out + err if fails else out, back=True)
 
     def addressed(self, text, *, back=False):
         """Put the daemon's true address in place of the usual one, or the other way round."""
@@ -184,10 +192,8 @@ class Reader:
         """Ask again and again."""
         end_s = time.monotonic() + PATIENCE_S
         while True:
-            asked = ["bash", "-euo", "pipefail", "-c", condition]
-            if not subprocess.run(
-                asked, cwd=self.folder, capture_output=True, check=False
-            ).returncode:
+            code, *_ = self.shell.run(condition)
+            if not code:
                 return
             assert time.monotonic() < end_s, f"{condition}\n{self.told()}"
             time.sleep(0.1)
@@ -202,23 +208,19 @@ class Reader:
         assert process.wait(PATIENCE_S) == 0, self.told()
 
     def leave(self):
-        """End everything that knows this folder; jobs outlive their daemon."""
+        """End everything that knows this folder; jobs outlive their daemon.
+
+        What this process has started for itself goes on: `multiprocessing` keeps a helper.
+        """
         for process in self.background:
             process.kill()
             process.wait()
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 known = [process.cwd(), *process.cmdline(), *process.environ().values()]
-                if process.pid != os.getpid() and any(str(self.folder) in text for text in known):
+                ours = os.getpid() in (process.pid, process.ppid())
+                if not ours and any(str(self.folder) in text for text in known):
                     process.kill()
-
-
-def run(script, folder, *, fails):
-    """Run a script; what it printed, and what it complained of if it had to fail."""
-    command = ["bash", "-euo", "pipefail", "-c", script]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    assert (done.returncode != 0) == fails, f"{script}\n{done.stdout}\n{done.stderr}"
-    return done.stdout + done.stderr if fails else done.stdout
 
 
 def test_what_pages_show_is_compared_line_by_line():

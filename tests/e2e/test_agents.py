@@ -75,7 +75,7 @@ class Server:
                     self._answer(401, b"who are you?")
                     return
                 try:
-                    self._answer(200, driver.sync_json(body))
+                    self._answer(200, driver.sync_json(body, "nodes"))
                 except UnavailableError as error:
                     self._answer(503, str(error).encode())
 

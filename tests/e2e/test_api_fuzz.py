@@ -35,7 +35,7 @@ CHECKS = [
     checks.response_schema_conformance,
 ]
 BAD_INPUT = [checks.negative_data_rejection, checks.unsupported_method]
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 LONG = settings(QUICK, max_examples=400)
 
 
@@ -46,7 +46,7 @@ def fuzzed(service):
     return create_app(service, settings=LIMITS, agent_sync=echo)
 
 
-def echo(body):
+def echo(body, _token):
     return msgspec.json.encode(msgspec.json.decode(body))
 
 

@@ -16,7 +16,7 @@ from daemon_process import ROTA, clean_environ, serving
 from rota.core.errors import ForbiddenError
 from rota.metrics.jobs import COLUMNS
 from rota.sdk import Client
-from rota.study.calibrate import calibrate, check
+from rota.study.calibration.calibrate import calibrate, check
 from rota.traces.read import read_workload
 from shared_data import CHECKOUT
 

@@ -1,27 +1,29 @@
 """A real daemon, its embedded agent and real processes, from submission to end."""
 
 import random
+from itertools import product
 
 import pytest
 
 from agents_net import PATIENCE_S, alive, eventually
 from live_logs import assert_sound, exported
 from saving_job import script
+from thinning import first
 
 WAIT_FOR_FILE = "while [ ! -e {} ]; do sleep 0.05; done"
 
 
-def sixty_jobs(folder, seed=3):
-    """Return three waves: long wide jobs first, so that whoever preempts has a reason to.
+def waves(folder, size, seed=3):
+    """Return three waves of jobs: long wide jobs first, so that whoever preempts has a reason to.
 
     None ends before the file `go` is there: each wave finds the one before it.
     """
     dice = random.Random(seed)  # noqa: S311
-    waves = []
+    found = []
     kinds = (((4, 4, 2), 0.9, 1.5), ((1, 2, 4), 0.3, 0.8), ((1, 1, 2), 0.2, 0.5))
     for gpus, least_s, most_s in kinds:
         wave = []
-        for number in range(20):
+        for number in range(size):
             work_s = round(dice.uniform(least_s, most_s), 2)
             wave.append(
                 {
@@ -31,19 +33,18 @@ def sixty_jobs(folder, seed=3):
                     "resources": {"gpus": dice.choice(gpus)},
                 }
             )
-        waves.append(wave)
-    return waves
+        found.append(wave)
+    return found
 
 
-@pytest.mark.parametrize(
-    ("policy", "preempts"), [("fifo", False), ("tiresias:limits=0.4/2", True), ("srtf", True)]
-)
-def test_sixty_jobs_in_three_queues_all_finish(
-    daemons, tmp_path, policy, preempts, capsys, record_property
-):
+PREEMPTS = {"fifo": False, "tiresias:limits=0.4/2": True, "srtf": True}
+
+
+@pytest.mark.parametrize(("size", "policy"), first(len(PREEMPTS), product([7, 20], PREEMPTS)))
+def test_all_jobs_in_three_queues_finish(daemons, tmp_path, size, policy, capsys, record_property):
     daemon = daemons("--nodes", "4x4", "--policy", policy, "--check", "--log-level", "warning")
     jobs = []
-    for wave in sixty_jobs(tmp_path):
+    for wave in waves(tmp_path, size):
         jobs += daemon.client.submit_many(wave)
         eventually(
             lambda: any(job.state == "RUNNING" for job in daemon.client.jobs(active=True)),
@@ -62,9 +63,9 @@ def test_sixty_jobs_in_three_queues_all_finish(
 
     log = exported(daemon)
     counts = dict(log["event"].value_counts().iter_rows())
-    assert counts["done"] == 60
-    assert sum(job.starts for job in found) == counts["run"] >= 60
-    assert bool(counts.get("stop")) == preempts
+    assert counts["done"] == 3 * size
+    assert sum(job.starts for job in found) == counts["run"] >= 3 * size
+    assert bool(counts.get("stop")) == PREEMPTS[policy]
     assert sum(job.preemptions for job in found) == counts.get("stop", 0)
     assert_sound(log, capacity=4)
 
@@ -78,7 +79,7 @@ def test_sixty_jobs_in_three_queues_all_finish(
     record_property("latency", line)
     with capsys.disabled():
         print(f"\n{line}")  # noqa: T201 - to be seen in the output of the tests
-    assert decision["count"] >= 60
+    assert decision["count"] >= 3 * size
 
 
 # --- what a job gets ------------------------------------------------------------------------------
@@ -253,7 +254,7 @@ def test_jobs_run_on_while_no_daemon_is_there(daemon, tmp_path):
     daemon.until(waits, "SUCCEEDED")
 
 
-@pytest.mark.parametrize("policy", ["tiresias", "easy"])
+@pytest.mark.parametrize("policy", first(1, ["easy", "tiresias"]))
 def test_restarts_in_which_nothing_happens_forget_nothing(daemons, policy):
     daemon = daemons("--nodes", "1x2", "--policy", policy, "--check")
     runs = daemon.submit("sleep 300", gpus=2, estimate=300)

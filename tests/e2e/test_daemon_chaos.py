@@ -108,7 +108,7 @@ class Chaos:
 @pytest.mark.parametrize(
     ("number", "seed"),
     [
-        (100, 1),
+        (60, 1),
         pytest.param(3000, 2, marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
 )

@@ -133,7 +133,7 @@ def recovered(path, folder):
 @pytest.mark.parametrize(
     ("kills", "jobs", "seed"),
     [
-        (5, 60, 1),
+        (3, 30, 1),
         pytest.param(50, 200, 2, marks=[pytest.mark.soak, pytest.mark.timeout(1200)]),
     ],
 )

@@ -18,7 +18,9 @@ from rota.jobfile.model import JobFile
 from rota.live.drivers.pretend import PretendDriver
 from rota.wire import Actor
 
-QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+FEWER = settings(
+    max_examples=settings().max_examples // 2, suppress_health_check=list(HealthCheck)
+)  # the same requests are sent to the service in test_api_fuzz.py
 
 
 class Later:
@@ -56,13 +58,13 @@ def headers(tmp_path_factory):
 
 
 @schema.parametrize()
-@QUICK
+@FEWER
 def test_no_request_breaks_the_real_daemon(headers, case):
     case.call_and_validate(headers=headers, checks=CHECKS)
 
 
 @schema.include(path_regex=r"\{").parametrize()
-@QUICK
+@FEWER
 def test_no_request_about_something_that_exists_breaks_it(headers, case):
     number = len(repr(case.query)) + len(repr(case.body))
     for name, known in {"job": KNOWN, "node": ("n1", "n2")}.items():

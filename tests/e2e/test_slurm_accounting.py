@@ -5,9 +5,9 @@ import time
 import polars as pl
 import pytest
 
-from rota.study.replay import Asked, replay
-from rota.study.replay_changes import Changes
-from rota.study.replay_recorded import replay_recorded
+from rota.study.replay.changes import ReplayChanges
+from rota.study.replay.recorded import replay_recorded
+from rota.study.replay.replay import Asked, replay
 from rota.traces.formats.slurm.sacct import FORMAT
 from slurm_accounting import AccountingCluster, newest, require_accounting
 from trace_readers import counted
@@ -158,7 +158,7 @@ def test_nodes_of_both_commands_are_the_same(history):
 def test_the_whole_command_on_a_real_log(history, tmp_path):
     asked = Asked(
         log=str(history / "jobs.txt"), nodes=str(history / "nodes.txt"), model="easy",
-        changes=Changes(add=("1x4",)),
+        changes=ReplayChanges(add=("1x4",)),
     )  # fmt: skip
     answer = replay(asked, tmp_path, tmp_path)
     odd = [text for text in answer.warnings if not text.startswith("hardly anybody waited")]

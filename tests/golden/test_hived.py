@@ -2,8 +2,8 @@
 
 import pytest
 
-from rota.study.scenario import read_scenarios, run_scenario
-from rota.study.scenario_hived import RecordedDecision
+from rota.study.scenario.hived import RecordedDecision
+from rota.study.scenario.play import read_scenarios, run_scenario
 from shared_data import shared
 
 UNITS = [

@@ -16,7 +16,7 @@ from rota.reproduce.run import own_files, reproduce
 from rota.reproduce.yarn import delay as yarn_delay
 from rota.study.config import RunConfig
 from rota.study.run import simulate
-from rota.study.scenario import run_scenario
+from rota.study.scenario.play import run_scenario
 from shared_data import CHECKOUT, shared
 
 LABS = {lab.name: lab for lab in labs.LABS}

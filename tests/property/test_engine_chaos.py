@@ -10,6 +10,7 @@ from rota.core.allocation import Allocation
 from rota.core.changes import Wake
 from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.plan import ExplicitPlan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.registry import ADMISSIONS, POLICIES, load, names
 from rota.core.tenants import Tenant, TenantTree
@@ -31,13 +32,14 @@ class Chaos(DecidePolicy[Params]):
     """Places, resizes, leaves out and cancels by chance."""
 
     name = "chaos"
+    plan_type = ReservingPlan
 
     def __init__(self, rng):
         super().__init__()
         self.rng = rng
         self.asked = 0
 
-    def decide(self, view):
+    def decide(self, view):  # noqa: C901 - one branch per whim
         self.asked += 1
         plan = view.plan()
         jobs = sorted(view.jobs, key=lambda job: not job.running)
@@ -50,7 +52,14 @@ class Chaos(DecidePolicy[Params]):
         for job in jobs:
             luck = rng.random()
             placed = False
-            if luck < 0.3 and job.spec.request.groups[0].max_count:
+            if job.running and luck < 0.05:
+                plan.stop(job, why="by chance", because_of=rng.choice(jobs))
+            elif job.running and luck < 0.1 and job.spec.request.groups[0].max_count:
+                plan.resize(job, rng.choice((1, 2, 3, 4)))
+                placed = True
+            elif job.running and luck < 0.15:
+                placed = plan.keep(job)
+            elif luck < 0.3 and job.spec.request.groups[0].max_count:
                 placed = plan.place(job, gpus=rng.choice((1, 2, 3, 4)))
             elif luck > 0.15:
                 placed = plan.place(job)
@@ -70,7 +79,7 @@ class Pieces(DecidePolicy[Params]):
     """Names parts of GPUs by chance."""
 
     name = "pieces"
-    explicit = True
+    plan_type = ExplicitPlan
 
     def __init__(self, rng):
         super().__init__()

@@ -18,8 +18,8 @@ from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.snapshot import freeze, restore
 from rota.engine.source import WorkloadSource
-from rota.models.books import TrueSpeeds
 from rota.models.rates import Product, Types
+from rota.models.speeds import TrueSpeeds
 from rota.models.tables import PairRates, PairsParams
 from rota.policies.admission.accept_all import AcceptAll
 from rota.sim.cluster import SimCluster

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hived_play import Player, move, random_config
 from rota.policies.hived import preemption
 from rota.policies.hived.algorithm import Preempt
-from rota.policies.hived.book import ChainBook
 from rota.policies.hived.cells import FREE
-from rota.policies.hived.groups import BindInfo
+from rota.policies.hived.free_cells import FreeCells
 from rota.policies.hived.mapping import Trial
+from rota.policies.hived.pods import BindInfo
 
 
 def played(seed, most):
@@ -25,14 +25,14 @@ def played(seed, most):
     return player
 
 
-@settings(max_examples=150)
+@settings(max_examples=5 * settings().max_examples)
 @given(st.integers(0, 1 << 32))
 def test_promises_can_be_kept_after_every_move(seed):
     player = played(seed, 40)
-    assert all(book.is_safe() for book in player.hived.books.values())
+    assert all(free_cells.is_safe() for free_cells in player.hived.free_cells.values())
 
 
-@settings(max_examples=60)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.integers(0, 1 << 32))
 def test_a_tenant_gets_every_free_promised_cell_once_the_nodes_are_back(seed):
     player = played(seed, 25)
@@ -73,7 +73,7 @@ def node_sizes(hived, top):
     return filled
 
 
-ALLOCATE = ChainBook.allocate
+ALLOCATE = FreeCells.allocate
 
 
 def split_without_regard(trial):
@@ -81,28 +81,28 @@ def split_without_regard(trial):
     return [len(cells) for cells in trial.free]
 
 
-def allocate_without_regard(book, cell, vc, *, doomed=False):
+def allocate_without_regard(free_cells, cell, vc, *, doomed=False):
     """Give a cell away and say that it is safe."""
-    ALLOCATE(book, cell, vc, doomed=doomed)
+    ALLOCATE(free_cells, cell, vc, doomed=doomed)
     return True
 
 
-def never_merge(book, cell):
+def never_merge(free_cells, cell):
     """Free cells stay as small as they are."""
-    book.free[cell.level].add(cell)
+    free_cells.free[cell.level].add(cell)
     return cell.level
 
 
 PLANTED = {
     "promises": [
         (Trial, "_spare", split_without_regard),
-        (ChainBook, "allocate", allocate_without_regard),
+        (FreeCells, "allocate", allocate_without_regard),
     ],
-    "buddies": [(ChainBook, "_give_back", never_merge)],
-    "use": [(ChainBook, "end_use", lambda _book, _cell, _vc: None)],
+    "buddies": [(FreeCells, "_give_back", never_merge)],
+    "use": [(FreeCells, "end_use", lambda _free_cells, _cell, _vc: None)],
     "reservations": [(preemption, "cancel", lambda _books, _group: None)],
-    "doomed": [(ChainBook, "doom", lambda _book, _level: None)],
-    "repairs": [(ChainBook, "spare", lambda _book, _level: None)],
+    "doomed": [(FreeCells, "doom", lambda _free_cells, _level: None)],
+    "repairs": [(FreeCells, "spare", lambda _free_cells, _level: None)],
 }
 
 

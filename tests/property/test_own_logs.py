@@ -16,7 +16,7 @@ from rota.traces.formats.slurm.nodes import read_nodes_file
 from rota.traces.formats.slurm.sacct import FORMAT as SACCT
 from trace_readers import counted
 
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(suppress_health_check=[HealthCheck.too_slow])
 FORMATS = {"sacct": SACCT, "kubernetes": KUBERNETES, "rota-log": ROTA_LOG}
 CELLS = st.one_of(
     st.sampled_from([

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rota.core.changes import Wake
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.plan import LocalityPlan, PairingPlan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.registry import PLACEMENTS, load
 from rota.core.tenants import TenantTree
@@ -34,10 +35,15 @@ COSTS = (
 )
 
 
+class WhimsicalPlan(ReservingPlan, LocalityPlan, PairingPlan):
+    """All that it may want."""
+
+
 class Whimsical(DecidePolicy[Params]):
     """Names jobs in any order, alone, on a type, or beside another; cancels now and then."""
 
     name = "whimsical"
+    plan_type = WhimsicalPlan
     wake = Wake(None, every_s=7.0)
 
     def __init__(self, seed):
@@ -63,7 +69,7 @@ class Whimsical(DecidePolicy[Params]):
             if choice < 0.45:
                 self._pair(plan, job, hosts)
             elif choice < 0.65:
-                if plan.place(job, gpu_type=rng.choice(view.topology.types)):
+                if plan.place_on(job, gpu_type=rng.choice(view.topology.types)):
                     hosts.append(job)
             elif choice < 0.9:
                 if plan.place(job):
@@ -74,7 +80,7 @@ class Whimsical(DecidePolicy[Params]):
 
     def _pair(self, plan, job, hosts):
         fitting = [host for host in hosts if host.gpus == job.gpus and job.gpus % 1 == 0]
-        if fitting and plan.place(job, beside=fitting[0]):
+        if fitting and plan.place_beside(job, fitting[0]):
             hosts.remove(fitting[0])
             self.pairs += 1
             if self.rng.random() < 0.2:

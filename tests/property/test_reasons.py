@@ -11,6 +11,7 @@ from refold import CAPACITY, CONSTRAINT, FRAGMENTATION, GANG, Refold
 from rota.core.allocation import Allocation
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape, TaskGroup
+from rota.core.plan import ExplicitPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.reasons import Reason
 from rota.core.registry import POLICIES, load, names
@@ -58,7 +59,7 @@ class InOrder(DecidePolicy[Params]):
     """First come, first served, on the first nodes with room; says nothing about reasons."""
 
     name = "in-order"
-    explicit = True
+    plan_type = ExplicitPlan
 
     def decide(self, view):
         plan = view.plan()

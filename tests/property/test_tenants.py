@@ -29,7 +29,7 @@ def everything(picture):
 
 
 @both
-@settings(max_examples=40)
+@settings(max_examples=2 * settings().max_examples)
 @given(seed=seeds, rule=st.sampled_from(RULES))
 def test_limits_and_guarantees_hold_always(kind, seed, rule):
     # not strict: whoever is owed something may pass others of its queue
@@ -37,7 +37,6 @@ def test_limits_and_guarantees_hold_always(kind, seed, rule):
 
 
 @both
-@settings(max_examples=25)
 @given(seed=seeds)
 def test_opportunistic_jobs_use_no_quota_and_take_nobodys(kind, seed):
     random_run(
@@ -47,7 +46,6 @@ def test_opportunistic_jobs_use_no_quota_and_take_nobodys(kind, seed):
 
 
 @both
-@settings(max_examples=20)
 @given(seed=seeds)
 def test_without_borrowing_no_quota_is_exceeded(kind, seed):
     def look(picture):
@@ -68,7 +66,6 @@ def test_without_borrowing_no_quota_is_exceeded(kind, seed):
 
 
 @both
-@settings(max_examples=25)
 @given(seed=seeds, own_s=st.integers(0, 15), class_s=st.integers(0, 15))
 def test_nobody_is_stopped_before_its_time(kind, seed, own_s, class_s):
     engine = random_run(
@@ -90,7 +87,6 @@ def test_nobody_is_stopped_before_its_time(kind, seed, own_s, class_s):
 
 
 @both
-@settings(max_examples=25)
 @given(seed=seeds)
 def test_jobs_that_are_not_preemptible_run_to_their_end(kind, seed):
     engine = random_run(
@@ -101,7 +97,6 @@ def test_jobs_that_are_not_preemptible_run_to_their_end(kind, seed):
 
 
 @both
-@settings(max_examples=25)
 @given(seed=seeds)
 def test_jobs_that_are_not_preemptible_break_no_promise(kind, seed):
     # some may wait for ever: for more than nobody was promised
@@ -115,7 +110,6 @@ ALL_CLASSES = (*OPPORTUNISTIC, PriorityClass("firm", 9, preemptible=False))
 
 
 @both
-@settings(max_examples=25)
 @given(seed=seeds, rule=st.sampled_from(RULES))
 def test_guarantees_hold_with_classes_of_every_kind(kind, seed, rule):
     random_run(
@@ -125,7 +119,6 @@ def test_guarantees_hold_with_classes_of_every_kind(kind, seed, rule):
 
 
 @both
-@settings(max_examples=25)
 @given(seed=seeds, rule=st.sampled_from(RULES))
 def test_limits_hold_with_opportunistic_jobs_and_priorities(kind, seed, rule):
     random_run(

@@ -8,6 +8,8 @@ import pytest
 from shared_data import CHECKOUT
 
 TESTS = CHECKOUT / "tests"
+ALONE = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # a plugin is slow to import
+PLUGINS = ("-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin")
 
 LACKING = """
 from needs import need
@@ -41,9 +43,9 @@ def run(tmp_path):
         (tmp_path / "test_it.py").write_text(text)
         (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {TESTS}\n")
         result = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider", *flags],
-            cwd=tmp_path, env={"PATH": "", "HOME": str(tmp_path)}, capture_output=True, text=True,
-            check=False,
+            [sys.executable, "-m", "pytest", *PLUGINS, *flags],
+            cwd=tmp_path, env={"PATH": "", "HOME": str(tmp_path), **ALONE}, capture_output=True,
+            text=True, check=False,
         )  # fmt: skip
         return result.returncode, result.stdout
 

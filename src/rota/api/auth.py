@@ -33,7 +33,7 @@ def authorise(context: Context, request: Request, operation: Operation[Any]) -> 
 
 def _authenticate(context: Context, request: Request) -> Actor:
     token = bearer(request)
-    # without a thread: whoever holds them all must not keep agents and others out
+    # without a thread: a client that holds them all must not keep agents and others out
     actor = context.service.authenticate(token) if token else None
     if actor is None:
         context.strangers.take(request.client.host if request.client else "")

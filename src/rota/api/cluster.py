@@ -117,7 +117,7 @@ async def sync_agent(call: ApiCall, body: bytes) -> bytes:
     if call.context.agent_sync is None:
         raise NotFoundError("this daemon has no agents")
     with reading():
-        return await call.context.agent_lane.run(call.context.agent_sync, body)
+        return await call.context.agent_lane.run(call.context.agent_sync, body, call.actor.name)
 
 
 # --- monitoring ----------------------------------------------------------------------------------

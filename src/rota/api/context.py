@@ -16,8 +16,8 @@ from rota.wire import MAX_BODY_BYTES, MAX_JOBS
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ANY_HOST = ("*",)
 
-AgentSync = Callable[[bytes], bytes]
-"""Takes an agent's report and returns its orders; may block."""
+AgentSync = Callable[[bytes, str], bytes]
+"""Takes an agent's report and the name of its token, and returns its orders; may block."""
 LogExport = Callable[[], Iterator[bytes]]
 """The whole event log as a Parquet file, in pieces."""
 

@@ -1,4 +1,4 @@
-"""Who may keep a connection: nobody can hold the door shut by being silent.
+"""Who may keep a connection: a silent client cannot keep others out.
 
 A connection is *busy* while a request of it is being answered, else *idle*. An idle one has to send
 a whole request head within `head_timeout_s`. When there are too many connections (in all, or from
@@ -103,10 +103,10 @@ class GuardedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         """The request is answered."""
-        super().on_response_complete()
-        scope: Any = self.scope
+        scope: Any = self.scope  # before the next request, which may be here already, has its own
         if scope.get("actor") is not None:
             self.role = scope["actor"].role
+        super().on_response_complete()
         self._door.rest(self)
         if self.busy:  # the next one was here already
             self._forget_head()

@@ -70,6 +70,7 @@ def list_jobs(call: ApiCall, query: JobsQuery) -> list[JobInfo]:
         states=query.state,
         queue=query.queue,
         user=query.user,
+        name=query.name,
         after=query.after,
         limit=query.limit,
         active=query.active,

@@ -196,5 +196,5 @@ def _explain(error: Exception, *, debug: bool) -> int:
 
 
 def _forget_stdout() -> None:
-    """Whoever read our output has gone: Python shall not complain when it flushes at exit."""
+    """The reader of our output has gone: Python must not complain when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

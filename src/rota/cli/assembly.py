@@ -78,6 +78,8 @@ class Assembly:
                 patient=not topology.nodes,
             )  # fmt: skip
             tokens = Tokens(store)
+            if isinstance(self.driver, AgentDriver):
+                self.driver.claim = tokens.claim
             tokens.local_file(self.folder.token, OWNER, ADMIN)
             self.daemon = Daemon(
                 self.loop, tokens, config=config, said=said, settings=settings,

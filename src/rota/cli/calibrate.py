@@ -11,7 +11,7 @@ from rota.core.errors import OptionError
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
-    from rota.study.calibrate import Calibration, Foresight
+    from rota.study.calibration.calibrate import Calibration, Foresight
 
 
 @click.command(
@@ -77,8 +77,8 @@ def calibrate(
     import msgspec
 
     from rota.cli.export import run_folder
-    from rota.study.calibrate import FILES, check, foresee, write
-    from rota.study.calibrate import calibrate as fit
+    from rota.study.calibration.calibrate import FILES, check, foresee, write
+    from rota.study.calibration.calibrate import calibrate as fit
     from rota.study.folder import OutputFolder
 
     if predict is not None and against is not None:

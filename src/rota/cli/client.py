@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from rota.cli.options import DEBUG
 from rota.core.errors import NotFoundError, RotaError, install
 from rota.core.words import duration
-from rota.wire import ENDED
+from rota.wire import ENDED, MAX_FILTER, PAGE
 
 if TYPE_CHECKING:
     from rota.sdk import Client
@@ -90,7 +90,7 @@ def job_id(rota: "Client", text: str) -> str:
     """The id of a job that was given by id or by name."""
     if text.isascii() and text.isdecimal():
         return text
-    named = [job for job in rota.jobs() if job.name == text]
+    named = list(rota.jobs(name=text)) if 0 < len(text) <= MAX_FILTER else []
     found = [job for job in named if job.state not in ENDED] or named[-1:]
     if len(found) == 1:
         return found[0].id
@@ -121,7 +121,7 @@ def complete_jobs(
     """Ids of jobs that are not over."""
 
     def find(rota: "Client") -> Iterator[CompletionItem]:
-        for job in rota.jobs(active=True):
+        for job in rota.jobs(active=True, limit=PAGE):
             yield CompletionItem(job.id, help=clean(f"{job.name} {job.state}".strip()))
 
     return _complete(ctx, find, incomplete)

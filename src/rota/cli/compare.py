@@ -20,9 +20,8 @@ from rota.cli.show import table, tell, tell_assumptions
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
-    from rota.study.comparison import PolicyComparison
+    from rota.study.compare_file import PolicyComparison
     from rota.study.config import RunConfig
-    from rota.study.run import Progress
 
 SPARE = (
     "completed", "knows", "p99 JCT", "makespan", "preemptions", "median JCT", "mean wait",
@@ -111,12 +110,6 @@ def compare(
     workers = jobs or _workers(config, len(policy) * repeat * windows)
     bar = ProgressBar("comparing")
 
-    def told(label: str, number: int, total: int) -> "Progress | None":
-        if workers == 1:
-            return bar.retitle(f"{number + 1}/{total} {label}")
-        bar(number, total)
-        return None
-
     own = [*own_files(output), *figure_files(output)]
     with OutputFolder(output, force=force, own=own) as folder, bar:
         found = run(
@@ -127,7 +120,7 @@ def compare(
             windows=windows,
             workers=workers,
             command=["rota", *sys.argv[1:]],
-            told=told,
+            told=bar,
         )
         bar.retitle("writing the report")
         write_report(
@@ -155,7 +148,7 @@ def _workers(config: "RunConfig", runs: int) -> int:
         else:
             size = Path(config.trace).stat().st_size
     except OSError:
-        return 1  # whoever reads it says what is wrong
+        return 1  # reading it will say what is wrong
     return 1 if size * runs < SMALL_BYTES else min(cores(), runs)
 
 

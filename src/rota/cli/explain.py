@@ -79,7 +79,7 @@ def explain(
 
 
 def _from_folder(folder: Path) -> Any:
-    """Whoever explains folders."""
+    """Import the folder explainer."""
     if not folder.is_dir():
         raise InputError(
             f"{str(folder)!r} is neither a folder nor a URL: name what `rota simulate -o` wrote"

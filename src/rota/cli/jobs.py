@@ -1,7 +1,6 @@
 """`rota ls|show|cancel|hold|release`."""
 
 import time
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from rota.jobfile.model import JobFile
     from rota.sdk import Client
 
+SHOWN = 500  # jobs in a table, unless more are wanted: one request, a few screens
 MOST_COUNTED = 1000  # of those that are over
 LAST_LINES, MOST_RANKS = 10, 8  # of the error output of a failed job; nodes that are asked for it
 SPARE = ("starts", "ran", "queue", "user", "age", "nodes", "gpus")
@@ -43,6 +43,12 @@ SPARE = ("starts", "ran", "queue", "user", "age", "nodes", "gpus")
 )  # fmt: skip
 @click.option("--queue", metavar="Q", default="", help="Only jobs in this queue.")
 @click.option("--user", metavar="U", default="", help="Only jobs of this user.")
+@click.option("--name", metavar="N", default="", help="Only jobs of this name.")
+@click.option("--after", metavar="JOB", default="", help="Only jobs after this id, for pages.")
+@click.option(
+    "--limit", metavar="N", type=click.IntRange(min=0),
+    help=f"At most N jobs, 0 for all; a table has {SHOWN:,} by default, json and yaml all.",
+)  # fmt: skip
 @WATCH
 @INTERVAL
 @FORMAT
@@ -55,30 +61,44 @@ def ls(rota: "Client", *, watch: bool, interval: float, output: str, **values: A
       rota ls
       rota ls --all --user ann
       rota ls --state running --queue research -o json
+      rota ls --limit 100 --after 4711
       rota ls --watch
     """  # noqa: D301 - \b keeps click from wrapping the lines
 
     def show() -> None:
-        states = values["state"]
+        states, most = values["state"], values["limit"]
+        if most is None:
+            most = SHOWN if output == "table" else 0
         found = rota.jobs(
             states=states,
             queue=values["queue"],
             user=values["user"],
+            name=values["name"],
             active=not values["all"] and not states,
+            after=values["after"],
+            limit=most + 1 if most else None,  # one more tells whether the list is complete
         )
         jobs = list(found)
+        cut = bool(most) and len(jobs) > most
+        del jobs[most if cut else len(jobs) :]
         print_jobs(jobs, output, nothing="" if jobs else _nothing(rota, values))
+        if cut:
+            click.echo(
+                f"there are more than these {most:,} jobs: narrow the list (--state, --queue, "
+                f"--user, --name), go on with --after {jobs[-1].id}, or show all with --limit 0",
+                err=True,
+            )
 
     repeat(show, watch=watch, interval=interval)
 
 
 def _nothing(rota: "Client", values: dict[str, Any]) -> str:
     """Why there is nothing to list."""
-    which = {"queue": values["queue"], "user": values["user"]}
+    which = {key: values[key] for key in ("queue", "user", "name", "after")}
     wanted = any(which.values()) or bool(values["state"])
     if values["all"] or values["state"]:
         return "no such jobs" if wanted else "no jobs"
-    over = sum(1 for _ in islice(rota.jobs(states=ENDED, **which), MOST_COUNTED))
+    over = sum(1 for _ in rota.jobs(states=ENDED, **which, limit=MOST_COUNTED))
     if not over:
         return "no such jobs" if wanted else "no jobs"
     more = " or more" if over == MOST_COUNTED else ""
@@ -87,7 +107,12 @@ def _nothing(rota: "Client", values: dict[str, Any]) -> str:
 
 def print_jobs(jobs: list[JobInfo], output: str, *, nothing: str = "no jobs") -> None:
     """A table for people, everything for programs."""
-    if output != "table":
+    if output == "json":  # there may be many: ten times as fast as `emit`
+        import msgspec
+
+        data = msgspec.json.encode([plain(job) for job in jobs])
+        click.echo(msgspec.json.format(data, indent=2))
+    elif output != "table":
         emit([plain(job) for job in jobs], output)
     elif jobs:
         now = time.time()
@@ -101,7 +126,7 @@ def plain(job: JobInfo) -> dict[str, Any]:
     import msgspec
 
     data: dict[str, Any] = msgspec.to_builtins(job)
-    if job.file is None:  # it is not told in listings
+    if job.file is None:  # it is not shown in listings
         del data["file"]
     return data
 

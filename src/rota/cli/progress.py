@@ -30,7 +30,7 @@ class ProgressBar:
             progress.reset(task, description=title)
         return self
 
-    def __call__(self, done: int, total: int, now_s: float | None = None) -> None:
+    def __call__(self, done: float, total: int, now_s: float | None = None) -> None:
         """Show how far it is."""
         if self._shown is None:
             if not sys.stderr.isatty() or perf_counter() - self._begun_s < PATIENCE_S:

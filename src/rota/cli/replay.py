@@ -13,7 +13,7 @@ from rota.core.registry import FORMATS, PLACEMENTS, POLICIES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rota.study.replay import Answer
+    from rota.study.replay.replay import Answer
 
 MOST_GROUPS = 10
 HEADINGS = (
@@ -133,13 +133,13 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.report.replay import write_page
     from rota.study.folder import OutputFolder
-    from rota.study.replay import Asked, own_files
-    from rota.study.replay import replay as run
-    from rota.study.replay_changes import Changes, parse_quota
+    from rota.study.replay.changes import ReplayChanges, parse_quota
+    from rota.study.replay.replay import Asked, own_files
+    from rota.study.replay.replay import replay as run
 
     if values["nodes"] and values["cluster"]:
         raise click.UsageError("--nodes and --cluster both tell the machines: give one of them.")
-    changes = Changes(
+    changes = ReplayChanges(
         add=values["add_nodes"],
         remove=values["remove"],
         quotas=tuple(parse_quota(text) for text in values["quota"]),
@@ -180,7 +180,7 @@ def _slurm(values: "Mapping[str, Any]") -> str:
 
 
 def _show(answer: "Answer") -> None:
-    from rota.study.replay_tables import BY, lookup, main_groups
+    from rota.study.replay.tables import BY, lookup, main_groups
 
     rows = lookup(answer.table)
     names = [schedule.name for schedule in answer.schedules]
@@ -288,7 +288,7 @@ def _show_fidelity(answer: "Answer") -> None:
 
 def _show_added(answer: "Answer") -> None:
     """What the jobs get that were added."""
-    from rota.study.replay_tables import ALSO
+    from rota.study.replay.tables import ALSO
 
     cells = [
         (
@@ -307,7 +307,7 @@ def _show_added(answer: "Answer") -> None:
 
 def _against(row: "Mapping[str, Any]") -> str:
     """The change of the mean wait; what the model cannot tell is not called a gain."""
-    from rota.study.replay_tables import BETTER, MODEL, OBSERVED, WORSE
+    from rota.study.replay.tables import BETTER, MODEL, OBSERVED, WORSE
 
     change, role = row["mean_wait_change_s"], row["role"]
     if role in (OBSERVED, MODEL):

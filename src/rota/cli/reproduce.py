@@ -34,7 +34,7 @@ class Recipes(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Refuse names that nobody registered, with the remedy."""
+        """Refuse names that are not registered, with the remedy."""
         known = [*self.list_commands(ctx), *registry.names(registry.RECIPES)]
         if args and not args[0].startswith("-") and args[0] not in known:
             raise OptionError(registry.unknown("recipe", args[0], known))

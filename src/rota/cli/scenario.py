@@ -32,8 +32,8 @@ def run(*, files: tuple[Path, ...], after: tuple[Path, ...], strict: bool, quiet
     """  # noqa: D301 - \b keeps click from wrapping the lines
     import msgspec
 
-    from rota.study.scenario import read_scenarios, run_scenario
-    from rota.study.scenario_hived import RecordedDecision
+    from rota.study.scenario.hived import RecordedDecision
+    from rota.study.scenario.play import read_scenarios, run_scenario
 
     events = unmet = 0
     for path in files:

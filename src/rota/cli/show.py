@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from rota.study.comparison import Assumption
+    from rota.study.compare_file import Assumption
 
 FORMAT = click.option(
     "-o", "--output", default="table", show_default=True,

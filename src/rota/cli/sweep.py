@@ -219,7 +219,7 @@ def _ratio(mean: "Mean") -> str:
 
 
 class RunsBar:
-    """A bar on stderr with the time that is left, on a terminal; failures are told anywhere."""
+    """A bar on stderr with the time that is left, on a terminal; failures are shown anywhere."""
 
     def __init__(self, title: str) -> None:
         self._title = title

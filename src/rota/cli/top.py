@@ -21,7 +21,7 @@ from rota.cli.client import (
 )
 from rota.cli.show import WIDE, too_wide
 from rota.core.errors import UnavailableError
-from rota.wire import JobInfo, NodeInfo, QueueInfo
+from rota.wire import ENDED, PAGE, STATES, JobInfo, NodeInfo, QueueInfo
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rota.sdk import Client
 
 _BAR = 20  # characters of a bar
+_WAITING = ("PENDING", "HELD")
 _ORDER = {"STOPPING": 0, "STARTING": 1, "RUNNING": 2, "PENDING": 3, "HELD": 4}
 _MOST_NODES, _MOST_QUEUES, _MOST_JOBS = 16, 8, 200
 _LEAST = 2  # rows of a table, however small the screen
@@ -77,6 +78,7 @@ class _Picture:
         self._nodes: list[NodeInfo] = []
         self._queues: list[QueueInfo] = []
         self._jobs: list[JobInfo] = []
+        self._cut = False  # more are waiting than were asked for
 
     def draw(self, height: int, width: int = WIDE) -> "Group":
         """Look and draw; if the daemon is away, what was seen before (if anything was).
@@ -97,7 +99,7 @@ class _Picture:
         parts: list[str | Table] = [header, _nodes(self._nodes, nodes, width)]
         if self._queues:
             parts.append(_queues(self._queues, queues, width))
-        parts.append(_jobs(self._jobs, jobs, width))
+        parts.append(_jobs(self._jobs, jobs, width, cut=self._cut))
         return Group(*parts)
 
     def _most(self, lines: int) -> tuple[int, int, int]:
@@ -114,7 +116,11 @@ class _Picture:
         self._status = self._rota.status()
         self._nodes = self._rota.nodes()
         self._queues = self._rota.queues()
-        self._jobs = list(self._rota.jobs(active=True))
+        on_nodes = [state for state in STATES if state not in (*_WAITING, *ENDED)]
+        waiting = list(self._rota.jobs(states=_WAITING, limit=PAGE))
+        found = [*waiting, *self._rota.jobs(states=on_nodes, limit=PAGE)]
+        self._jobs = list({job.id: job for job in found}.values())  # one may just have started
+        self._cut = len(waiting) == PAGE
 
     def _header(self) -> str:
         status = self._status or {}
@@ -137,14 +143,21 @@ def _rows(items: Sequence[Any], most: int) -> int:
 
 
 def _table(
-    headings: Sequence[str], rows: list[list[str]], more: int, width: int, spare: Sequence[str]
+    headings: Sequence[str],
+    rows: list[list[str]],
+    more: int,
+    width: int,
+    spare: Sequence[str],
+    *,
+    cut: bool = False,
 ) -> "Table":
     """One line for each row; what has no room is left out or cut."""
     from rich import box
     from rich.table import Table
 
     if more > 0:
-        rows = [*rows, [f"\N{HORIZONTAL ELLIPSIS} {more} more", *[""] * (len(headings) - 1)]]
+        count = f"{more} or more" if cut else f"{more} more"
+        rows = [*rows, [f"\N{HORIZONTAL ELLIPSIS} {count}", *[""] * (len(headings) - 1)]]
     gone = too_wide(headings, rows, width, spare)
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
@@ -187,7 +200,7 @@ def _queues(queues: list[QueueInfo], most: int, width: int) -> "Table":
     return _table(headings, rows, len(queues) - most, width, ("held", "quota", "asked"))
 
 
-def _jobs(jobs: list[JobInfo], most: int, width: int) -> "Table":
+def _jobs(jobs: list[JobInfo], most: int, width: int, *, cut: bool) -> "Table":
     headings = ("job", "name", "user", "queue", "state", "why", "gpus", "nodes", "age", "ran")
     now = time.time()
     first = sorted(jobs, key=lambda job: (_ORDER.get(job.state, 9), job.submitted_at))
@@ -197,4 +210,4 @@ def _jobs(jobs: list[JobInfo], most: int, width: int) -> "Table":
          span(now - job.submitted_at), span(job.run_s) if job.starts else "-"]
         for job in first[:most]
     ]  # fmt: skip
-    return _table(headings, rows, len(jobs) - most, width, _SPARE)
+    return _table(headings, rows, len(jobs) - most, width, _SPARE, cut=cut)

@@ -176,7 +176,7 @@ def annotate(
     from rota.traces.tools.convert import read_known
 
     for text in rule:
-        annotations.split_rule(text)  # a typing error is told before a long import
+        annotations.split_rule(text)  # a typing error is found before a long import
     imported = annotations.annotate(read_known(source, values["format"], limit), rule, seed)
     _write(imported, output, source, force=force)
 

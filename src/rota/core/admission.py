@@ -12,13 +12,13 @@ from rota.core.view import View
 class Admission(Stateful):
     """Asked once per new job, and again for held jobs in their order whenever a job ended.
 
-    `entered` and `left` keep its books: a job that entered the queue leaves it when it is over.
+    `entered` and `left` keep count: a job that entered the queue leaves it when it has finished.
     """
 
     role = "admission"
     Parameters: ClassVar[type[Params]] = Params
     trivial: ClassVar[bool] = False
-    """Accepts everything and keeps no books: the engine need not ask."""
+    """Accepts everything and counts nothing: the engine need not ask."""
 
     def __init__(self, params: Params | None = None) -> None:
         self.params: Any = params if params is not None else self.Parameters()

@@ -61,7 +61,7 @@ BESIDE = "beside"
 def as_guest(host: int, of: Allocation, extra: Sequence[tuple[int, str, float]] = ()) -> Allocation:
     """What a job holds that uses the GPUs of another: their places, and none of them for itself.
 
-    So whoever adds up GPUs counts those of a pair once.
+    So a sum of GPUs counts those of a pair once.
     """
     return Allocation([(vertex, 0) for vertex, _ in of.slices], extra, {BESIDE: host})
 

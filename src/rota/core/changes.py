@@ -83,9 +83,9 @@ class Changes:
 
     def remark(self, job: Job, why: str, *, because_of: Job | None = None) -> None:
         """Say in the log why a job is stopped, and for whom."""
-        if self.whys is None:
-            self.whys = {}
-        self.whys[job.index] = why
+        if why:
+            self.whys = self.whys or {}
+            self.whys[job.index] = why
         if because_of is not None:
             self.causes = self.causes or {}
             self.causes[job.index] = because_of
@@ -197,7 +197,7 @@ def check_amounts(job: Job, amounts: Iterable[float]) -> None:
 
 
 def check_wake(time_s: float, now_s: float) -> None:
-    """Raise if nobody can be woken at this time."""
+    """Raise if this is no time to wake at."""
     if not time_s >= now_s - ROUNDING * max(1.0, abs(now_s)):
         raise InvalidPlanError(
             f"it asks to be woken at {time_s} s, which is not after the present ({now_s:g} s): "

@@ -154,7 +154,7 @@ class NotFoundError(RequestError):
 
 
 class ForbiddenError(RequestError):
-    """The role of whoever asks does not allow it."""
+    """The caller's role does not allow it."""
 
 
 class ConflictError(RequestError):

@@ -8,7 +8,7 @@ MOST = 1_000_000  # names in one list
 
 
 def expand(text: str, error: type[RotaError] = ClusterError) -> tuple[str, ...]:
-    """The names in a list, in its order; whatever is wrong with it is told as `error`."""
+    """The names in a list, in its order; whatever is wrong with it is raised as `error`."""
     found: list[str] = []
     for piece in split_list(text, error):
         for name in _names(piece, error):

@@ -95,6 +95,21 @@ class Request(msgspec.Struct, frozen=True):
         step = self._step or 1
         return least + max(0, int((min(gpus, most) - least) / step + DUST)) * step
 
+    def resized(self, gpus: float) -> "Request":
+        """The same request with as many tasks as take so many GPUs; the first groups grow first."""
+        left = gpus - self.sizes[0]
+        groups = []
+        for group in self.groups:
+            if group.gpus:
+                least, most = group.min_count or group.count, group.max_count or group.count
+                more = max(0, min(most - least, int(left / group.gpus + DUST)))
+                left -= more * group.gpus
+                group = msgspec.structs.replace(group, count=least + more)  # noqa: PLW2901
+            groups.append(group)
+        if left > DUST:  # tasks of different sizes do not always add up
+            groups.append(TaskGroup("rest", 1, left))
+        return msgspec.structs.replace(self, groups=tuple(groups))
+
     @property
     def _step(self) -> float | None:
         """GPUs by which it grows and shrinks; None: it is rigid, or its tasks differ in size."""

@@ -75,7 +75,7 @@ def settle(job: Job, now_s: float) -> None:
 
 
 def take_back(job: Job, at_s: float) -> None:
-    """It had ended at `at_s` already when it was told to stop: what was counted since is not so."""
+    """It had ended at `at_s` when it was asked to stop: what was counted since is not so."""
     if job.phase == STOPPING and at_s < job.since_s < INF:
         ran = job.since_s - at_s
         job.left += ran * job.rate

@@ -1,4 +1,4 @@
-"""What a policy is: parameters as data, declared knowledge, one of two doors into the engine."""
+"""What a policy is: parameters as data, declared knowledge, one of three doors into the engine."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -9,8 +9,9 @@ from rota.core.changes import ON_EVERY_EVENT, Wake
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan
 from rota.core.state import Stateful
-from rota.core.view import Draft, View
+from rota.core.view import View
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -19,7 +20,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     files: ClassVar[Mapping[str, Callable[[str], Mapping[str, Any]]]] = {}
     """Options that name a file: what its text says, as values of fields.
 
-    The file is read by whoever makes the policy. What is given beside it wins; lists are joined.
+    The file is read where the policy is made. What is given beside it wins; lists are joined.
     """
 
 
@@ -36,7 +37,7 @@ class Policy(Stateful, Generic[P]):
     coupled: str = ""
     """Why jobs that could never use the same node still depend on each other; empty: they do not.
 
-    Shared quotas or shares, what is learnt from others, random draws: whoever has none of these
+    Shared quotas or shares, what is learnt from others, random draws: a policy without any of these
     serves each partition of a cluster as if it were alone.
     """
     preemptive: bool | None = None
@@ -60,7 +61,7 @@ class PriorityPolicy(Policy[P]):
     preemptive: bool = True
     """A waiting job may displace running jobs with larger keys."""
     strict: bool = False
-    """Nobody passes the first job that does not fit."""
+    """No job passes the first one that does not fit."""
     state_key: ClassVar[bool] = False
     """The key depends on whether the job runs or has run: asked again after starts and stops."""
     ages: bool = False
@@ -88,11 +89,42 @@ class DecidePolicy(Policy[P]):
     """The general door: the whole desired state at each decision."""
 
     wake: Wake = ON_EVERY_EVENT
-    explicit: ClassVar[bool] = False
-    """It names every slice itself (`place_at`) instead of leaving that to a placement."""
-    compressible: ClassVar[bool] = False
-    """It gives jobs fewer CPUs and less memory than they ask for: only their GPUs must fit."""
+    plan_type: ClassVar[type[Plan]] = Plan
+    """The plan that it writes: `Plan`, or one with more capabilities (`rota.core.plan`)."""
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Fill `view.plan()`: placed jobs run, everything else waits."""
         raise NotImplementedError
+
+    keeps_unnamed: bool = False
+    """Plans are changes: running jobs that they do not name go on, and nobody leaves for another
+    job unless the plan says so (`stop`, `displace`)."""
+
+
+class IncrementalPolicy(DecidePolicy[P]):
+    """The third door: it hears what changes, and its plans say only what shall change.
+
+    Between decisions it keeps what it needs (queues, sums, who ends when) from what it hears, so
+    that a decision costs what has changed, not what there is. It hears of all changes in the order
+    in which they happen, those of its own plans after they were carried out; never from within
+    `decide`. What it keeps in this way is not part of its state: after a restart, or when it takes
+    over from another policy, it hears of all jobs again, those that run first (`submitted` and
+    `started`), each in order of arrival.
+    """
+
+    keeps_unnamed = True
+
+    def cluster_changed(self, view: View) -> None:
+        """Before anything else, and whenever nodes have come, gone or changed."""
+
+    def submitted(self, job: Job, now_s: float) -> None:
+        """It waits: it is new, or it was stopped and has returned to the queue."""
+
+    def started(self, job: Job, now_s: float) -> None:
+        """It has left the queue and holds GPUs."""
+
+    def changed(self, job: Job, now_s: float) -> None:
+        """It runs with other GPUs or at another speed, or it has begun to make progress."""
+
+    def ended(self, job: Job, now_s: float) -> None:
+        """It waits or runs no more: it has finished or was stopped, or it left the queue."""

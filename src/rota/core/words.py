@@ -21,7 +21,7 @@ TEXTS = {
 NONE = "-"
 _UNITS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
 
-_TOO_LONG_S = 1e13  # nobody reads that many days
+_TOO_LONG_S = 1e13  # too many days to read
 
 
 def duration(seconds: float | None) -> str:

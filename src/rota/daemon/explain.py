@@ -1,7 +1,6 @@
 """Why a job waits: its waiting time from the log, in parts that add up, and who is before it."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,17 +15,16 @@ from rota.wire import Explanation, WhyPart
 if TYPE_CHECKING:
     import polars as pl
 
-Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
-"""Has something done in the engine's thread."""
 FEW = 5
 
 
-class _Seen(msgspec.Struct):
-    """What the engine's thread knows about a job."""
+class JobSituation(msgspec.Struct):
+    """What the live state says about a job; made in the engine's thread, explained in any."""
 
     job: Job
     state: str
     reason: str
+    message: str
     ahead: list[str]
     blockers: list[str]
     causes: list[str]
@@ -34,16 +32,14 @@ class _Seen(msgspec.Struct):
     ending: str  # and how long that may take, and why
     now_s: float
 
-
-def explain(state: ClusterState, log: LogTable, ask: Ask, find: Callable[[], Job]) -> Explanation:
-    """From the live state (in the engine's thread) and the stored log (in this one)."""
-
-    def look() -> _Seen:
-        job = find()
-        return _Seen(
+    @classmethod
+    def of(cls, state: ClusterState, job: Job) -> "JobSituation":
+        """As it is now."""
+        return cls(
             job,
             state_of(job),
             reason_of(job, state.projection, state.engine.view),
+            state.projection.messages.get(job.index, ""),
             _ahead(state, job),
             state.engine.arrivals.blockers(job) if job.phase == HELD else [],
             [str(i) for i in state.projection.preempted_by.get(job.index, [])],
@@ -52,22 +48,21 @@ def explain(state: ClusterState, log: LogTable, ask: Ask, find: Callable[[], Job
             state.cluster.now_s,
         )
 
-    seen: _Seen = ask(look)
-    index = seen.job.index
-    parts = waiting_parts(log.frame(seen.now_s, leaving=seen.leaving), index)
-    wait_s = sum(part.seconds for part in parts)
-    message = state.projection.messages.get(index, "")
-    return Explanation(
-        id=seen.job.id,
-        state=seen.state,
-        reason=seen.reason,
-        text=_sentence(seen, wait_s, parts, message),
-        wait_s=wait_s,
-        parts=parts,
-        ahead=seen.ahead,
-        preempted_by=seen.causes,
-        waits_for=seen.blockers,
-    )
+    def explain(self, log: LogTable) -> Explanation:
+        """With the waiting time in the stored log."""
+        parts = waiting_parts(log.frame(self.now_s, leaving=self.leaving), self.job.index)
+        wait_s = sum(part.seconds for part in parts)
+        return Explanation(
+            id=self.job.id,
+            state=self.state,
+            reason=self.reason,
+            text=_sentence(self, wait_s, parts),
+            wait_s=wait_s,
+            parts=parts,
+            ahead=self.ahead,
+            preempted_by=self.causes,
+            waits_for=self.blockers,
+        )
 
 
 def waiting_parts(log: "pl.DataFrame", index: int) -> list[WhyPart]:
@@ -116,7 +111,8 @@ def _be(names: list[str]) -> str:
     return "is" if len(names) == 1 else "are"
 
 
-def _sentence(seen: _Seen, wait_s: float, parts: list[WhyPart], message: str) -> str:
+def _sentence(seen: JobSituation, wait_s: float, parts: list[WhyPart]) -> str:
+    message = seen.message
     waited = f"it has waited {duration(wait_s)}" if wait_s else "it has not waited"
     if parts:
         waited += ": " + ", ".join(f"{duration(part.seconds)} {part.reason}" for part in parts)

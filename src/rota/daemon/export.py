@@ -8,10 +8,10 @@ everything else can be written. What a job executes, and its environment, is not
 import hashlib
 import io
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,12 +22,12 @@ from rota.core.tenants import PriorityClass
 from rota.core.topology import NodeSpec
 from rota.core.version import VERSION
 from rota.core.workload import Workload
-from rota.daemon.growth import extended
 from rota.daemon.logtable import LogTable
 from rota.daemon.settings import Scheduling
 from rota.jobfile.convert import to_spec
 from rota.jobfile.model import JobFile
 from rota.live.inputs import Reconfigured
+from rota.live.nodes import extended
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from rota.daemon.loop import DaemonLoop
     from rota.daemon.store import Store, StoredJob
     from rota.metrics.basis import Basis
-
-Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
-"""Has something done in the engine's thread."""
 
 EVENTS, JOBS, SUMMARY = "events.parquet", "jobs.csv", "summary.json"
 MANIFEST, WORKLOAD, CLUSTER = "manifest.json", "workload.csv", "cluster.yaml"
@@ -99,11 +96,18 @@ class Export(msgspec.Struct, frozen=True):
 # --- where it comes from ------------------------------------------------------------------------
 
 
-def export_live(loop: "DaemonLoop", ask: Ask) -> Export:
-    """From a daemon that runs."""
+class ExportCut(msgspec.Struct, frozen=True):
+    """Where the log of a daemon that runs is cut off; made in the engine's thread."""
 
-    def look() -> tuple[Made, float, tuple[int, int], int]:
-        loop.flush()  # what was logged must be in the store
+    made: Made
+    now_s: float
+    counts: tuple[int, int]
+    last_job: int
+
+    @classmethod
+    def of(cls, loop: "DaemonLoop") -> "ExportCut":
+        """Now; everything that was logged is in the store then."""
+        loop.flush()
         state, store = loop.state, loop.store
         made = Made(
             rota=VERSION,
@@ -115,12 +119,13 @@ def export_live(loop: "DaemonLoop", ask: Ask) -> Export:
             jobs=[],
         )
         counts = (state.engine.events, state.engine.decisions)
-        return made, state.cluster.now_s, counts, store.job_number
+        return cls(made, state.cluster.now_s, counts, store.job_number)
 
-    made, now_s, counts, last = ask(look)
-    jobs = _asked(loop.store.jobs(1, last))
-    log = LogTable(loop.store).frame(now_s, counts)
-    return Export(log, msgspec.structs.replace(made, jobs=jobs))
+    def export(self, store: "Store") -> Export:
+        """What is in the store up to there; in any thread."""
+        jobs = _asked(store.jobs(1, self.last_job))
+        log = LogTable(store).frame(self.now_s, self.counts)
+        return Export(log, msgspec.structs.replace(self.made, jobs=jobs))
 
 
 def export_stored(folder: Path) -> Export:
@@ -168,7 +173,7 @@ def _followed(
 
 
 def _asked(stored: "Sequence[StoredJob]") -> list[ExportedJob]:
-    """Without what is nobody's business."""
+    """Without commands and environment."""
     return [
         ExportedJob(
             job.number,

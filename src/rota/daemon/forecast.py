@@ -5,7 +5,6 @@ How long jobs run is drawn (see `rota.sim.durations`). No new jobs arrive.
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, TypeAlias
 
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Behaviour, Job
@@ -19,76 +18,64 @@ from rota.models.costs import Zero
 from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
 from rota.sim.durations import Durations
-from rota.sim.foresight import backtest, is_placed, members, nobody_new, sentence, spread_of, starts
+from rota.sim.foresight import foresee, is_placed, nobody_new, started_s
 from rota.wire import Forecast
 
-Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
-"""Has something done in the engine's thread."""
 BUDGET_S = 5.0  # of real time
 
 
-def forecast(
-    state: ClusterState, epoch: float, ask: Ask, find: Callable[[], Job], runs: int
-) -> Forecast:
-    """Freeze in the engine's thread, simulate in this one."""
+class JobOutlook:
+    """A job and the state of the living cluster, as they were when this was made.
 
-    def look() -> Any:
-        job = find()
-        if is_placed(job) or job.terminal:
-            return job, None
-        return job, Living(state)
+    It is made in the engine's thread; `forecast` may be called in any.
+    """
 
-    job, living = ask(look)
-    if living is None:
-        return _settled(job, epoch)
-    durations = Durations.of(living.thaw())
-    deadline = monotonic() + BUDGET_S
-    found = starts(
-        living, durations, job.index, runs=runs, give_up=lambda: monotonic() > deadline
-    )  # fmt: skip
-    newcomers = nobody_new(state.engine.scheduler, state.scheduling.policy)
-    assumed = {**durations.describe(), "new_jobs": newcomers, "costs": "none"}
-    spread = spread_of(found)
-
-    def at(value: float) -> float | None:
-        return epoch + value if value < INF else None
-
-    return Forecast(
-        id=job.id,
-        state=state_of(job),
-        starts_at=at(spread.median_s),
-        earliest_at=at(spread.earliest_s),
-        latest_at=at(spread.latest_s),
-        share=spread.share,
-        runs=len(found),
-        never=found.count(INF),
-        text=sentence(spread, living.now_s, durations.doubt, again=job.started),
-        assumptions=assumed,
-        backtest=backtest(durations),
-    )
-
-
-def _settled(job: Job, epoch: float) -> Forecast:
-    """Nothing to foresee."""
-    placed = [one.start_s for one in members(job) if one.running]
-    at = epoch + min(placed) if placed else None
-    text = "has started already" if placed else "is over"
-    return Forecast(
-        id=job.id, state=state_of(job), starts_at=at, earliest_at=at, latest_at=at, runs=0,
-        never=0, text=text, assumptions={},
-    )  # fmt: skip
-
-
-class Living:
-    """The state of the living cluster, as it was when this was made."""
-
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState, job: Job) -> None:
+        self._job = job
+        self._settled = is_placed(job) or job.terminal
+        if self._settled:  # there is nothing to foresee
+            return
         self._state = state
         self._frozen = freeze(state.engine)
         self._growth = [list(group) for group in state.growth]
         jobs = state.engine.jobs.values()
         self._specs = [job.spec for job in jobs if job.parent is None]
         self.now_s = state.engine.cluster.now_s  # it may be later than the last event
+
+    def forecast(self, epoch: float, runs: int) -> Forecast:
+        """When the job will start; times are counted from `epoch`."""
+        job = self._job
+
+        def at(time_s: float | None) -> float | None:
+            return None if time_s is None else epoch + time_s
+
+        if self._settled:
+            start = at(started_s(job))
+            return Forecast(
+                id=job.id, state=state_of(job), starts_at=start, earliest_at=start,
+                latest_at=start, runs=0, never=0,
+                text="is over" if start is None else "has started already", assumptions={},
+            )  # fmt: skip
+        durations = Durations.of(self.thaw())
+        deadline = monotonic() + BUDGET_S
+        found = foresee(
+            self, durations, job.index, again=job.started, runs=runs,
+            give_up=lambda: monotonic() > deadline,
+        )  # fmt: skip
+        newcomers = nobody_new(self._state.engine.scheduler, self._state.scheduling.policy)
+        return Forecast(
+            id=job.id,
+            state=state_of(job),
+            starts_at=at(found.starts_s),
+            earliest_at=at(found.earliest_s),
+            latest_at=at(found.latest_s),
+            share=found.share,
+            runs=found.runs,
+            never=found.never,
+            text=found.text,
+            assumptions={**durations.describe(), "new_jobs": newcomers, "costs": "none"},
+            backtest=found.backtest,
+        )
 
     def thaw(self, change: Callable[[Engine], None] | None = None) -> Engine:
         """A simulated cluster in that state."""

@@ -67,7 +67,7 @@ class LogTable:
 def as_it_was(table: Any, texts: Sequence[str | None]) -> tuple[Any, list[str | None]]:
     """Rows in the order in which things happened, not in that in which they were heard of.
 
-    What a job did before something of which was heard late (it was told to stop when it had ended
+    What a job did before something of which was heard late (it was asked to stop when it had ended
     already) is not later than that.
     """
     import numpy as np

@@ -1,4 +1,4 @@
-"""From live jobs, nodes and queues to what people are told of them."""
+"""Live jobs, nodes and queues as the API shows them."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -104,7 +104,7 @@ def tasks_of(job: Job) -> list[Job]:
 
 
 def _longest(runs: Iterable[LiveRun]) -> float | None:
-    """Seconds until these must be gone; a run that nobody asked to end is killed at once."""
+    """Seconds until these must be gone; a run that was not asked to end is killed at once."""
     return max((run.order.launch.grace_s if run.halting else 0.0 for run in runs), default=None)
 
 

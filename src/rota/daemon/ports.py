@@ -43,6 +43,7 @@ class Service(Protocol):
         states: Sequence[str] = (),
         queue: str = "",
         user: str = "",
+        name: str = "",
         after: str = "",
         limit: int = PAGE,
         active: bool = False,

@@ -21,7 +21,9 @@ class Projection:
         self.firsts: tuple[int, dict[int, Job]] = (-1, {})  # who is first of a shape: a cache
         self.preemptions = 0
         self.restarts = 0
-        self.observe: Callable[[float], None] = lambda _: None  # told how long each start took
+        self.observe: Callable[[float], None] = lambda _: (
+            None
+        )  # called with the seconds of each start
         self._started: dict[int, float] = {}
         self._late_s: float | None = None  # when the next row happened
 
@@ -79,5 +81,5 @@ class Projection:
         return Reason(reason)
 
     def head_of(self, shape: int) -> int:
-        """Whoever was the first of a shape when its reason was logged; -1: it was not told."""
+        """The first job of a shape when its reason was logged; -1: unknown."""
         return self._shapes.get(shape, (0, -1))[1]

@@ -4,6 +4,8 @@ A backup that was put back, a write-ahead log that was cut off, a file that was 
 looks sound, but jobs that were accepted are missing, their numbers would be given again, and what
 still runs of them would be ended as unknown. The seal is written in place after every commit, so it
 is never ahead of a store that lost nothing (a loss of power without `durable` may lose commits).
+
+It also shows whether somebody set the clock of the machine meanwhile.
 """
 
 import os
@@ -15,12 +17,18 @@ WIDTH = 256  # bytes: always the same, so that a full disk is no trouble
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """Of a store, by its id."""
+    """Of a store, by its id; and when it was written last, by three clocks.
+
+    `reached_s` is the time of the cluster, `up_s` the time since `boot`, which nobody can set.
+    """
 
     store: str
     journal: int
     jobs: int
     log: int
+    reached_s: float = 0.0
+    boot: str = ""
+    up_s: float = 0.0
 
 
 class Seal:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from time import time
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -18,13 +18,10 @@ from rota.core.errors import (
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.daemon.access import check_job, sees_job, sees_submission
-from rota.daemon.explain import explain
-from rota.daemon.export import Export, export_live
-from rota.daemon.forecast import forecast
+from rota.daemon.explain import JobSituation
+from rota.daemon.export import Export, ExportCut
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
-from rota.daemon.measures import Histogram
-from rota.daemon.nodes import remove_node, request_node
 from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
 from rota.daemon.settings import (
     Permissions,
@@ -34,7 +31,7 @@ from rota.daemon.settings import (
     needs_restart,
     read_settings,
 )
-from rota.daemon.status import status_of
+from rota.daemon.status import Histogram, status_of
 from rota.daemon.store import StoredJob, UsedKey
 from rota.daemon.submissions import refuse_forbidden, refuse_impossible, with_ids, with_priorities
 from rota.daemon.tokens import Tokens
@@ -43,11 +40,13 @@ from rota.jobfile.model import JobFile
 from rota.live.inputs import (
     Input,
     JobRequest,
+    NodeRequest,
     Noted,
     Reconfigured,
     Submitted,
 )
 from rota.live.mailbox import LaterError, PendingCall
+from rota.live.nodes import NodeRecord
 from rota.wire import (
     CANCEL_JOB,
     EXPLAIN_JOB,
@@ -216,6 +215,7 @@ class Daemon:
         states: Sequence[str] = (),
         queue: str = "",
         user: str = "",
+        name: str = "",
         after: str = "",
         limit: int = PAGE,
         active: bool = False,
@@ -234,7 +234,10 @@ class Daemon:
                     continue
                 if states and state_of(job) not in states:
                     continue
-                if (queue and job.tenant != queue) or (user and job.spec.user != user):
+                spec = job.spec
+                if (queue and job.tenant != queue) or (user and spec.user != user):
+                    continue
+                if name and spec.name != name:
                     continue
                 out.append(self._picture(job))
                 if len(out) >= limit:
@@ -302,19 +305,15 @@ class Daemon:
     def explain(self, job: str, actor: Actor) -> Explanation:
         """Why it waits or waited."""
         self._ask(self.loop.flush)  # what was logged must be in the store
-        return explain(
-            self.state, self._log, self._ask, lambda: self._find(EXPLAIN_JOB, job, actor)
-        )
+        seen = self._ask(lambda: JobSituation.of(self.state, self._find(EXPLAIN_JOB, job, actor)))
+        return seen.explain(self._log)
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
-        return forecast(
-            self.state,
-            self.store.epoch_unix,
-            self._ask,
-            lambda: self._find(FORECAST_JOB, job, actor),
-            runs,
-        )
+        from rota.daemon.forecast import JobOutlook  # NumPy: only for those who ask
+
+        seen = self._ask(lambda: JobOutlook(self.state, self._find(FORECAST_JOB, job, actor)))
+        return seen.forecast(self.store.epoch_unix, runs)
 
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
@@ -333,15 +332,54 @@ class Daemon:
 
     def drain(self, node: str, actor: Actor, *, stop: bool = False) -> NodeInfo:
         """Start nothing more there; `stop`: and preempt what runs there."""
-        return self._do(lambda: request_node(self.state, "clear" if stop else "drain", node, actor))
+        return self._do(lambda: self._request_node("clear" if stop else "drain", node, actor))
 
     def undrain(self, node: str, actor: Actor) -> NodeInfo:
         """Use it again."""
-        return self._do(lambda: request_node(self.state, "undrain", node, actor))
+        return self._do(lambda: self._request_node("undrain", node, actor))
+
+    def _request_node(
+        self, what: Literal["drain", "clear", "undrain"], name: str, actor: Actor
+    ) -> tuple[list[Input], Callable[[], NodeInfo]]:
+        drained = self._known_node(name).drained
+        changes = drained if what == "undrain" else what == "clear" or not drained
+        wanted: list[Input] = [NodeRequest(what, name, actor.name)] if changes else []
+        return wanted, lambda: self._picture_node(name)
 
     def remove_node(self, node: str, actor: Actor) -> None:
         """Forget a node that is not in use; it is there again when its agent comes back."""
-        self._do(lambda: remove_node(self.state, node, actor))
+        self._do(lambda: self._remove_node(node, actor))
+        self.access.release(node)
+
+    def _remove_node(self, name: str, actor: Actor) -> tuple[list[Input], Callable[[], None]]:
+        """Its number stays, for the log."""
+        self._known_node(name)
+        found = self._picture_node(name)
+        leaving = [run.job.id for run in self.state.cluster.runs.on(name)]
+        busy = list(dict.fromkeys([*found.jobs, *leaving]))
+        if busy:
+            jobs = f"job {busy[0]} is" if len(busy) == 1 else f"{len(busy)} jobs are"
+            raise ConflictError(
+                f"node {name} cannot be removed: {jobs} there: drain it with "
+                f"`rota drain {name} --stop`, and try again when it is drained"
+            )
+        if found.state == "up":
+            raise ConflictError(
+                f"node {name} cannot be removed while it is in use: `rota drain {name}` first, or "
+                f"stop its agent with --leave"
+            )
+        note = Noted(f"node {name} removed by {actor.name}")
+        return [NodeRequest("remove", name, actor.name), note], lambda: None
+
+    def _known_node(self, name: str) -> NodeRecord:
+        node = self.state.cluster.nodes.by_name.get(name)
+        if node is None or node.removed:
+            raise NotFoundError(f"there is no node {name!r}: see `rota nodes`")
+        return node
+
+    def _picture_node(self, name: str) -> NodeInfo:
+        nodes = picture_nodes(self.state.engine.view, self.state.cluster)
+        return next(info for info in nodes if info.name == name)
 
     def queues(self) -> list[QueueInfo]:
         """All queues that are declared or in use."""
@@ -424,7 +462,7 @@ class Daemon:
 
     def export(self) -> Export:
         """The whole log, and what it was made with."""
-        return export_live(self.loop, self._ask)
+        return self._ask(lambda: ExportCut.of(self.loop)).export(self.store)
 
     # --- tokens -----------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """The configuration of a daemon: `rota.yaml`, and what the command line says on top of it."""
 
+import difflib
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import msgspec
 import yaml
@@ -10,7 +12,6 @@ import yaml
 from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
-from rota.daemon.strict import refuse_unknown, told
 
 BACKENDS = ("local", "slurm", "pretend")
 
@@ -122,7 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0  # of placements that draw
     queues: tuple[Queue, ...] = ()  # a mapping by name, or a list
     priority_classes: tuple[PriorityClass, ...] = ()  # a mapping by name, or a list
-    backend: str = "local"  # who runs the jobs: local (agents), slurm, or pretend (nobody)
+    backend: str = "local"  # who runs the jobs: local (agents), slurm, or pretend (nothing runs)
     cluster: str = ""  # nodes of this machine: 4x4 or a cluster file; empty: the nodes that join
     listen: str = "127.0.0.1:7842"  # port 0: a free one
     tls_cert: str = ""  # a certificate (PEM): with it the API speaks HTTPS
@@ -206,14 +207,14 @@ def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
             content = {}
         if not isinstance(content, dict):
             raise InputError(f"{path}: write `key: value` lines, e.g. policy: tiresias")
-    refuse_unknown(content, Settings, f"{where}: ")
+    _refuse_unknown(content, Settings, f"{where}: ")
     _rename(content, "queues", Queue, where)
     _rename(content, "priority_classes", PriorityClass, where)
     content |= {key: value for key, value in said.items() if value is not None}
     try:
         settings = msgspec.convert(content, Settings)
     except msgspec.ValidationError as error:
-        raise InputError(told(error, content, f"{where}: ")) from error
+        raise InputError(_in_our_words(error, content, f"{where}: ")) from error
     _check(settings, where)
     return settings
 
@@ -230,7 +231,7 @@ def _rename(content: dict[Any, Any], key: str, kind: type[msgspec.Struct], where
         ]
     for number, entry in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(entry, dict):
-            refuse_unknown(entry, kind, f"{where}: {key}.{entry.get('name', number)}.")
+            _refuse_unknown(entry, kind, f"{where}: {key}.{entry.get('name', number)}.")
 
 
 def _refuse_entry(where: str, kind: type[msgspec.Struct]) -> NoReturn:
@@ -291,3 +292,57 @@ def _check_queue(queue: Queue, where: str) -> None:
         )
     if not 0 < queue.weight < INF:
         raise InputError(f"{where}: weight is {queue.weight:g}: give more than 0")
+
+
+# --- mistakes, with the full path of the key and the keys of its level -------------------------
+
+_WORDS = {
+    "int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false",
+    "object": "keys with values", "array": "a list", "null": "nothing",
+}  # fmt: skip
+_PATH = re.compile(r"(.*?) - at `\$(.*)`", re.DOTALL)
+_TYPES = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
+_INDEX = re.compile(r"\[([0-9]+)\]")
+
+
+def _refuse_unknown(content: Mapping[Any, Any], kind: type[msgspec.Struct], where: str) -> None:
+    """Raise at the first key or choice that there is not; `where`: the file, and the keys above."""
+    known = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in content.items():
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise InputError(
+                f"{where}{key}: there is no such key{hint}: the keys here are {', '.join(known)}"
+            )
+        choices = get_args(known[key]) if get_origin(known[key]) is Literal else ()
+        if choices and value not in choices:
+            raise InputError(f"{where}{key} is {value!r}: write one of {', '.join(choices)}")
+        if isinstance(value, Mapping) and _is_struct(known[key]):
+            _refuse_unknown(value, known[key], f"{where}{key}.")
+
+
+def _is_struct(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+
+
+def _in_our_words(error: msgspec.ValidationError, content: Mapping[str, Any], where: str) -> str:
+    """What msgspec found, in our words: where it is, what was given, what is wanted."""
+    match = _PATH.fullmatch(str(error))
+    text, path = (match[1], match[2].removeprefix(".")) if match else (str(error), "")
+    types = _TYPES.search(text)
+    if types:
+        wanted = " or ".join(_WORDS.get(word, word) for word in types[1].split(" | "))
+        text = f"write {wanted}, not {_WORDS.get(types[2], types[2])}"
+    return f"{where}{_by_name(path, content)}: {text.replace('`', '')}" if path else where + text
+
+
+def _by_name(path: str, content: Mapping[str, Any]) -> str:
+    """`queues[1].quota` is better known as `queues.research.quota`."""
+
+    def named(match: re.Match[str]) -> str:
+        items = content.get(path[: match.start()])
+        item = items[int(match[1])] if isinstance(items, list) else None
+        return f".{item['name']}" if isinstance(item, Mapping) and "name" in item else match[0]
+
+    return _INDEX.sub(named, path)

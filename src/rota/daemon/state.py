@@ -12,7 +12,6 @@ from rota.core.launch import Launch
 from rota.core.log import Record, Row
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology
-from rota.daemon.growth import extended
 from rota.daemon.projection import Projection
 from rota.daemon.settings import Scheduling, changes
 from rota.daemon.store import StoredJob
@@ -24,6 +23,7 @@ from rota.live.cluster import LiveCluster
 from rota.live.driver import Driver
 from rota.live.inputs import Batch, Noted, Reconfigured, Submitted
 from rota.live.mailbox import Mailbox
+from rota.live.nodes import extended
 
 Submission: TypeAlias = tuple[int, JobSpec, Behaviour]
 

@@ -4,6 +4,7 @@ One thread writes (the engine's); others read, and write only tokens. Nothing is
 it is committed.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +20,16 @@ from rota.core.log import COLUMNS, Row
 from rota.daemon import tables
 from rota.daemon.seal import Counters, Seal
 from rota.jobfile.model import JobFile
+from rota.live.agent.processes import boot_id
+from rota.live.clock import boot_time_s
 from rota.live.inputs import DECODER, ENCODER, Batch
+
+log = logging.getLogger("rota.daemon")
 
 BUSY_MS = 5_000  # how long a write waits for somebody else's lock
 KEEP_SNAPSHOTS = 2
+CLOCK_STEP_S = 86_400.0  # by more a clock is not corrected: it was or is wrong
+LONGEST_AWAY_S = 366 * 86_400.0  # that a daemon is down over a restart of its machine
 SKIPPED = "skipped_to"  # a fact: numbers of jobs up to this one are not given any more
 PROBE = "probe"  # a fact that only shows that the store can be written
 
@@ -65,9 +72,13 @@ class Store:
         """
         self.path = path
         self._seal: Seal | None = None
+        self._boot = boot_id()
+        self._moment = 0.0, "", 0.0  # the last batch: time of the cluster, boot, time since then
         path.touch(0o600)
         self._inode = path.stat().st_ino
-        self.observe: Callable[[float], None] = lambda _: None  # told how long each commit took
+        self.observe: Callable[[float], None] = lambda _: (
+            None
+        )  # called with the seconds of each commit
         self._engine = sa.create_engine(f"sqlite:///{path}")
         sa.event.listen(self._engine, "connect", _prepare(durable=durable))
         try:
@@ -113,8 +124,30 @@ class Store:
                     "then what still runs of those jobs is ended"
                 )
             self.skip_to(known.jobs)
+            if known.store == self.id:
+                self._follow_clock(known)
+                self._moment = known.reached_s, known.boot, known.up_s
         self._seal = seal
         self._write_seal()
+
+    def _follow_clock(self, known: Counters) -> None:
+        """Somebody set the clock of this machine by days or years: move the beginning with it.
+
+        Else all that time would have passed for the jobs, and could never be taken back.
+        """
+        shown_s = time() - self.epoch_unix
+        same_boot = known.boot == boot_id()
+        passed_s = boot_time_s() - known.up_s if same_boot else shown_s - known.reached_s
+        if not same_boot and not -CLOCK_STEP_S < passed_s < LONGEST_AWAY_S:
+            passed_s = 0.0  # unknown
+        wrong_s = shown_s - (known.reached_s + passed_s)
+        if known.boot and abs(wrong_s) > CLOCK_STEP_S:
+            log.warning(
+                "the clock of this machine was set by %.0f days: no time passes for that",
+                wrong_s / 86_400,
+            )
+            self.epoch_unix += wrong_s
+            self._decide("epoch_unix", repr(self.epoch_unix))
 
     def _lost(self, known: Counters) -> str:
         """What the seal knows and this store does not; empty: nothing."""
@@ -133,22 +166,31 @@ class Store:
         return f"missing: {', '.join(missing)}" if missing else ""
 
     def _write_seal(self) -> None:
-        if self._seal is not None:
+        if self._seal is None:
+            return
+        try:
             self._seal.write(
-                Counters(self.id, self.journal_number, self.job_number, self.log_number)
+                Counters(
+                    self.id, self.journal_number, self.job_number, self.log_number, *self._moment
+                )
             )
+        except OSError as error:  # the commit itself is safe
+            log.warning("%s cannot be written: %s", self._seal.path, error)
 
     # --- plumbing ---------------------------------------------------------------------------------
 
     def _migrate(self) -> None:
         with self._engine.connect() as connection:
-            found = sa.inspect(connection).has_table("alembic_version")
+            names = sa.inspect(connection).get_table_names()
             version = (
                 connection.execute(sa.text("select version_num from alembic_version")).scalar()
-                if found
+                if "alembic_version" in names
                 else None
             )
         if version == tables.HEAD:
+            return
+        if not names:
+            self._create()
             return
         from alembic import command
         from alembic.config import Config
@@ -167,6 +209,14 @@ class Store:
             raise InputError(
                 f"{self.path}: made by a newer Rota (version {version}): use that one"
             ) from error
+
+    def _create(self) -> None:
+        """A new store has the newest tables at once: nothing is to be migrated."""
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            if not sa.inspect(connection).get_table_names():  # nobody was faster
+                tables.metadata.create_all(connection)
+                connection.execute(tables.made_by.insert().values(version_num=tables.HEAD))
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -219,11 +269,15 @@ class Store:
         """Keep a list under a name; what was kept there before."""
         text = msgspec.json.encode(list(values)).decode()
         before: list[str] = msgspec.json.decode(self.fact(name, text), type=list[str])
+        self._decide(name, text)
+        return before
+
+    def _decide(self, name: str, value: str) -> None:
+        """Replace a fact."""
         with self.writing() as connection:
             connection.execute(
-                sa.update(tables.facts).where(tables.facts.c.name == name).values(value=text)
+                sa.update(tables.facts).where(tables.facts.c.name == name).values(value=value)
             )
-        return before
 
     def skip_to(self, number: int) -> None:
         """Give no number up to this one: an older copy was restored, and their folders are there.
@@ -290,6 +344,7 @@ class Store:
         self.log_number += len(rows)
         if batch is not None:
             self.journal_number += 1
+            self._moment = batch.time_s, self._boot, boot_time_s()
         if jobs:
             self.job_number = jobs[-1].number
         self._write_seal()
@@ -345,6 +400,12 @@ class Store:
                 )
             )
 
+    def drop_snapshots(self, after: int) -> None:
+        """Those after this batch cannot be read: they must not take the place of good ones."""
+        columns = tables.snapshots.c
+        with self.writing() as connection:
+            connection.execute(sa.delete(tables.snapshots).where(columns.journal_number > after))
+
     def first_snapshot(self) -> bytes | None:
         """The one from before the first batch, if the journal since then is whole."""
         columns = tables.snapshots.c
@@ -389,6 +450,22 @@ class Store:
         with self.reading() as connection:
             found = connection.execute(query.order_by(tables.log.c.number).limit(limit))
             return [tuple(row) for row in found]
+
+    # --- nodes ------------------------------------------------------------------------------------
+
+    def node_tokens(self) -> dict[str, str]:
+        """Nodes, each with the name of the token that speaks for it."""
+        with self.reading() as connection:
+            return {str(n): str(t) for n, t in connection.execute(sa.select(tables.nodes))}
+
+    def bind_nodes(self, nodes: Sequence[str], token: str) -> None:
+        """Let a token speak for nodes; empty: none does."""
+        with self.writing() as connection:
+            connection.execute(sa.delete(tables.nodes).where(tables.nodes.c.name.in_(nodes)))
+            if token:
+                connection.execute(
+                    tables.nodes.insert(), [{"name": node, "token": token} for node in nodes]
+                )
 
     # --- tokens -----------------------------------------------------------------------------------
 

@@ -10,10 +10,16 @@ from sqlalchemy import (
     Table,
 )
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest migration."""
 
 metadata = MetaData()
+
+made_by = Table(  # as Alembic makes it
+    "alembic_version",
+    metadata,
+    Column("version_num", String(32), primary_key=True),
+)
 
 facts = Table(
     "facts",
@@ -67,6 +73,13 @@ log = Table(
     Column("other", Integer, nullable=False),
     Column("value", Float, nullable=False),
     Column("text", String),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("token", String, nullable=False),
 )
 
 tokens = Table(

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock
@@ -20,6 +21,8 @@ class Tokens:
         self._store = store
         self._lock = Lock()
         self._load()
+
+        self._speaks_for = store.node_tokens()  # node -> name of the token
 
     def _load(self) -> None:
         self._actors = {digest: Actor(name, role) for name, role, digest in self._store.tokens()}
@@ -43,6 +46,33 @@ class Tokens:
             self._store.save_token(name, role, _digest(token))
             self._load()
         return token
+
+    def claim(self, nodes: Sequence[str], name: str) -> str:
+        """Let the token of this name speak for nodes; why it may not, empty if it may.
+
+        The first one that does keeps a node, also while it is lost: another token could take it
+        over, and with it the jobs and secrets that are meant for it.
+        """
+        with self._lock:
+            for node in nodes:
+                owner = self._speaks_for.get(node, name)
+                if owner != name and any(actor.name == owner for actor in self._actors.values()):
+                    return (
+                        f"node {node!r} belongs to the token {owner!r}: use that one, or let an "
+                        f"operator remove the node first (`rota nodes rm {node}`)"
+                    )
+            new = [node for node in nodes if self._speaks_for.get(node) != name]
+            if new:
+                self._store.bind_nodes(new, name)
+                self._speaks_for.update(dict.fromkeys(new, name))
+        return ""
+
+    def release(self, node: str) -> None:
+        """A node was removed: any token may speak for it."""
+        with self._lock:
+            if node in self._speaks_for:
+                self._store.bind_nodes([node], "")
+                del self._speaks_for[node]
 
     def all(self) -> list[Actor]:
         """Names and roles."""

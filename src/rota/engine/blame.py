@@ -143,7 +143,7 @@ class Blamed:
             self.lowest = INF
 
     def remove(self, number: int) -> None:
-        """Nobody of this shape waits any more, or its head is not next."""
+        """No job of this shape waits any more, or its head is not next."""
         self._doubtful.discard(number)
         del self.reasons[number]
         shape = self._shapes.pop(number)

@@ -1,6 +1,10 @@
-"""The general door: a policy that decides everything, a placement and an admission."""
+"""The general doors: a policy that writes plans, a placement and an admission.
 
-from collections.abc import Mapping, Sequence
+A plan is the whole desired state (`DecidePolicy`), or what shall change, written by a policy that
+hears what has changed (`IncrementalPolicy`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -8,26 +12,45 @@ import msgspec
 from rota.core import events as ev
 from rota.core.admission import Admission
 from rota.core.changes import Changes
-from rota.core.errors import InvalidPlanError, PolicyError
+from rota.core.errors import InvalidPlanError, OptionError, PolicyError
 from rota.core.events import INF, Event
 from rota.core.jobs import HELD, STOPPING, WAITING, Job, Shape
-from rota.core.policy import DecidePolicy
+from rota.core.plan import ExplicitPlan, Plan, SupplyingPlan
+from rota.core.policy import DecidePolicy, IncrementalPolicy
 from rota.core.ports import Successor
 from rota.core.reasons import Reason
 from rota.core.view import View, arrival
 from rota.core.workload import Workload
 from rota.engine.admission import AdmissionQueue
 from rota.engine.blame import CAPACITY, ROOM, why_not
-from rota.engine.draft import PlacementDraft, Shapes
-from rota.engine.explicit import ExplicitDraft
-from rota.engine.pairs import Guests, PairingDraft, guests_of
+from rota.engine.pairs import Guests, Pairs, SharedChangePlan, SharedPlan, guests_of
+from rota.engine.plans import ChangePlan, NoPairs, PlacementPlan, Shapes, plan_class
 from rota.placement.base import Placement
 
 ORDER = int(Reason.ORDER)
+QUIET = (ev.REPORT, ev.LEVEL, ev.TIMER)
+"""Events that leave what is free as it is."""
+
+
+class LiveView(View):
+    """What a policy sees that hears of changes: lists of jobs are made when it asks for them."""
+
+    __slots__ = ()
+
+    @property
+    def jobs(self) -> Sequence[Job]:
+        """All jobs in the queue or on the cluster, in order of arrival."""
+        return sorted((*self.waiting, *self.running), key=arrival)
+
+    @property
+    def waiting(self) -> list[Job]:
+        """Jobs in the queue, in order of arrival."""
+        assert self.by_phase is not None  # noqa: S101 - the scheduler sets it
+        return sorted(self.by_phase[0].values(), key=arrival)
 
 
 class GeneralScheduler(Successor):
-    """Keeps the placement's books between decisions and turns drafts into plans."""
+    """Keeps the placement up to date between decisions, and turns plans into changes."""
 
     settles = True
 
@@ -40,7 +63,7 @@ class GeneralScheduler(Successor):
         patient: bool = False,
     ) -> None:
         self.name = policy.name
-        self.trusted = not policy.explicit
+        self.trusted = not issubclass(policy.plan_type, ExplicitPlan)
         self.policy = policy
         self.placement = placement
         self.knowledge = policy.knowledge
@@ -48,7 +71,8 @@ class GeneralScheduler(Successor):
         self.in_order = policy.in_order and admission.trivial
         self.refine = placement.refine if placement.refines else None
         self._shapes = Shapes()
-        self._must_have = self._shapes.without_supply if policy.compressible else None
+        self.compresses = issubclass(policy.plan_type, SupplyingPlan)
+        self._must_have = self._shapes.without_supply if self.compresses else None
         self.admissions = AdmissionQueue(
             admission, placement, patient=patient, must_have=self._must_have
         )
@@ -60,9 +84,21 @@ class GeneralScheduler(Successor):
         self._waiting: dict[int, int] = {}  # shape -> how many wait
         self._shape_of: dict[int, Shape] = {}
         self._blame: dict[int, int] = {}
-        self._made: PlacementDraft | ExplicitDraft | None = None
+        self._made: Plan | None = None
+        self._view: View | None = None  # what the policy sees
+        self._hears = policy if isinstance(policy, IncrementalPolicy) else None
+        if self._hears is not None and not self.trusted:
+            raise OptionError(
+                f"policy {self.name!r}: plans of changes need a placement: an explicit policy is a "
+                "DecidePolicy"
+            )
+        self._dirty = True  # what is free has changed since reasons were told
+        self._touched: set[int] = set()  # shapes of which others wait since then
+        self._began: list[Job] = []  # those that the last plan starts
+        self._refusals: list[Job] = []  # those that it turns away
+        self._kind: type[PlacementPlan] | None = None
         self._guests: Guests = {}
-        self._returned: set[int] = set()  # whose places were given back before it was told
+        self._returned: set[int] = set()  # whose places were given back before the event came
         self._refused = False  # the policy turned jobs away that admission had let in
 
     def expect(self, workload: Workload) -> None:
@@ -70,28 +106,40 @@ class GeneralScheduler(Successor):
         if self.placement.expects:
             self.placement.expect(workload.usual)
 
-    def step(  # noqa: C901 - one branch per kind
+    def step(  # noqa: C901, PLR0912 - one branch per kind
         self, view: View, events: Sequence[Event]
     ) -> Changes | None:
-        """Update the books, then ask the policy for its desired state."""
+        """Update the queues and the placement, then ask the policy."""
         entry = Changes(view.version)
+        hears, now_s = self._hears, view.now_s
+        if self._view is None and hears is not None:
+            hears.cluster_changed(view)
         released, self._refused = self._refused, False
+        nodes = False
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
                 if not subject.terminal and self.admissions.enter(subject, view, entry):
-                    self._waits(subject, +1)
+                    self._enters(subject, now_s)
             elif kind in ev.ENDS:
                 released = True
-                self._ended(kind, subject)
+                self._ended(kind, subject, now_s)
             elif kind == ev.JOB_STOPPED:
                 self._stopping.pop(subject.index, None)
                 if subject.phase == WAITING and subject.index not in self._queue:
-                    self._waits(subject, +1)
+                    self._enters(subject, now_s)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 self.placement.set_node(subject, up=kind == ev.NODE_UP)
+                self._dirty = nodes = True
+            elif kind == ev.JOB_RUNNING:
+                if hears is not None and subject.index in self.running:
+                    hears.changed(subject, now_s)
+            elif kind not in QUIET:
+                self._dirty = nodes = True
+        if nodes and hears is not None:
+            hears.cluster_changed(view)
         if released and self.admissions.held:
             for job in self.admissions.reconsider(view, entry):
-                self._waits(job, +1)
+                self._enters(job, now_s)
         plan = self._decide(view, entry)
         if plan.rejects and self.admissions.held:  # held jobs may enter now: ask again at once
             self._refused = True
@@ -104,8 +152,15 @@ class GeneralScheduler(Successor):
             plan.admits = [job for job in entry.admits if job.index not in refused]
         return plan
 
+    def _enters(self, job: Job, now_s: float) -> None:
+        """It waits from now on."""
+        self._waits(job, +1)
+        if self._hears is not None:
+            self._hears.submitted(job, now_s)
+
     def _waits(self, job: Job, sign: int) -> None:
         number = job.shape.number
+        self._touched.add(number)
         self._waiting[number] = self._waiting.get(number, 0) + sign
         self._shape_of[number] = (
             job.shape if self._must_have is None else self._must_have(job.shape)
@@ -120,28 +175,34 @@ class GeneralScheduler(Successor):
         else:
             self._last = rank
 
-    def _ended(self, kind: int, job: Job) -> None:
+    def _ended(self, kind: int, job: Job, now_s: float) -> None:  # noqa: C901 - a case each
         if job in self.admissions.held:
             self.admissions.drop(job)
             return
         self._stopping.pop(job.index, None)
+        known = True
         if self.running.pop(job.index, None) is not None:
+            self._dirty = True
             if job.index in self._returned:
                 self._returned.discard(job.index)
             elif self.trusted:
                 self._give(job)
         elif job.index in self._queue:
             self._waits(job, -1)
+        else:
+            known = False
+        if known and self._hears is not None:
+            self._hears.ended(job, now_s)
         if kind != ev.JOB_EVICTED:
             self.admissions.leave(job)
         elif job.phase == WAITING:
             if job.index not in self._queue:
-                self._waits(job, +1)
+                self._enters(job, now_s)
         elif job.phase == STOPPING:  # it comes back with JOB_STOPPED
             self._stopping[job.index] = job
 
     def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:
-        """Events of which it is told later, in time for the reasons: places that are free now."""
+        """Events that `step` gets later, in time for the reasons: places that are free now."""
         changed = False
         for _, kind, _, subject, _ in events:
             if kind in (ev.NODE_DOWN, ev.NODE_UP):
@@ -155,6 +216,7 @@ class GeneralScheduler(Successor):
                 changed = True
         if not changed:
             return None
+        self._dirty = True
         plan = Changes(view.version)
         if self.trusted:
             for job in self._queue.values():
@@ -180,36 +242,42 @@ class GeneralScheduler(Successor):
         self._guests = {host: pair for host, pair in guests.items() if pair[0] is not job}
 
     def _decide(self, view: View, entry: Changes) -> Changes:
-        """Jobs that admission turns away, and those that are being stopped, are invisible."""
-        hidden = {job.index for job, _ in (*entry.rejects, *entry.holds)}
-        hidden.update(job.index for job in self.admissions.held)
-        hidden.update(self._stopping)
-        everyone = view.active
-        hidden.update(self._dependants(everyone))
-        if hidden:
-            view.active = {i: job for i, job in everyone.items() if i not in hidden}
-        view.draft_maker = self._draft
-        if not self._sorted:
-            self._queue = {job.index: job for job in sorted(self._queue.values(), key=arrival)}
-            self._sorted = True
-        view.books = (self._queue, self.running)
-        view.forget_columns()
+        seen = self._seen(view, entry)
         try:
-            draft = self.policy.decide(view)
+            plan = self.policy.decide(seen)
+            made, self._made = self._made, None
+            if made is None or plan is not made:
+                raise PolicyError(
+                    f"policy {self.name!r} must return the plan made by `view.plan()`"
+                )
+            changes = made.finish(self.wake)
         except InvalidPlanError as error:
             raise self._blamed(error, view) from error
-        finally:
-            view.active = everyone
-        made, self._made = self._made, None
-        if made is None or draft is not made:
-            raise PolicyError(f"policy {self.name!r} must return the draft made by `view.plan()`")
-        try:
-            plan = made.finish(self.wake)
-        except InvalidPlanError as error:
-            raise self._blamed(error, view) from error
-        self._guests = made.pairs() if isinstance(made, PairingDraft) else {}
-        self._book(plan)
-        return plan
+        self._guests = made.pairs() if isinstance(made, SharedPlan) else {}
+        self._book(changes)
+        return changes
+
+    def _seen(self, view: View, entry: Changes) -> View:
+        """What the policy sees: no jobs that admission turns away, or that are being stopped."""
+        active = view.active
+        seen = self._view
+        if seen is None or seen.topology is not view.topology:
+            kind = View if self._hears is None else LiveView
+            seen = self._view = kind(view.topology, view.tenants)
+        if self._hears is None:
+            hidden = {job.index for job, _ in (*entry.rejects, *entry.holds)}
+            hidden.update(job.index for job in self.admissions.held)
+            hidden.update(self._stopping)
+            hidden.update(self._dependants(active))
+            if hidden:
+                active = {i: job for i, job in active.items() if i not in hidden}
+            if not self._sorted:
+                self._queue = {job.index: job for job in sorted(self._queue.values(), key=arrival)}
+                self._sorted = True
+        seen.follow(view, active)
+        seen.by_phase = (self._queue, self.running)
+        seen.planner = self._plan
+        return seen
 
     def _blamed(self, error: InvalidPlanError, view: View) -> InvalidPlanError:
         return InvalidPlanError(f"policy {self.name!r} at {view.now_s:g} s: {error}")
@@ -222,17 +290,22 @@ class GeneralScheduler(Successor):
         return [index for index, job in everyone.items() if job.phase == HELD]
 
     def _book(self, plan: Changes) -> None:
-        for job, _ in plan.rejects:
+        self._refusals = [job for job, _ in plan.rejects]
+        for job in self._refusals:
             self._waits(job, -1)
             self.admissions.leave(job)
         for job in plan.stops:
-            del self.running[job.index]
+            self.running.pop(job.index, None)
             self._waits(job, +1)
+        began = self._began = []
         for job, _ in plan.starts:
-            if job.index not in self.running:
+            if job.index in self._queue:
                 self._waits(job, -1)
-                self.running[job.index] = job
+                began.append(job)
+            self.running[job.index] = job
             job.reason = 0
+        if plan.starts or plan.stops:
+            self._dirty = True
         if plan.reasons and self.trusted:
             plan.reasons = [(job, self._told(job, reason)) for job, reason in plan.reasons]
         self._tell(plan)
@@ -240,7 +313,11 @@ class GeneralScheduler(Successor):
     def _tell(self, plan: Changes) -> None:
         """What the heads of all shapes lack, where that has changed."""
         free = self.placement.free if self.trusted else self._left(plan)
+        everything, touched = self._dirty or not self.trusted, self._touched
+        self._dirty, self._touched = False, set()
         for number, count in self._waiting.items():
+            if not everything and number not in touched:
+                continue
             reason = 0
             if count:
                 shape = self._shape_of[number]
@@ -273,32 +350,69 @@ class GeneralScheduler(Successor):
             return reason
         return Reason(why_not(self.placement, self._shape_of[job.shape.number]))
 
-    def _draft(self, view: View) -> PlacementDraft | ExplicitDraft:
+    def _plan(self) -> Plan:
+        view, declared = self._view, self.policy.plan_type
+        assert view is not None  # noqa: S101 - only policies that were shown one ask
         if self._made is not None:
             raise PolicyError(f"policy {self.name!r} asked for a second plan in one decision")
-        if self.policy.explicit:
-            self._made = ExplicitDraft(view)
+        keeps = self.policy.keeps_unnamed
+        if issubclass(declared, ExplicitPlan):
+            self._made = declared(view.version, view.now_s, view.active, view.topology)
         elif view.sharing:
-            self._made = PairingDraft(
-                view, self.placement, self._shapes, self.running, self._guests
-            )
+            shared = plan_class(declared, SharedChangePlan if keeps else SharedPlan, Pairs)
+            self._made = shared(view, self.placement, self._shapes, self.running, self._guests)
         else:
-            self._made = PlacementDraft(view, self.placement, self._shapes, self.running)
+            kind = self._kind
+            if kind is None:
+                base = ChangePlan if keeps else PlacementPlan
+                kind = self._kind = plan_class(declared, base, NoPairs)
+            self._made = kind(view, self.placement, self._shapes, self.running)
         return self._made
 
-    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
-        """A stop that takes time hides the job until it is over."""
+    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:
+        """A stop that takes time hides the job until it has finished."""
         for job in plan.stops:
             if job.phase == STOPPING and job.index not in self.running:
                 self._stopping[job.index] = job
                 self._waits(job, -1)
+        if self._hears is not None:
+            self._report(self._hears, plan, view.now_s)
         return ()
+
+    def _report(self, hears: IncrementalPolicy[Any], plan: Changes, now_s: float) -> None:
+        """What has become of the plan."""
+        for job in plan.stops:
+            hears.ended(job, now_s)
+            if job.index in self._queue:
+                hears.submitted(job, now_s)
+        if plan.rejects:
+            for job in self._refusals:
+                hears.ended(job, now_s)
+        for job in self._began:
+            hears.started(job, now_s)
+        if len(self._began) < len(plan.starts):
+            began = {job.index for job in self._began}
+            for job, _ in plan.starts:
+                if job.index not in began:
+                    hears.changed(job, now_s)
+
+    def _replay(self, view: View, placed: Iterable[Job]) -> None:
+        """Let the policy hear of all jobs that it has to know."""
+        now_s = view.now_s
+        hears = self._hears
+        if hears is not None:
+            hears.cluster_changed(view)
+            for job in sorted(placed, key=arrival):
+                hears.submitted(job, now_s)
+                hears.started(job, now_s)
+            for job in sorted(self._queue.values(), key=arrival):
+                hears.submitted(job, now_s)
 
     def explained_shapes(self) -> list[int]:
         """Shapes for which a reason is in force in the log."""
         return [number for number, reason in self._blame.items() if reason]
 
-    def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:  # noqa: ARG002
+    def adopt(self, view: View, placed: Sequence[Job], stopping: Sequence[Job]) -> None:
         """Take over from another scheduler."""
         for job in placed:
             self.running[job.index] = job
@@ -309,6 +423,7 @@ class GeneralScheduler(Successor):
         for job in stopping:
             self._stopping[job.index] = job
             self.admissions.assume(job)
+        self._replay(view, placed)
         self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -327,7 +442,7 @@ class GeneralScheduler(Successor):
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
-        """Rebuild the placement's books from the jobs."""
+        """Rebuild queues and placement from the jobs."""
         self.policy.restore(state["policy"])
         self.admissions.restore(view, state["gate"])
         if state["placement"] is not None:
@@ -335,7 +450,7 @@ class GeneralScheduler(Successor):
         self._blame = dict(state["blame"])
         self._waiting = dict.fromkeys(state["shapes"], 0)
         self._refused = state.get("refused", False)
-        # not from the jobs' phases: there may be events that it has not been told yet
+        # not from the jobs' phases: there may be events that have not reached it yet
         for index in state["queued"]:
             self._waits(view.everyone[index], +1)
         self._returned = set(state.get("returned", ()))
@@ -345,4 +460,5 @@ class GeneralScheduler(Successor):
                 self.placement.hold(job, job.allocation)
         self._guests = guests_of(self.running.values())
         self._stopping = {index: view.everyone[index] for index in state["stopping"]}
+        self._replay(view, self.running.values())
         self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start

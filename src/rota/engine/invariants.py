@@ -1,4 +1,4 @@
-"""What must hold after every batch of events, checked without the engine's own books (`--check`).
+"""What must hold after every batch of events; the engine's own accounts are not trusted.
 
 The log is folded into replicas of all jobs (see `replica`); places are added up from what the jobs
 say that they hold, and what is then free is compared with the reasons in the log. Keys of a
@@ -192,7 +192,7 @@ class Invariants:
     def _check_given(
         self, engine: Engine, capacity: CapacityCheck, now_s: float, *, everybody: bool
     ) -> None:
-        """What jobs have been given is there, up, of the right kind, and nobody else's."""
+        """What jobs have been given exists, is up, of the right kind, and given once."""
         given = [job for job in engine.view.active.values() if job.running]
         for job in given:
             if job.phase != STOPPING and (everybody or job.index in self._replica.touched):
@@ -207,7 +207,7 @@ class Invariants:
     def _check_bodies(
         self, engine: Engine, capacity: CapacityCheck, now_s: float, *, adopt: bool
     ) -> None:
-        """Nobody is launched onto slices that another job has not left yet."""
+        """No job is launched onto slices that another has not left yet."""
         late = {job.index for job in engine.executor.deferred}
         launched = []
         bodies: dict[int, tuple[Allocation, float, int]] = {}
@@ -312,7 +312,7 @@ def _check_pair(engine: Engine, guest: Job, where: str) -> None:
         )
 
 
-# --- the scheduler's books ------------------------------------------------------------------------
+# --- the scheduler's accounts ---------------------------------------------------------------------
 
 
 def check_books(engine: Engine, now_s: float) -> None:
@@ -400,7 +400,7 @@ def _check_seen(
 
 
 class Left:
-    """What nobody has been given, on nodes where something may be started."""
+    """What is not given to any job, on nodes where something may be started."""
 
     def __init__(self, engine: Engine) -> None:
         topology = engine.cluster.topology
@@ -447,7 +447,7 @@ def check_reasons(engine: Engine, log_replica: LogReplica, now_s: float) -> None
     scheduler = engine.scheduler
     if not isinstance(scheduler, PriorityScheduler | GeneralScheduler) or not scheduler.trusted:
         return
-    gpus_only = isinstance(scheduler, GeneralScheduler) and scheduler.policy.compressible
+    gpus_only = isinstance(scheduler, GeneralScheduler) and scheduler.compresses
     left: Left | None = None
     seen: set[tuple[int, int]] = set()
     for index, replica in log_replica.present.items():

@@ -307,7 +307,7 @@ class Packer:
             heapify(heads)
 
     def _scan(self, plan: Changes, heads: Heads) -> None:
-        """Without preemption: whoever fits starts."""
+        """Without preemption: jobs that fit start."""
         index = self.index
         waiting = index.waiting
         placement = self.placement
@@ -331,7 +331,7 @@ class Packer:
                 self._fails.append(number)
 
     def _scan_strictly(self, plan: Changes, heads: Heads) -> None:
-        """Whoever waits holds back those behind it that compete for its nodes."""
+        """A waiting job holds back those behind it that compete for its nodes."""
         index = self.index
         waiting = index.waiting
         placement = self.placement
@@ -508,7 +508,7 @@ class Packer:
             entry.mark = UNTOUCHED
 
     def overhear(self, plan: Changes) -> None:
-        """Something was freed, or nodes changed, and nobody decides now: only reasons follow."""
+        """Something was freed, or nodes changed, without a decision: only reasons follow."""
         placement = self.placement
         for number in list(self.blamed.reasons):
             heap = self.index.waiting.get(number)

@@ -1,20 +1,22 @@
-"""Two jobs on the same whole GPUs: drafts that can make such pairs.
+"""Two jobs on the same whole GPUs: plans that know and make such pairs.
 
 A pair is one holding. The host holds the GPUs; its guest names the same places with no GPUs of its
-own (`core.allocation.as_guest`), so that no book counts a GPU twice. When the host is over, the
+own (`core.allocation.as_guest`), so that no GPU is counted twice. When the host has ended, the
 guest inherits its GPUs (`engine.executor`).
 
-Within a draft pairs are made anew each time: whoever is placed without `beside` gets GPUs of its
-own, and the pair goes on without any change if the two are paired again.
+Pairs are made anew in every plan: a job that is not placed beside another gets GPUs of its own, and
+a pair goes on without any change if the two are paired again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 from rota.core.allocation import NOTHING, Allocation, as_guest, host_of
+from rota.core.changes import check_present
 from rota.core.errors import PolicyError
 from rota.core.jobs import Job, Shape
-from rota.core.view import Supply, View
-from rota.engine.draft import PlacedJob, PlacementDraft, Shapes
+from rota.core.plan import PairingPlan
+from rota.core.view import View
+from rota.engine.plans import ChangePlan, PlacedJob, PlacementPlan, Shapes
 from rota.placement.base import Placement
 
 Guests = Mapping[int, tuple[Job, Allocation]]
@@ -30,8 +32,8 @@ def guests_of(jobs: Iterable[Job]) -> dict[int, tuple[Job, Allocation]]:
     }
 
 
-class PairingDraft(PlacementDraft):
-    """A draft on a cluster that knows how fast jobs run that share GPUs."""
+class SharedPlan(PlacementPlan):
+    """A plan on a cluster where jobs share GPUs, be it that another policy paired them."""
 
     def __init__(
         self,
@@ -42,58 +44,49 @@ class PairingDraft(PlacementDraft):
         guests: Guests,
     ) -> None:
         super().__init__(view, placement, shapes, running)
-        self._guest_of = {host: guest for host, (guest, _) in guests.items()}  # as the draft began
-        self._seated: dict[int, Job] = {}  # in this draft, by number of the host
+        self._guests = guests
+        self._guest_of = {host: guest for host, (guest, _) in guests.items()}  # as the plan began
+        self._seated: dict[int, Job] = {}  # in this plan, by number of the host
         self._hosts: dict[int, Job] = {}  # the same the other way round
 
     def pairs(self) -> Guests:
         """The pairs of the desired state."""
-        return {host: (guest, self.holding(guest)) for host, guest in self._seated.items()}
+        return {host: (guest, self._held(guest)) for host, guest in self._seated.items()}
 
     # --- what a policy calls --------------------------------------------------------------------
 
-    def place(
-        self,
-        job: Job,
-        *,
-        gpus: float | None = None,
-        max_nodes: int | None = None,
-        supply: Supply | None = None,
-        gpu_type: str | None = None,
-        beside: Job | None = None,
-    ) -> bool:
-        """Run it, alone or beside another."""
-        if beside is not None:
-            if gpus is not None or max_nodes is not None or gpu_type is not None:
-                raise PolicyError(
-                    f"job {job.id} beside {beside.id}: its place is that of the other: give "
-                    "neither gpus, max_nodes nor gpu_type"
-                )
-            return self._join(job, beside, supply or (job.shape.cpus, job.shape.mem_gib))
+    def _place(self, job: Job, gpus: float | None) -> bool:
+        """Run it, alone."""
+        self._part_running(job)
+        return super()._place(job, gpus)
+
+    def fill(self, jobs: Iterable[Job]) -> None:
+        """`place` all in this order: none of them beside another."""
+        if not self._guest_of:
+            super().fill(jobs)
+            return
+        for job in jobs:
+            self.place(job)
+
+    def stop(self, job: Job, *, why: str = "", because_of: Job | None = None) -> None:
+        """A guest that was not named yet loses its place with its host."""
+        guest = self._guest_of.get(job.index)
+        if guest is not None and job.index in self._open:
+            self._unseat(guest, job)
+        super().stop(job, why=why, because_of=because_of)
+
+    def _undone(self, job: Job) -> None:
+        self._part(job)
+
+    # --- how it is done -------------------------------------------------------------------------
+
+    def _part_running(self, job: Job, gpu_type: str | None = None) -> None:
+        """One of a running pair is placed by itself."""
         if job.index in self._open and self._guest_of:
             if job.index in self._guest_of:
                 self._unseat(self._guest_of[job.index], job)
             elif host_of(job.allocation) >= 0:
                 self._leave_host(job, gpu_type)
-        return super().place(job, gpus=gpus, max_nodes=max_nodes, supply=supply, gpu_type=gpu_type)
-
-    def fill(self, jobs: Iterable[Job], *, strict: bool = False) -> None:
-        """`place` all in this order: none of them beside another."""
-        if strict or not self._guest_of:
-            super().fill(jobs, strict=strict)
-            return
-        for job in jobs:
-            self.place(job)
-
-    def withdraw(self, job: Job) -> None:
-        """A pair is parted again."""
-        super().withdraw(job)
-        self._part(job)
-
-    def give_up(self, job: Job) -> None:
-        """So it is here."""
-        super().give_up(job)
-        self._part(job)
 
     def _part(self, job: Job) -> None:
         host = self._hosts.pop(job.index, None)
@@ -103,8 +96,6 @@ class PairingDraft(PlacementDraft):
         if guest is not None:  # it had been swapped
             del self._hosts[guest.index]
             self._take_over(guest, job)
-
-    # --- how it is done -------------------------------------------------------------------------
 
     def _unseat(self, guest: Job, host: Job) -> None:
         """A guest that was not named yet has no place any more."""
@@ -129,7 +120,7 @@ class PairingDraft(PlacementDraft):
             self._displace(guest, former or guest)
 
     def _cancelled(self, job: Job | None) -> bool:
-        return any(job is other for other, _ in self.plan.cancels)
+        return any(job is other for other, _ in self.changes.cancels)
 
     def _take_over(self, guest: Job, host: Job) -> None:
         """The GPUs of its host are the guest's own."""
@@ -155,8 +146,13 @@ class PairingDraft(PlacementDraft):
             if guest is not None and guest.index in self._open and guest.index not in named
         ]
 
-    def _join(self, job: Job, host: Job, supply: Supply) -> bool:
+
+class Pairs(SharedPlan, PairingPlan):
+    """The policy pairs jobs."""
+
+    def place_beside(self, job: Job, host: Job) -> bool:
         """Share all GPUs of the host."""
+        check_present(job, self._active)
         if self._cancelled(self._hosts.get(host.index)):
             return False  # the host has to inherit its GPUs first
         held = self._check_pair(job, host)
@@ -168,7 +164,9 @@ class PairingDraft(PlacementDraft):
         resizes = job.index in self._open
         if resizes:
             self._release(job)
-        supplied = self._placement.supplied(Allocation(held.slices), *supply)
+        supplied = self._placement.supplied(
+            Allocation(held.slices), job.shape.cpus, job.shape.mem_gib
+        )
         if supplied is None:
             if resizes:
                 self._placement.hold(job, job.allocation)
@@ -186,8 +184,8 @@ class PairingDraft(PlacementDraft):
         return True
 
     def _check_pair(self, job: Job, host: Job) -> Allocation:
-        """What the host holds in this draft; raises if the two cannot be a pair."""
-        held = NOTHING if host.index in self._open else self.holding(host)
+        """What the host holds in this plan; raises if the two cannot be a pair."""
+        held = NOTHING if host.index in self._open else self._held(host)
         what = f"job {job.id} beside {host.id}"
         if not held.slices:
             raise PolicyError(f"{what}: place {host.id} first")
@@ -218,3 +216,16 @@ class PairingDraft(PlacementDraft):
         self._seated[job.index], self._hosts[host.index] = host, job
         self._latest = PlacedJob(job, (), resized=False, displaced=True, failed=len(self._failed))
         return True
+
+
+class SharedChangePlan(ChangePlan, SharedPlan):
+    """A plan of changes there: pairs last until one of the two leaves."""
+
+    def pairs(self) -> Guests:
+        """The pairs that last, and those of this plan."""
+        last = {
+            host: (guest, held)
+            for host, (guest, held) in self._guests.items()
+            if host in self._open and guest.index in self._open
+        }
+        return {**last, **super().pairs()}

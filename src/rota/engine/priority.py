@@ -35,7 +35,7 @@ class PriorityScheduler(Successor):
     ) -> None:
         kind = type(policy)
         self.name = policy.name
-        self.trusted = True  # the placement keeps the books: plans need no second check
+        self.trusted = True  # the placement knows what is free: plans need no second check
         self.policy = policy
         self.placement = placement
         self.knowledge = policy.knowledge
@@ -58,7 +58,7 @@ class PriorityScheduler(Successor):
         self.settles = self._jumps or self._keyed_later
         self._revision = policy.revision
         self._view: View | None = None
-        self._returned: set[int] = set()  # whose places were given back before it was told
+        self._returned: set[int] = set()  # whose places were given back before the event came
         self._again: list[Entry] = []  # running jobs that changed level: keyed again after the scan
 
     def expect(self, workload: Workload) -> None:
@@ -135,7 +135,7 @@ class PriorityScheduler(Successor):
         return plan
 
     def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:
-        """Events of which it is told later, in time for the reasons: places that are free now."""
+        """Events that `step` gets later, in time for the reasons: places that are free now."""
         changed = False
         for event in events:
             kind, subject = event[1], event[3]
@@ -213,7 +213,7 @@ class PriorityScheduler(Successor):
             self._queue(entry, now_s)
             self.packer.forget_failures()
             return True
-        return self.packer.strict  # a head that is being stopped blocks nobody: see `settle`
+        return self.packer.strict  # a head that is being stopped blocks no other: see `settle`
 
     def _other(self, kind: int, subject: Any, dirty: set[int], now_s: float) -> bool:
         """The rarer kinds; True if something was freed or lost rank."""
@@ -439,7 +439,7 @@ class PriorityScheduler(Successor):
         index = self.packer.index
         index.waiting.update((number, []) for number in state["shapes"])
         self._returned = set(state["returned"])
-        # not from the jobs' phases: there may be events that it has not been told yet
+        # not from the jobs' phases: there may be events that have not reached it yet
         for number, where, key, vkey, slope in state["entries"]:
             job = view.everyone[number]
             entry = index.entry(job)

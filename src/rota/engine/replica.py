@@ -1,4 +1,4 @@
-"""The life of every job as the log alone tells it: a second set of books for `invariants`.
+"""The life of every job by the log alone: a second account for `invariants`.
 
 A log is read row by row; a row that cannot follow raises. Progress and GPU-seconds are integrated
 here from the rows, so that the engine's own integration has something to be compared with.

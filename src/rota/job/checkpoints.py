@@ -1,7 +1,7 @@
 """The state of a job on disk: whole or not there, the newest few.
 
 A checkpoint is a file `NAME-STEP` in the folder that Rota keeps between the runs of a job. It is
-written beside its place, flushed to the disk and then renamed: whoever is killed while saving
+written beside its place, flushed to the disk and then renamed: a process killed while saving
 leaves the older one untouched. One process writes a name; others may read it.
 """
 

@@ -23,7 +23,7 @@ class Info(NamedTuple):
     restart_count: int  # how often it was started before
     checkpoint_dir: Path
     report_file: Path | None
-    grace_s: float  # between SIGTERM and SIGKILL; inf: nobody said
+    grace_s: float  # between SIGTERM and SIGKILL; inf: unknown
     rank: int
     world_size: int
     local_rank: int

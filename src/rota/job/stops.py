@@ -1,7 +1,7 @@
 """Noticing that the job is to stop: SIGTERM, a grace period, SIGKILL.
 
 The handler only notes the time. The job looks when it suits it (`should_stop`), saves its state and
-leaves. Nothing in the handler takes a lock: it may interrupt whoever holds it.
+leaves. Nothing in the handler takes a lock: it may interrupt the holder of one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _forking = local()
 
 
 def install() -> None:
-    """Notice SIGTERM from now on; whoever handled it before is still called.
+    """Notice SIGTERM from now on; a previous handler is still called.
 
     Comes by itself with the first `should_stop`. Call it early if SIGTERM must not end the process
     before that, and after frameworks that install a handler of their own.
@@ -115,7 +115,7 @@ def should_stop() -> bool:
 
 
 def seconds_left() -> float:
-    """Of the grace period, 0 when it is over; inf before SIGTERM, or if nobody said how long."""
+    """Of the grace period, 0 when it is over; inf before SIGTERM, or if its length is unknown."""
     if _state.asked_s == inf:
         return inf
     return max(0.0, info().grace_s - (monotonic() - _state.asked_s))

@@ -72,7 +72,7 @@ def to_spec(
 
 
 def to_behaviour(job: JobFile, spec: JobSpec) -> Behaviour:
-    """What its owner says of how it will behave: whoever wants to know more has to wait."""
+    """What its owner says of how it will behave; nothing more is known before it runs."""
     if spec.estimate_s == INF and not job.speeds:
         return UNKNOWN
     return Behaviour(spec.estimate_s, dict(job.speeds) or None)

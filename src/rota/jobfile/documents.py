@@ -91,7 +91,7 @@ def convert(value: Any, to: Any, where: str) -> Any:
 
 
 def check_keys(where: str, entry: Any, known: Sequence[str]) -> None:
-    """Refuse what nobody would read."""
+    """Refuse what is never read."""
     if not isinstance(entry, dict):
         raise InputError(f"{where}: is {shown(entry)}: give keys, of {', '.join(known)}")
     for key in entry:

@@ -1,7 +1,8 @@
-"""What a driver is told, and what it tells.
+"""Drivers: orders of runs go in, messages about runs and nodes come out.
 
 A *run* is one attempt to execute a job; its id never comes back. All calls of a driver are
-idempotent by run, return at once and never raise for what goes wrong outside: that is told later.
+idempotent by run, return at once and never raise for what goes wrong outside: that is reported
+later.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -58,7 +59,7 @@ class RunStatus(msgspec.Struct, frozen=True, tag="run"):
 
     `began_s`, `ended_s`: when that really happened, if the driver knows; of a lost run, until when
     it was seen. Drivers tell moments of `boot_time_s`; in the journal they are on the clock of the
-    cluster. A run is as long as whoever executed it has measured: where another machine's clock
+    cluster. A run is as long as its executor measured: where another machine's clock
     is translated, the beginning is, and the end is the beginning plus that duration.
     """
 

@@ -2,7 +2,8 @@
 
 import logging
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -14,6 +15,9 @@ from rota.live.runs import RunTable
 
 MOST_GPUS = 1024  # of a node that joins: a mistyped number would be remembered for ever
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+Growth: TypeAlias = list[list[NodeSpec]]
+"""Nodes in the groups in which they came: the order gives them their numbers."""
+REPLACED = "~"  # no name of a node that joins has it
 log = logging.getLogger("rota.daemon")
 
 
@@ -190,3 +194,28 @@ def _drained(node: NodeRecord) -> str:
 
 def _gpus(count: int, kind: str) -> str:
     return f"{count} GPUs of type {kind}" if kind else f"{count} GPUs"
+
+
+def extended(growth: Growth, nodes: Sequence[NodeSpec]) -> tuple[Growth, dict[str, str]]:
+    """With more nodes; and new names for those whose names the newcomers take.
+
+    Numbers of nodes are in the event log, so none is ever given up: a node that was replaced keeps
+    its own under another name.
+    """
+    taken = {spec.name for group in growth for spec in group}
+    renamed = {spec.name: _unused(spec.name, taken) for spec in nodes if spec.name in taken}
+    before = [
+        [
+            msgspec.structs.replace(spec, name=renamed[spec.name]) if spec.name in renamed else spec
+            for spec in group
+        ]
+        for group in growth
+    ]
+    return [*before, list(nodes)], renamed
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    number = 1
+    while f"{name}{REPLACED}{number}" in taken:
+        number += 1
+    return f"{name}{REPLACED}{number}"

@@ -32,7 +32,7 @@ class LiveRun:
 
 
 class RunTable:
-    """Books by run and by job. Deterministic: the same calls give the same orders."""
+    """Runs, by their names and by job. Deterministic: the same calls give the same orders."""
 
     def __init__(self, topology: Topology, launches: Callable[[Job], Launch]) -> None:
         self.by_id: dict[str, LiveRun] = {}
@@ -108,7 +108,7 @@ class RunTable:
     # --- what is out there ------------------------------------------------------------------------
 
     def on(self, node: str) -> list[LiveRun]:
-        """Runs that have something on a node, even if nobody waits for them any more."""
+        """Runs that have something on a node, even if they are given up."""
         return [
             run for run in self.by_id.values() if any(part.node == node for part in run.order.parts)
         ]

@@ -23,7 +23,7 @@ _LITTLE = 1e-9  # parts of GPUs are floats
 
 
 def free_on_used_nodes(log: pl.DataFrame | History, from_s: float, until_s: float) -> float | None:
-    """The share between two times; None when nothing was free, or nobody knows where it was."""
+    """The share between two times; None when nothing was free, or it is unknown where."""
     history = read_history(log)
     nodes = SpareGpus(history).timelines()
     if nodes is None or not len(nodes.slot):

@@ -127,7 +127,7 @@ def _tidy(column: pl.Series) -> pl.Series:
 
 
 def leave_open(table: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
-    """The table with these jobs as unfinished: they ran as far as is known, nobody knows their end.
+    """The table with these jobs as unfinished: they ran as far as is known, their end is unknown.
 
     Their wait is kept: they have started.
     """

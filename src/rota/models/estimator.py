@@ -1,7 +1,7 @@
-"""Speeds that nobody measured yet, from those that somebody did: matrix completion.
+"""Speeds that were not measured, from those that were: matrix completion.
 
 Rows are kinds of jobs (model and number of GPUs), columns are GPU types (or anything else on which
-speeds are observed, for instance a GPU type with a partner). An entry that was observed is told
+speeds are observed, for instance a GPU type with a partner). An entry that was observed is given
 exactly (the mean of its observations). The others follow a model of low rank for the logarithms,
 because speeds differ by factors:
 
@@ -84,7 +84,7 @@ class Estimator:
             return 1.0
         if self._filled is None:
             self._filled = self._complete()
-        return float(self._filled[at])  # -1: the last row and column, which nobody observed
+        return float(self._filled[at])  # -1: the last row and column, which were not observed
 
     def _complete(self) -> Array:
         """All entries, with one more row and column for those that were never seen."""

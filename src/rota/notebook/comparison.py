@@ -15,7 +15,7 @@ from rota.notebook.result import Result
 from rota.report.data import delays, ratios
 from rota.report.source import RunView
 from rota.report.write import has_matplotlib, write_report
-from rota.study import comparison as found
+from rota.study import compare_file as found
 
 if TYPE_CHECKING:
     from rota.report.figures import Picture

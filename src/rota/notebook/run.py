@@ -11,7 +11,7 @@ from rota.core.errors import InputError, OptionError
 from rota.notebook.comparison import Comparison
 from rota.notebook.frames import Jobs, jobs_file
 from rota.notebook.result import Result
-from rota.study.comparison import COMPARE
+from rota.study.compare_file import COMPARE
 from rota.study.config import RunConfig
 from rota.study.folder import OutputFolder
 from rota.study.output import SUMMARY, write_run

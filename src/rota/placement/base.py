@@ -69,7 +69,7 @@ class Placement(Stateful, ABC):
         self._fits: dict[int, tuple[int, bool]] = {}
 
     def empty_room(self) -> Room:
-        """The cluster with every node up and nobody on it."""
+        """The cluster with every node up and idle."""
         return Room(self.topology.nodes)
 
     def _vertices(self) -> dict[int, tuple[int, int]]:
@@ -340,6 +340,10 @@ class Placement(Stateful, ABC):
             return True
         return False
 
+    def walked(self) -> int:
+        """How many jobs the latest `walk` that succeeded had to let go."""
+        return len(self._tail)
+
     def _shorten(self, failed: int) -> None:
         """Cut the tail to what is needed: all of it suffices, its first `failed` jobs do not."""
         tail, trial, shape = self._tail, self._trial, self._shape
@@ -360,7 +364,7 @@ class Placement(Stateful, ABC):
         del tail[enough:]
 
     def victims(self) -> list[Job]:
-        """Who must go: from the best-ranked down, whoever leaves room on the chosen nodes stays."""
+        """Who must go: from the best-ranked down, jobs that leave room on the chosen nodes stay."""
         shape, trial = self._shape, self._trial
         wanted = dict(self._pick(shape, trial, None) or ())
         out = []

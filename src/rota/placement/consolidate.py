@@ -144,7 +144,7 @@ class Consolidate(SearchingConsolidate):
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
         """Best fit through the buckets."""
         if job.shape.apart:
-            return self._take_apart(job)
+            return self._take_apart(job, shape or job.shape)
         gpus: int = job.gpus if shape is None else shape.gpus  # type: ignore[assignment]  # as above
         if gpus > self.size:
             return self._take_many(job, gpus)
@@ -157,8 +157,8 @@ class Consolidate(SearchingConsolidate):
             self._single[position, gpus] = made
         return made
 
-    def _take_apart(self, job: Job) -> Allocation:
-        allocation = self.allocation(job.shape, self._pick(job.shape, self.room, job) or [])
+    def _take_apart(self, job: Job, shape: Shape) -> Allocation:
+        allocation = self.allocation(shape, self._pick(shape, self.room, job) or [])
         self.hold(job, allocation)
         return allocation
 
@@ -293,7 +293,7 @@ class Consolidate(SearchingConsolidate):
         return False
 
     def victims(self) -> list[Job]:
-        """From the best-ranked down, whoever still leaves room on the chosen nodes stays."""
+        """From the best-ranked down, jobs that still leave room on the chosen nodes stay."""
         if not self._quick:
             return super().victims()
         if self._shape.gpus > self.size:

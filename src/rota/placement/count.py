@@ -29,7 +29,7 @@ class PooledCount(Placement):
         super().__init__(topology, params, seed=seed)
 
     def empty_room(self) -> Room:
-        """The pools, nobody on them."""
+        """The pools, idle."""
         return Room(self._pools, divisible=True)
 
     def never(self, shape: Shape) -> str | None:
@@ -173,7 +173,7 @@ class Count(PooledCount):
         return False
 
     def victims(self) -> list[Job]:
-        """From the best-ranked down, whoever still leaves room stays."""
+        """From the best-ranked down, jobs that still leave room stay."""
         spare = self._have - self._need + EPSILON
         out = []
         for job in reversed(self._tail):

@@ -53,7 +53,7 @@ class NodeArrays:
     def _devices(self, room: Room, position: int, size: int) -> list[int]:
         """What is left of each GPU of a node."""
         shared = room.shares.get(position, {})
-        nameless = size - len(shared) - int(room.gpus[position])  # taken, nobody said which ones
+        nameless = size - len(shared) - int(room.gpus[position])  # taken, unknown which ones
         left = [0] * self.widest
         for number in range(size):
             if number in shared:

@@ -227,7 +227,7 @@ class Scored(Placement):
             return False
         return enough(shape.gpus, self.kinds, offers)
 
-    # --- books ------------------------------------------------------------------------------------
+    # --- what is free -----------------------------------------------------------------------------
 
     def allocation(self, shape: Shape, choice: Choice) -> Allocation:
         """As the base says; on request every GPU is named."""

@@ -3,7 +3,7 @@
 The common part of the LAS family and of Gittins. Levels cut the attained service into intervals,
 each with a rank; between two levels a key is constant, and the time of the next crossing is exact.
 At equal rank running jobs come first, in the order of their start, then waiting ones in the order
-of their submission: whoever runs keeps its place until somebody of a better rank needs it.
+of their submission: a running job keeps its place until one of better rank needs it.
 """
 
 from bisect import bisect_right

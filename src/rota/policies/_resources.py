@@ -1,6 +1,6 @@
 """Amounts of all kinds of resources, for the policies that weigh them against each other."""
 
-from rota.core.jobs import Job
+from rota.core.jobs import Shape
 from rota.core.view import View
 
 Amounts = tuple[float, float, float]
@@ -17,9 +17,8 @@ def capacity(view: View) -> Amounts:
     )
 
 
-def shares(job: Job, total: Amounts) -> Amounts:
-    """What a job asks for as parts of the cluster; nothing of a kind that it does not declare."""
-    shape = job.shape
+def shares(shape: Shape, total: Amounts) -> Amounts:
+    """What a request asks for as parts of the cluster; nothing of a kind that it does not have."""
     gpus, cpus, mem_gib = total
     return (
         shape.gpus / gpus if gpus else 0.0,

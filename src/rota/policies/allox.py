@@ -30,8 +30,8 @@ from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.state import State
 from rota.core.view import View
-from rota.policies.rounds.problem import Array, Problem
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.problem import Array, RoundProblem
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 from rota.solvers.assignment import assign
 
 
@@ -61,7 +61,7 @@ class Allox(SharePolicy[AlloxParams]):
         super().__init__(params)
         self.state: AlloxState = AlloxState()
 
-    def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:  # noqa: ARG002
+    def ask(self, asked: RoundProblem, jobs: Sequence[Job], view: View) -> RoundProblem:  # noqa: ARG002
         """Who was matched and runs keeps its GPUs."""
         held = [self.state.matched.get(job.index, -1) if job.running else -1 for job in jobs]
         return replace(asked, held=np.array(held, np.intp))
@@ -93,7 +93,7 @@ class Places:
     turn: Indices
 
 
-def allox(problem: Problem, *, kept: Indices | None = None, alpha: float = 1.0) -> Array:
+def allox(problem: RoundProblem, *, kept: Indices | None = None, alpha: float = 1.0) -> Array:
     """Each free GPU gets the job that its queue begins with.
 
     Args:
@@ -117,7 +117,7 @@ def allox(problem: Problem, *, kept: Indices | None = None, alpha: float = 1.0) 
     return shares
 
 
-def lasting(problem: Problem, free: Array) -> Array:
+def lasting(problem: RoundProblem, free: Array) -> Array:
     """GPU-seconds of every job on every type; infinite where it cannot run."""
     able = (problem.throughput > 0) & (free > 0)
     work = np.broadcast_to((problem.size * problem.steps)[:, None], able.shape)
@@ -126,7 +126,7 @@ def lasting(problem: Problem, free: Array) -> Array:
     return lasts
 
 
-def queues(problem: Problem, free: Array) -> Places:
+def queues(problem: RoundProblem, free: Array) -> Places:
     """The matching with the least total completion time; a gang counts as one long job.
 
     GPUs of one type are alike, and no place is used before all nearer to the end are, so the
@@ -146,7 +146,7 @@ def queues(problem: Problem, free: Array) -> Places:
     return Places(kind[column], turn[column].astype(np.intp))
 
 
-def heads(problem: Problem, places: Places, free: Array) -> tuple[Indices, Indices]:
+def heads(problem: RoundProblem, places: Places, free: Array) -> tuple[Indices, Indices]:
     """The jobs that run now, and their types.
 
     A queue begins with its shortest job (which is the one with the largest k), equal ones in the

@@ -28,9 +28,10 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State, from_rows
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies.backfill.estimates import estimated_end_s, needed_s
 from rota.policies.backfill.profile import Profile, Profiles
 
@@ -53,7 +54,7 @@ class Known(NamedTuple):
 
 
 class Area(NamedTuple):
-    """Sets of nodes that hang together (`Draft.eligible`), and all nodes in them."""
+    """Sets of nodes that hang together (`ReservingPlan.eligible`), and all nodes in them."""
 
     nodes: int
     sets: tuple[int, ...]
@@ -101,7 +102,7 @@ class ConservativeState(State):
 
 
 class Conservative(DecidePolicy[ConservativeParams]):
-    """First come first served; others start early if that delays nobody who waits."""
+    """First come first served; others start early if that delays no waiting job."""
 
     name = "conservative"
     paper = (
@@ -110,6 +111,7 @@ class Conservative(DecidePolicy[ConservativeParams]):
     )
     knowledge = Knowledge.USER_ESTIMATE
     Parameters = ConservativeParams
+    plan_type = ReservingPlan
 
     def __init__(self, params: ConservativeParams | None = None) -> None:
         super().__init__(params)
@@ -120,9 +122,9 @@ class Conservative(DecidePolicy[ConservativeParams]):
         self._unplaced: set[int] = set()
         """Jobs that were due by then, but found no placement."""
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Plan for each set of jobs that compete, if anything happened to it."""
-        plan = view.plan()
+        plan = view.plan(ReservingPlan)
         running, waiting = view.running, view.waiting
         plan.fill(running)
         nodes = {job.index: plan.eligible(job) for job in (*running, *waiting)}
@@ -170,7 +172,7 @@ class Conservative(DecidePolicy[ConservativeParams]):
         self._known = {i: Known(int(one[0], 16), *one[1:]) for i, one in self.state.known.items()}
 
 
-def _fits(plan: Draft, job: Job) -> bool:
+def _fits(plan: ReservingPlan, job: Job) -> bool:
     """Whether the placement finds room for it; changes nothing.
 
     That can change though nothing happened to its set of jobs: those of other priorities use the
@@ -183,11 +185,11 @@ def _fits(plan: Draft, job: Job) -> bool:
 
 
 class Timetable:
-    """One decision about jobs that compete with each other, and with nobody else."""
+    """One decision about jobs that compete with each other only."""
 
     def __init__(
         self,
-        plan: Draft,
+        plan: ReservingPlan,
         now_s: float,
         default_s: float,
         area: Area,
@@ -206,7 +208,7 @@ class Timetable:
         self._needs_s = {job.index: needed_s(job, default_s) for job in waiting}
 
     def decide(self, before: Mapping[int, float], was: Mapping[int, Known]) -> dict[int, float]:
-        """Plan whoever has no reservation (everybody, if things changed); start who is due."""
+        """Plan jobs without a reservation (all, if things changed); start those that are due."""
         now_s, needs_s = self._now_s, self._needs_s
         kept = before if self._as_expected(before, was) else {}
         waiting = sorted(self._waiting, key=lambda job: before.get(job.index, INF))
@@ -245,7 +247,7 @@ class Timetable:
         )
 
     def _as_expected(self, before: Mapping[int, float], was: Mapping[int, Known]) -> bool:
-        """Nobody ended early, late or on request; who was due has started; no node went or came.
+        """No job ended early, late or on request; who was due has started; no node went or came.
 
         Where jobs accept some of their nodes in common, it is not known which ones they get.
         """

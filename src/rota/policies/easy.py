@@ -18,7 +18,9 @@ may start. A job that has outlived its estimate is expected to end at any moment
 Departs from the paper: a job that outlives its estimate is not killed.
 """
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from heapq import merge
 from typing import Annotated
 
 import msgspec
@@ -26,9 +28,12 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
-from rota.core.policy import DecidePolicy, Params
-from rota.core.view import Draft, View
+from rota.core.plan import Plan, ReservingPlan
+from rota.core.policy import IncrementalPolicy, Params
+from rota.core.view import View, arrival
+from rota.policies._queue import ArrivalQueue
 from rota.policies.backfill.estimates import estimated_end_s, needed_s
+from rota.policies.backfill.queues import Arrival, ShapeQueue
 
 
 class EasyParams(Params, frozen=True):
@@ -37,35 +42,111 @@ class EasyParams(Params, frozen=True):
     default_estimate_s: Annotated[float, msgspec.Meta(gt=0)] = INF
 
 
-class Easy(DecidePolicy[EasyParams]):
+class Easy(IncrementalPolicy[EasyParams]):
     """First come first served; others start early if that does not delay the first that waits."""
 
     name = "easy"
     paper = "Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995"
     knowledge = Knowledge.USER_ESTIMATE
     Parameters = EasyParams
+    plan_type = ReservingPlan
 
     def __init__(self, params: EasyParams | None = None) -> None:
         super().__init__(params)
-        self.reservations: dict[int, float] = {}
-        """The times promised to heads, by index."""
+        self.heads: list[Reservation] = []
+        """What was promised in the last decision."""
+        self._queue = ArrivalQueue()
+        self._shapes: dict[int, ShapeQueue] = {}  # the same jobs, by shape
+        self._needs_s: dict[int, float] = {}  # seconds by estimate of those that wait
+        self._ends: list[Release] = []  # of running jobs, in their order
+        self._end_of: dict[int, float] = {}
+        self._new: list[Job] = []  # submitted since the last decision
+        self._fresh = False  # nothing else has happened since then
+        self._now_s = -INF
 
-    def decide(self, view: View) -> Draft:
+    @property
+    def reservations(self) -> dict[int, float]:
+        """The times promised to heads, by index, none in the past of the last decision."""
+        return {head.job.index: max(head.start_s, self._now_s) for head in self.heads}
+
+    # --- what it hears ----------------------------------------------------------------------------
+
+    def cluster_changed(self, view: View) -> None:  # noqa: ARG002
+        """Reservations depend on it."""
+        self._fresh = False
+
+    def submitted(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It waits."""
+        needs_s = self._needs_s[job.index] = needed_s(job, self.params.default_estimate_s)
+        self._queue.add(job)
+        number = job.shape.number
+        if number not in self._shapes:
+            self._shapes[number] = ShapeQueue()
+        self._shapes[number].add(job, needs_s)
+        self._new.append(job)
+
+    def started(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It will end as its user estimated."""
+        self._leaves(job)
+        self._runs(job)
+
+    def changed(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It may have begun later than it was started."""
+        self._stops(job)
+        self._runs(job)
+
+    def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It holds nothing any more, or has left the queue."""
+        if job.index in self._end_of:
+            self._stops(job)
+        else:
+            self._leaves(job)
+
+    def _leaves(self, job: Job) -> None:
+        self._queue.discard(job)
+        self._shapes[job.shape.number].remove(job, self._needs_s.pop(job.index))
+        self._fresh = False
+
+    def _runs(self, job: Job) -> None:
+        end_s = self._end_of[job.index] = estimated_end_s(job, self.params.default_estimate_s)
+        insort(self._ends, (end_s, job.index, job))
+        self._fresh = False
+
+    def _stops(self, job: Job) -> None:
+        end_s = self._end_of.pop(job.index)
+        del self._ends[bisect_left(self._ends, (end_s, job.index))]
+        self._fresh = False
+
+    # --- what it decides --------------------------------------------------------------------------
+
+    def decide(self, view: View) -> Plan:
         """Serve in order, reserve for every head, fill around them."""
-        plan = view.plan()
-        running = view.running
-        plan.fill(running)
-        default_s = self.params.default_estimate_s
-        reservations = Reservations(plan, running, view.now_s, default_s)
-        reservations.serve(view.waiting)
-        self.reservations = {
-            head.job.index: max(head.start_s, view.now_s) for head in reservations.heads
-        }
+        plan = view.plan(ReservingPlan)
+        self._now_s = view.now_s
+        new, self._new = self._new, []
+        turn = Backfill(plan, view.now_s, self._ends, self._needs_s, self._shapes)
+        if self._fresh and self.heads and self.heads[0].nodes == plan.nodes:
+            # those that waited before wait on: time has passed, and nothing has become free
+            turn.heads = self.heads
+            for job in sorted(new, key=arrival):
+                if next(plan.candidates((job,)), None) is not None:
+                    turn.start(job)
+        else:
+            head = next((job for job in self._queue if not turn.start(job)), None)
+            if head is not None:
+                turn.reserve(head)
+                turn.fill()
+        self.heads = turn.heads
+        self._fresh = True
         return plan
 
 
+Release = tuple[float, int, Job]
+"""When a job ends, its number, the job."""
+
+
 class Reservation(msgspec.Struct, frozen=True):
-    """What a head was promised: it fits on its nodes at this time (inf: nobody knows when).
+    """What a head was promised: it fits on its nodes at this time (inf: unknown).
 
     A time in the past waits for jobs that have outlived their estimates: these are expected to end
     in the order of their estimates, whenever they are asked about.
@@ -76,82 +157,111 @@ class Reservation(msgspec.Struct, frozen=True):
     start_s: float
 
 
-class Reservations:
-    """The heads of one decision.
+class Backfill:
+    """One decision: who starts beside which promises. Jobs end as their users estimated."""
 
-    All running jobs have been named in the draft before. Jobs end as their users estimated;
-    `default_s` is the estimate of those who gave none.
-    """
-
-    def __init__(self, plan: Draft, running: Sequence[Job], now_s: float, default_s: float) -> None:
+    def __init__(
+        self,
+        plan: ReservingPlan,
+        now_s: float,
+        ends: Sequence[Release],
+        needs_s: Mapping[int, float],
+        shapes: Mapping[int, ShapeQueue],
+    ) -> None:
         self.heads: list[Reservation] = []
         self._plan = plan
-        self._now_s, self._default_s = now_s, default_s
-        self._running = running
-        self._early: list[Job] = []  # started before there was a head
-        self._releases: list[tuple[float, Job]] = []  # of all these, once there is one
+        self._now_s = now_s
+        self._ends = ends  # of running jobs
+        self._needs_s = needs_s
+        self._shapes = shapes
+        self._started: list[Release] = []  # in this decision
+        self._gone: set[int] = set()  # the same, by index
         self._delaying: dict[int, float] = {}  # shape -> a promise that one more would break
-
-    def serve(self, waiting: Sequence[Job]) -> None:
-        """Start who fits and breaks no promise, in this order; heads get reservations."""
-        plan = self._plan
-        first = next((i for i, job in enumerate(waiting) if not self.start(job)), -1)
-        if first < 0:
-            return
-        self.reserve(waiting[first])
-        held = self.heads[0].nodes  # nodes of those who wait
-        others = waiting[first:]
-        started: set[int] = set()
-        for job in plan.candidates(others[1:]):
-            if self.start(job):
-                started.add(job.index)
-                continue
-            nodes = plan.eligible(job)
-            if not nodes & held and not self._behind(job, nodes, others, started):
-                self.reserve(job)
-            held |= nodes
 
     def start(self, job: Job) -> bool:
         """Start it now if it fits and delays no head."""
         plan = self._plan
-        if not self.heads:
-            if not plan.place(job):
-                return False
-            self._early.append(job)
-            return True
-        end_s = self._now_s + needed_s(job, self._default_s)
+        end_s = self._now_s + self._needs_s[job.index]
         if end_s > self._delaying.get(job.shape.number, end_s) or not plan.place(job):
             return False
-        self._releases.append((end_s, job))
+        release = (end_s, job.index, job)
+        insort(self._started, release)
         for head in self.heads:
             if (
                 end_s > head.start_s
                 and head.nodes & plan.eligible(job)
-                and plan.earliest(head.job, self._releases) > head.start_s
+                and self._earliest(head.job, head.start_s) > head.start_s
             ):
                 plan.withdraw(job)
-                self._releases.pop()
+                self._started.remove(release)
                 # until somebody starts, one like it would go to the same place
                 self._delaying[job.shape.number] = head.start_s
                 return False
+        self._gone.add(job.index)
         self._delaying.clear()
         return True
 
-    def reserve(self, job: Job) -> float:
-        """Promise it the earliest time at which it fits if nobody else starts."""
-        if not self.heads:
-            now_s, default_s = self._now_s, self._default_s
-            self._releases = [(estimated_end_s(j, default_s), j) for j in self._running]
-            self._releases += [(now_s + needed_s(j, default_s), j) for j in self._early]
-        start_s = self._plan.earliest(job, self._releases)
-        self.heads.append(Reservation(job, self._plan.eligible(job), start_s))
-        return start_s
+    def reserve(self, job: Job) -> None:
+        """Promise it the earliest time at which it fits if no other job starts."""
+        self.heads.append(Reservation(job, self._plan.eligible(job), self._earliest(job)))
 
-    def _behind(self, job: Job, nodes: int, waiting: Sequence[Job], started: set[int]) -> bool:
+    def _earliest(self, job: Job, by_s: float = INF) -> float:
+        """When it fits if no other job starts; inf: not even by this time."""
+        ends = merge(self._ends, self._started) if self._started else self._ends
+        releases = ((end_s, other) for end_s, _, other in ends if end_s <= by_s)
+        return self._plan.earliest(job, releases, ordered=True)
+
+    def fill(self) -> None:
+        """Start whoever fits behind the first head and breaks no promise, in order of arrival."""
+        plan = self._plan
+        held = self.heads[0].nodes  # nodes of those who wait
+        at = arrival(self.heads[0].job)
+        tried: set[int] = set()  # shapes of which one waits for its turn or for room
+        while True:
+            job = self._next(at)
+            if job is None:
+                return
+            at = arrival(job)
+            if self.start(job):
+                continue
+            number = job.shape.number
+            if number in tried:
+                continue
+            tried.add(number)
+            nodes = plan.eligible(job)
+            if not nodes & held and not self._behind(job, nodes):
+                self.reserve(job)
+            held |= nodes
+
+    def _next(self, at: Arrival) -> Job | None:
+        """The next one that may fit and may not delay anybody."""
+        first, found = NEVER, None
+        for number, queue in self._shapes.items():
+            if queue.arrivals and queue.arrivals[-1] > at:
+                limit_s = self._delaying.get(number)
+                if limit_s is None:
+                    job = queue.after(at)
+                else:  # shorter ones may start beside the promise
+                    job = queue.ending_by(limit_s, self._now_s, at)
+                if job is None or arrival(job) > first:
+                    continue
+                for found in self._plan.candidates((job,)):
+                    first = arrival(found)
+        return found
+
+    def _behind(self, job: Job, nodes: int) -> bool:
         """Does anybody wait before it for the same nodes, tried or not?"""
-        for other in waiting:
-            if other is job:
-                return False
-            if other.index not in started and self._plan.eligible(other) & nodes:
-                return True
+        at = arrival(job)
+        for queue in self._shapes.values():
+            other = queue.after(EVER)
+            if other is None or not nodes & self._plan.eligible(other):
+                continue
+            while other is not None and arrival(other) < at:
+                if other.index not in self._gone:
+                    return True
+                other = queue.after(arrival(other))
         return False
+
+
+EVER: Arrival = (-INF, -1)
+NEVER: Arrival = (INF, 0)

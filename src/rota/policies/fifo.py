@@ -1,4 +1,4 @@
-"""First in, first out, strict: nobody passes the first job that does not fit.
+"""First in, first out, strict: no job passes the first one that does not fit.
 
 The order in which clusters without a policy serve their users; the baseline of nearly every paper.
 """

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from rota.core.jobs import Job
 from rota.core.state import State
 from rota.policies.gavel.basics import isolated
-from rota.policies.rounds.problem import PackedShares, Pairs, Problem, problem, worth
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.problem import JobPairs, PackedShares, RoundProblem, problem, worth
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
 class GandivaRandomParams(ShareParams, frozen=True):
@@ -60,10 +60,10 @@ class GandivaRandom(SharePolicy[GandivaRandomParams]):
         self.state: GandivaRandomState = GandivaRandomState()
 
     def solver(self) -> Solve:
-        """An equal part of the GPUs, as long as nobody is packed."""
+        """An equal part of the GPUs, as long as no jobs are packed."""
         return isolated
 
-    def pack(self, problem: Problem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:
+    def pack(self, problem: RoundProblem, pairs: JobPairs, jobs: Sequence[Job]) -> PackedShares:
         """Keep the good pairs, and draw partners for the others."""
         names = [(jobs[a].index, jobs[b].index) for a, b in pairs.jobs.tolist()]
         before = set(self.state.together)
@@ -93,8 +93,8 @@ class Packing:
 
 
 def random_packing(
-    problem: Problem,
-    pairs: Pairs,
+    problem: RoundProblem,
+    pairs: JobPairs,
     draw: np.random.Generator,
     *,
     together: Indices | None = None,
@@ -114,7 +114,9 @@ def random_packing(
     return Packing(_even(problem, pairs, kept), kept)
 
 
-def _paired(problem: Problem, pairs: Pairs, kept: Indices, draw: np.random.Generator) -> Indices:
+def _paired(
+    problem: RoundProblem, pairs: JobPairs, kept: Indices, draw: np.random.Generator
+) -> Indices:
     """Two jobs at a time, drawn at random; those of unequal size go back."""
     number = {
         (min(pair), max(pair)): index for index, pair in enumerate(map(tuple, pairs.jobs.tolist()))
@@ -133,7 +135,7 @@ def _paired(problem: Problem, pairs: Pairs, kept: Indices, draw: np.random.Gener
     return np.array(sorted(made), np.intp)
 
 
-def _even(whole: Problem, pairs: Pairs, kept: Indices) -> PackedShares:
+def _even(whole: RoundProblem, pairs: JobPairs, kept: Indices) -> PackedShares:
     """Every combination has an equal part of the cluster."""
     partners = pairs.jobs[kept]
     alone = np.setdiff1d(np.arange(whole.jobs), partners.ravel())

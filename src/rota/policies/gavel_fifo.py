@@ -3,7 +3,7 @@
     in the order of submission, X[i, j] = 1 for the type j with the largest T[i, j] of those with
     s[i] free GPUs; the first job that fits no type ends the list
 
-Whoever comes before chooses first, at every round: a job moves to a faster type when GPUs of it
+Earlier jobs choose first, at every round: a job moves to a faster type when GPUs of it
 become free. With `aware=no` a job takes any of the types that it may use, always preferring the
 same ones; which these are is drawn by `seed`.
 
@@ -19,12 +19,12 @@ import numpy as np
 from rota.core.jobs import Job
 from rota.core.view import View
 from rota.policies.gavel import PAPER
-from rota.policies.rounds.problem import Array, Problem
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.problem import Array, RoundProblem
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
 class GavelFifoParams(ShareParams, frozen=True):
-    """As of gavel-max-min (rounds and what is known); nobody passes the first (`spare`)."""
+    """As of gavel-max-min (rounds and what is known); no job passes the first (`spare`)."""
 
     spare: bool = False
 
@@ -37,7 +37,7 @@ class GavelFifo(SharePolicy[GavelFifoParams]):
     Parameters = GavelFifoParams
     prompt = True
 
-    def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:  # noqa: ARG002
+    def ask(self, asked: RoundProblem, jobs: Sequence[Job], view: View) -> RoundProblem:  # noqa: ARG002
         """Without speeds, each job has preferences of its own."""
         if self.params.aware:
             return asked
@@ -52,7 +52,7 @@ class GavelFifo(SharePolicy[GavelFifoParams]):
         return fifo
 
 
-def fifo(problem: Problem, *, draw: np.random.Generator | None = None) -> Array:
+def fifo(problem: RoundProblem, *, draw: np.random.Generator | None = None) -> Array:
     """Whole GPUs in the order of arrival; the first job that does not fit blocks those behind it.
 
     A job takes the type on which it is fastest, of those with enough free GPUs. With `draw`, which

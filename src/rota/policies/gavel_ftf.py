@@ -26,8 +26,8 @@ from rota.core.view import View
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.basics import isolated, throughputs
 from rota.policies.gavel.durations import DurationHistory, finish_time_fairness
-from rota.policies.rounds.problem import Problem
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.problem import RoundProblem
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
 class GavelFtfState(State):
@@ -37,7 +37,7 @@ class GavelFtfState(State):
 
 
 class GavelFtf(SharePolicy[ShareParams]):
-    """Let nobody finish much later than alone on its part of the cluster."""
+    """Let no job finish much later than alone on its part of the cluster."""
 
     name = "gavel-ftf"
     paper = PAPER
@@ -49,7 +49,7 @@ class GavelFtf(SharePolicy[ShareParams]):
         super().__init__(params)
         self.state: GavelFtfState = GavelFtfState()
 
-    def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:  # noqa: ARG002
+    def ask(self, asked: RoundProblem, jobs: Sequence[Job], view: View) -> RoundProblem:  # noqa: ARG002
         """With the time that everyone would have spent so far."""
         alone = np.where(asked.throughput > 0, isolated(asked), 0.0)
         names = [str(job.index) for job in jobs]

@@ -6,13 +6,13 @@
 m is the number of jobs. No speeds are looked at, and nothing is optimised. Notation as in
 `gavel-max-min`.
 
-Departs from the paper: of types that it cannot use a job gets nothing, and idle GPUs go to whoever
-can use them (`spare=no`: nobody).
+Departs from the paper: of types that it cannot use a job gets nothing, and idle GPUs go to jobs
+that can use them (`spare=no`: to none).
 """
 
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.basics import isolated
-from rota.policies.rounds.targets import BlindParams, SharePolicy, Solve
+from rota.policies.rounds.share_policy import BlindParams, SharePolicy, Solve
 
 
 class GavelIsolated(SharePolicy[BlindParams]):

@@ -14,7 +14,7 @@ code stops 5 % early; with `aware=no` all speeds are 1, instead of those on one 
 from rota.core.knowledge import Knowledge
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.durations import makespan
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
 class GavelMakespan(SharePolicy[ShareParams]):

@@ -36,8 +36,8 @@ from rota.core.jobs import Job
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.fairness import max_min
 from rota.policies.gavel.packed import packed_max_min
-from rota.policies.rounds.problem import PackedShares, Pairs, Problem
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.problem import JobPairs, PackedShares, RoundProblem
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
 class MaxMinParams(ShareParams, frozen=True):
@@ -45,7 +45,7 @@ class MaxMinParams(ShareParams, frozen=True):
 
     `round_s`: seconds of a round. `rule`: who goes first: by what it is owed (`deficit`), or by X
     over what it has `received`. `carry`: what is owed is kept when X changes. `spare`: idle GPUs go
-    to whoever can use them. `aware`: it is known how fast each job is on each GPU type; `speeds`
+    to jobs that can use them. `aware`: it is known how fast each job is on each GPU type; `speeds`
     says how: exactly (`oracle`), with errors whose coefficient of variation is `noise` (`noisy`),
     or as far as jobs have been seen to run (`learn`). `seed`: of whatever is drawn. `packed`: two
     jobs may share their GPUs; `partners`: how many partners of a job are looked at.
@@ -70,6 +70,6 @@ class GavelMaxMin(SharePolicy[MaxMinParams]):
         """Max-min fairness of normalised throughputs."""
         return max_min
 
-    def pack(self, problem: Problem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:  # noqa: ARG002
+    def pack(self, problem: RoundProblem, pairs: JobPairs, jobs: Sequence[Job]) -> PackedShares:  # noqa: ARG002
         """The same of throughputs alone and in pairs."""
         return packed_max_min(problem, pairs)

@@ -34,8 +34,8 @@ from rota.core.knowledge import Knowledge
 from rota.core.view import View
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.basics import for_runnable
-from rota.policies.rounds.problem import Array, Problem
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.problem import Array, RoundProblem
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 from rota.solvers.share_problem import ShareProblem
 from rota.solvers.shares import solve_grouped
 
@@ -106,7 +106,7 @@ class GavelMaxSum(SharePolicy[MaxSumParams]):
         """When prices change."""
         return self._prices.next_change(now_s)
 
-    def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:  # noqa: ARG002
+    def ask(self, asked: RoundProblem, jobs: Sequence[Job], view: View) -> RoundProblem:  # noqa: ARG002
         """With the prices of this moment."""
         if self.params.objective != "throughput":
             self._now = self._prices.at(view.now_s, view.topology.types)
@@ -119,7 +119,7 @@ class GavelMaxSum(SharePolicy[MaxSumParams]):
         return partial(max_sum, prices=self._now)
 
 
-def _with_deadlines(asked: Problem, *, prices: Array | None) -> Array:
+def _with_deadlines(asked: RoundProblem, *, prices: Array | None) -> Array:
     bound = np.isfinite(asked.time_left)
     left_s = np.where(bound, np.maximum(asked.time_left, 0.0), 0.0)
     kept = bound & (asked.steps <= asked.throughput.max(axis=1) * left_s)
@@ -172,7 +172,7 @@ def _valid(prices: Sequence[tuple[float, float]], now_s: float) -> float:
 
 
 def max_sum(
-    problem: Problem, *, prices: Array | None = None, time_left: Array | None = None
+    problem: RoundProblem, *, prices: Array | None = None, time_left: Array | None = None
 ) -> Array:
     """As many steps per second, or per unit of money, as possible.
 
@@ -191,19 +191,19 @@ def max_sum(
     return _best(problem, _value(problem, prices), floor)
 
 
-def _value(problem: Problem, prices: Array | None) -> Array:
+def _value(problem: RoundProblem, prices: Array | None) -> Array:
     """What a second of each job on each type is worth."""
     return problem.throughput if prices is None else problem.throughput / prices[None, :]
 
 
-def _best(problem: Problem, value: Array, floor: Array | None) -> Array:
+def _best(problem: RoundProblem, value: Array, floor: Array | None) -> Array:
     return solve_grouped(
         ShareProblem(problem.throughput, problem.size, problem.capacity, value=value, floor=floor)
     ).shares
 
 
 def max_sum_if_possible(
-    problem: Problem, *, prices: Array | None, time_left: Array
+    problem: RoundProblem, *, prices: Array | None, time_left: Array
 ) -> tuple[Array, bool]:
     """With the deadlines if all of them can be kept, else without any; the answer says which."""
     try:

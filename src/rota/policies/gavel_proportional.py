@@ -7,12 +7,12 @@ that knows nothing: a gang of eight runs as long as a single job, and so gets ei
 Notation as in `gavel-max-min`.
 
 Departs from the paper: there the shares are not feasible and only serve for comparison; here they
-are scaled to fit. Idle GPUs go to whoever can use them (`spare=no`: nobody).
+are scaled to fit. Idle GPUs go to jobs that can use them (`spare=no`: to none).
 """
 
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.basics import even
-from rota.policies.rounds.targets import BlindParams, SharePolicy, Solve
+from rota.policies.rounds.share_policy import BlindParams, SharePolicy, Solve
 
 
 class GavelProportional(SharePolicy[BlindParams]):

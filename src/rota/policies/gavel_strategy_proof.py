@@ -5,7 +5,7 @@
 
 Then job i keeps the part d[i] of its X: the product of the throughputs of the others with it, over
 that without it. So what a job takes from the others costs it as much, and its best choice is to
-tell its true speeds. What is not kept is not part of anybody's share; with `spare` whoever can use
+tell its true speeds. What is not kept is not part of any share; with `spare` jobs that can use
 it gets it, which the proof of honesty does not cover: use `spare=no` for exactly that mechanism.
 
 Departs from the paper: equal jobs are left out together, so there is one problem per kind of jobs
@@ -14,8 +14,8 @@ and not per job.
 
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.fairness import strategy_proof
-from rota.policies.rounds.problem import Array, Problem
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.problem import Array, RoundProblem
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
 class GavelStrategyProof(SharePolicy[ShareParams]):
@@ -30,5 +30,5 @@ class GavelStrategyProof(SharePolicy[ShareParams]):
         return _kept
 
 
-def _kept(asked: Problem) -> Array:
+def _kept(asked: RoundProblem) -> Array:
     return strategy_proof(asked)[0]

@@ -28,8 +28,8 @@ from rota.core.jobs import Job
 from rota.core.view import View
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.fairness import Entities, water_filling
-from rota.policies.rounds.problem import Array, Problem
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.problem import Array, RoundProblem
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
 class WaterFillingParams(ShareParams, frozen=True):
@@ -52,7 +52,7 @@ class GavelWaterFilling(SharePolicy[WaterFillingParams]):
         super().__init__(params)
         self._weights: tuple[float, ...] = ()
 
-    def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:
+    def ask(self, asked: RoundProblem, jobs: Sequence[Job], view: View) -> RoundProblem:
         """Who belongs to which tenant."""
         if self.params.entities == "none":
             return asked
@@ -68,6 +68,6 @@ class GavelWaterFilling(SharePolicy[WaterFillingParams]):
         return partial(_of_entities, weights=self._weights, queued=self.params.entities == "fifo")
 
 
-def _of_entities(asked: Problem, *, weights: tuple[float, ...], queued: bool) -> Array:
+def _of_entities(asked: RoundProblem, *, weights: tuple[float, ...], queued: bool) -> Array:
     entities = Entities(asked.owner, weights, [queued] * len(weights))
     return water_filling(asked, entities=entities)

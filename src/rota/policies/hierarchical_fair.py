@@ -6,12 +6,12 @@ younger, and a little of what it has now, so that those who come together are se
 `half_life_s=0` only what it has now counts.) A queue that was idle catches up, and in the long run
 queues that always have work get GPU-time in proportion to their weights.
 
-A queue with a quota is served before others while it is within it. Idle GPUs go to whoever comes
-next, so anybody may have more than its share. It is taken back
+A queue with a quota is served before others while it is within it. Idle GPUs go to the next queue,
+so any may have more than its share. It is taken back
 
 * by a job within the quota of its queue, from queues beyond theirs;
 * by a job within the *fair share* of its queue, from queues beyond theirs that have had more for
-  their weight. The fair share is the quota, and by weight a part of what nobody was promised and of
+  their weight. The fair share is the quota, and by weight a part of what is promised to none and of
   what others do not use.
 
 Within a queue jobs go by priority, then in the order of an inner policy (`inside`). How victims are
@@ -37,7 +37,7 @@ from rota.policies.tenancy.victims import Claim
 
 WEEK_S = 7 * 86400.0
 PRESENT = 0.02  # what the present counts beside the past; much more would favour small weights
-SOON_S = 1.0  # nobody is asked again sooner because the past fades
+SOON_S = 1.0  # no earlier wake because the past fades
 
 
 class HierarchicalFairParams(TenantParams, frozen=True):
@@ -151,7 +151,7 @@ def _wanted(branch: Branch) -> float:
 def pour(
     amount: float, weights: Sequence[float], have: Sequence[float], most: Sequence[float]
 ) -> list[float]:
-    """Divide an amount by weight on top of what everybody has; nobody gets more than the most."""
+    """Divide an amount by weight on top of what each has; none gets more than the most."""
     found = list(have)
     order = sorted(range(len(found)), key=lambda i: (most[i] - have[i]) / weights[i])
     total = sum(weights[i] for i in order if most[i] > have[i])

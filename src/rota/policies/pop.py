@@ -26,8 +26,8 @@ from rota.core.registry import POLICIES, load, parse_params
 from rota.core.state import State
 from rota.core.view import View
 from rota.policies.gavel.partition import pop
-from rota.policies.rounds.problem import Array, Problem
-from rota.policies.rounds.targets import ShareParams, SharePolicy, Solve
+from rota.policies.rounds.problem import Array, RoundProblem
+from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 from rota.solvers.workers import Workers
 
 LARGE = 4096  # jobs of a part, from which on processes are worth it
@@ -76,7 +76,7 @@ class Pop(SharePolicy[PopParams]):
         """As of the policy inside."""
         return self._inside.next_change(now_s)
 
-    def ask(self, asked: Problem, jobs: Sequence[Job], view: View) -> Problem:
+    def ask(self, asked: RoundProblem, jobs: Sequence[Job], view: View) -> RoundProblem:
         """The question of the policy inside."""
         return self._inside.ask(asked, jobs, view)
 
@@ -84,7 +84,7 @@ class Pop(SharePolicy[PopParams]):
         """All parts, then all together."""
         return self._solve
 
-    def _solve(self, asked: Problem) -> Array:
+    def _solve(self, asked: RoundProblem) -> Array:
         params = self.params
         draw = np.random.default_rng([params.seed, self.state.solved])
         self.state.solved += 1

@@ -34,7 +34,7 @@ from rota.core.jobs import Job
 from rota.core.policy import Params
 from rota.core.state import State
 from rota.core.view import View
-from rota.policies.rounds.choice import Choice, ChoicePolicy, Seconds
+from rota.policies.rounds.choice_policy import Choice, ChoicePolicy, Seconds
 from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions, Rule
 from rota.policies.rounds.leases import Seat
 from rota.solvers.prices import PriceProblem, find_prices
@@ -125,7 +125,7 @@ class Resalloc(ChoicePolicy[ResallocParams]):
                 yield by_index[index], self.state.types[kind]
 
     def queue(self, view: View, jobs: Sequence[Job]) -> Sequence[Job]:  # noqa: ARG002
-        """Whoever is most behind its share comes first."""
+        """Jobs most behind their share come first."""
         behind = self._dispatcher.shortfall()
         return sorted(jobs, key=lambda job: -behind.get(job.index, 0.0))
 
@@ -170,7 +170,7 @@ class Resalloc(ChoicePolicy[ResallocParams]):
         return Power(weight, self.params.exponent if self.params.utility == "power" else 0.0)
 
     def _begin(self) -> None:
-        """Nobody has received anything yet, of these GPU types."""
+        """No job has received anything yet, of these GPU types."""
         options = DispatchOptions(rule=self.params.rule, spare=False)  # see `queue`
         capacity = [0] * len(self.state.types)
         self._dispatcher = Dispatcher(capacity, self.params.round_s, options)

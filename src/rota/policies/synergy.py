@@ -28,9 +28,10 @@ from rota.core.changes import Wake
 from rota.core.events import JOB_RUNNING, EventKind
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan, Supply, SupplyingPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.topology import Topology
-from rota.core.view import Draft, Supply, View
+from rota.core.view import View
 
 EXCEPT_BEGINNINGS = frozenset(map(int, EventKind)) - {JOB_RUNNING}
 """When `las` looks: not when a job begins, because what it displaced would displace it in turn, and
@@ -58,7 +59,7 @@ class Synergy(DecidePolicy[SynergyParams]):
     )
     knowledge = Knowledge.REMAINING_WORK
     Parameters = SynergyParams
-    compressible = True
+    plan_type = SupplyingPlan
     coupled = "shares: spare CPUs and memory are divided anew whenever anything happens anywhere"
 
     def __init__(self, params: SynergyParams | None = None) -> None:
@@ -68,18 +69,18 @@ class Synergy(DecidePolicy[SynergyParams]):
         if self.params.order == "las":
             self.wake = Wake(on=EXCEPT_BEGINNINGS, every_s=self.params.round)
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Everybody's share in order, then what is left over."""
-        plan = view.plan()
+        plan = view.plan(SupplyingPlan)
         share = Shares(view.topology)
         order = sorted(view.jobs, key=self._key(view.now_s))
-        served = [job for job in plan.candidates(order) if plan.place(job, supply=share.of(job))]
+        served = [job for job in plan.candidates(order) if plan.place_with(job, share.of(job))]
         if self.params.mechanism == "tune":
             for job in served:
                 self._top_up(plan, job, share.of(job))
         return plan
 
-    def _top_up(self, plan: Draft, job: Job, share: Supply) -> None:
+    def _top_up(self, plan: SupplyingPlan, job: Job, share: Supply) -> None:
         """The largest part of what it asks for beyond its share that there is room for."""
         cpus, mem_gib = job.shape.cpus, job.shape.mem_gib
         if share == (cpus, mem_gib):

@@ -28,11 +28,12 @@ import msgspec
 
 from rota.core.events import INF
 from rota.core.jobs import Job, Shape
+from rota.core.plan import LocalityPlan, Plan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.reasons import Reason
 from rota.core.state import State, from_rows
 from rota.core.topology import Topology
-from rota.core.view import Draft, View
+from rota.core.view import View
 
 
 class YarnCsParams(Params, frozen=True):
@@ -131,6 +132,10 @@ class YarnCsState(State):
         return {"scattered_s": from_rows(fields["scattered_s"])}
 
 
+class YarnPlan(ReservingPlan, LocalityPlan):
+    """Partitions, and limits on the number of nodes."""
+
+
 class YarnCs(DecidePolicy[YarnCsParams]):
     """First come first served within each tenant's share of the GPUs, on few nodes if possible."""
 
@@ -140,6 +145,7 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         "Workloads, USENIX ATC 2019"
     )
     Parameters = YarnCsParams
+    plan_type = YarnPlan
     coupled = "shared quotas: a tenant's share of the GPUs counts wherever it uses them"
 
     def __init__(self, params: YarnCsParams | None = None) -> None:
@@ -147,9 +153,9 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         self.state: YarnCsState = YarnCsState()
         self._fewest: dict[int, int] = {}  # by shape
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Jobs within the shares, then those that were borrowing, then new borrowers."""
-        plan = view.plan()
+        plan = view.plan(YarnPlan)
         clusters = virtual_clusters(view, borrow=self.params.borrow)
         borrowed = self._keep(plan, view, clusters)
         self._serve(plan, view, clusters, borrowing=False)
@@ -163,7 +169,9 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         self.state.scattered_s = {i: t for i, t in self.state.scattered_s.items() if i in waiting}
         return plan
 
-    def _keep(self, plan: Draft, view: View, clusters: Mapping[str, VirtualCluster]) -> list[Job]:
+    def _keep(
+        self, plan: YarnPlan, view: View, clusters: Mapping[str, VirtualCluster]
+    ) -> list[Job]:
         """Let running jobs go on; returns those that must give way if need be."""
         running = sorted(view.running, key=lambda job: (job.start_s, job.index))
         used = sum(job.held_gpus for job in running)
@@ -179,9 +187,9 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         return borrowed
 
     def _serve(
-        self, plan: Draft, view: View, clusters: Mapping[str, VirtualCluster], *, borrowing: bool
+        self, plan: YarnPlan, view: View, clusters: Mapping[str, VirtualCluster], *, borrowing: bool
     ) -> None:
-        """Start jobs of the VC that has used the least of its share, until nobody can."""
+        """Start jobs of the VC that has used the least of its share, until none can start."""
         turns = {
             cluster.number: (cluster, iter(list(cluster.queue.values())))
             for cluster in clusters.values()
@@ -205,7 +213,7 @@ class YarnCs(DecidePolicy[YarnCsParams]):
                 if held[cluster.number] == plan.nodes:
                     del turns[cluster.number]
 
-    def _start(self, plan: Draft, view: View, job: Job, free: float) -> bool:
+    def _start(self, plan: YarnPlan, view: View, job: Job, free: float) -> bool:
         """Close together, or after `relax_s` anywhere."""
         since_s = self.state.scattered_s.get(job.index, view.now_s)
         if view.now_s >= since_s + self.params.relax_s:
@@ -213,14 +221,14 @@ class YarnCs(DecidePolicy[YarnCsParams]):
         number = job.shape.number
         if number not in self._fewest:
             self._fewest[number] = fewest_nodes(view.topology, job.shape)
-        if plan.place(job, max_nodes=self._fewest[number]):
+        if plan.place_on(job, max_nodes=self._fewest[number]):
             return True
         if job.gpus <= free + EPSILON:
             self.state.scattered_s[job.index] = since_s
             plan.wake_at(since_s + self.params.relax_s)
         return False
 
-    def _explain(self, plan: Draft, view: View, clusters: Mapping[str, VirtualCluster]) -> None:
+    def _explain(self, plan: YarnPlan, view: View, clusters: Mapping[str, VirtualCluster]) -> None:
         """Say why each job waits."""
         free = _free(view, clusters)
         for cluster in clusters.values():

@@ -16,7 +16,7 @@ from rota.metrics import History, Window, fold_summary, read_history
 from rota.metrics.delay import REASONS
 from rota.metrics.history import OVERHEAD, RUNS, WAITS
 from rota.metrics.ledger import active_range
-from rota.study.comparison import PolicyComparison
+from rota.study.compare_file import PolicyComparison
 
 Log: TypeAlias = pl.DataFrame | History
 Column: TypeAlias = Literal["jct_s", "wait_s"]

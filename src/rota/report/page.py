@@ -33,7 +33,7 @@ from rota.report.data import (
 from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.source import ReportSource, RunView
 from rota.report.style import by_tenant, coinciding, lane_rows, main_tenants, short_names
-from rota.study.comparison import Measured, PolicyComparison, PolicyRow
+from rota.study.compare_file import Measured, PolicyComparison, PolicyRow
 from rota.study.notes import LOUD
 
 _MARKS = {"better": "\u2713", "worse": "\u2717", "unclear": "\u2248"}

@@ -17,9 +17,9 @@ from rota.metrics.vocabulary import alike, count, written
 from rota.report.frame import framed
 from rota.report.style import COLOURS, log_ticks
 from rota.study.fidelity import CLOSE, LEAST_JOBS, LIMITS, ROUGH, GroupFidelity
-from rota.study.replay import REPORT, Answer
-from rota.study.replay_recorded import NAME
-from rota.study.replay_tables import (
+from rota.study.replay.recorded import NAME
+from rota.study.replay.replay import REPORT, Answer
+from rota.study.replay.tables import (
     ALSO,
     BETTER,
     BY,

@@ -12,7 +12,7 @@ from rota.core.errors import InputError, OptionError
 from rota.metrics import History, Window, fold_jobs, read_history
 from rota.metrics.basis import Basis
 from rota.metrics.vocabulary import BY_KEY
-from rota.study.comparison import (
+from rota.study.compare_file import (
     COMPARE,
     Assumption,
     Measured,

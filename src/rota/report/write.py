@@ -13,7 +13,7 @@ from rota.report.lanes import fragment_heat, gantt, node_heat, node_outages
 from rota.report.page import html
 from rota.report.source import ReportSource, RunView, read_source
 from rota.report.style import DOUBLE_IN
-from rota.study.comparison import PolicyComparison
+from rota.study.compare_file import PolicyComparison
 
 if TYPE_CHECKING:
     from rota.report.figures import Picture

@@ -39,7 +39,7 @@ class Replanner(Scheduler, ABC):
         self._refusals: dict[int, str | None] = {}
 
     def step(self, view: View, events: Sequence[Event]) -> Changes | None:
-        """Bring the books up to date, then plan."""
+        """Bring the accounts up to date, then plan."""
         now_s = view.now_s
         plan = Changes(view.version)
         for event in events:
@@ -82,7 +82,7 @@ class Replanner(Scheduler, ABC):
 
     @abstractmethod
     def decide(self, view: View, plan: Changes) -> Changes | None:
-        """Fill the plan, given that all books are up to date."""
+        """Fill the plan, given that all accounts are up to date."""
 
     def progressing(self, job: Job, now_s: float) -> None:
         """A start that took time is over, or the rate changed."""

@@ -1,5 +1,6 @@
 """The clients. `AsyncClient` has the methods; `Client` runs them without an event loop."""
 
+import math
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -186,18 +187,39 @@ class AsyncClient(_OnSession):
         states: Sequence[str] = (),
         queue: str = "",
         user: str = "",
+        name: str = "",
         active: bool = False,
+        after: str = "",
+        limit: int | None = None,
     ) -> AsyncGenerator[JobInfo, None]:
-        """Jobs that the token may see, oldest first."""
-        which: dict[str, Any] = {"state": list(states), "queue": queue, "user": user}
-        after = ""
-        while True:
-            query = JobsQuery(**which, active=active, after=after)
+        """Jobs that the token may see, oldest first, fetched a page at a time.
+
+        Args:
+            states: Only in these states.
+            queue: Only of this queue.
+            user: Only of this user.
+            name: Only of this name.
+            active: Only unfinished jobs.
+            after: Only after this id.
+            limit: At most so many; None: all.
+        """
+        left = math.inf if limit is None else limit
+        while left > 0:
+            query = JobsQuery(
+                state=list(states),  # type: ignore[arg-type]  # the daemon refuses others
+                queue=queue,
+                user=user,
+                name=name,
+                active=active,
+                after=after,
+                limit=int(min(left, PAGE)),
+            )
             page = await self._session.ask(LIST_JOBS, query=query)
             for info in page:
                 yield info
-            if len(page) < PAGE:
+            if len(page) < query.limit:
                 return
+            left -= len(page)
             after = page[-1].id
 
     async def job(self, job: str) -> JobInfo:

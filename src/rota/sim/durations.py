@@ -54,7 +54,7 @@ _ROUNDS, _FILLINGS = 12, 3
 _NO_SPREAD = 1e-9
 
 Said = Callable[[Job], float]
-"""How long somebody said that a job runs in all; inf: nobody did."""
+"""How long a job was said to run in all; inf: unknown."""
 
 Numbers = Any
 """An array of float64."""
@@ -125,7 +125,7 @@ class Past:
             )
         residual = (self.length - mean)[self.over]
         if self.count >= ENOUGH and float(np.abs(residual).max()) < _NO_SPREAD:
-            square = 0.0  # whoever says it knows it
+            square = 0.0  # an estimate said to be exact
         self.spread = sqrt(square * (1 + 2 / (self.count + 10)))  # two numbers were fitted
 
     def line(self, lengths: Numbers, weights: Numbers) -> Line:
@@ -240,7 +240,7 @@ class Supposed:
         moved = (self._lengths + self._jitter)[None, :] + (1 + slopes[:, None]) * (
             told[:, None] - past.told[None, :]
         )
-        if past.capped:  # whoever was ended by its own limit shows that limits are reached
+        if past.capped:  # jobs ended by their own limit show that limits are reached
             moved[:, past.length >= past.told - _NO_SPREAD] = told[:, None]
         typical = told + height
         values = np.concatenate([moved, typical[:, None] + self._strange[None, :]], axis=1)

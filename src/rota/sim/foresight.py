@@ -31,11 +31,13 @@ _EXACT = 1e-6  # relative error of a run time that counts as none
 
 
 Told = Callable[[int, int], None]
-"""Told (simulations made, simulations in all)."""
+"""Called with the simulations made, and those in all."""
 
 
 class Frozen(Protocol):
     """A state that can be simulated on again and again."""
+
+    now_s: float
 
     def thaw(self, change: Callable[[Engine], None] | None = None) -> Engine:
         """An engine in that state; `change` is applied before its cluster looks ahead."""
@@ -52,6 +54,59 @@ class DurationSpread(NamedTuple):
     """The probability with which a further draw is between earliest and latest."""
 
 
+class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
+    """When a job starts, in seconds of the simulation; None: not at all."""
+
+    starts_s: float | None
+    earliest_s: float | None
+    latest_s: float | None
+    share: float
+    runs: int
+    never: int  # simulations in which it did not start
+    text: str
+    backtest: Backtest | None  # None: nothing is drawn
+
+
+def foresee(
+    frozen: Frozen, durations: Durations | None, index: int, *, again: bool, runs: int,
+    seed: int = 0, told: Told | None = None, give_up: Callable[[], bool] = lambda: False,
+) -> Foreseen:  # fmt: skip
+    """When a job that waits, or is still to come, will start.
+
+    Args:
+        frozen: The state.
+        durations: From which the lengths of jobs are drawn; None: they are what they are.
+        index: The number of the job.
+        again: The job has run before.
+        runs: Simulations; one is enough if nothing is drawn.
+        seed: Random seed.
+        told: Called after every simulation.
+        give_up: No more time; at least one simulation is begun.
+    """
+    found = starts(frozen, durations, index, runs=runs, seed=seed, told=told, give_up=give_up)
+    spread = spread_of(found)
+    doubt = durations.doubt if durations is not None else ""
+    return Foreseen(
+        starts_s=_finite(spread.median_s),
+        earliest_s=_finite(spread.earliest_s),
+        latest_s=_finite(spread.latest_s),
+        share=spread.share,
+        runs=len(found),
+        never=found.count(INF),
+        text=sentence(spread, frozen.now_s, doubt, again=again),
+        backtest=backtest(durations) if durations is not None else None,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if value < INF else None
+
+
+def started_s(job: Job) -> float | None:
+    """When it, or the first of its tasks that run, started; None: nothing of it runs."""
+    return min((one.start_s for one in members(job) if one.running), default=None)
+
+
 def starts(
     frozen: Frozen, durations: Durations | None, index: int, *, runs: int, seed: int = 0,
     told: Told | None = None, give_up: Callable[[], bool] = lambda: False,
@@ -64,7 +119,7 @@ def starts(
         index: The number of the job.
         runs: Simulations; one is enough if nothing is drawn.
         seed: Random seed.
-        told: Told after every simulation.
+        told: Called after every simulation.
         give_up: No more time; at least one simulation is begun.
     """
     runs = max(1, runs) if durations is not None else 1
@@ -146,7 +201,7 @@ def redraw(engine: Engine, durations: Durations, rng: np.random.Generator) -> No
     jobs = list(engine.view.active.values())
     totals = durations.draw(jobs, [progress(job, now_s) for job in jobs], rng)
     for job, total in zip(jobs, totals, strict=True):
-        known = job.work < INF  # nobody knows it on a living cluster
+        known = job.work < INF  # it is unknown on a living cluster
         told = job.work * job.belief
         done = job.work - job.left if known else job.run_s
         job.behaviour = msgspec.structs.replace(job.behaviour, work=total, fails_at=INF)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rota.study.comparison import Assumption
+from rota.study.compare_file import Assumption
 
 KEYS = (
     "knowledge", "preemptive", "parameters", "placement", "admission", "costs", "rates", "dialect",

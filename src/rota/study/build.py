@@ -21,8 +21,8 @@ from rota.engine.parts import make_costs
 from rota.engine.source import WorkloadSource
 from rota.engine.wiring import Parts, make_engine
 from rota.metrics.window import Window
-from rota.models.books import NoisySpeeds, TrueSpeeds
 from rota.models.rates import make_rates
+from rota.models.speeds import NoisySpeeds, TrueSpeeds
 from rota.sim.cluster import SimCluster
 from rota.study.config import (
     DEFAULT_COSTS,
@@ -150,7 +150,7 @@ def _refuse_short_rounds(rounds: RoundOptions, horizon_s: float) -> None:
 
 
 def _speed_book(config: RunConfig, rates: RateModel, scheduler: Scheduler) -> SpeedBook | None:
-    """What a policy that asks is told of speeds: what the rate model says, with the error."""
+    """What policies know of speeds: what the rate model says, with the error."""
     error = _speed_error(config)
     if not scheduler.knowledge & Knowledge.SPEEDS:
         return None

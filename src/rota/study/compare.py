@@ -8,6 +8,7 @@ the same fate and are compared replication by replication (`measures`, `statisti
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from hashlib import blake2b, sha256
 from itertools import product
 from pathlib import Path
@@ -25,14 +26,14 @@ from rota.metrics.ledger import lost_work_s
 from rota.metrics.vocabulary import MEASURES
 from rota.study.assumptions import tabulate
 from rota.study.build import build
-from rota.study.comparison import COMPARE, PolicyComparison, PolicyRow, RunOf, write_comparison
+from rota.study.compare_file import COMPARE, PolicyComparison, PolicyRow, RunOf, write_comparison
 from rota.study.config import RunConfig
 from rota.study.folder import RUN_FILES
-from rota.study.measures import Arm, mean_of, measure_all
+from rota.study.measures import Arm, draw, mean_of, measure_all
 from rota.study.notes import describe_method, find_notes
 from rota.study.output import write_run
-from rota.study.pool import each
-from rota.study.run import Progress, RunResult, simulate
+from rota.study.pool import each, report
+from rota.study.run import RunResult, simulate
 from rota.study.statistics import LEVEL
 from rota.study.workloads import is_drawn, jobs_of, load_again
 
@@ -43,28 +44,32 @@ FLAT = (
     "gpu_utilisation", "preemptions", "completed", "censored", "jobs",
 )  # fmt: skip
 
-Told = Callable[[str, int, int], Progress | None]
-"""Told (a run's label, runs that are over, runs in all); with one worker before each run, whose
-progress it may give, with several after each run."""
+Told = Callable[[float, int], object]
+"""Told (runs that are over, with the parts of those that are going on; runs in all)."""
 
 
 class CompareTask(msgspec.Struct, frozen=True):
-    """One run to do. `keep`: its jobs are wanted, not only its summary."""
+    """One run to do. `keep`: its jobs are wanted, not only its summary; `draw`: and resampled."""
 
     label: str
     config: RunConfig
     folder: Path
     command: Sequence[str]
     keep: bool
+    draw: bool
 
 
 class CompareOutcome(msgspec.Struct, frozen=True):
-    """What a run gave. `schedule`: the same for runs in which all jobs met the same fate."""
+    """What a run gave. `schedule`: the same for runs in which all jobs met the same fate.
+
+    `drawn`: see `measures.Arm`.
+    """
 
     summary: dict[str, Any]
     warnings: list[str]
     jobs: dict[str, Any]
     schedule: str
+    drawn: dict[str, Any]
 
 
 def compare(
@@ -90,7 +95,7 @@ def compare(
         windows: Parts into which the trace is cut (see `workloads`), each run on its own.
         workers: Processes to run in; 1: in this one; None: as many as there are cores.
         command: The command line, for the manifests.
-        told: Told about each run.
+        told: Told from time to time.
     """
     tasks = _plan(config, policies, folder, command, repeat=repeat, windows=windows)
     _check(config, policies)
@@ -152,7 +157,8 @@ def _plan(
             if repeat > 1:
                 label += f"-seed{run.seed}"
             first = window == 1 and turn == 0
-            tasks.append(CompareTask(label, run, folder / label, command, first))
+            alone = windows == repeat == 1 and len(policies) > 1
+            tasks.append(CompareTask(label, run, folder / label, command, first, alone))
     return tasks
 
 
@@ -180,27 +186,13 @@ def _check(config: RunConfig, policies: Sequence[str]) -> None:
 def _run(
     tasks: Sequence[CompareTask], workers: int | None, told: Told | None
 ) -> Iterator[tuple[int, CompareOutcome]]:
-    if workers == 1:
-        yield from _here(tasks, told)
-        return
-    for done, (number, outcome) in enumerate(each(_one, tasks, workers), start=1):
-        if isinstance(outcome, Exception):
-            raise _named(outcome, tasks[number])
-        if told is not None:
-            told(tasks[number].label, done, len(tasks))
-        yield number, outcome
-
-
-def _here(tasks: Sequence[CompareTask], told: Told | None) -> Iterator[tuple[int, CompareOutcome]]:
-    for number, task in enumerate(tasks):
-        progress = told(task.label, number, len(tasks)) if told else None
-        try:
-            yield number, _one(task, progress)
-        except Exception as error:
-            named = _named(error, task)
-            if named is error:
-                raise
-            raise named from error
+    done = None if told is None else lambda runs: told(runs, len(tasks))
+    with closing(each(_one, tasks, workers, told=done)) as found:
+        for number, outcome in found:
+            if isinstance(outcome, Exception):
+                named = _named(outcome, tasks[number])
+                raise named from (None if named is outcome else outcome)
+            yield number, outcome
 
 
 def _named(error: Exception, task: CompareTask) -> Exception:
@@ -213,13 +205,14 @@ def _named(error: Exception, task: CompareTask) -> Exception:
     return error
 
 
-def _one(task: CompareTask, progress: Progress | None = None) -> CompareOutcome:
+def _one(task: CompareTask) -> CompareOutcome:
     workload = load_again(jobs_of(task.config))
-    result = simulate(task.config, progress, workload=workload)
+    result = simulate(task.config, report, workload=workload)
     task.folder.mkdir()
     summary = write_run(result, task.folder, task.command)
     jobs = _jobs(result) if task.keep else {}
-    return CompareOutcome(summary, result.warnings, jobs, _schedule(result))
+    drawn = draw(jobs) if task.draw else {}
+    return CompareOutcome(summary, result.warnings, jobs, _schedule(result), drawn)
 
 
 def _schedule(result: RunResult) -> str:
@@ -267,14 +260,12 @@ def _conclude(
         for task, outcome in zip(tasks, outcomes, strict=True)
     ]
     units = _units(runs, generated=is_drawn(config.trace))
-    arms = {
-        policy: Arm(
-            [run.summary for run in runs if run.policy == policy],
-            [units[run.seed, run.window] for run in runs if run.policy == policy],
-            next(o.jobs for t, o in zip(tasks, outcomes, strict=True) if _is(t, policy)),
-        )
-        for policy in policies
-    }
+    arms = {}
+    for policy in policies:
+        own = [run for run in runs if run.policy == policy]
+        kept = next(o for t, o in zip(tasks, outcomes, strict=True) if _is(t, policy))
+        in_units = [units[run.seed, run.window] for run in own]
+        arms[policy] = Arm([run.summary for run in own], in_units, kept.jobs, kept.drawn)
     rows = [_row(policy, arms, policies[0]) for policy in policies]
     schedules: dict[str, tuple[str, ...]] = {
         policy: tuple(o.schedule for t, o in zip(tasks, outcomes, strict=True)

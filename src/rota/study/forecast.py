@@ -1,10 +1,10 @@
-"""When a job will start, told from a snapshot of a run: the run goes on, several times.
+"""When a job will start, from a snapshot of a run: the run goes on, several times.
 
 With `exact` the durations of the trace are known, and future failures too; one simulation is
 enough. Otherwise durations are drawn (see `rota.sim.durations`) from what is known at the snapshot:
 what the policy's own oracle says where it has one, else users' estimates, else the past. Nodes do
 not fail any more; those that are down come back when the run says so. With `arrivals` the rest of
-the trace comes as it is written there; without, nobody else comes.
+the trace comes as it is written there; without, no other jobs come.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,6 @@ import msgspec
 
 from rota.core.backtest import Backtest
 from rota.core.errors import InputError
-from rota.core.events import INF
 from rota.core.jobs import Job, Phase
 from rota.core.knowledge import Knowledge
 from rota.core.workload import Workload
@@ -28,12 +27,11 @@ from rota.sim.durations import Durations, believed
 from rota.sim.foresight import (
     SHARE,
     Told,
-    backtest,
+    foresee,
     is_placed,
     members,
     nobody_new,
-    sentence,
-    spread_of,
+    started_s,
     starts,
 )
 from rota.study.build import build
@@ -77,6 +75,7 @@ class Oracle:
         self.config: RunConfig = msgspec.structs.replace(config, check=False)
         self.workload: Workload = load_workload(config)
         self.now = self.thaw()
+        self.now_s = self.now.cluster.now_s
 
     def thaw(self, change: Callable[[Engine], None] | None = None) -> Engine:
         """An engine in that state; with a change of durations there are no more failures."""
@@ -174,34 +173,27 @@ def forecast(
         exact: The durations of the trace are known.
         arrivals: The rest of the trace is known to come.
         seed: Random seed of the draws.
-        told: Told after every simulation.
+        told: Called after every simulation.
     """
     oracle = Oracle(snapshot, exact=exact, arrivals=arrivals)
     index = oracle.index(job)
-    now_s = oracle.now.cluster.now_s
+    now_s = oracle.now_s
     known = oracle.now.jobs.get(index)
     if known is not None and (known.terminal or is_placed(known)):
         return _settled(known, now_s)
     reason, why = oracle.story(known) if known is not None else ("", "")
-    found = oracle.starts(index, runs, seed=seed, told=told)
-    spread = spread_of(found)
-    durations = oracle.durations()
-    doubt = durations.doubt if durations is not None else ""
+    found = foresee(
+        oracle, oracle.durations(), index, again=known is not None and _has_run(known),
+        runs=runs, seed=seed, told=told,
+    )  # fmt: skip
     return Outlook(
         id=job,
         state=Phase(known.phase).name.lower() if known is not None else "to come",
         now_s=now_s,
-        starts_s=_finite(spread.median_s),
-        earliest_s=_finite(spread.earliest_s),
-        latest_s=_finite(spread.latest_s),
-        share=spread.share,
-        runs=len(found),
-        never=found.count(INF),
         reason=reason,
-        text=sentence(spread, now_s, doubt, again=known is not None and _has_run(known)),
         why=why,
         assumptions=oracle.assumptions(),
-        backtest=backtest(durations) if durations is not None else None,
+        **msgspec.structs.asdict(found),
     )
 
 
@@ -209,14 +201,9 @@ def _has_run(job: Job) -> bool:
     return any(one.started for one in members(job))
 
 
-def _finite(value: float) -> float | None:
-    return value if value < INF else None
-
-
 def _settled(job: Job, now_s: float) -> Outlook:
     """Nothing to foresee."""
-    starts = [one.start_s for one in members(job) if one.running]
-    start_s = min(starts) if starts else None
+    start_s = started_s(job)
     state = Phase(job.phase).name.lower()
     text = f"is over: {state} at second {job.end_s:.15g}"
     if start_s is not None:

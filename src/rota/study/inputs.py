@@ -185,7 +185,7 @@ def _imports(path: Path) -> Iterator[str]:
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return  # whoever runs it says what is wrong
+        return  # running it will say what is wrong
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

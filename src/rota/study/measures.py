@@ -10,7 +10,7 @@ policy, has no such ratio: then it is the ratio of the means for *all* policies,
 and without a verdict, so that the rows of a measure can be read side by side.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, geometric_mean
 from typing import Any
 
@@ -19,32 +19,34 @@ import numpy as np
 
 from rota.core.eventlog import Floats
 from rota.metrics.vocabulary import MEASURES, Measure
-from rota.study.comparison import Measured, Verdict
-from rota.study.statistics import Ratio, Statistic, jobs_interval, ratio_interval
-
-_JOBS = 1  # axis of jobs in a table of resamples
-
-
-def _percentile(q: float) -> Statistic:
-    return lambda jobs: np.asarray(np.percentile(jobs, q, axis=_JOBS))
+from rota.study.compare_file import Measured, Verdict
+from rota.study.statistics import (
+    LEAST_JOBS,
+    Percentile,
+    Ratio,
+    Statistic,
+    jobs_interval,
+    ratio_interval,
+    resample,
+)
 
 
 def _mean(jobs: Floats) -> Floats:
-    return np.asarray(jobs.mean(axis=_JOBS))
+    return np.asarray(jobs.mean(axis=1))
 
 
-OF_JOBS: Mapping[str, tuple[str, Callable[[Floats], Floats]]] = {
+OF_JOBS: Mapping[str, tuple[str, Statistic]] = {
     "avg_jct_s": ("jct_s", _mean),
-    "p50_jct_s": ("jct_s", _percentile(50)),
-    "p95_jct_s": ("jct_s", _percentile(95)),
-    "p99_jct_s": ("jct_s", _percentile(99)),
+    "p50_jct_s": ("jct_s", Percentile(50)),
+    "p95_jct_s": ("jct_s", Percentile(95)),
+    "p99_jct_s": ("jct_s", Percentile(99)),
     "avg_wait_s": ("wait_s", _mean),
-    "p50_wait_s": ("wait_s", _percentile(50)),
-    "p95_wait_s": ("wait_s", _percentile(95)),
+    "p50_wait_s": ("wait_s", Percentile(50)),
+    "p95_wait_s": ("wait_s", Percentile(95)),
     "avg_bounded_slowdown": ("slowdown", _mean),
-    "p99_bounded_slowdown": ("slowdown", _percentile(99)),
+    "p99_bounded_slowdown": ("slowdown", Percentile(99)),
     "avg_rho": ("rho", _mean),
-    "p99_rho": ("rho", _percentile(99)),
+    "p99_rho": ("rho", Percentile(99)),
 }
 """Measures that are a statistic of single jobs: of which column, and how."""
 
@@ -53,11 +55,32 @@ Jobs = Mapping[str, Floats]
 
 
 class Arm(msgspec.Struct, frozen=True):
-    """One policy: the summaries of its runs, a unit for each of them, and the jobs of the first."""
+    """One policy: the summaries of its runs, a unit for each of them, and the jobs of the first.
+
+    `drawn`: by measure, what `draw` gives for its jobs; empty: it is made when it is needed.
+    """
 
     summaries: Sequence[Mapping[str, Any]]
     units: Sequence[int]
     jobs: Jobs
+    drawn: dict[str, Floats] = {}
+
+    def drawn_of(self, key: str) -> Floats:
+        """A measure of the jobs in all resamples."""
+        if key not in self.drawn:
+            self.drawn.update(draw(self.jobs))
+        return self.drawn[key]
+
+
+def draw(jobs: Jobs) -> dict[str, Floats]:
+    """Measures of jobs in all resamples (see `statistics.resample`); empty if there are few."""
+    found: dict[str, Floats] = {}
+    for column in dict.fromkeys(column for column, _ in OF_JOBS.values()):
+        values = jobs[column][np.isfinite(jobs[column])]
+        if len(values) >= LEAST_JOBS:
+            own = {key: statistic for key, (of, statistic) in OF_JOBS.items() if of == column}
+            found |= dict(zip(own, resample(values, [*own.values()]), strict=True))
+    return found
 
 
 def measure_all(base: Arm, arm: Arm, arms: Iterable[Arm] = ()) -> dict[str, Measured]:
@@ -89,7 +112,7 @@ def _nothing_changes(base: Arm, arm: Arm) -> bool:
 
 
 def _once(arm: Arm) -> Arm:
-    return Arm(arm.summaries[:1], arm.units[:1], arm.jobs)
+    return Arm(arm.summaries[:1], arm.units[:1], arm.jobs, arm.drawn)
 
 
 def _is_zero(key: str, arms: Iterable[Arm]) -> bool:
@@ -109,7 +132,7 @@ def measured(measure: Measure, base: Arm, arm: Arm, *, of_means: bool = False) -
     found = ratio_interval(theirs, ours)
     verdict = None if arm is base else judge(found, measure)
     if found.low is None and found.ratio is not None and key in OF_JOBS:
-        found = _over_jobs(key, base.jobs, arm.jobs, found.ratio)  # proves nothing: no verdict
+        found = _over_jobs(key, base, arm, found.ratio)  # proves nothing: no verdict
     return Measured(mean, found.ratio, found.low, found.high, verdict)
 
 
@@ -144,11 +167,17 @@ def _by_unit(key: str, base: Arm, arm: Arm) -> tuple[list[float], list[float]]:
     return [middle(ours) for ours, _ in pairs], [middle(theirs) for _, theirs in pairs]
 
 
-def _over_jobs(key: str, base: Jobs, mine: Jobs, ratio: float) -> Ratio:
+def _over_jobs(key: str, base: Arm, arm: Arm, ratio: float) -> Ratio:
     """Of one run; no interval when other jobs count than under the baseline."""
     column, statistic = OF_JOBS[key]
-    counts = np.isfinite(base[column])
-    if not np.array_equal(counts, np.isfinite(mine[column])):
+    theirs, ours = base.jobs[column], arm.jobs[column]
+    counts = np.isfinite(theirs)
+    if not np.array_equal(counts, np.isfinite(ours)):
         return Ratio(ratio)
-    found = jobs_interval(base[column][counts], mine[column][counts], statistic)
+    found = jobs_interval(
+        theirs[counts],
+        ours[counts],
+        statistic,
+        drawn=lambda: (base.drawn_of(key), arm.drawn_of(key)),
+    )
     return Ratio(ratio, found.low, found.high)

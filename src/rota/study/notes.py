@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from rota.study.comparison import PolicyRow, RunOf
+from rota.study.compare_file import PolicyRow, RunOf
 from rota.study.statistics import FEW, LEAST_JOBS
 
 NOTHING_RANDOM = "the seed made no difference: nothing in these runs is random"

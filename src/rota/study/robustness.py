@@ -8,6 +8,7 @@ failures. A policy is compared with itself at the first level, seed by seed.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,11 +19,11 @@ import polars as pl
 from rota.core.errors import OptionError, RotaError
 from rota.metrics.vocabulary import MEASURES
 from rota.study.assumptions import tabulate
-from rota.study.comparison import Assumption
+from rota.study.compare_file import Assumption
 from rota.study.config import RunConfig, parse_estimate_error
 from rota.study.notes import few_note
 from rota.study.output import dump
-from rota.study.pool import each
+from rota.study.pool import each, report
 from rota.study.run import simulate
 from rota.study.statistics import ratio_interval
 from rota.study.workloads import is_generated, jobs_of, load_again
@@ -34,8 +35,8 @@ ERROR, FAILURES, COSTS = "estimate-error", "mtbf", "costs"
 VARIED = {ERROR: "estimate error", FAILURES: "failures", COSTS: "costs"}
 """What each of them is called among the assumptions."""
 
-Told = Callable[[int, int], None]
-"""Told (runs made, runs in all)."""
+Told = Callable[[float, int], object]
+"""Told (runs that are over, with the parts of those that are going on; runs in all)."""
 
 
 class Axis(msgspec.Struct, frozen=True):
@@ -239,7 +240,7 @@ def trace_curves(
         by: The measure, a key of `MEASURES`.
         repeat: Seeds, from the seed of the run on.
         workers: Processes.
-        told: Told after every run.
+        told: Told from time to time.
     """
     _check(by, policies)
     seeds = [config.seed + turn for turn in range(repeat)]
@@ -250,13 +251,13 @@ def trace_curves(
         for policy, i, seed in cells
     ]
     outcomes: dict[tuple[str, int, int], LevelOutcome] = {}
-    for number, found in each(_one, runs, workers):
-        policy, i, _ = cells[number]
-        if isinstance(found, Exception):
-            raise _named(found, f"policy {policy} at {axis.kind} {axis.levels[i]}")
-        outcomes[cells[number]] = found
-        if told is not None:
-            told(len(outcomes), len(runs))
+    done = None if told is None else lambda count: told(count, len(runs))
+    with closing(each(_one, runs, workers, told=done)) as results:
+        for number, found in results:
+            policy, i, _ = cells[number]
+            if isinstance(found, Exception):
+                raise _named(found, f"policy {policy} at {axis.kind} {axis.levels[i]}")
+            outcomes[cells[number]] = found
     curves = Curves(
         by=by,
         axis=axis,
@@ -280,7 +281,7 @@ def _check(by: str, policies: Sequence[str]) -> None:
 
 
 def _one(config: RunConfig) -> LevelOutcome:
-    result = simulate(config, workload=load_again(jobs_of(config)))
+    result = simulate(config, report, workload=load_again(jobs_of(config)))
     values = {measure.key: result.summary.get(measure.key) for measure in MEASURES}
     return LevelOutcome(values, result.assumptions, result.warnings)
 

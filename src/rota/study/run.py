@@ -52,7 +52,7 @@ class RunResult(msgspec.Struct):
     notes: list[str] = msgspec.field(default_factory=list)
     """What is odd about the configuration."""
     cut: int = 0
-    """Jobs that ran as long as the log tells; their end nobody knows."""
+    """Jobs that ran as long as the log tells; their end is unknown."""
 
     @property
     def assumptions(self) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def _unestimated(run: Run) -> list[str]:
     if not len(run.workload) or any(spec.estimate_s < INF for spec in run.workload.specs):
         return []
     if run.assumptions["policy"].get("default_estimate_s", "inf") != "inf":
-        return []  # it was told what to take instead
+        return []  # it says what to take instead
     what = f"{config.policy} behaves as if any job might run for ever"
     remedy = "add estimates, or let `rota simulate` take exact ones with --estimate-error cv=0"
     return [f"no job of {config.trace} has an estimate (estimate_s): {what}; {remedy}"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from rota.metrics.vocabulary import BY_KEY, label_of, written
-from rota.study.comparison import Assumption, Measured, PolicyComparison, PolicyRow
+from rota.study.compare_file import Assumption, Measured, PolicyComparison, PolicyRow
 
 COLUMNS = (
     "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_wait_s", "makespan_s",

@@ -13,7 +13,9 @@ cluster, and nobody waits for a job of another part.
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -106,10 +108,26 @@ def _gpus_of(spec: JobSpec) -> float:
     return sum(group.count * group.gpus for group in spec.request.groups)
 
 
-@lru_cache(maxsize=1)
 def load_again(config: RunConfig) -> Workload:
     """The same, kept for the next run; give a config that differs in nothing but the jobs."""
+    return _kept(config, _stamps(config.trace))
+
+
+@lru_cache(maxsize=1)
+def _kept(config: RunConfig, stamps: tuple[object, ...]) -> Workload:
+    del stamps  # they only tell files apart that have the same name
     return load_workload(config)
+
+
+def _stamps(trace: str) -> tuple[object, ...]:
+    """Where the files that a trace names are, and when they were last written."""
+    stamps: list[tuple[object, ...]] = []
+    for name in sorted({trace, *re.split("[:,=]", trace)} - {""}):
+        with suppress(OSError):  # not a file
+            path = Path(name).resolve(strict=True)
+            files = [(file, file.stat()) for file in (path, *sorted(path.glob("*")))]
+            stamps += [(file, stat.st_mtime_ns, stat.st_size) for file, stat in files]
+    return tuple(stamps)
 
 
 def jobs_of(config: RunConfig) -> RunConfig:

@@ -193,7 +193,7 @@ def whoever_leaves_leaves_nothing_behind(placer: Placer) -> None:
 
 
 def nodes_that_are_down_are_not_used(placer: Placer) -> None:
-    """Nobody goes to a node that is down; when it is back, all is as before."""
+    """No job goes to a node that is down; when it is back, all is as before."""
     for walk in placer.walks():
         placement = walk.placement
         before = walk.fitting()

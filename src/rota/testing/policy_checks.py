@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -11,9 +11,10 @@ from rota.core.errors import RotaError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, FAILED, REJECTED, RUNNING, WAITING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
+from rota.core.plan import Plan, ReservingPlan
+from rota.core.policy import DecidePolicy, IncrementalPolicy, Params, Policy, PriorityPolicy
 from rota.core.registry import POLICIES, names, split
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.core.workload import Workload
 from rota.engine.invariants import Invariants, check_keys
 from rota.engine.loop import Engine
@@ -21,6 +22,7 @@ from rota.engine.parts import make_policy
 from rota.engine.priority import PriorityScheduler
 from rota.engine.replica import rows_from
 from rota.engine.snapshot import freeze, restore
+from rota.policies.comparing import ByComparison
 from rota.testing import tiny
 from rota.testing.knowledge_checks import (
     estimates_stay_hidden,
@@ -99,7 +101,7 @@ def one_job_runs_at_once(subject: Subject) -> None:
 
 
 def what_can_never_fit_is_refused(subject: Subject) -> None:
-    """With a message, and nobody else suffers."""
+    """With a message, and no other job suffers."""
     for placement in ("count", "consolidate"):
         engine = run(subject, msgspec.structs.replace(tiny.TOO_LARGE, placement=placement))
         large = engine.jobs[1]
@@ -319,6 +321,18 @@ def both_doors_decide_alike(subject: Subject) -> None:
         same(happened(run(subject, scenario)), happened(slow), scenario)
 
 
+def it_hears_of_every_change(subject: Subject) -> None:
+    """What it hears is what it would find by comparing everything at each decision."""
+    if not isinstance(subject.make(), IncrementalPolicy):
+        raise Skip("it is shown everything")
+    for placement in ("count", "consolidate"):
+        for scenario in subject.scenarios(placement=placement):
+            policy = subject.make()
+            must(isinstance(policy, IncrementalPolicy), "another policy each time")
+            shown = scenario.run(ByComparison(cast("IncrementalPolicy[Any]", policy)))
+            same(happened(run(subject, scenario)), happened(shown), scenario)
+
+
 def partitions_do_not_depend_on_each_other(subject: Subject) -> None:
     """Jobs that could never use the same node fare as if each partition were a cluster.
 
@@ -360,6 +374,7 @@ CHECKS: tuple[Callable[[Subject], None], ...] = (
     its_keys_keep_their_promises,
     the_naive_engine_agrees,
     both_doors_decide_alike,
+    it_hears_of_every_change,
     partitions_do_not_depend_on_each_other,
     undeclared_knowledge_is_refused,
     true_durations_stay_hidden,
@@ -380,6 +395,8 @@ class EveryEvent(DecidePolicy[Params]):
     strict and preemptive: there the fast door leaves those whom it displaced before it was blocked.
     """
 
+    plan_type = ReservingPlan
+
     def __init__(self, policy: PriorityPolicy[Any]) -> None:
         super().__init__()
         self.policy = policy
@@ -387,14 +404,14 @@ class EveryEvent(DecidePolicy[Params]):
         self.knowledge = policy.knowledge
         self._learnt = 0
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Best key first; without preemption whoever runs goes on."""
         now_s = view.now_s
         policy = self.policy
         for job in view.finished[self._learnt :]:
             policy.finished(job, now_s)
         self._learnt = len(view.finished)
-        plan = view.plan()
+        plan = view.plan(ReservingPlan)
         jobs = list(view.jobs)
         rank = {job.index: (policy.key(job, now_s), job.index) for job in jobs}
         jobs.sort(key=lambda job: rank[job.index])
@@ -406,7 +423,7 @@ class EveryEvent(DecidePolicy[Params]):
             plan.wake_at(self._next_s(jobs, now_s))
         return plan
 
-    def _fill(self, plan: Draft, jobs: list[Job]) -> bool:
+    def _fill(self, plan: ReservingPlan, jobs: list[Job]) -> bool:
         """Place all; True if any of them starts or stops."""
         changed = False
         held = 0  # strict: nodes of those who wait; those behind them who run go on

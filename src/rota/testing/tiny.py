@@ -12,7 +12,7 @@ TOO_LARGE = Scenario((Item(0, 1, 3), Item(1, 99, 3), Item(2, 1, 3)))
 """The second job can never fit and must be refused, with the others undisturbed."""
 
 GAPS = Scenario((Item(0, 4, 3), Item(10, 4, 3), Item(20, 1, 3)))
-"""The cluster is empty whenever a job comes: nobody waits under any policy."""
+"""The cluster is empty whenever a job comes: no job waits under any policy."""
 
 TOGETHER = Scenario(tuple(Item(7, 1 + i % 3, 5) for i in range(9)))
 """Nine jobs at one instant."""

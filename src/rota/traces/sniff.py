@@ -1,4 +1,4 @@
-"""Which format a file has, told by its beginning alone: no reader is imported for it.
+"""Which format a file has, by its beginning alone: no reader is imported for it.
 
 `PATTERNS` holds what Rota's own formats look like. A format of another package says it by its
 method `recognises`; it is imported and asked only if no pattern here is certain (see `read`).

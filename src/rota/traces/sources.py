@@ -69,7 +69,7 @@ class _Unpacked:
 
 @contextmanager
 def open_source(path: Path, error: type[InputError]) -> Iterator[TraceSource]:
-    """The unpacked bytes of a file; whatever is wrong with it is told as `error`."""
+    """The unpacked bytes of a file; whatever is wrong with it is raised as `error`."""
     outer, member = _split(path)
     if is_folder(outer):
         raise error(f"{path}: is a folder: name a file in it")

@@ -48,7 +48,7 @@ def make_client(service):
         app = create_app(
             service,
             settings=ApiSettings(**{**PLENTY, **settings}),
-            agent_sync=agent_sync or (lambda body: b'{"orders":[]}'),
+            agent_sync=agent_sync or (lambda body, token: b'{"orders":[]}'),
             export_log=export_log,
         )
         headers = bearer(who) if who else {}

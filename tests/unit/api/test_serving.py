@@ -124,7 +124,8 @@ def test_a_large_body_over_the_wire_is_refused(make_server, service):
 
 
 def test_agents_exchange_messages(make_client):
-    def sync(body):
+    def sync(body, name):
+        assert name == "n1"
         return msgspec.json.encode({"got": msgspec.json.decode(body)})
 
     client = make_client("agent-token", agent_sync=sync)

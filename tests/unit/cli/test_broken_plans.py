@@ -15,10 +15,15 @@ late,40,2,10,0,0
 HEAD = """\
 import math
 from rota.core.allocation import Allocation
+from rota.core.plan import *
 from rota.core.policy import DecidePolicy, Params, PriorityPolicy
 from rota.core.reasons import Reason
 
+class BrokenPlan(DisplacingPlan, SupplyingPlan):
+    pass
+
 class Broken(DecidePolicy[Params]):
+    plan_type = BrokenPlan
     def __init__(self, params=None):
         super().__init__(params)
         self.kept = {}
@@ -34,7 +39,7 @@ TAIL = """
         plan.fill(view.waiting)
         return plan
 """
-EXPLICIT = HEAD.replace("    def __init__", "    explicit = True\n\n    def __init__", 1)
+EXPLICIT = HEAD.replace("    def __init__", "    plan_type = ExplicitPlan\n\n    def __init__", 1)
 KEEP = """
         for job in view.running:
             plan.place(job)
@@ -71,7 +76,7 @@ PLACED = {
         "job elastic is placed twice, with 2 GPUs and then with 3: place it once, or `withdraw`",
     ),
     "memory that is no number": (
-        "plan.place(jobs['rigid'], supply=(4.0, math.nan))",
+        "plan.place_with(jobs['rigid'], (4.0, math.nan))",
         "job rigid is given nan of CPUs or memory: give 0 or more",
     ),
     "a wake-up in the past": (

@@ -132,6 +132,43 @@ def test_ls(rota, job, job_file, service):
     assert rota("ls", "--user", "nobody") == (0, "", "no such jobs\n")
 
 
+def test_a_long_list_is_cut_and_says_so(rota, daemon, service, here):
+    (here / "many.yaml").write_text("run: x\n---\nrun: y\nname: odd\n" + "---\nrun: z\n" * 7)
+    rota("submit", "many.yaml")
+
+    def ids(*args):
+        code, out, err = rota("ls", "-o", "json", *args)
+        assert code == 0
+        return [int(row["id"]) for row in json.loads(out)], err
+
+    assert ids() == (list(range(1, 10)), "")
+    assert ids("--limit", "0") == (list(range(1, 10)), "")
+    assert ids("--limit", "9") == (list(range(1, 10)), "")
+    found, err = ids("--limit", "4")
+    assert found == [1, 2, 3, 4]
+    assert "more than these 4 jobs" in err
+    assert "--after 4," in err
+    assert ids("--after", "4")[0] == [5, 6, 7, 8, 9]
+    assert ids("--name", "odd")[0] == [2]
+    assert rota("show", "odd", "-o", "json")[0] == 0
+
+
+def test_a_table_shows_the_first_few_screens(rota, daemon, service, here, monkeypatch):
+    asked = []
+    plain = service.jobs
+    monkeypatch.setattr(service, "jobs", lambda *a, **k: asked.append(k["limit"]) or plain(*a, **k))
+    (here / "many.yaml").write_text("---\n".join(["run: x\n"] * 1003))
+    rota("submit", "many.yaml")
+
+    code, out, err = rota("ls")
+
+    assert code == 0
+    assert asked == [501]
+    assert out.count("PENDING") == 500
+    assert "more than these 500 jobs" in err
+    assert rota("ls", "--limit", "0")[1].count("PENDING") == 1003
+
+
 def test_watching_ends_with_an_interruption(rota, job, monkeypatch):
     looks = []
 

@@ -106,3 +106,31 @@ def test_a_client_needs_neither_tables_nor_the_engine(start, command):
     assert done.code == 1  # nobody answered
     assert not done.has(*FRAMES, *PLOTS, "sqlalchemy", "starlette", "uvicorn", "rota.daemon")
     assert not [name for name in done.own if name.startswith(("rota.engine", "rota.sim"))]
+
+
+def test_a_daemon_starts_without_tables_and_migrations(tmp_path):
+    script = (
+        "import sys, rota.api, rota.api.app, rota.cli.assembly\n"
+        "from pathlib import Path\n"
+        "from rota.daemon.store import Store\n"
+        "for _ in range(2):\n"
+        "    Store(Path('rota.db')).close()\n"
+        "print(*{'numpy', 'polars', 'alembic', 'matplotlib', 'ray'} & set(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "\n"
+
+
+def test_an_agent_knows_no_daemon():
+    script = (
+        "import sys, rota.cli.agent, rota.live.agent.agent\n"
+        "print(*{'numpy', 'polars', 'sqlalchemy', 'starlette', 'rota.daemon'} & set(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "\n"

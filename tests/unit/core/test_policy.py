@@ -9,6 +9,7 @@ from live_jobs import live
 from rota.core.changes import ON_EVERY_EVENT
 from rota.core.events import INF
 from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
 
 
@@ -56,6 +57,6 @@ def test_a_key_is_constant_unless_the_policy_says_otherwise():
 
 def test_a_decision_must_be_written():
     policy = DecidePolicy()
-    assert (policy.wake, policy.explicit) == (ON_EVERY_EVENT, False)
+    assert (policy.wake, policy.plan_type) == (ON_EVERY_EVENT, Plan)
     with pytest.raises(NotImplementedError):
         policy.decide(None)

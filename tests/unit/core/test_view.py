@@ -39,7 +39,7 @@ def test_rows_are_in_order_of_arrival(view):
 
 def test_books_of_the_scheduler_are_used_when_there_are_any(view):
     a, b, c = view.jobs
-    view.books = ({7: c}, {6: b, 5: a})
+    view.by_phase = ({7: c}, {6: b, 5: a})
     assert (ids(view.waiting), ids(view.running)) == ("c", "ab")
 
 
@@ -105,9 +105,3 @@ def test_undeclared_columns_and_history_are_refused(view):
     view.knowledge = Knowledge.HISTORY
     view.finished.append(view.jobs[0])
     assert ids(view.history) == "a"
-
-
-def test_a_delta_belongs_to_the_present_version(view):
-    view.version = 9
-    assert view.delta().version == 9
-    assert view.delta().empty

@@ -8,7 +8,7 @@ import pytest
 
 from rota.core.errors import InputError
 from rota.core.topology import NodeSpec
-from rota.daemon.export import Export, counts_of, export_live, export_stored, write_export
+from rota.daemon.export import Export, ExportCut, counts_of, export_stored, write_export
 from rota.daemon.settings import Queue, Scheduling
 from rota.daemon.store import StoredJob
 from rota.jobfile.model import GpuRange
@@ -38,9 +38,8 @@ def run(folder, *files, policy="fifo-skip", nodes=(2, 2)):
     return loop
 
 
-def at_once(read):
-    """Ask in the engine's thread, which this is."""
-    return read()
+def exported(loop):
+    return ExportCut.of(loop).export(loop.store)
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def three(tmp_path):
 
 
 def test_a_file_holds_the_log_and_what_it_was_made_with(three):
-    export = export_live(three, at_once)
+    export = exported(three)
     again = Export.from_parquet(export.parquet(), "here")
     assert again.log.equals(export.log)
     assert again.made == export.made
@@ -69,14 +68,14 @@ def test_a_file_holds_the_log_and_what_it_was_made_with(three):
 def test_another_file_is_refused(three, tmp_path):
     with pytest.raises(InputError, match="is not the event log of a daemon"):
         Export.from_parquet(b"something else", "there")
-    export = export_live(three, at_once)
+    export = exported(three)
     export.log.write_parquet(tmp_path / "plain.parquet")
     with pytest.raises(InputError, match="is not the event log of a daemon"):
         Export.from_parquet((tmp_path / "plain.parquet").read_bytes(), "there")
 
 
 def test_a_stopped_daemon_says_the_same(three, tmp_path):
-    live = export_live(three, at_once)
+    live = exported(three)
     three.close()
     three.store.close()
     stored = export_stored(tmp_path)
@@ -109,7 +108,7 @@ def written(export, folder):
 
 
 def test_the_workload_says_what_csv_can_hold(three, tmp_path):
-    notes, manifest = written(export_live(three, at_once), tmp_path / "run")
+    notes, manifest = written(exported(three), tmp_path / "run")
     jobs = {spec.id: (spec, how) for spec, how in read_workload(str(tmp_path / "run/workload.csv"))}
     assert [how.work for _, how in jobs.values()] == [3.0, 2.0, 1.0]
     assert jobs["1"][0].estimate_s == 4.0
@@ -127,7 +126,7 @@ def test_the_workload_says_what_csv_can_hold(three, tmp_path):
 
 
 def test_fragments_are_measured_by_what_was_asked_for(three, tmp_path):
-    _, manifest = written(export_live(three, at_once), tmp_path / "run")
+    _, manifest = written(exported(three), tmp_path / "run")
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert manifest["fragments"]["nodes"] == "0x2"
     assert manifest["fragments"]["kinds"] == [{"gpus": 2, "gpu_type": "", "cpus": 0.0}]
@@ -140,13 +139,13 @@ def test_fragments_are_measured_by_what_was_asked_for(three, tmp_path):
 
 def test_jobs_that_never_ran_or_did_not_finish_are_told(tmp_path):
     loop = run(tmp_path, job_file(1), job_file(4, hold=True), job_file(1, depends_on=("2",)))
-    notes, _ = written(export_live(loop, at_once), tmp_path / "run")
+    notes, _ = written(exported(loop), tmp_path / "run")
     assert notes == ["2 jobs never ran: they are not in workload.csv"]
     assert [spec.id for spec, _ in read_workload(str(tmp_path / "run/workload.csv"))] == ["1"]
 
 
 def test_machines_and_queues_that_a_short_text_cannot_say_become_a_file(three, tmp_path):
-    export = export_live(three, at_once)
+    export = exported(three)
     nodes = [
         NodeSpec("big", 8, "a100", 64.0, 512.0, ("r0",), ("fast",)),
         NodeSpec("login", 0, cpus=8.0, path=("r1",)),
@@ -180,6 +179,6 @@ def test_nodes_as_a_short_text(nodes, text):
 
 
 def test_the_log_carries_its_version(three, tmp_path):
-    written(export_live(three, at_once), tmp_path / "run")
+    written(exported(three), tmp_path / "run")
     notes = pl.read_parquet_metadata(tmp_path / "run" / "events.parquet")
     assert notes["rota_schema"] == "1"

@@ -10,6 +10,7 @@ from rota.core.log import Record
 from rota.engine.invariants import Invariants
 from rota.live.inputs import JobRequest, NodeRequest, Reconfigured
 from scripted import Power, Script, ScriptedWorld, a_day, drive, job_file, make_loop
+from thinning import thinned
 
 WISHES = (JobRequest, NodeRequest, Reconfigured)
 POLICIES = ["fifo", "tiresias:limits=8/40", "srtf", "easy"]
@@ -19,8 +20,7 @@ def logged(loop):
     return [row[1:] for row in loop.store.rows(0, 10**9)]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("policy", "seed"), thinned(POLICIES, range(3)))
 def test_everything_ends_and_every_invariant_holds(policy, seed, tmp_path):
     work, entries = a_day(seed)
     world = ScriptedWorld(work)
@@ -51,8 +51,7 @@ def explosive(loop, fuse, where, committed):
     loop.store.append = failing
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("policy", "seed"), thinned(POLICIES, range(4)))
 def test_a_crash_changes_no_later_decision(policy, seed, tmp_path):
     work, entries = a_day(seed)
     calm = ScriptedWorld(work)

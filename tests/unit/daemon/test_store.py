@@ -105,6 +105,33 @@ def test_the_beginning_and_the_name_are_decided_once(store):
     store.close()
 
 
+def described(store):
+    """Return all tables of a store: columns, keys, indexes."""
+    with store.reading() as connection:
+        inspector = sa.inspect(connection)
+        return {
+            name: (
+                [{**column, "type": str(column["type"])} for column in inspector.get_columns(name)],
+                inspector.get_pk_constraint(name)["constrained_columns"],
+                inspector.get_indexes(name),
+                inspector.get_unique_constraints(name),
+                inspector.get_foreign_keys(name),
+            )
+            for name in inspector.get_table_names()
+        }
+
+
+def test_a_new_store_is_like_one_that_was_migrated_from_the_first_version(store, tmp_path):
+    path = tmp_path / "old.db"
+    before = sqlite3.connect(path)
+    before.execute("create table alembic_version (version_num varchar(32) not null primary key)")
+    before.close()
+    migrated = Store(path)
+
+    assert described(store) == described(migrated)
+    migrated.close()
+
+
 def test_the_tables_are_those_of_the_migrations(store):
     with store.reading() as connection:
         inspector = sa.inspect(connection)
@@ -201,3 +228,97 @@ def test_a_seal_that_cannot_be_read_is_made_anew(tmp_path, text):
     with_jobs(store, 1)
     store.close()
     assert Seal(tmp_path / "rota.seal").read().jobs == 1
+
+
+DAY_S = 86_400.0
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Return the clocks of a machine, as a mapping that tests change."""
+    clocks = {"wall_s": 1.7e9, "up_s": 500.0, "boot": "first"}
+    monkeypatch.setattr(store_module, "time", lambda: clocks["wall_s"])
+    monkeypatch.setattr(store_module, "boot_time_s", lambda: clocks["up_s"])
+    monkeypatch.setattr(store_module, "boot_id", lambda: clocks["boot"])
+    return clocks
+
+
+def shown_s(store, machine):
+    """What the cluster's clock shows at the start of a daemon."""
+    return machine["wall_s"] - store.epoch_unix
+
+
+@pytest.mark.parametrize("years", [-11, 11])
+@pytest.mark.parametrize("boot", ["first", "second"])
+def test_a_clock_that_jumps_by_years_passes_no_time(tmp_path, machine, caplog, years, boot):
+    store = Store(tmp_path / "rota.db", durable=False)
+    store.seal(tmp_path / "rota.seal")
+    store.append(Batch(1, 100.0, ()))
+    store.close()
+    machine["wall_s"] += years * 365 * DAY_S + 60
+    machine["boot"] = boot
+    machine["up_s"] = machine["up_s"] + 60 if boot == "first" else 5.0
+    store = again(store)
+    store.seal(tmp_path / "rota.seal")
+    passed_s = shown_s(store, machine) - 100.0
+    assert passed_s == pytest.approx(60 if boot == "first" else 0, abs=1e-3)
+    assert f"set by {years * 365} days" in caplog.text
+    store.append(Batch(2, 170.0, ()))
+    store.close()
+    machine["wall_s"] -= years * 365 * DAY_S  # and back
+    machine["up_s"] += 30
+    store = again(store)
+    store.seal(tmp_path / "rota.seal")
+    assert shown_s(store, machine) - 170.0 == pytest.approx(30, abs=1e-3)
+    store.close()
+
+
+@pytest.mark.parametrize("boot", ["first", "second"])
+@pytest.mark.parametrize("away_s", [60.0, 30 * DAY_S])
+def test_a_daemon_that_was_down_has_missed_that_time(tmp_path, machine, caplog, boot, away_s):
+    store = Store(tmp_path / "rota.db", durable=False)
+    store.seal(tmp_path / "rota.seal")
+    machine["wall_s"] += 100.0
+    machine["up_s"] += 100.0
+    store.append(Batch(1, 100.0, ()))
+    store.close()
+    machine["wall_s"] += away_s
+    machine["boot"] = boot
+    machine["up_s"] = machine["up_s"] + away_s if boot == "first" else 5.0
+    store = again(store)
+    store.seal(tmp_path / "rota.seal")
+    assert shown_s(store, machine) - 100.0 == pytest.approx(away_s, abs=1e-3)
+    assert not caplog.text
+    store.close()
+
+
+def test_a_start_that_fails_after_days_moves_nothing(tmp_path, machine, caplog):
+    store = Store(tmp_path / "rota.db", durable=False)
+    store.seal(tmp_path / "rota.seal")
+    machine["wall_s"] += 100.0
+    machine["up_s"] += 100.0
+    store.append(Batch(1, 100.0, ()))
+    epoch = store.epoch_unix
+    for _ in range(3):  # each ends before its first batch
+        store.close()
+        machine["wall_s"] += 3 * DAY_S
+        machine["up_s"] += 3 * DAY_S
+        store = again(store)
+        store.seal(tmp_path / "rota.seal")
+    assert store.epoch_unix == epoch
+    assert not caplog.text
+    store.close()
+
+
+def test_a_seal_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch, caplog):
+    store = Store(tmp_path / "rota.db", durable=False)
+    store.seal(tmp_path / "rota.seal")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Seal, "write", full)
+    with_jobs(store, 2)
+    assert store.job_number == 2
+    assert "No space left" in caplog.text
+    store.close()

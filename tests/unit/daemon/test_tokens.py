@@ -70,3 +70,20 @@ def test_the_local_token_is_in_a_private_file(store, tmp_path):
     tokens.local_file(path, "local", ADMIN)
     assert tokens.authenticate(path.read_text().strip()) == Actor("local", "admin")
     assert tokens.authenticate(token) is None
+
+
+def test_a_node_belongs_to_the_first_token_that_speaks_for_it(store):
+    tokens = Tokens(store)
+    for name in ("gpu1", "gpu2"):
+        tokens.create(name, "agent")
+    assert tokens.claim(["n1"], "gpu1") == ""
+    assert tokens.claim(["n1"], "gpu1") == ""
+    refusal = tokens.claim(["n2", "n1"], "gpu2")
+    assert "node 'n1' belongs to the token 'gpu1'" in refusal
+    assert tokens.claim(["n2"], "gpu1") == ""  # nothing of the refused claim was kept
+    assert "belongs to the token 'gpu1'" in Tokens(store).claim(["n1"], "gpu2")
+    tokens.release("n1")
+    assert tokens.claim(["n1"], "gpu2") == ""
+    assert Tokens(store).claim(["n1"], "gpu1")
+    tokens.revoke("gpu2")  # nobody can use it any more
+    assert tokens.claim(["n1"], "gpu1") == ""

@@ -13,6 +13,7 @@ from rota.core.changes import Changes
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.events import NODE_DOWN
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
+from rota.core.plan import ExplicitPlan
 from rota.core.policy import Params, PriorityPolicy
 from rota.core.topology import NodeSpec
 
@@ -24,7 +25,7 @@ class Explicit(Scripted):
     """Says where."""
 
     name = "explicit"
-    explicit = True
+    plan_type = ExplicitPlan
 
 
 def asks(**request):

@@ -1,4 +1,4 @@
-"""Two jobs on the same GPUs: `place(beside=)`, what drafts, books, log and metrics make of it."""
+"""Two jobs on the same GPUs: `place_beside`, what plans, books, log and metrics make of it."""
 
 import pytest
 
@@ -77,7 +77,7 @@ def pair_up(*names):
         for host, guest in names:
             if host in there and guest in there:
                 assert plan.place(rest.pop(host))
-                assert plan.place(rest.pop(guest), beside=there[host])
+                assert plan.place_beside(rest.pop(guest), there[host])
         for each in rest.values():
             plan.place(each)
 
@@ -145,7 +145,7 @@ def test_a_pair_is_parted_by_placing_both_alone(table, placement):
         there = by_name(view)
         if view.now_s < 4:
             assert plan.place(there["a"])
-            assert plan.place(there["b"], beside=there["a"])
+            assert plan.place_beside(there["b"], there["a"])
             plan.wake_at(4)
         else:
             for each in view.jobs:
@@ -162,7 +162,7 @@ def test_a_guest_that_is_named_first_takes_over(table, placement):
         there = by_name(view)
         if view.now_s < 4:
             assert plan.place(there["a"])
-            assert plan.place(there["b"], beside=there["a"])
+            assert plan.place_beside(there["b"], there["a"])
             plan.wake_at(4)
         elif view.now_s == 4:
             assert plan.place(there["b"])
@@ -186,7 +186,7 @@ def test_a_pair_that_is_named_the_other_way_round_goes_on_as_it_is(table, placem
         turns.append(view.now_s)
         host, guest = ("a", "b") if len(turns) % 2 else ("b", "a")
         assert plan.place(there[host])
-        assert plan.place(there[guest], beside=there[host])
+        assert plan.place_beside(there[guest], there[host])
         if view.now_s < 8:
             plan.wake_at(view.now_s + 1)
 
@@ -206,7 +206,7 @@ def test_a_new_job_displaces_both_of_a_pair(table, placement):
             return
         if len(there) == 2:
             assert plan.place(there["a"])
-            assert plan.place(there["b"], beside=there["a"])
+            assert plan.place_beside(there["b"], there["a"])
         plan.fill(each for each in view.jobs if len(there) != 2)
 
     jobs = [job("a", 2, 10), job("b", 2, 10), job("new", 2, 5, at=4)]
@@ -223,7 +223,7 @@ def test_a_placement_of_a_guest_can_be_withdrawn(table):
         there = by_name(view)
         if len(there) == 2:
             assert plan.place(there["a"])
-            assert plan.place(there["b"], beside=there["a"])
+            assert plan.place_beside(there["b"], there["a"])
             plan.withdraw(there["b"])
         plan.fill(view.jobs)
 
@@ -254,7 +254,7 @@ def test_in_a_pool_a_pair_goes_together(table):
         if len(there) == 3 and up == 4:
             assert plan.place(there["c"])
             assert plan.place(there["a"])
-            assert plan.place(there["b"], beside=there["a"])
+            assert plan.place_beside(there["b"], there["a"])
         else:
             plan.fill(view.jobs)
 
@@ -273,7 +273,7 @@ def test_a_cancelled_partner_leaves_the_gpus_to_the_other(table, placement, firs
         there = by_name(view)
         if view.now_s < 4:
             assert plan.place(there["a"])
-            assert plan.place(there["b"], beside=there["a"])
+            assert plan.place_beside(there["b"], there["a"])
             plan.wake_at(4)
         elif len(there) == 2:
             plan.cancel([there[first]])
@@ -300,7 +300,7 @@ def test_pairs_where_stopping_and_starting_take_time(table, placement, stop_s):
         rest = dict(there)
         for host, guest in wanted:
             if host in there and guest in there and plan.place(rest.pop(host)):
-                plan.place(rest.pop(guest), beside=there[host])
+                plan.place_beside(rest.pop(guest), there[host])
         for each in rest.values():
             plan.place(each)
         if there:
@@ -322,8 +322,8 @@ def test_cpus_of_a_guest_must_fit_its_node(table):
             plan.fill(view.jobs)
             return
         assert plan.place(there["a"])
-        seen.append(plan.place(there["greedy"], beside=there["a"]))
-        seen.append(plan.place(there["b"], beside=there["a"]))
+        seen.append(plan.place_beside(there["greedy"], there["a"]))
+        seen.append(plan.place_beside(there["b"], there["a"]))
         plan.place(there["greedy"])
 
     jobs = [
@@ -345,8 +345,8 @@ def test_a_guest_goes_only_where_its_request_allows(table):
     def script(view, plan):
         there = by_name(view)
         if len(there) == 2:
-            assert plan.place(there["a"], gpu_type="v100")
-            assert not plan.place(there["b"], beside=there["a"])
+            assert plan.place_on(there["a"], gpu_type="v100")
+            assert not plan.place_beside(there["b"], there["a"])
         plan.fill(each for each in view.jobs if each.id == "b" or len(there) < 2)
 
     jobs = [job("a", 1, 10), job("b", 1, 10, gpu_types=("k80",))]
@@ -375,36 +375,31 @@ def test_pairs_survive_a_snapshot(table, tmp_path):
 # --- what is refused ------------------------------------------------------------------------------
 
 REFUSED = {
-    "not placed": ([1, 1], lambda p, a, b, _: p.place(b, beside=a), "place a first"),
+    "not placed": ([1, 1], lambda p, a, b, _: p.place_beside(b, a), "place a first"),
     "twice": (
         [1, 1],
-        lambda p, a, b, _: p.place(a) and p.place(b) and p.place(b, beside=a),
+        lambda p, a, b, _: p.place(a) and p.place(b) and p.place_beside(b, a),
         "b has a place already",
     ),
     "three": (
         [1, 1],
-        lambda p, a, b, c: p.place(a) and p.place(b, beside=a) and p.place(c, beside=a),
+        lambda p, a, b, c: p.place(a) and p.place_beside(b, a) and p.place_beside(c, a),
         "two jobs at most",
     ),
     "guest of a guest": (
         [1, 1],
-        lambda p, a, b, c: p.place(a) and p.place(b, beside=a) and p.place(c, beside=b),
+        lambda p, a, b, c: p.place(a) and p.place_beside(b, a) and p.place_beside(c, b),
         "two jobs at most",
     ),
     "sizes": (
         [2, 1],
-        lambda p, a, b, _: p.place(a) and p.place(b, beside=a),
+        lambda p, a, b, _: p.place(a) and p.place_beside(b, a),
         "equally many whole GPUs",
     ),
     "parts": (
         [0.5, 0.5],
-        lambda p, a, b, _: p.place(a) and p.place(b, beside=a),
+        lambda p, a, b, _: p.place(a) and p.place_beside(b, a),
         "equally many whole GPUs",
-    ),
-    "elsewhere": (
-        [1, 1],
-        lambda p, a, b, _: p.place(a) and p.place(b, beside=a, gpu_type="v100"),
-        "its place is that of the other",
     ),
 }
 

@@ -413,8 +413,8 @@ def check_all(log, every=1):
     return waited
 
 
-IN_ROUNDS = ("allox", "gandiva", "gavel", "pop", "resalloc", "themis")
-"""They decide every few minutes, whatever happens: months of a trace take them long."""
+SLOW = ("allox", "conservative", "gandiva", "gavel", "pop", "resalloc", "themis")
+"""They decide every few minutes, or plan for everybody: months of a trace take them long."""
 PUBLISHED = ("conservative", "easy", "fifo", "gavel-max-min", "srtf", "tiresias", "yarn-cs")
 """One of each kind; all are checked on a smaller workload."""
 
@@ -439,6 +439,6 @@ def test_parts_add_up_under_every_policy(policy):
 )
 def test_parts_add_up_on_a_published_trace(shared, policy):
     trace = str(shared("reference/common/philly1000.csv"))
-    size = {"cluster": "4x8", "limit": 150} if policy.startswith(IN_ROUNDS) else {"cluster": "12x8"}
+    size = {"cluster": "4x8", "limit": 150} if policy.startswith(SLOW) else {"cluster": "12x8"}
     config = RunConfig(trace=trace, policy=policy, **size)
     assert check_all(simulate(config).log, every=25) > 50

@@ -6,14 +6,13 @@ from placement_cases import Maker, cluster, put, where
 from rota.core.errors import OptionError
 from rota.core.jobs import JobSpec, Request, TaskGroup
 from rota.core.topology import NodeSpec, Topology
-from rota.placement.anywhere import Anywhere
 from rota.placement.dot_product import DotProduct
 from rota.placement.fgd import Fgd
 from rota.placement.gpu_clustering import GpuClustering
 from rota.placement.gpu_packing import GpuPacking
 from rota.placement.kubernetes import KubernetesFit, KubernetesFitParams
-from rota.placement.least_left import LeastLeft
 from rota.placement.scored import ScoredParams
+from rota.reproduce.fgd.dialect import Anywhere, LeastLeft
 
 EVERY = [Anywhere, DotProduct, Fgd, GpuClustering, GpuPacking, KubernetesFit, LeastLeft]
 

@@ -6,7 +6,7 @@ import pytest
 
 from rota.core.log import Record
 from rota.metrics.vocabulary import Measure
-from rota.study.comparison import (
+from rota.study.compare_file import (
     Assumption,
     Measured,
     PolicyComparison,

@@ -22,7 +22,7 @@ from rota.metrics import fold_jobs
 from rota.models.costs import CostModel
 from rota.models.rates import make_rates
 from rota.sim.cluster import SimCluster
-from rota.study.calibrate import FILES, calibrate, foresee, report, write
+from rota.study.calibration.calibrate import FILES, calibrate, foresee, report, write
 from rota.study.calibration.samples import TOLD, observe
 from rota.traces.cluster import parse_cluster
 from rota.traces.read import read_workload

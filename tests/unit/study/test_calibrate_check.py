@@ -7,7 +7,7 @@ import pytest
 from rota.core.errors import InputError
 from rota.core.jobs import Request, TaskGroup
 from rota.core.log import Record
-from rota.study.calibrate import Calibration, Foresight, calibrate, check, report
+from rota.study.calibration.calibrate import Calibration, Foresight, calibrate, check, report
 from rota.study.calibration.fit import fit
 from rota.study.calibration.samples import TOLD, Timings, observe
 from rota.study.calibration.setting import _request, read_log

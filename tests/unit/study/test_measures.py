@@ -5,7 +5,7 @@ import pytest
 
 from rota.core.errors import InputError
 from rota.metrics.vocabulary import MEASURES, Measure
-from rota.study.comparison import Measured, read_comparison
+from rota.study.compare_file import Measured, read_comparison
 from rota.study.measures import Arm, judge, measure_all
 from rota.study.statistics import Ratio
 from rota.study.table import ratio

@@ -13,8 +13,8 @@ from rota.cli.replay import replay as command
 from rota.core.errors import OptionError, TraceError
 from rota.core.topology import NodeSpec
 from rota.report.replay import html
-from rota.study.replay import Asked, replay
-from rota.study.replay_changes import Changes, changed, parse_quota
+from rota.study.replay.changes import ReplayChanges, changed, parse_quota
+from rota.study.replay.replay import Asked, replay
 from rota.study.rerun import rerun
 from shared_data import CHECKOUT
 
@@ -92,7 +92,7 @@ def test_partitions_of_a_log_are_queues_of_their_own(log):
 
 
 def test_more_nodes_fewer_nodes_and_quotas(log):
-    changes = Changes(add=("1x4",), remove=("n2",), quotas=(("speech", 4.0),))
+    changes = ReplayChanges(add=("1x4",), remove=("n2",), quotas=(("speech", 4.0),))
     answer = run(log, changes=changes)
     name = "fifo (+1x4, -n2, speech<=4)"
     assert [(s.name, s.gpus) for s in answer.schedules] == [("observed", 8), ("fifo", 8), (name, 8)]
@@ -103,7 +103,7 @@ def test_more_nodes_fewer_nodes_and_quotas(log):
 
 
 def test_the_files_say_it_all(log):
-    answer = run(log, changes=Changes(add=("1x8",)))
+    answer = run(log, changes=ReplayChanges(add=("1x8",)))
     out = log / "out"
     facts = json.loads((out / "replay.json").read_text())
     assert facts["recorded"] == {
@@ -160,10 +160,10 @@ def test_quotas_are_understood_or_refused(text):
 def test_changes_of_machines_that_make_no_sense_are_refused():
     nodes = [NodeSpec("a", 4), NodeSpec("b", 8, cpus=32.0)]
     with pytest.raises(OptionError, match="remove 'c': matches no node: there are a, b"):
-        changed(nodes, Changes(remove=("c",)))
+        changed(nodes, ReplayChanges(remove=("c",)))
     with pytest.raises(OptionError, match="no node is left"):
-        changed(nodes, Changes(remove=("a", "b")))
-    assert changed(nodes, Changes(add=("1x16",)))[2].cpus in (0.0, 64.0)
+        changed(nodes, ReplayChanges(remove=("a", "b")))
+    assert changed(nodes, ReplayChanges(add=("1x16",)))[2].cpus in (0.0, 64.0)
 
 
 # --- the command ---------------------------------------------------------------------------------

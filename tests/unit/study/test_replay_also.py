@@ -11,8 +11,8 @@ from own_formats import HEADER, line
 from rota.cli.replay import replay as command
 from rota.core.errors import OptionError
 from rota.report.replay import html
-from rota.study.replay import Asked, replay
-from rota.study.replay_changes import Changes
+from rota.study.replay.changes import ReplayChanges
+from rota.study.replay.replay import Asked, replay
 from rota.study.rerun import rerun
 
 NODES = """\
@@ -46,7 +46,7 @@ def ask(log, *also, **options):
     (log / "out").mkdir()
     asked = Asked(
         log=str(log / "jobs.txt"), nodes=str(log / "nodes.txt"), model="fifo-skip",
-        changes=Changes(also=[str(log / one) for one in also], **options),
+        changes=ReplayChanges(also=[str(log / one) for one in also], **options),
     )  # fmt: skip
     return replay(asked, log / "out", log / "out")
 

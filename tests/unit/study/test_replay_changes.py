@@ -6,8 +6,8 @@ from click.testing import CliRunner
 from rota.cli.replay import replay as command
 from rota.core.errors import ClusterSpecError, OptionError
 from rota.core.topology import NodeSpec
-from rota.study.replay import Asked, replay
-from rota.study.replay_changes import Changes, changed
+from rota.study.replay.changes import ReplayChanges, changed
+from rota.study.replay.replay import Asked, replay
 
 A100 = [
     NodeSpec(f"a{i:03}", 8, "a100", 64.0, 512.0, ("r1" if i < 3 else "r2",), ("gpu", "nvlink"))
@@ -38,11 +38,11 @@ def log(tmp_path):
 
 
 def left(*remove):
-    return [n.name for n in changed(NODES, Changes(remove=remove), PARTITIONS, ("rack",))]
+    return [n.name for n in changed(NODES, ReplayChanges(remove=remove), PARTITIONS, ("rack",))]
 
 
 def added(*add, nodes=NODES, partitions=PARTITIONS):
-    return changed(nodes, Changes(add=add), partitions, ("rack",))[len(nodes) :]
+    return changed(nodes, ReplayChanges(add=add), partitions, ("rack",))[len(nodes) :]
 
 
 # --- added ---------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_nodes_added_to_one_partition_change_nothing_in_the_other(log):
     (log / "out").mkdir()
     asked = Asked(
         log=str(log / "jobs.txt"), nodes=str(log / "nodes.txt"), policies=("easy",),
-        changes=Changes(add=("1x2@gpu",)),
+        changes=ReplayChanges(add=("1x2@gpu",)),
     )  # fmt: skip
     answer = replay(asked, log / "out", log / "out")
     rows = answer.table.filter(by="partition").select("group", "schedule", "mean_wait_s").rows()
@@ -146,6 +146,6 @@ def test_what_matches_nothing_is_an_error_with_close_names(remove, message):
 
 def test_the_level_next_to_nodes_is_called_rack_where_it_has_no_name():
     nodes = [NodeSpec("n1", 8, path=("pod1", "x")), NodeSpec("n2", 8, path=("pod1", "y"))]
-    assert [node.name for node in changed(nodes, Changes(remove=("rack=x",)))] == ["n2"]
+    assert [node.name for node in changed(nodes, ReplayChanges(remove=("rack=x",)))] == ["n2"]
     with pytest.raises(OptionError, match="no node has one"):
-        changed([NodeSpec("n1", 8)], Changes(remove=("label=fast",)))
+        changed([NodeSpec("n1", 8)], ReplayChanges(remove=("label=fast",)))

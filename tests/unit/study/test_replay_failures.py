@@ -5,7 +5,7 @@ import pytest
 
 from own_formats import DAY, HEADER, NODES, line
 from rota.study.explain import explain_folder
-from rota.study.replay import Asked, replay
+from rota.study.replay.replay import Asked, replay
 from rota.study.rerun import rerun
 from rota.traces.formats.store import save
 from rota.traces.read import read_trace

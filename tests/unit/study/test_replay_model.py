@@ -11,9 +11,9 @@ from own_formats import HEADER, line
 from rota.cli.replay import replay as command
 from rota.report.replay import html
 from rota.study.fidelity import CLOSE, FAR, LIMITS
-from rota.study.replay import Asked, replay
-from rota.study.replay_changes import Changes
-from rota.study.replay_tables import effect
+from rota.study.replay.changes import ReplayChanges
+from rota.study.replay.replay import Asked, replay
+from rota.study.replay.tables import effect
 from shared_data import CHECKOUT
 
 MAKER = CHECKOUT / "examples" / "replay" / "make_history.py"
@@ -77,7 +77,7 @@ def test_the_closest_of_several_policies_is_the_model(strict):
 
 
 def test_changes_are_against_the_model_with_the_same_jobs(strict):
-    answer = ask(strict, policies=("easy",), changes=Changes(add=("2x8",)))
+    answer = ask(strict, policies=("easy",), changes=ReplayChanges(add=("2x8",)))
     names = [schedule.name for schedule in answer.schedules]
     assert names == ["observed", "fifo", "easy", "fifo (+2x8)", "easy (+2x8)"]
     whole = {row["schedule"]: row for row in answer.table.filter(by="all").to_dicts()}
@@ -92,7 +92,7 @@ def test_changes_are_against_the_model_with_the_same_jobs(strict):
 
 def test_the_error_of_a_model_is_never_a_gain(held):
     """All policies start everybody at once: against the log that would be a gain of 100 %."""
-    answer = ask(held, changes=Changes(add=("2x4",)))
+    answer = ask(held, changes=ReplayChanges(add=("2x4",)))
     assert answer.model.verdict == FAR
     what_if = answer.schedules[-1].name
     assert all(row["effect"] != "better" for row in rows(answer, what_if))
@@ -112,7 +112,7 @@ def test_a_change_counts_only_beyond_the_error_of_the_model():
 
 
 def test_fewer_jobs_are_no_gain(strict):
-    answer = ask(strict, model="fifo", changes=Changes(remove=("gpu[02-04]",)))
+    answer = ask(strict, model="fifo", changes=ReplayChanges(remove=("gpu[02-04]",)))
     row = answer.table.filter(by="all", schedule=answer.schedules[-1].name).to_dicts()[0]
     assert row["refused"] > 0
     assert row["effect"] == "other jobs"
@@ -169,7 +169,7 @@ def test_nobody_waited_is_said(tmp_path):
 
 
 def test_a_far_model_calls_nothing_better(strict):
-    answer = ask(strict, model="easy", changes=Changes(add=("2x8",)))
+    answer = ask(strict, model="easy", changes=ReplayChanges(add=("2x8",)))
     assert answer.model.verdict == FAR
     row = answer.table.filter(by="all", role="what-if").to_dicts()[0]
     assert row["mean_wait_change_s"] < 0

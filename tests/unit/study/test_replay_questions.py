@@ -5,8 +5,8 @@ from click.testing import CliRunner
 
 from rota.cli.replay import replay as command
 from rota.core.errors import OptionError, TraceError
-from rota.study.replay import Asked, replay
-from rota.study.replay_changes import Changes
+from rota.study.replay.changes import ReplayChanges
+from rota.study.replay.replay import Asked, replay
 
 LOG = """\
 JobID|User|Account|Partition|Submit|Start|End|State|ElapsedRaw|AllocTRES|NNodes|NodeList
@@ -41,8 +41,11 @@ def test_the_log_ends_when_it_was_taken_not_with_the_last_start(log):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"changes": Changes(quotas=(("nobody", 4.0),))}, "no job is of this tenant; there are: v"),
-        ({"changes": Changes(quotas=(("v", 4.0), ("v", 8.0)))}, "more than once"),
+        (
+            {"changes": ReplayChanges(quotas=(("nobody", 4.0),))},
+            "no job is of this tenant; there are: v",
+        ),
+        ({"changes": ReplayChanges(quotas=(("v", 4.0), ("v", 8.0)))}, "more than once"),
         ({"policies": ("easy", "easy")}, "the same one twice"),
         ({"policies": ("esy",)}, "unknown policy 'esy': did you mean 'easy'"),
         ({"model": "fifoo"}, "unknown policy 'fifoo': did you mean 'fifo'"),

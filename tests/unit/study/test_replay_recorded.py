@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from rota.core.topology import NodeSpec
 from rota.metrics.story import Stories
-from rota.study import replay_recorded as recorded
-from rota.study.replay_cluster import seen_cluster, with_shares
-from rota.study.replay_recorded import replay_recorded
+from rota.study.replay import recorded
+from rota.study.replay.cluster import seen_cluster, with_shares
+from rota.study.replay.recorded import replay_recorded
 from rota.traces.imported import Imported
 from rota.traces.observed import Observed, Seen
 from rota.traces.schema import events_frame
@@ -142,7 +142,7 @@ JOBS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(JOBS)
 def test_any_schedule_comes_out_as_it_was(jobs):
     trace = history(

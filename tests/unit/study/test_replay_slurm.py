@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import slurm_world
-from rota.study.replay import Asked, replay
+from rota.study.replay.replay import Asked, replay
 
 
 def replayed(folder, *, jobs, **options):

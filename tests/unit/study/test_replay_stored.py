@@ -3,7 +3,7 @@
 import pytest
 
 from rota.cli.app import run
-from rota.study.replay import Asked, replay
+from rota.study.replay.replay import Asked, replay
 from rota.traces.read import read_trace
 
 TITLES = (

@@ -4,8 +4,8 @@ import pytest
 
 from rota.cli.app import run
 from rota.study.explain import explain_all, explain_folder
-from rota.study.replay import Asked, replay
-from rota.study.replay_changes import Changes
+from rota.study.replay.changes import ReplayChanges
+from rota.study.replay.replay import Asked, replay
 from rota.traces.read import read_trace
 from rota.traces.tools.report import report
 
@@ -101,7 +101,7 @@ def test_a_partition_that_the_rules_do_not_have_is_told(log):
 
 def test_a_quota_for_one_tenant_says_nothing_of_files(log):
     edited(log, "3|u|acc|", "3|u|other|")
-    found = answered(log, model="fifo", changes=Changes(quotas=(("acc", 4.0),)))
+    found = answered(log, model="fifo", changes=ReplayChanges(quotas=(("acc", 4.0),)))
     assert not any("cluster-changed" in text for text in found.warnings)
 
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from rota.cli.scenario import scenario as command
 from rota.core.errors import InputError
-from rota.study.scenario import read_scenarios, run_scenario
+from rota.study.scenario.play import read_scenarios, run_scenario
 
 QUEUE = {
     "name": "the short one first",

@@ -75,6 +75,18 @@ def test_what_is_kept_depends_on_the_jobs_only(config):
     assert jobs_of(drawn[0]) != jobs_of(drawn[1])
 
 
+def test_what_is_kept_is_read_again_where_the_file_is_another(tmp_path, monkeypatch):
+    config = RunConfig(trace="jobs.csv", cluster="1x8", policy="")
+    numbers = []
+    for folder, jobs in (("one", 1), ("other", 2), ("other", 3)):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        monkeypatch.chdir(tmp_path / folder)
+        rows = "".join(f"{i},0,1,10\n" for i in range(jobs))
+        (tmp_path / folder / "jobs.csv").write_text(f"job_id,submit_s,num_gpus,duration_s\n{rows}")
+        numbers.append(len(load_again(config)))
+    assert numbers == [1, 2, 3]
+
+
 # --- windows -------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from own_formats import HEADER, NODES, line
-from rota.study.replay_recorded import replay_recorded
+from rota.study.replay.recorded import replay_recorded
 from rota.traces.formats.slurm.records import asked_each, shares
 from rota.traces.formats.slurm.sacct import FORMAT
 

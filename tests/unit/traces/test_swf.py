@@ -1,7 +1,7 @@
 """The Standard Workload Format: read, written, and read again."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.errors import OutputError, TraceError
@@ -95,7 +95,6 @@ NAMES = st.one_of(st.sampled_from(["", "7", "alice", "a b", '"', "é", "007"]), 
 TIMES = st.one_of(st.integers(0, 10**6).map(float), st.floats(0, 1e6))
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     rows=st.lists(
         st.tuples(NAMES, NAMES, NAMES, TIMES, st.integers(1, 64), st.floats(1, 1e6), TIMES),

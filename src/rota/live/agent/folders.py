@@ -221,7 +221,7 @@ def read_moment(folder: Path) -> dict[str, Any]:
 
 
 def last_sign(folder: Path) -> dict[str, Any]:
-    """When a part began that nobody saw end, and until when its shim is known to have lived."""
+    """When a part began whose end was not seen, and until when its shim is known to have lived."""
     try:
         return {"began": read_moment(folder), "time": (folder / "running").stat().st_mtime}
     except OSError:

@@ -50,7 +50,7 @@ class AgentLink:
         self.agent.news.set()
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """End contact; what runs goes on. Then nobody but the caller uses the agent."""
+        """End contact; what runs goes on. Then only the caller uses the agent."""
         self.end()
         for thread in self._threads:
             thread.join(timeout_s)

@@ -55,7 +55,7 @@ def log_file(jobs: Path, job: str, stream: str, node_rank: int) -> Path:
 
 
 def read_piece(jobs: Path, request: LogRequest) -> LogPiece:
-    """A piece of an output; what went wrong is told in the answer."""
+    """A piece of an output; errors are part of the answer."""
     if request.stream not in STREAMS or request.offset < 0 or request.node_rank < 0:
         return LogPiece(request.id, error="there is no such output: ask for out, err or all")
     path = log_file(jobs, request.job, request.stream, request.node_rank)

@@ -3,6 +3,7 @@
 Both sides send *state*, not changes: a message that is lost or comes twice does no harm.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
@@ -16,6 +17,8 @@ PartState: TypeAlias = Literal["waiting", "starting", "running", "ended", "lost"
 OVER: frozenset[PartState] = frozenset({"ended", "lost"})
 HALT, KILL = "halt", "kill"
 
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
+MOST, MOST_NODES, MOST_NAMES, LONGEST_TEXT = 1e6, 10_000, 100, 1000  # in a report that can be true
 WAIT_S = 20.0  # the longest that an agent waits for an answer
 
 
@@ -62,6 +65,12 @@ class PartMeasured(msgspec.Struct, frozen=True):
 
     run: str
     values: Mapping[str, float]
+
+    @property
+    def plausible(self) -> bool:
+        """Few values with short names; a machine may be in other hands."""
+        names = (self.run, *self.values)
+        return len(names) <= MOST_NAMES and max(map(len, names)) <= MOST_NAMES
 
 
 class LogRequest(msgspec.Struct, frozen=True):
@@ -110,6 +119,22 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     leaving: bool = False
     left: bool = False
     trouble: str = ""
+
+    def problem(self) -> str:
+        """What in it cannot be true; empty: nothing. A machine may be in other hands."""
+        texts = (self.agent, self.name, self.jobs, self.trouble)
+        if any(len(text) > LONGEST_TEXT for text in texts):
+            return "a text in the report is too long"
+        for node in self.nodes:
+            spec = node.spec
+            amounts = (spec.gpus, spec.cpus, spec.mem_gib)
+            if not NODE_NAME.fullmatch(spec.name) or any(not 0 <= x < MOST for x in amounts):
+                return f"node {spec.name[:99]!r} with {spec.gpus} GPUs makes no sense"
+            if len(self.nodes) > MOST_NODES:
+                return f"an agent with {len(self.nodes)} nodes makes no sense"
+            if len(node.devices) > spec.gpus or len(spec.labels) + len(spec.path) > MOST_NAMES:
+                return f"node {spec.name!r} has more devices than GPUs, or too many labels"
+        return ""
 
 
 class LaunchPart(msgspec.Struct, frozen=True):

@@ -75,7 +75,7 @@ class LocalPart:
 
     @property
     def restless(self) -> bool:
-        """Does it need another look soon, though nobody will say so?"""
+        """Does it need another look soon, without being asked?"""
         gone = self.pidfd < 0 and self.state in ("starting", "running")
         return self.forgotten or bool(self._wants[0]) or (gone and self.process is None)
 
@@ -91,7 +91,7 @@ class LocalPart:
 
     @classmethod
     def found(cls, folder: Path, root: AgentFolder, boot: str) -> "LocalPart | None":
-        """A part that an earlier agent left; None for a folder that nobody can read."""
+        """A part that an earlier agent left; None for a folder that cannot be read."""
         about = read_record(folder, "part.json")
         try:
             part = cls(PartKey(str(about["run"]), int(about["node_rank"])), root, boot)
@@ -249,7 +249,7 @@ class LocalPart:
         cgroup = str(identity.get("cgroup", ""))
         same_boot = identity.get("boot") == self._boot
         if same_boot and processes.kill_leftovers(cgroup, self._mark):
-            return  # to look again until there is nobody
+            return  # to look again until none is left
         why = "its shim died" if same_boot else "the machine was restarted"
         if not identity:
             why = shim.read(str(self._folder / "shim.err")).strip()[-300:]
@@ -317,7 +317,7 @@ class LocalPart:
         """The agent ends; the part goes on."""
         self._close()
         if self.process is not None and self.process.poll() is None:
-            self.process.returncode = 0  # not our child for long: nobody shall wait for it
+            self.process.returncode = 0  # not our child for long: it is not waited for
 
     # --- reports ------------------------------------------------------------------------------
 

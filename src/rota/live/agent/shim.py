@@ -3,7 +3,7 @@
 """The parent of a job on one node: starts it, ends it, and records how it ended.
 
 A script of its own (`python -I -S shim.py FOLDER`), standard library only, so that it starts
-quickly and outlives whoever started it. Everything it needs to know is in its folder:
+quickly and outlives its parent. Everything it needs to know is in its folder:
 
     order.json     what to run: written before the shim is started
     lock           held while the shim lives
@@ -20,9 +20,9 @@ seconds since boot, by which alone a run is measured (`boot` says since which on
 that says until when (seconds since boot) the job may run; when it is not renewed, the job is
 killed. *Output* is appended to the files by the job itself. A file that is too long is copied to
 `<file>.<offset of its first byte in the whole stream>` and truncated; the oldest copies go.
-*Order*: the shim is told of every write and notes how far both outputs have come (`note_order`),
-so that they can be read as one. What is written to both within microseconds may change places, as
-with two pipes.
+*Order*: the shim is notified of every write and notes how far both outputs have come
+(`note_order`), so that they can be read as one. What is written to both within microseconds may
+change places, as with two pipes.
 """
 
 from __future__ import annotations  # nothing is evaluated, so `typing` need not be imported
@@ -207,7 +207,7 @@ def descendants(root: int) -> dict[int, int]:
 
 
 def send(kill: Callable[[int, int], None], target: int, number: int) -> None:
-    """Send a signal to whoever may have gone already."""
+    """Send a signal to a process that may have gone already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         kill(target, number)
 
@@ -236,7 +236,7 @@ def make_cgroup(key: str) -> str:
 
 
 def kill_cgroup(folder: str) -> None:
-    """Kill everybody in a cgroup; to be repeated until nobody is left."""
+    """Kill all processes in a cgroup; to be repeated until none is left."""
     with contextlib.suppress(OSError), opened(f"{folder}/cgroup.kill", os.O_WRONLY) as fd:
         os.write(fd, b"1")
     for pid in read(f"{folder}/cgroup.procs").split():
@@ -374,7 +374,7 @@ class Shim:
                 send(os.kill, pid, signal.SIGTERM)
 
     def kill(self) -> None:
-        """End everybody without asking; to be called until nobody is left."""
+        """Kill all processes; to be called until none is left."""
         if self.cgroup:
             kill_cgroup(self.cgroup)
         for pid in descendants(os.getpid()):
@@ -445,7 +445,7 @@ class Shim:
         return {"time": time.time(), "clock": clock, "boot": self.boot}
 
     def watch(self) -> None:
-        """Be told of every write to the output; without, its order is less exact."""
+        """Be notified of every write to the output; without, its order is less exact."""
         with contextlib.suppress(OSError):
             for name in ("out", "err"):
                 os.close(self.output(self.order[name]))

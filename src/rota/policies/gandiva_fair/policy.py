@@ -33,7 +33,7 @@ from rota.core.state import State
 from rota.core.view import View
 from rota.policies.gandiva_fair.stride import Stride, deal
 from rota.policies.gandiva_fair.trading import EPSILON, Market, entitlements, trade
-from rota.policies.rounds.choice import Choice, ChoicePolicy, Seconds
+from rota.policies.rounds.choice_policy import Choice, ChoicePolicy, Seconds
 from rota.policies.rounds.leases import Seat
 from rota.policies.rounds.types import held_type
 

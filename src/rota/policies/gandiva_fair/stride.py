@@ -34,7 +34,7 @@ class Stride(msgspec.Struct, Generic[K]):
             self.passes[member] += amount
 
     def settle(self, hungry: Collection[K]) -> None:
-        """Whoever has all that it wants saves up nothing while others are hungry."""
+        """A tenant that has all it asks for saves up nothing while others lack GPUs."""
         least = min((self.passes[member] for member in hungry), default=None)
         if least is None:
             return

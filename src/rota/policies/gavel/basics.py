@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rota.policies.rounds.problem import Array, Problem
+from rota.policies.rounds.problem import Array, RoundProblem
 
 
-def throughputs(problem: Problem, shares: Array) -> Array:
+def throughputs(problem: RoundProblem, shares: Array) -> Array:
     """Steps per second that every job makes on average."""
     total: Array = (problem.throughput * shares).sum(axis=1)
     return total
 
 
-def proportional(problem: Problem) -> Array:
+def proportional(problem: RoundProblem) -> Array:
     """Every job spends its time in proportion to the GPUs of each type (not feasible in general).
 
     X[i, j] = N[j] / sum(N)
@@ -25,7 +25,7 @@ def proportional(problem: Problem) -> Array:
     return np.repeat(part[None, :], problem.jobs, axis=0)
 
 
-def isolated(problem: Problem) -> Array:
+def isolated(problem: RoundProblem) -> Array:
     """Every job has the m-th part of each type for itself.
 
     y[i, j] = N[j] / (m s[i]);  X[i, j] = y[i, j] / max(1, sum_j y[i, j])
@@ -37,7 +37,7 @@ def isolated(problem: Problem) -> Array:
     return shares
 
 
-def even(problem: Problem) -> Array:
+def even(problem: RoundProblem) -> Array:
     """Everyone runs for the same part of the time, in proportion to the GPUs of each type.
 
     X[i, j] = N[j] / sum(N) min(1, sum(N) / sum(s))
@@ -46,7 +46,7 @@ def even(problem: Problem) -> Array:
     return proportional(problem) * min(1.0, float(problem.capacity.sum()) / wanted)
 
 
-def normalised(problem: Problem, *, aware: bool = True) -> Array:
+def normalised(problem: RoundProblem, *, aware: bool = True) -> Array:
     """Throughputs relative to those of the proportional allocation: T[i, j] / P[i]."""
     if not aware:
         return np.ones_like(problem.throughput)
@@ -54,7 +54,7 @@ def normalised(problem: Problem, *, aware: bool = True) -> Array:
     return problem.throughput / base[:, None]
 
 
-def alike(problem: Problem, reference: int | None = None) -> Problem:
+def alike(problem: RoundProblem, reference: int | None = None) -> RoundProblem:
     """As a policy sees it that does not know that types differ.
 
     Every type is as fast as the one with the number `reference`; without it, as the average GPU of
@@ -68,14 +68,14 @@ def alike(problem: Problem, reference: int | None = None) -> Problem:
     return replace(problem, throughput=repeated)
 
 
-def runnable(problem: Problem) -> NDArray[np.bool_]:
+def runnable(problem: RoundProblem) -> NDArray[np.bool_]:
     """Which jobs make progress on some type that the cluster has."""
     usable = (problem.throughput > 0) & (problem.capacity > 0)
     return np.asarray(usable.any(axis=1), bool)
 
 
-def for_runnable(problem: Problem, solve: Callable[[Problem], Array]) -> Array:
-    """Solve for the jobs that can run anywhere; the others get nothing and hinder nobody."""
+def for_runnable(problem: RoundProblem, solve: Callable[[RoundProblem], Array]) -> Array:
+    """Solve for the jobs that can run anywhere; the others get nothing and are in no one's way."""
     able = runnable(problem)
     shares = np.zeros_like(problem.throughput)
     if able.all() and problem.jobs:

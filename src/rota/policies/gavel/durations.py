@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 
 from rota.policies.gavel.basics import for_runnable, isolated, throughputs
-from rota.policies.rounds.problem import Array, Problem
+from rota.policies.rounds.problem import Array, RoundProblem
 from rota.solvers.search import RatioSearch, smallest_ratio
 from rota.solvers.share_problem import ShareProblem
 from rota.solvers.shares import solve_grouped, solve_shares
 
 
-def makespan(problem: Problem) -> Array:
+def makespan(problem: RoundProblem) -> Array:
     """Finish the last job as early as possible.
 
     maximise z such that sum_j T[i, j] X[i, j] >= n[i] z for every job; the makespan is 1 / z
@@ -19,7 +19,7 @@ def makespan(problem: Problem) -> Array:
     return for_runnable(problem, _makespan)
 
 
-def _makespan(problem: Problem) -> Array:
+def _makespan(problem: RoundProblem) -> Array:
     steps = np.maximum(problem.steps, 0.0)
     if not steps.any():
         return isolated(problem)
@@ -28,18 +28,18 @@ def _makespan(problem: Problem) -> Array:
     ).shares
 
 
-def ideal_times(problem: Problem) -> Array:
+def ideal_times(problem: RoundProblem) -> Array:
     """How long a job takes from its submission on, alone on its part: elapsed[i] + n[i] / I[i]."""
     return problem.elapsed + problem.steps / throughputs(problem, isolated(problem))
 
 
-def finish_time_fairness(problem: Problem) -> Array:
-    """Nobody should finish much later than alone on its part of the cluster.
+def finish_time_fairness(problem: RoundProblem) -> Array:
+    """No job should finish much later than alone on its part of the cluster.
 
     minimise max_i (t[i] + n[i] / sum_j T[i, j] X[i, j]) / (elapsed[i] + n[i] / I[i])
     """
 
-    def solve(part: Problem) -> Array:
+    def solve(part: RoundProblem) -> Array:
         unfinished = part.steps > 0
         if not unfinished.any():
             return isolated(part)
@@ -52,7 +52,7 @@ def finish_time_fairness(problem: Problem) -> Array:
     return for_runnable(problem, solve)
 
 
-def _finish_time_fairness(problem: Problem, ideal: Array) -> Array:
+def _finish_time_fairness(problem: RoundProblem, ideal: Array) -> Array:
     def solve(slope: Array, floor: Array) -> tuple[Array, Array]:
         found = solve_shares(
             ShareProblem(
@@ -66,7 +66,7 @@ def _finish_time_fairness(problem: Problem, ideal: Array) -> Array:
 
 
 def fairest(
-    problem: Problem,
+    problem: RoundProblem,
     ideal: Array,
     start: tuple[Array, Array],
     solve: Callable[[Array, Array], tuple[Array, Array]],

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rota.policies.gavel.basics import for_runnable, normalised, runnable, throughputs
-from rota.policies.rounds.problem import Array, Problem
+from rota.policies.rounds.problem import Array, RoundProblem
 from rota.solvers.linear import equal_rows
 from rota.solvers.share_problem import ShareProblem
 from rota.solvers.shares import solve_grouped
@@ -15,7 +15,7 @@ from rota.solvers.shares import solve_grouped
 _SLACK = 1e-9  # floors are results of programmes: the last digits are not theirs
 
 
-def max_min(problem: Problem, *, aware: bool = True) -> Array:
+def max_min(problem: RoundProblem, *, aware: bool = True) -> Array:
     """Make the job that is worst off as well off as possible.
 
     maximise min_i s[i] / (w[i] P[i]) sum_j T[i, j] X[i, j],  P[i] = sum_j T[i, j] N[j] / sum(N)
@@ -25,7 +25,7 @@ def max_min(problem: Problem, *, aware: bool = True) -> Array:
     return for_runnable(problem, lambda part: _max_min(part, aware=aware))
 
 
-def _max_min(problem: Problem, *, aware: bool) -> Array:
+def _max_min(problem: RoundProblem, *, aware: bool) -> Array:
     return solve_grouped(
         ShareProblem(
             normalised(problem, aware=aware),
@@ -50,9 +50,9 @@ class Entities:
 
 
 def water_filling(
-    problem: Problem, *, aware: bool = True, entities: Entities | None = None
+    problem: RoundProblem, *, aware: bool = True, entities: Entities | None = None
 ) -> Array:
-    """Max-min fairness for everyone: whoever can still gain without hurting those below does.
+    """Max-min fairness for everyone: who can still gain without hurting those below does.
 
     Raise the level of all jobs together; those that no allocation can lift further keep what they
     have, and the others go on. The prices of the programme tell who they are.
@@ -62,7 +62,7 @@ def water_filling(
     return for_runnable(problem, lambda part: _filled(part, entities, aware=aware))
 
 
-def _filled(problem: Problem, entities: Entities | None, *, aware: bool) -> Array:
+def _filled(problem: RoundProblem, entities: Entities | None, *, aware: bool) -> Array:
     gain = normalised(problem, aware=aware)
     reached, full = np.zeros(problem.jobs), np.zeros(problem.jobs, bool)
     shares = np.zeros_like(gain)
@@ -83,7 +83,7 @@ def _filled(problem: Problem, entities: Entities | None, *, aware: bool) -> Arra
     return shares
 
 
-def _weights(problem: Problem, entities: Entities | None, full: NDArray[np.bool_]) -> Array:
+def _weights(problem: RoundProblem, entities: Entities | None, full: NDArray[np.bool_]) -> Array:
     """The weight of each job that may still gain; zero for the others."""
     if entities is None:
         return np.where(full, 0.0, problem.weight)
@@ -99,7 +99,7 @@ def _weights(problem: Problem, entities: Entities | None, full: NDArray[np.bool_
     return weights
 
 
-def strategy_proof(problem: Problem) -> tuple[Array, Array]:
+def strategy_proof(problem: RoundProblem) -> tuple[Array, Array]:
     """The largest product of throughputs, of which every job keeps a part only.
 
     The part is what the job leaves to the others: the product of their throughputs with it, over
@@ -107,7 +107,7 @@ def strategy_proof(problem: Problem) -> tuple[Array, Array]:
     """
     parts = np.ones(problem.jobs)
 
-    def solve(part: Problem) -> Array:
+    def solve(part: RoundProblem) -> Array:
         shares = _largest_product(part)
         kept = _parts(part, shares)
         parts[runnable(problem)] = kept
@@ -116,13 +116,13 @@ def strategy_proof(problem: Problem) -> tuple[Array, Array]:
     return for_runnable(problem, solve), parts
 
 
-def _largest_product(problem: Problem) -> Array:
+def _largest_product(problem: RoundProblem) -> Array:
     return solve_grouped(
         ShareProblem(normalised(problem), problem.size, problem.capacity, log=True)
     ).shares
 
 
-def _parts(problem: Problem, shares: Array) -> Array:
+def _parts(problem: RoundProblem, shares: Array) -> Array:
     """Equal jobs leave equally much, so one of them is left out for all."""
     here = np.log(throughputs(problem, shares))
     first, group = equal_rows(normalised(problem), problem.size)

@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rota.core.errors import OptionError
-from rota.policies.rounds.problem import Array, Problem
+from rota.policies.rounds.problem import Array, RoundProblem
 
-Solve = Callable[[Problem], Array]
-Spread = Callable[[Solve, Iterable[Problem]], Iterable[Array]]
+Solve = Callable[[RoundProblem], Array]
+Spread = Callable[[Solve, Iterable[RoundProblem]], Iterable[Array]]
 
 
 def parts(
-    problem: Problem, k: int, draw: np.random.Generator
-) -> list[tuple[NDArray[np.intp], Problem]]:
+    problem: RoundProblem, k: int, draw: np.random.Generator
+) -> list[tuple[NDArray[np.intp], RoundProblem]]:
     """The rows of each part and its problem; no GPU is lost by rounding."""
     if k < 1:
         raise OptionError(f"pop: k={k} is not a number of parts: give 1 or more")
@@ -46,7 +46,12 @@ def _capacities(capacity: Array, k: int) -> Array:
 
 
 def pop(
-    problem: Problem, solve: Solve, *, k: int, draw: np.random.Generator, spread: Spread = map
+    problem: RoundProblem,
+    solve: Solve,
+    *,
+    k: int,
+    draw: np.random.Generator,
+    spread: Spread = map,
 ) -> Array:
     """Solve k parts and put the answers together.
 

@@ -1,6 +1,6 @@
 """HiveD: requests of pods, reports about pods and nodes in; decisions out.
 
-`Hived` is driven by whoever runs the cluster. `schedule` only decides (and reserves cells for a
+`Hived` is driven by the policy, or by a scenario. `schedule` only decides (and reserves cells for a
 preemption); `add_allocated` and `delete_allocated` tell that a pod has its place or has left it.
 Every node counts as bad until it is reported healthy.
 """
@@ -14,24 +14,30 @@ import msgspec
 
 from rota.core.errors import RequestError
 from rota.policies.hived import leaves, preemption
-from rota.policies.hived.book import ChainBook
-from rota.policies.hived.build import Cells, open_books
-from rota.policies.hived.cells import FREE, LOWEST_GUARANTEED, CellState, PhysicalCell, VirtualCell
-from rota.policies.hived.config import HivedConfig
-from rota.policies.hived.groups import (
+from rota.policies.hived.build import Cells
+from rota.policies.hived.cells import (
+    FREE,
     AffinityGroup,
-    BindInfo,
+    CellState,
     GroupState,
+    PhysicalCell,
+    VirtualCell,
+    place_of,
+)
+from rota.policies.hived.config import HivedConfig
+from rota.policies.hived.free_cells import FreeCells, open_free_cells
+from rota.policies.hived.mapping import Usable, map_placement
+from rota.policies.hived.pods import (
+    LOWEST_GUARANTEED,
+    BindInfo,
     HivedPod,
     PodPlacement,
     PodSpec,
     checked,
     group_of,
-    place_of,
     pod_numbers,
     recalled,
 )
-from rota.policies.hived.mapping import Usable, map_placement
 from rota.policies.hived.recovery import find_leaf, physical_leaves
 from rota.policies.hived.topology_search import Placement, TopologySearch
 
@@ -94,7 +100,7 @@ class Hived:
             thorough: Look harder for a place than the original does (see `TopologySearch`).
         """
         self.cells = Cells(config)
-        self.books = open_books(self.cells)
+        self.free_cells = open_free_cells(self.cells)
         self.groups: dict[str, AffinityGroup] = {}
         self.chains = self.cells.chains_of_leaves(chain_order or {})
         self._searches = {
@@ -138,13 +144,13 @@ class Hived:
         """A node has failed or is not there."""
         if node not in self.bad_nodes:
             self.bad_nodes.add(node)
-            leaves.set_bad(self.books, self.cells.on_node.get(node, ()))
+            leaves.set_bad(self.free_cells, self.cells.on_node.get(node, ()))
 
     def set_healthy(self, node: str) -> None:
         """A node can be used."""
         if node in self.bad_nodes:
             self.bad_nodes.discard(node)
-            leaves.set_healthy(self.books, self.cells.on_node.get(node, ()))
+            leaves.set_healthy(self.free_cells, self.cells.on_node.get(node, ()))
 
     def schedule(
         self,
@@ -206,7 +212,7 @@ class Hived:
 
     def _cancel(self, group: AffinityGroup) -> None:
         """A preempting group gives up."""
-        preemption.cancel(self.books, group)
+        preemption.cancel(self.free_cells, group)
         del self.groups[group.name]
 
     def _next_pod(self, pod: str, spec: PodSpec, group: AffinityGroup) -> Decision:
@@ -246,7 +252,7 @@ class Hived:
                 self._cancel(other)
         if using:
             if phase is HivedPhase.PREEMPTING and chosen.virtual is not None:
-                group = preemption.reserve(self.books, spec, chosen.physical, chosen.virtual)
+                group = preemption.reserve(self.free_cells, spec, chosen.physical, chosen.virtual)
                 group.preempting.add(pod)
                 self.groups[group.name] = group
             return _preempt(using, phase)
@@ -269,7 +275,7 @@ class Hived:
                 found = self._opportunistically(spec, chain, suggested)
             elif chain in self.cells.vcs[spec.virtual_cluster].free_tops:
                 search = self._searches[spec.virtual_cluster, chain]
-                found = self._guaranteed(spec, search, self.books[chain], suggested, plans)
+                found = self._guaranteed(spec, search, self.free_cells[chain], suggested, plans)
             else:
                 continue
             if isinstance(found, Chosen):
@@ -303,7 +309,7 @@ class Hived:
         self,
         spec: PodSpec,
         search: TopologySearch[VirtualCell],
-        book: ChainBook | None,
+        free_cells: FreeCells | None,
         suggested: Container[str],
         plans: ExitStack,
     ) -> Chosen | str:
@@ -314,14 +320,14 @@ class Hived:
         )
         if isinstance(virtual, str):
             return f"{virtual} when scheduling in VC {spec.virtual_cluster}"
-        plans.enter_context(preemption.planning(self.books, virtual))
-        preempted = preemption.preempt_on(self.books, virtual, group_of(spec).name)
+        plans.enter_context(preemption.planning(self.free_cells, virtual))
+        preempted = preemption.preempt_on(self.free_cells, virtual, group_of(spec).name)
         usable = Usable(suggested, anywhere=anywhere)
-        physical = map_placement(virtual, book, usable)
+        physical = map_placement(virtual, free_cells, usable)
         if physical is not None:
             return Chosen(physical, virtual)
         for group, before in preempted:
-            preemption.revert(self.books, group, before)
+            preemption.revert(self.free_cells, group, before)
         what = "bad" if anywhere else "bad or non-suggested"
         return f"mapping the virtual placement would need to use at least one {what} node"
 
@@ -365,12 +371,12 @@ class Hived:
         """A group that runs: find its cells by the bind information of its first pod."""
         group = AffinityGroup(spec, GroupState.ALLOCATED)
         lost = False
-        with leaves.planning(self.books, physical_leaves(self.cells, bind)):
+        with leaves.planning(self.free_cells, physical_leaves(self.cells, bind)):
             for places in bind.group:
                 for number, place in enumerate(places):
                     lost = self._add_pod(group, spec, bind.chain, (number, place), lost=lost)
         if lost:
-            preemption.preempt_lazily(self.books, group, group.name)
+            preemption.preempt_lazily(self.free_cells, group, group.name)
         return group
 
     def _add_pod(
@@ -399,11 +405,11 @@ class Hived:
             elif virtual is not None and group.virtual is not None:
                 group.virtual[size][number][at] = virtual
                 if leaf.is_free() and virtual.preassigned.priority > FREE:
-                    # The promised cell is in use elsewhere: whoever is there loses it.
-                    preemption.preempt_cell(self.books, virtual.preassigned, group.name)
+                    # The promised cell is in use elsewhere: the group there loses it.
+                    preemption.preempt_cell(self.free_cells, virtual.preassigned, group.name)
             else:
                 lost = lost or found.lost
-            safe = leaves.allocate(self.books, leaf, virtual, spec.priority, group.vc)
+            safe = leaves.allocate(self.free_cells, leaf, virtual, spec.priority, group.vc)
             leaf.using = group
             leaf.state = CellState.USED
             lost = lost or not safe
@@ -414,7 +420,7 @@ class Hived:
         for leaf in group.leaves():
             leaf.using = None
             if leaf.state is CellState.USED:
-                leaves.release(self.books, leaf, group.vc)
+                leaves.release(self.free_cells, leaf, group.vc)
                 leaf.state = CellState.FREE
             else:
                 leaf.state = CellState.RESERVED

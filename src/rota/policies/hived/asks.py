@@ -16,8 +16,14 @@ from rota.core.jobs import Job, Request, Shape
 from rota.core.registry import nearest
 from rota.policies.hived.algorithm import Hived
 from rota.policies.hived.build import HivedCluster
-from rota.policies.hived.cells import HIGHEST_GUARANTEED, LOWEST_GUARANTEED, OPPORTUNISTIC
-from rota.policies.hived.groups import GroupSpec, Member, PodSpec
+from rota.policies.hived.pods import (
+    HIGHEST_GUARANTEED,
+    LOWEST_GUARANTEED,
+    OPPORTUNISTIC,
+    GroupSpec,
+    Member,
+    PodSpec,
+)
 from rota.policies.hived.topology_search import best_fit
 
 EVERYONE = "everyone"

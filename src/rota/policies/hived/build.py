@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from rota.core.errors import ClusterSpecError
-from rota.policies.hived.book import ChainBook
-from rota.policies.hived.cells import PhysicalCell, VirtualCell, bind
+from rota.policies.hived.cells import PhysicalCell, VirtualCell
 from rota.policies.hived.config import (
     CellLevel,
     HivedConfig,
@@ -161,43 +160,6 @@ class Cells:
             below = (f"{address}/{child}", child)
             cell.adopt(self._branch(vc, chain, self.levels[level.child], below, lists))
         return cell
-
-
-def open_books(cells: Cells) -> dict[str, ChainBook]:
-    """The accounts of every chain, pinned cells taken out.
-
-    Raises:
-        ClusterSpecError: More cells are promised than there are.
-    """
-    books = {chain: ChainBook(chain, cells) for chain in cells.chains}
-    for vc in cells.vcs.values():
-        for top in vc.tops:
-            books[top.chain].promise(top.vc, top.level)
-    for book in books.values():
-        book.check_promises()
-    for vc in cells.vcs.values():
-        for pinned, lists in vc.pinned.items():
-            _pin(books, cells.pinned[pinned], lists[max(lists)][0], pinned)
-    return books
-
-
-def _pin(
-    books: dict[str, ChainBook], physical: PhysicalCell, virtual: VirtualCell, name: str
-) -> None:
-    """Bind a pinned cell for good."""
-    where = f"virtual cluster {virtual.vc!r}: pinned cell {name!r} ({physical.address})"
-    if not physical.is_free():
-        message = f"{where} is promised to another one, or lies in or around another pinned cell"
-        raise ClusterSpecError(message)
-    book = books[physical.chain]
-    book.allocate(physical, virtual.vc)
-    bind(virtual, physical)
-    if not book.is_safe():
-        message = (
-            f"{where} lies where it breaks a promise in chain {physical.chain!r}: "
-            "pin a cell next to other pinned ones, or promise fewer large cells"
-        )
-        raise ClusterSpecError(message)
 
 
 def _take_over(cell: PhysicalCell, level: CellLevel) -> None:

@@ -1,18 +1,16 @@
-"""Cells: sets of GPUs that lie together in the topology, in trees of physical and virtual ones."""
+"""Cells, in trees of physical and virtual ones, and the affinity groups that hold them.
 
-from collections.abc import Iterator
+A cell is a set of GPUs that lie together in the topology.
+"""
+
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
-if TYPE_CHECKING:
-    from rota.policies.hived.groups import AffinityGroup
+from rota.policies.hived.pods import HivedPod, PodPlacement, PodSpec, group_of, pod_numbers
 
 FREE = -2
-"""Priority of a cell that nobody uses."""
-OPPORTUNISTIC = -1
-"""Priority of pods that use what is idle and may be stopped at any time."""
-LOWEST_GUARANTEED = 0
-HIGHEST_GUARANTEED = 1000
+"""Priority of a cell that is not in use."""
 
 
 class CellState(Enum):
@@ -23,7 +21,7 @@ class CellState(Enum):
     RESERVING = "Reserving"
     """A group uses it, another one waits for it to leave."""
     RESERVED = "Reserved"
-    """Nobody uses it, and a preempting group has it."""
+    """It is not in use, and a preempting group has it."""
 
 
 class HivedCell:
@@ -210,3 +208,84 @@ class CellList(Generic[C]):
         if last is not cell:
             self.cells[place] = last
             self._place[last] = place
+
+
+class GroupState(Enum):
+    """How far a group is."""
+
+    ALLOCATED = "Allocated"
+    PREEMPTING = "Preempting"
+    """It waits for others to leave its cells."""
+    BEING_PREEMPTED = "BeingPreempted"
+
+
+CellT = TypeVar("CellT", bound=HivedCell)
+Slots = dict[int, list[list[CellT | None]]]
+"""Leaf cells by pod size, pod and place in the pod; None: not in the configuration (any more)."""
+
+
+class AffinityGroup:
+    """A group that has cells."""
+
+    def __init__(self, spec: PodSpec, state: GroupState) -> None:
+        self.spec = spec
+        self.name = group_of(spec).name
+        self.vc = spec.virtual_cluster
+        self.lazy = spec.lazy_preemption_enable
+        self.priority = spec.priority
+        self.state = state
+        self.numbers = pod_numbers(spec)
+        self.pods: dict[int, list[HivedPod | None]] = {
+            size: [None] * number for size, number in self.numbers.items()
+        }
+        self.preempting: set[str] = set()
+        """Pods that wait for the preemption."""
+        self.physical: Slots[PhysicalCell] = self._empty_slots()
+        self.virtual: Slots[VirtualCell] | None = self._empty_slots()
+        """None: opportunistic, from the start or since it was preempted lazily."""
+        self.lazily_preempted_by: str | None = None
+
+    def _empty_slots(self) -> Slots[CellT]:
+        return {
+            size: [[None] * size for _ in range(number)] for size, number in self.numbers.items()
+        }
+
+    def leaves(self) -> Iterator[PhysicalCell]:
+        """Its physical leaf cells."""
+        for pods in self.physical.values():
+            for pod in pods:
+                yield from (leaf for leaf in pod if leaf is not None)
+
+    def virtual_leaf(self, leaf: PhysicalCell) -> VirtualCell | None:
+        """The virtual cell that belongs to one of its physical ones."""
+        if self.virtual is None:
+            return None
+        for size, pods in self.physical.items():
+            for number, pod in enumerate(pods):
+                for place, own in enumerate(pod):
+                    if own is leaf:
+                        return self.virtual[size][number][place]
+        return None
+
+    def free_slot(self, size: int) -> int | None:
+        """The first pod of this size that has not been started."""
+        pods = self.pods.get(size, [])
+        return next((number for number, pod in enumerate(pods) if pod is None), None)
+
+    def members(self) -> Iterator[HivedPod]:
+        """Its pods that run."""
+        for pods in self.pods.values():
+            yield from (pod for pod in pods if pod is not None)
+
+
+def place_of(
+    pod: Sequence[PhysicalCell | None], virtual: Sequence[VirtualCell | None]
+) -> PodPlacement | None:
+    """Where a pod is; None if one of its leaf cells is not in the configuration any more."""
+    known = [leaf for leaf in pod if leaf is not None]
+    if len(known) < len(pod):
+        return None
+    types = tuple("" if leaf is None else leaf.preassigned.type_name for leaf in virtual)
+    types = types or ("",) * len(pod)
+    indices = tuple(leaf.indices[0] for leaf in known)
+    return PodPlacement(known[0].nodes[0], indices, types)

@@ -4,21 +4,22 @@ from collections.abc import Iterable
 
 from rota.core.allocation import Allocation
 from rota.core.jobs import WAITING, Job
+from rota.core.plan import ExplicitPlan
 from rota.core.reasons import Reason
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies.hived.algorithm import HivedWait, Preempt, sizes_of
 from rota.policies.hived.asks import AskedGroup
-from rota.policies.hived.cells import LOWEST_GUARANTEED, HivedCell
+from rota.policies.hived.cells import HivedCell
 from rota.policies.hived.fleet import Fleet
-from rota.policies.hived.groups import PodSpec
 from rota.policies.hived.hopeless import Hopeless
+from rota.policies.hived.pods import LOWEST_GUARANTEED, PodSpec
 from rota.policies.hived.topology_search import best_fit, room_on
 
 
 class CellDecision:
     """The state of a decision that all virtual clusters share."""
 
-    def __init__(self, fleet: Fleet, view: View, plan: Draft, hopeless: Hopeless) -> None:
+    def __init__(self, fleet: Fleet, view: View, plan: ExplicitPlan, hopeless: Hopeless) -> None:
         self.fleet = fleet
         self.view = view
         self.plan = plan
@@ -119,11 +120,11 @@ class CellDecision:
             if index in self._started:
                 self.plan.place_at(*self._started[index])
             else:
-                self.plan.place(self._running[index])
+                self.plan.keep(self._running[index])
         for index, cause in self._causes.items():
             if index not in self.fleet.placed and cause is not None:
                 job = self._running[index]
-                self.plan.remark(job, why_left(self.fleet, job, cause), because_of=cause)
+                self.plan.stop(job, why=why_left(self.fleet, job, cause), because_of=cause)
         for index, (job, reason) in self._reasons.items():
             if index not in self.fleet.placed:
                 self.plan.explain(job, reason)

@@ -13,10 +13,10 @@ from rota.core.topology import Topology
 from rota.policies.hived import leaves, snapshot
 from rota.policies.hived.algorithm import EVERYWHERE, Hived, HivedWait, Preempt
 from rota.policies.hived.asks import HivedRequests, HivedRules, named
-from rota.policies.hived.cells import LOWEST_GUARANTEED, CellState, HivedCell, PhysicalCell
+from rota.policies.hived.cells import AffinityGroup, CellState, HivedCell, PhysicalCell
 from rota.policies.hived.config import HivedConfig
-from rota.policies.hived.groups import (
-    AffinityGroup,
+from rota.policies.hived.pods import (
+    LOWEST_GUARANTEED,
     BindInfo,
     GroupSpec,
     Member,

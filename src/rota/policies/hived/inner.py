@@ -7,18 +7,28 @@ and the GPUs of the virtual cluster, by type.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rota.core.errors import OptionError, PolicyError
+from rota.core.errors import InvalidPlanError, OptionError, PolicyError
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, WAITING, Job
-from rota.core.policy import DecidePolicy, Policy, PriorityPolicy
+from rota.core.plan import (
+    ClosingPlan,
+    DisplacingPlan,
+    ExplicitPlan,
+    Plan,
+    ReservingPlan,
+    SupplyingPlan,
+    composed,
+)
+from rota.core.policy import DecidePolicy, IncrementalPolicy, Policy, PriorityPolicy
 from rota.core.registry import POLICIES, load, names, parse_params, split, unknown
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
-from rota.core.view import Draft, View
+from rota.core.view import View
+from rota.policies.comparing import ByComparison
 from rota.policies.hived.cells import VirtualCell
 from rota.policies.hived.decision import CellDecision
 from rota.policies.hived.fleet import Fleet
-from rota.policies.hived.tenant_draft import TenantDraft
+from rota.policies.hived.tenant_plan import TenantPlan
 from rota.policies.rounds import RoundPolicy
 from rota.policies.tenancy.policy import TenantPolicy
 
@@ -44,7 +54,9 @@ def maker(text: str) -> Maker:
 
 
 def _deciding(policy: Policy[Any]) -> Policy[Any]:
-    """The policy, with a driver if it plans in rounds."""
+    """The policy, with a driver if it plans in rounds, or with someone to tell it what changes."""
+    if isinstance(policy, IncrementalPolicy):
+        return ByComparison(policy)
     if not isinstance(policy, RoundPolicy):
         return policy
     from rota.policies.rounds.drive import drive  # NumPy: only where it is needed
@@ -58,13 +70,18 @@ def _unfit(kind: type[Policy[Any]]) -> str:
         return ""
     if not issubclass(kind, DecidePolicy):
         return "is neither an order of jobs nor a policy that decides"
-    if kind.explicit:
-        return "says itself on which GPUs jobs run, but that is HiveD's part"
     if issubclass(kind, TenantPolicy):
         return "shares the cluster among tenants, but that is HiveD's part"
-    if kind.compressible:
-        return "divides CPUs and memory, but they go with the cells"
-    return ""
+    wants = kind.plan_type
+    return next((why for part, why in HIVEDS_PART.items() if issubclass(wants, part)), "")
+
+
+HIVEDS_PART: Mapping[type[Plan], str] = {
+    ExplicitPlan: "says itself on which GPUs jobs run, but that is HiveD's part",
+    SupplyingPlan: "divides CPUs and memory, but they go with the cells",
+    DisplacingPlan: "chooses who leaves for whom, but that is HiveD's part",
+    ClosingPlan: "keeps nodes from jobs, but that is HiveD's part",
+}
 
 
 class InnerScheduler:
@@ -83,20 +100,29 @@ class InnerScheduler:
         view.now_s, view.version = whole.now_s, whole.version
         view.knowledge, view.everyone = whole.knowledge, whole.everyone
         view.gpus_by_type = self._nodes.gpus(all_healthy=not decision.fleet.hived.bad_nodes)
-        draft = TenantDraft(decision, self.policy.name, jobs, view.gpus_by_type)
         view.up_gpus = sum(view.gpus_by_type.values())
         view.active = {job.index: job for job in jobs}
         waiting = {job.index: job for job in jobs if not decision.runs(job)}
         running = {job.index: job for job in jobs if decision.runs(job)}
-        view.books = (waiting, running)
-        view.draft_maker = lambda _: draft
-        view.forget_columns()
+        view.by_phase = (waiting, running)
         policy = self.policy
-        if isinstance(policy, PriorityPolicy):
-            in_order(policy, view)
-        elif isinstance(policy, DecidePolicy) and policy.decide(view) is not draft:
-            raise PolicyError(f"policy {policy.name!r} must return the draft made by `view.plan()`")
-        draft.finish()
+        declared: type[Plan] = ReservingPlan
+        keeps = False
+        if isinstance(policy, DecidePolicy):
+            declared, keeps = policy.plan_type, policy.keeps_unnamed
+        kind = composed(declared, TenantPlan)
+        plan = kind(decision, policy.name, view, view.gpus_by_type, keeps_unnamed=keeps)
+        view.planner = lambda: plan
+        try:
+            if isinstance(policy, PriorityPolicy):
+                in_order(policy, view)
+            elif isinstance(policy, DecidePolicy) and policy.decide(view) is not plan:
+                raise PolicyError(
+                    f"policy {policy.name!r} must return the plan made by `view.plan()`"
+                )
+        except InvalidPlanError as error:
+            raise InvalidPlanError(f"inside={policy.name}: {error}") from error
+        plan.settle()
 
     def finished(self, job: Job, now_s: float) -> None:
         """One of its jobs is done."""
@@ -121,9 +147,9 @@ def _is_patient(policy: Policy[Any]) -> bool:
     )
 
 
-def in_order(policy: PriorityPolicy[Any], view: View) -> Draft:
+def in_order(policy: PriorityPolicy[Any], view: View) -> Plan:
     """Best key first; without preemption whoever runs goes on."""
-    plan = view.plan()
+    plan = view.plan(ReservingPlan)
     now_s = view.now_s
     running = {job.index for job in view.running}
 

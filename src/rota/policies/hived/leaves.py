@@ -3,18 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from rota.policies.hived.book import ChainBook, bind_like_parent
-from rota.policies.hived.cells import (
-    FREE,
-    LOWEST_GUARANTEED,
-    OPPORTUNISTIC,
-    PhysicalCell,
-    VirtualCell,
-    bind,
-    unbind,
-)
+from rota.policies.hived.cells import FREE, PhysicalCell, VirtualCell, bind, unbind
+from rota.policies.hived.free_cells import FreeCells, bind_like_parent
+from rota.policies.hived.pods import LOWEST_GUARANTEED, OPPORTUNISTIC
 
-Books = Mapping[str, ChainBook]
+ByChain = Mapping[str, FreeCells]
 
 
 Pairs = Sequence[tuple[PhysicalCell, VirtualCell]]
@@ -23,18 +16,18 @@ Pairs = Sequence[tuple[PhysicalCell, VirtualCell]]
 
 @contextmanager
 def planning(
-    books: Books, cells: Sequence[PhysicalCell], promised: Iterable[VirtualCell] = ()
+    by_chain: ByChain, cells: Sequence[PhysicalCell], promised: Iterable[VirtualCell] = ()
 ) -> Iterator[None]:
-    """A group takes these leaf cells one after the other; see `ChainBook.planning`."""
+    """A group takes these leaf cells one after the other; see `FreeCells.planning`."""
     tops = frozenset(promised)
     with ExitStack() as plans:
         for chain in dict.fromkeys(cell.chain for cell in cells):
-            plans.enter_context(books[chain].planning(cells, tops))
+            plans.enter_context(by_chain[chain].planning(cells, tops))
         yield
 
 
 def allocate(
-    books: Books,
+    by_chain: ByChain,
     leaf: PhysicalCell,
     virtual: VirtualCell | None,
     priority: int,
@@ -62,11 +55,11 @@ def allocate(
         for other, part in together:
             if part.preassigned is promised and other.virtual is None:
                 _bind_up(other, part)
-        return books[leaf.chain].allocate(promised.physical, vc)
+        return by_chain[leaf.chain].allocate(promised.physical, vc)
     return True
 
 
-def release(books: Books, leaf: PhysicalCell, vc: str) -> None:
+def release(by_chain: ByChain, leaf: PhysicalCell, vc: str) -> None:
     """Stop using a leaf cell; the promised cell too if this was the last use of it."""
     virtual = leaf.virtual
     if virtual is not None and leaf.priority >= LOWEST_GUARANTEED:
@@ -78,7 +71,7 @@ def release(books: Books, leaf: PhysicalCell, vc: str) -> None:
         if leaf.healthy:  # a bad one stays bound, so that the search sees it
             _unbind_up(virtual)
         if not physical.pinned and promised.priority < LOWEST_GUARANTEED:
-            books[physical.chain].end_use(physical, vc)
+            by_chain[physical.chain].end_use(physical, vc)
     leaf.count(leaf.priority, -1)
     leaf.set_priority(FREE)
 
@@ -111,46 +104,46 @@ def _unbind_up(virtual: VirtualCell) -> None:
         virtual = parent
 
 
-def set_bad(books: Books, leaves: Iterable[PhysicalCell]) -> None:
+def set_bad(by_chain: ByChain, leaves: Iterable[PhysicalCell]) -> None:
     """The leaf cells of a node are bad, and with them the cells that contain them."""
     for leaf in leaves:
-        _set_bad(books, leaf)
+        _set_bad(by_chain, leaf)
 
 
-def _set_bad(books: Books, cell: PhysicalCell) -> None:
+def _set_bad(by_chain: ByChain, cell: PhysicalCell) -> None:
     if not cell.healthy:
         return
     cell.healthy = False
     if cell.parent is not None:
-        _set_bad(books, cell.parent)
+        _set_bad(by_chain, cell.parent)
     if cell.is_free():
-        books[cell.chain].add_bad(cell)
+        by_chain[cell.chain].add_bad(cell)
     elif not cell.split:
         bind_like_parent(cell)
 
 
-def set_healthy(books: Books, leaves: Iterable[PhysicalCell]) -> None:
+def set_healthy(by_chain: ByChain, leaves: Iterable[PhysicalCell]) -> None:
     """The leaf cells of a node are healthy, and the cells that have nothing bad in them."""
     for leaf in leaves:
         cell: PhysicalCell | None = leaf
         while cell is not None and not cell.healthy:
-            _set_healthy(books[cell.chain], cell)
+            _set_healthy(by_chain[cell.chain], cell)
             cell = cell.parent
             if cell is not None and not all(child.healthy for child in cell.children):
                 break
 
 
-def _set_healthy(book: ChainBook, cell: PhysicalCell) -> None:
+def _set_healthy(free_cells: FreeCells, cell: PhysicalCell) -> None:
     cell.healthy = True
     virtual = cell.virtual
     if cell.is_free():
-        book.remove_bad(cell)
+        free_cells.remove_bad(cell)
     elif virtual is None or cell.pinned:
         return
     elif cell.priority >= LOWEST_GUARANTEED:
-        book.keep(cell, virtual)
+        free_cells.keep(cell, virtual)
     else:
         # It was bound only because it was bad.
         unbind(virtual, cell)
         if virtual.parent is None:
-            book.recover(cell, virtual)
+            free_cells.recover(cell, virtual)

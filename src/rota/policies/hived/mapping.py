@@ -7,8 +7,9 @@ go back when a choice leads nowhere.
 
 from collections.abc import Container
 
-from rota.policies.hived.book import ChainBook
-from rota.policies.hived.cells import OPPORTUNISTIC, CellList, PhysicalCell, VirtualCell
+from rota.policies.hived.cells import CellList, PhysicalCell, VirtualCell
+from rota.policies.hived.free_cells import FreeCells
+from rota.policies.hived.pods import OPPORTUNISTIC
 from rota.policies.hived.topology_search import Placement
 
 Bindings = dict[VirtualCell, PhysicalCell]
@@ -85,20 +86,20 @@ def _way_down(leaf: VirtualCell, known: dict[VirtualCell, MappingVertex]) -> lis
 
 def map_placement(
     placement: Placement[VirtualCell],
-    book: ChainBook | None,
+    free_cells: FreeCells | None,
     usable: Usable,
 ) -> Placement[PhysicalCell] | None:
     """Physical leaf cells for virtual ones; None if only bad or unsuitable ones are left.
 
-    `book` holds the free cells of the chain; a pinned cell needs none.
+    `free_cells` holds the free cells of the chain; a pinned cell needs none.
     """
     bindings: Bindings = {}
     tops, inside = binding_paths(placement, bindings)
     if not all(leaf.healthy for leaf in bindings.values()):
         return None  # bad cells have taken their place when others were preempted lazily
     if tops:
-        assert book is not None  # noqa: S101 - promised cells that are not bound are not pinned
-        trial = Trial(book, usable, bindings)
+        assert free_cells is not None  # noqa: S101 - promised cells that are not bound are not pinned
+        trial = Trial(free_cells, usable, bindings)
         if not all(trial.place(vertex) for vertex in tops):
             return None
     for vertices in inside:
@@ -165,12 +166,12 @@ def _next_choice(
 class Trial:
     """Buddy allocation on a copy of the free lists: nothing is taken before a pod is added."""
 
-    def __init__(self, book: ChainBook, usable: Usable, bindings: Bindings) -> None:
-        self._book = book
+    def __init__(self, free_cells: FreeCells, usable: Usable, bindings: Bindings) -> None:
+        self._free_cells = free_cells
         self._usable = usable
         self._bindings = bindings
-        self.free = [CellList(cells.cells) for cells in book.free]
-        self.promised = list(book.promised_all)
+        self.free = [CellList(cells.cells) for cells in free_cells.free]
+        self.promised = list(free_cells.promised_all)
 
     def place(self, vertex: MappingVertex) -> bool:
         """Find a free physical cell for a promised one."""
@@ -244,7 +245,7 @@ class Trial:
             spare[level] = len(self.free[level]) - self.promised[level] + carried
             if spare[level] < 0:
                 return None
-            carried = spare[level] * self._book.children[level]
+            carried = spare[level] * self._free_cells.children[level]
         return spare
 
     def _merge(self) -> None:

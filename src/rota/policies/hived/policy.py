@@ -16,9 +16,10 @@ import msgspec
 import yaml
 
 from rota.core.errors import ClusterSpecError, OptionError
+from rota.core.plan import ExplicitPlan, Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies.hived.asks import HivedRules
 from rota.policies.hived.classes import Classes, Place
 from rota.policies.hived.config import HivedConfig, load_config
@@ -75,7 +76,7 @@ class HivedPolicy(DecidePolicy[HivedParams]):
     paper = "Zhao et al., HiveD: Sharing a GPU Cluster for Deep Learning with Guarantees, OSDI 2020"
     Parameters = HivedParams
     coupled = "shared quotas: virtual clusters are made of cells anywhere in the cluster"
-    explicit = True
+    plan_type = ExplicitPlan
 
     def __init__(self, params: HivedParams | None = None) -> None:
         super().__init__(params)
@@ -92,9 +93,9 @@ class HivedPolicy(DecidePolicy[HivedParams]):
         self._learnt = 0
         """How many of the finished jobs the inner policies know."""
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Virtual clusters decide by priority; then what is idle is lent."""
-        plan = view.plan()
+        plan = view.plan(ExplicitPlan)
         fleet = self._open(view)
         decision = CellDecision(fleet, view, plan, self._hopeless)
         decision.catch_up()

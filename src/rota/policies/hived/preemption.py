@@ -3,9 +3,16 @@
 from contextlib import AbstractContextManager
 
 from rota.policies.hived import leaves
-from rota.policies.hived.cells import OPPORTUNISTIC, CellState, PhysicalCell, VirtualCell
-from rota.policies.hived.groups import AffinityGroup, GroupState, PodSpec, Slots
-from rota.policies.hived.leaves import Books
+from rota.policies.hived.cells import (
+    AffinityGroup,
+    CellState,
+    GroupState,
+    PhysicalCell,
+    Slots,
+    VirtualCell,
+)
+from rota.policies.hived.leaves import ByChain
+from rota.policies.hived.pods import OPPORTUNISTIC, PodSpec
 from rota.policies.hived.topology_search import Placement
 
 Groups = dict[str, AffinityGroup]
@@ -24,7 +31,7 @@ def victims_on(group_leaves: list[PhysicalCell]) -> tuple[list[AffinityGroup], l
 
 
 def reserve(
-    books: Books,
+    by_chain: ByChain,
     spec: PodSpec,
     physical: Placement[PhysicalCell],
     virtual: Placement[VirtualCell],
@@ -35,13 +42,13 @@ def reserve(
     group.virtual = {size: [list(pod) for pod in pods] for size, pods in virtual.items()}
     pairs = _pairs(group.physical, group.virtual)
     tops = [virtual_leaf.preassigned for _, virtual_leaf in pairs]
-    with leaves.planning(books, list(group.leaves()), tops):
+    with leaves.planning(by_chain, list(group.leaves()), tops):
         for leaf, virtual_leaf in pairs:
             used = leaf.using
             if leaf.state is CellState.USED and used is not None:
-                leaves.release(books, leaf, used.vc)
+                leaves.release(by_chain, leaf, used.vc)
                 used.state = GroupState.BEING_PREEMPTED
-            leaves.allocate(books, leaf, virtual_leaf, group.priority, group.vc, together=pairs)
+            leaves.allocate(by_chain, leaf, virtual_leaf, group.priority, group.vc, together=pairs)
             leaf.reserving = group
             leaf.state = CellState.RESERVED if used is None else CellState.RESERVING
     return group
@@ -60,19 +67,19 @@ def _pairs(
     ]
 
 
-def cancel(books: Books, group: AffinityGroup) -> None:
+def cancel(by_chain: ByChain, group: AffinityGroup) -> None:
     """A group gives up waiting; its cells go back to those who still use them."""
     cells = list(group.leaves())
     before = [leaf.using.virtual_leaf(leaf) if leaf.using is not None else None for leaf in cells]
     tops = [virtual.preassigned for virtual in before if virtual is not None]
-    with leaves.planning(books, cells, tops):
+    with leaves.planning(by_chain, cells, tops):
         for leaf, virtual in zip(cells, before, strict=True):
-            leaves.release(books, leaf, group.vc)
+            leaves.release(by_chain, leaf, group.vc)
             leaf.reserving = None
             used = leaf.using
             if leaf.state is CellState.RESERVING and used is not None:
                 leaf.state = CellState.USED
-                leaves.allocate(books, leaf, virtual, used.priority, used.vc)
+                leaves.allocate(by_chain, leaf, virtual, used.priority, used.vc)
             else:
                 leaf.state = CellState.FREE
 
@@ -87,32 +94,32 @@ def take_over(group: AffinityGroup) -> None:
     group.preempting = set()
 
 
-def preempt_lazily(books: Books, victim: AffinityGroup, by: str) -> Slots[VirtualCell]:
+def preempt_lazily(by_chain: ByChain, victim: AffinityGroup, by: str) -> Slots[VirtualCell]:
     """Take a group out of its virtual cluster; it goes on running as an opportunistic one."""
     before = victim.virtual or {}
     for size in before:
         for virtual in (leaf for pod in before[size] for leaf in pod):
             if virtual is not None and virtual.physical is not None:
                 leaf = virtual.physical
-                leaves.release(books, leaf, victim.vc)
-                leaves.allocate(books, leaf, None, OPPORTUNISTIC, victim.vc)
+                leaves.release(by_chain, leaf, victim.vc)
+                leaves.allocate(by_chain, leaf, None, OPPORTUNISTIC, victim.vc)
     victim.virtual = None
     victim.lazily_preempted_by = by
     return before
 
 
-def preempt_cell(books: Books, cell: VirtualCell, by: str) -> None:
+def preempt_cell(by_chain: ByChain, cell: VirtualCell, by: str) -> None:
     """Preempt lazily every group inside a virtual cell."""
     for leaf in cell.below():
         physical = leaf.physical
         if leaf.level != 1 or physical is None or physical.state is not CellState.USED:
             continue
         if physical.using is not None:
-            preempt_lazily(books, physical.using, by)
+            preempt_lazily(by_chain, physical.using, by)
 
 
-def planning(books: Books, placement: Placement[VirtualCell]) -> AbstractContextManager[None]:
-    """A group is about to be given this placement; see `ChainBook.planning`.
+def planning(by_chain: ByChain, placement: Placement[VirtualCell]) -> AbstractContextManager[None]:
+    """A group is about to be given this placement; see `FreeCells.planning`.
 
     Groups that are preempted lazily for it may get back what they have.
     """
@@ -122,7 +129,7 @@ def planning(books: Books, placement: Placement[VirtualCell]) -> AbstractContext
     tops = [leaf.preassigned for leaf in wanted]
     for group in lazy.values():
         tops += [virtual.preassigned for _, virtual in _pairs(group.physical, group.virtual or {})]
-    return leaves.planning(books, cells, tops)
+    return leaves.planning(by_chain, cells, tops)
 
 
 def _lazy_on(virtual: VirtualCell) -> list[AffinityGroup]:
@@ -134,24 +141,24 @@ def _lazy_on(virtual: VirtualCell) -> list[AffinityGroup]:
 
 
 def preempt_on(
-    books: Books, placement: Placement[VirtualCell], by: str
+    by_chain: ByChain, placement: Placement[VirtualCell], by: str
 ) -> list[tuple[AffinityGroup, Slots[VirtualCell]]]:
     """Preempt lazily the groups on a placement that allow it; they, and where they were."""
     preempted: list[tuple[AffinityGroup, Slots[VirtualCell]]] = []
     for size in sorted(placement):
         for virtual in (leaf for pod in placement[size] for leaf in pod):
             lazy = _lazy_on(virtual)
-            preempted += [(group, preempt_lazily(books, group, by)) for group in lazy]
+            preempted += [(group, preempt_lazily(by_chain, group, by)) for group in lazy]
     return preempted
 
 
-def revert(books: Books, group: AffinityGroup, before: Slots[VirtualCell]) -> None:
+def revert(by_chain: ByChain, group: AffinityGroup, before: Slots[VirtualCell]) -> None:
     """Undo a lazy preemption."""
     pairs = _pairs(group.physical, before)
     tops = [virtual.preassigned for _, virtual in pairs]
-    with leaves.planning(books, list(group.leaves()), tops):
+    with leaves.planning(by_chain, list(group.leaves()), tops):
         for leaf, virtual in pairs:
-            leaves.release(books, leaf, group.vc)
-            leaves.allocate(books, leaf, virtual, group.priority, group.vc, together=pairs)
+            leaves.release(by_chain, leaf, group.vc)
+            leaves.allocate(by_chain, leaf, virtual, group.priority, group.vc, together=pairs)
     group.virtual = before
     group.lazily_preempted_by = None

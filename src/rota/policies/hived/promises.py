@@ -39,7 +39,7 @@ def _own(tenant: Tenant, inside: dict[str, float]) -> float:
 
 
 class Stock:
-    """Nodes that nobody was promised yet, by kind."""
+    """Nodes that are not promised yet, by kind."""
 
     def __init__(self, topology: Topology) -> None:
         self.types: dict[str, Any] = {}

@@ -8,8 +8,8 @@ on running as an opportunistic one.
 from typing import NamedTuple
 
 from rota.policies.hived.build import Cells
-from rota.policies.hived.cells import FREE, HIGHEST_GUARANTEED, PhysicalCell, VirtualCell
-from rota.policies.hived.groups import BindInfo, PodPlacement, PodSpec
+from rota.policies.hived.cells import FREE, PhysicalCell, VirtualCell
+from rota.policies.hived.pods import HIGHEST_GUARANTEED, BindInfo, PodPlacement, PodSpec
 
 
 class RecoveredGroup(NamedTuple):

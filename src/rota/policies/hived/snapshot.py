@@ -10,8 +10,18 @@ from typing import Any
 import msgspec
 
 from rota.policies.hived.algorithm import Hived
-from rota.policies.hived.cells import FREE, CellList, CellState, PhysicalCell, VirtualCell, bind
-from rota.policies.hived.groups import AffinityGroup, GroupState, HivedPod, PodSpec, Slots
+from rota.policies.hived.cells import (
+    FREE,
+    AffinityGroup,
+    CellList,
+    CellState,
+    GroupState,
+    PhysicalCell,
+    Slots,
+    VirtualCell,
+    bind,
+)
+from rota.policies.hived.pods import HivedPod, PodSpec
 
 
 def save(hived: Hived) -> dict[str, Any]:
@@ -23,18 +33,19 @@ def save(hived: Hived) -> dict[str, Any]:
         "split": [cell.address for cell in physical if cell.split],
         "bound": [(c.address, c.virtual.address) for c in physical if c.virtual is not None],
         "leaves": [_leaf(cell) for cell in physical if cell.level == 1 and cell.priority > FREE],
-        "books": {
+        "books": {  # its name since the first version
             chain: {
-                "free": [_names(cells) for cells in book.free],
-                "bad": [_names(cells) for cells in book.bad],
-                "left": book.left,
-                "promised": book.promised,
-                "promised_all": book.promised_all,
+                "free": [_names(cells) for cells in free_cells.free],
+                "bad": [_names(cells) for cells in free_cells.bad],
+                "left": free_cells.left,
+                "promised": free_cells.promised,
+                "promised_all": free_cells.promised_all,
                 "doomed": {
-                    vc: [_names(cells) for cells in lists] for vc, lists in book.doomed.items()
+                    vc: [_names(cells) for cells in lists]
+                    for vc, lists in free_cells.doomed.items()
                 },
             }
-            for chain, book in hived.books.items()
+            for chain, free_cells in hived.free_cells.items()
         },
         "orders": [[node.address for node in search.nodes] for search in hived.searches()],
         "groups": [_group(group) for group in hived.groups.values()],
@@ -89,7 +100,7 @@ def load(hived: Hived, state: Mapping[str, Any]) -> None:
         physical[address].split = True
     for address, bound in state["bound"]:
         bind(virtual[bound], physical[address])
-    _load_books(hived, state["books"], physical)
+    _load_free_cells(hived, state["books"], physical)
     for search, order in zip(hived.searches(), state["orders"], strict=True):
         places = {node.address: node for node in search.nodes}
         search.nodes = [places[address] for address in order]
@@ -111,20 +122,20 @@ def _load_leaves(hived: Hived, saved: list[Any], physical: Mapping[str, Physical
                 used.count(priority, 1)
 
 
-def _load_books(
-    hived: Hived, books: Mapping[str, Any], physical: Mapping[str, PhysicalCell]
+def _load_free_cells(
+    hived: Hived, by_chain: Mapping[str, Any], physical: Mapping[str, PhysicalCell]
 ) -> None:
     def cells(names: list[str]) -> CellList[PhysicalCell]:
         return CellList([physical[name] for name in names])
 
-    for chain, saved in books.items():
-        book = hived.books[chain]
-        book.free = [cells(names) for names in saved["free"]]
-        book.bad = [cells(names) for names in saved["bad"]]
-        book.left = list(saved["left"])
-        book.promised = {vc: list(numbers) for vc, numbers in saved["promised"].items()}
-        book.promised_all = list(saved["promised_all"])
-        book.doomed = {
+    for chain, saved in by_chain.items():
+        free_cells = hived.free_cells[chain]
+        free_cells.free = [cells(names) for names in saved["free"]]
+        free_cells.bad = [cells(names) for names in saved["bad"]]
+        free_cells.left = list(saved["left"])
+        free_cells.promised = {vc: list(numbers) for vc, numbers in saved["promised"].items()}
+        free_cells.promised_all = list(saved["promised_all"])
+        free_cells.doomed = {
             vc: [cells(names) for names in lists] for vc, lists in saved["doomed"].items()
         }
 

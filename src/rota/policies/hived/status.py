@@ -3,8 +3,7 @@
 from typing import Any
 
 from rota.policies.hived.algorithm import Hived
-from rota.policies.hived.cells import VirtualCell
-from rota.policies.hived.groups import AffinityGroup
+from rota.policies.hived.cells import AffinityGroup, VirtualCell
 
 
 def group_status(group: AffinityGroup) -> dict[str, Any]:

@@ -7,7 +7,8 @@ cells). The order of the nodes is kept from call to call: among equals, history 
 from collections.abc import Container, Iterable
 from typing import Generic, TypeVar
 
-from rota.policies.hived.cells import FREE, OPPORTUNISTIC, HivedCell, PhysicalCell, VirtualCell
+from rota.policies.hived.cells import FREE, HivedCell, PhysicalCell, VirtualCell
+from rota.policies.hived.pods import OPPORTUNISTIC
 
 C = TypeVar("C", PhysicalCell, VirtualCell)
 

@@ -39,7 +39,7 @@ _ROWS = ("_size", "_worth", "_known", "_target", "_received", "_owed")
 class DispatchOptions:
     """How targets become rounds.
 
-    `spare` gives GPUs that the target leaves idle to whoever can use them. `seed_s` is the time
+    `spare` gives GPUs that the target leaves idle to jobs that can use them. `seed_s` is the time
     that every job counts as having received on every type, so that new jobs do not take all;
     None means half a round. With `forgive` nobody owes more than a round for what it got beyond its
     target: GPUs that were idle otherwise.
@@ -70,7 +70,7 @@ class Wishes:
 
 
 class Dispatcher:
-    """Keeps the books of one cluster; jobs are known by numbers, types by their positions."""
+    """Keeps account of one cluster; jobs are known by numbers, types by their positions."""
 
     def __init__(
         self, capacity: Sequence[float], round_s: float, options: DispatchOptions | None = None
@@ -327,7 +327,7 @@ class Dispatcher:
     # --- state ------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """All books as plain data."""
+        """As plain data."""
         return {
             "jobs": list(self.jobs),
             "members": [list(members) for members in self._members],
@@ -344,7 +344,7 @@ class Dispatcher:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the books of `snapshot` up again."""
+        """Resume from the state of `snapshot`."""
         self.jobs = list(state["jobs"])
         shape = (len(self.jobs), len(self.capacity))
         self._members = [tuple(members) for members in state["members"]]

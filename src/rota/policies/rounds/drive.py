@@ -1,14 +1,14 @@
-"""The driver of a policy that plans in rounds."""
+"""Which rounds belong to a policy that plans in them."""
 
 from typing import Any
 
 from rota.core.errors import PolicyError
 from rota.policies.rounds import RoundPolicy
-from rota.policies.rounds.choice import ChoicePolicy
-from rota.policies.rounds.choices import ChoiceRounds
-from rota.policies.rounds.driver import Rounds
-from rota.policies.rounds.shares import ShareRounds
-from rota.policies.rounds.targets import SharePolicy
+from rota.policies.rounds.choice_policy import ChoicePolicy
+from rota.policies.rounds.choice_rounds import ChoiceRounds
+from rota.policies.rounds.rounds import Rounds
+from rota.policies.rounds.share_policy import SharePolicy
+from rota.policies.rounds.share_rounds import ShareRounds
 
 
 def drive(policy: RoundPolicy[Any]) -> Rounds[Any]:
@@ -19,5 +19,5 @@ def drive(policy: RoundPolicy[Any]) -> Rounds[Any]:
         return ChoiceRounds(policy)
     raise PolicyError(
         f"policy {policy.name!r} says neither who runs nor what the shares are: derive from "
-        f"ChoicePolicy (rota.policies.rounds.choice) or SharePolicy (rota.policies.rounds.targets)"
+        f"ChoicePolicy (rota.policies.rounds.choice_policy) or SharePolicy (share_policy there)"
     )

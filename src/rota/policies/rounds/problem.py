@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Problem:
+class RoundProblem:
     """The jobs that share the cluster, in the order of their arrival, and its GPU types.
 
     `elapsed` is the time a job would already have spent on what it has done, had it been alone on
@@ -41,7 +41,7 @@ class Problem:
         """How many jobs there are."""
         return len(self.size)
 
-    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "Problem":
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> "RoundProblem":
         """The same cluster with some of the jobs only."""
         changed = {
             field.name: getattr(self, field.name)[rows]
@@ -50,14 +50,14 @@ class Problem:
         }
         return replace(self, **changed)
 
-    def fitting(self) -> "Problem":
+    def fitting(self) -> "RoundProblem":
         """A job makes no progress on a type that has fewer GPUs than its gang."""
         fits = self.size[:, None] <= self.capacity[None, :]
         return replace(self, throughput=np.where(fits, self.throughput, 0.0))
 
 
 @dataclass(frozen=True)
-class Pairs:
+class JobPairs:
     """Pairs of jobs (by number) and the steps per second of both on each type: [pair, type, 0/1].
 
     Pairs of gangs of different size are no combinations: give them or not, they get no time.
@@ -84,10 +84,10 @@ def problem(
     steps: Array | None = None,
     age: Array | None = None,
     elapsed: Array | None = None,
-) -> Problem:
+) -> RoundProblem:
     """A problem with gangs of one GPU, weights of 1 and nothing done yet, unless said otherwise."""
     jobs = len(throughput)
-    made = Problem(
+    made = RoundProblem(
         throughput=np.asarray(throughput, float).reshape(jobs, len(capacity)),
         size=_vector(size, jobs, 1.0),
         capacity=np.asarray(capacity, float),
@@ -108,7 +108,7 @@ def _vector(given: Array | None, length: int, default: float) -> Array:
     return np.full(length, default) if given is None else np.asarray(given, float)
 
 
-def worth(problem: Problem, pairs: Pairs) -> Array:
+def worth(problem: RoundProblem, pairs: JobPairs) -> Array:
     """Normalised throughput of each pair, on average over the types of the cluster.
 
     A pair that would stop one of its jobs on any type is worth nothing.

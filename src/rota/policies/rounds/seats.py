@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from rota.core.allocation import host_of
 from rota.core.jobs import Job
-from rota.core.view import Draft, View
+from rota.core.plan import LocalityPlan, PairingPlan
+from rota.core.view import View
 from rota.policies.rounds.leases import Leases, Seat
 from rota.policies.rounds.types import held_type
 
@@ -14,13 +15,19 @@ def pair_number(one: int, other: int) -> int:
     return -1 - (min(one, other) << 31) - max(one, other)
 
 
+class RoundPlan(LocalityPlan, PairingPlan):
+    """Types of GPUs, and jobs that share them."""
+
+
 class Seats:
     """A plan in the making; `placed` are the jobs that have a seat in it.
 
     With `any_type`, the only type of a cluster is not named to the placement.
     """
 
-    def __init__(self, view: View, plan: Draft, leases: Leases, *, any_type: bool = False) -> None:
+    def __init__(
+        self, view: View, plan: RoundPlan, leases: Leases, *, any_type: bool = False
+    ) -> None:
         self.view = view
         self.plan = plan
         self.placed: dict[int, Seat] = {}
@@ -42,7 +49,7 @@ class Seats:
         for job in guests:
             host = self.view.active.get(host_of(job.allocation))
             if host is not None and host.index in self.placed:
-                if self.plan.place(job, beside=host):
+                if self.plan.place_beside(job, host):
                     self._stay(host, pair_number(host.index, job.index))
                     self._stay(job, None)
             elif self.plan.place(job):
@@ -61,7 +68,7 @@ class Seats:
     ) -> bool:
         """Start it on GPUs of a type or move it there, if there is room."""
         gpu_type = None if self._any_type else kind
-        if not self.plan.place(job, gpu_type=gpu_type, max_nodes=max_nodes):
+        if not self.plan.place_on(job, gpu_type=gpu_type, max_nodes=max_nodes):
             return False
         counts = kind if counts is None else counts
         self.placed[job.index] = Seat(kind, job.gpus, job.tenant, counts, job.index)
@@ -77,7 +84,7 @@ class Seats:
         if not self.seat(host, kind, counts=counts):
             return False
         for guest in guests:
-            if self.plan.place(guest, beside=host):
+            if self.plan.place_beside(guest, host):
                 account = pair_number(host.index, guest.index)
                 self.placed[host.index] = Seat(kind, host.gpus, host.tenant, counts, account)
                 self.placed[guest.index] = Seat(kind, guest.gpus, guest.tenant, counts, None)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rota.core.jobs import Job
-from rota.models.books import NoisySpeeds
 from rota.models.estimator import LearntSpeeds, kind_of
+from rota.models.speeds import NoisySpeeds
 
 
 class Told:

@@ -37,10 +37,11 @@ from rota.core.allocation import Allocation
 from rota.core.events import INF
 from rota.core.jobs import WAITING, Job
 from rota.core.knowledge import Knowledge
+from rota.core.plan import ClosingPlan, DisplacingPlan, Plan, ReservingPlan
 from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
 from rota.core.state import State
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies.slurm.asks import Ask, Limit, SlurmRequests
 from rota.policies.slurm.params import SlurmPolicyParams, Tres
 from rota.policies.slurm.shares import FairShare, Usage
@@ -68,6 +69,10 @@ class Running:
         return self.start_s + self.ask.limit_s, self.ask.job.gpus
 
 
+class SlurmPlan(DisplacingPlan, ClosingPlan, ReservingPlan):
+    """Preemption, nodes that are kept for others, and what is up."""
+
+
 class SlurmState(State):
     """Usage, priorities as they were computed last, and when to compute them again."""
 
@@ -90,6 +95,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
     )
     knowledge = Knowledge.USER_ESTIMATE
     Parameters = SlurmPolicyParams
+    plan_type = SlurmPlan
     coupled = "fair shares and limits of users and QOS hold over all partitions"
 
     def __init__(self, params: SlurmPolicyParams | None = None) -> None:
@@ -113,10 +119,10 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
         self._next_calc_s = -INF
         self._next_bf_s = INF  # nothing has happened since the last run
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Learn what changed; then the main loop, and backfill if it is due."""
         now_s = view.now_s
-        plan = view.plan()
+        plan = view.plan(SlurmPlan)
         sites = self._open(view)
         running, waiting = view.running, view.waiting
         self._yielding.clear()
@@ -206,7 +212,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
             self._queue = [ask for ask in self._queue if ask.job.index in self._waiting]
 
     def _arrive(
-        self, plan: Draft, running: Sequence[Job], waiting: Sequence[Job], now_s: float
+        self, plan: SlurmPlan, running: Sequence[Job], waiting: Sequence[Job], now_s: float
     ) -> None:
         """Learn of those that are new."""
         for job in running:
@@ -257,7 +263,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
         for i, amount in enumerate((1, amounts.cpu, amounts.mem_gib, amounts.node, amounts.gpu)):
             used[i] += sign * amount
 
-    def _is_limited(self, plan: Draft, ask: Ask) -> bool:
+    def _is_limited(self, plan: SlurmPlan, ask: Ask) -> bool:
         """A limit on those who run does not let it start; the log says so."""
         index = ask.job.index
         if any(self._is_full(limit, ask.amounts) for limit in ask.limits):
@@ -281,7 +287,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
 
     # --- the main loop ----------------------------------------------------------------------------
 
-    def _main_loop(self, plan: Draft, sites: Sites, now_s: float) -> None:
+    def _main_loop(self, plan: SlurmPlan, sites: Sites, now_s: float) -> None:
         """In order; who has to wait keeps its partition's nodes from those behind it."""
         kept = 0
         blocked: set[str] = set()
@@ -306,7 +312,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
                 del self._waiting[index]
             self._queue = [ask for ask in self._queue if ask.job.index not in started]
 
-    def _start(self, plan: Draft, ask: Ask, kept: int, now_s: float) -> bool:
+    def _start(self, plan: SlurmPlan, ask: Ask, kept: int, now_s: float) -> bool:
         """Start it outside the kept nodes, in the place of others if it may."""
         avoid = kept & ask.nodes
         with plan.closed(avoid) if avoid else nullcontext():
@@ -318,7 +324,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
 
     # --- preemption -------------------------------------------------------------------------------
 
-    def _preempt(self, plan: Draft, ask: Ask, avoid: int, now_s: float) -> bool:
+    def _preempt(self, plan: SlurmPlan, ask: Ask, avoid: int, now_s: float) -> bool:
         hopeless = not ask.preempts or not self._might_preempt(plan, ask, avoid, now_s)
         victims = () if hopeless else self._victims(ask, avoid, now_s)
         gone = plan.displace(ask.job, victims) if victims else None
@@ -371,7 +377,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
             found.append(((rank, size, -run.start_s, -other.job.index), other.job))
         return [job for _, job in sorted(found)]
 
-    def _might_preempt(self, plan: Draft, ask: Ask, avoid: int, now_s: float) -> bool:
+    def _might_preempt(self, plan: SlurmPlan, ask: Ask, avoid: int, now_s: float) -> bool:
         """False only if it would not even fit without all whom it may preempt."""
         if plan.pooled or self._sites is None:
             return True
@@ -384,7 +390,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
 
     # --- backfill ---------------------------------------------------------------------------------
 
-    def _backfill(self, plan: Draft, view: View, sites: Sites) -> bool:
+    def _backfill(self, plan: SlurmPlan, view: View, sites: Sites) -> bool:
         """Plan in order, start whose time is now; True if somebody fits whose time is not."""
         asks = self._considered(plan)
         step_s = self.params.bf_resolution_s
@@ -415,7 +421,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
         self._dequeue(started)
         return len(fitting) > len(started)
 
-    def _considered(self, plan: Draft) -> list[Ask]:
+    def _considered(self, plan: SlurmPlan) -> list[Ask]:
         """The jobs that it looks at, without those that a limit holds back."""
         p = self.params
         users: Counter[str] = Counter()
@@ -434,7 +440,7 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
         return found
 
     def _start_or_plan(
-        self, plan: Draft, ask: Ask, forecast: "NodePlan | PoolPlan", now_s: float, *, may: bool
+        self, plan: SlurmPlan, ask: Ask, forecast: "NodePlan | PoolPlan", now_s: float, *, may: bool
     ) -> bool:
         at_s, free = forecast.earliest(ask)
         if may and (at_s <= now_s or ask.preempts) and not self._is_limited(plan, ask):

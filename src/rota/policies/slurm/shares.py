@@ -87,7 +87,7 @@ class FairShare:
                 self._users[one.account, one.user] = ShareMember(one.user, place, one.shares)
 
     def member(self, account: str, user: str) -> ShareMember:
-        """The user in the account, made with one share if nobody named it."""
+        """The user in the account, made with one share if it is not configured."""
         found = self._users.get((account, user))
         if found is None:
             place = self._accounts.get(account)

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 
 from rota.core.allocation import Allocation
 from rota.core.events import INF
+from rota.core.plan import ReservingPlan
 from rota.core.topology import Topology, Vertex
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies.backfill.profile import Profile
 from rota.policies.slurm.asks import Ask
 from rota.policies.slurm.params import Tres
@@ -82,7 +83,7 @@ class Site:
         return self.gpus + sum(hold[1] for hold in self.held.values() if hold[0] <= time_s)
 
     def unplanned_s(self, from_s: float, seconds: float) -> float:
-        """From when on nobody is planned here for so long."""
+        """From when on nothing is planned here for so long."""
         at_s = from_s
         for start_s, end_s in self.planned:  # in order, apart from each other
             if at_s < end_s and at_s + seconds > start_s:
@@ -173,7 +174,9 @@ class Sites:
 class NodePlan:
     """Plans of one run of backfill, on nodes."""
 
-    def __init__(self, plan: Draft, sites: Sites, now_s: float, resolution_s: float) -> None:
+    def __init__(
+        self, plan: ReservingPlan, sites: Sites, now_s: float, resolution_s: float
+    ) -> None:
         self._sites = sites.sites
         self._now_s = now_s
         self._step_s = resolution_s
@@ -183,7 +186,7 @@ class NodePlan:
             site.planned.clear()
 
     def fits(self, ask: Ask) -> bool:
-        """There is room for it now, if nobody is planned before it."""
+        """There is room for it now, if no other job is planned before it."""
         key = (ask.nodes, ask.each, ask.amounts.node)
         found = self._fits.get(key)
         if found is None:
@@ -219,7 +222,7 @@ class NodePlan:
                 return first_s, free
 
     def unplanned(self, ask: Ask) -> int:
-        """Nodes that nobody is planned on while it would run from now on."""
+        """Nodes on which no job is planned while it would run from now on."""
         return sum(
             1 << at
             for at in bits(ask.nodes & self._up)

@@ -32,13 +32,18 @@ from typing import Any, NamedTuple
 
 from rota.core.events import INF
 from rota.core.jobs import Job
+from rota.core.plan import DisplacingPlan, ReservingPlan
 from rota.core.reasons import Reason
-from rota.core.view import Draft, View
+from rota.core.view import View
 from rota.policies.tenancy.queues import Queues, who
 from rota.policies.tenancy.tree import SLACK, Branch
 from rota.policies.tenancy.victims import Options, Rules, VictimChoice, Victims
 
 QUOTA, NONE = Reason.QUOTA, Reason.NONE
+
+
+class TenancyPlan(ReservingPlan, DisplacingPlan):
+    """Partitions, and jobs that make room for others."""
 
 
 class Need(NamedTuple):
@@ -53,7 +58,7 @@ class QueueDecision:
     """Made for one decision."""
 
     def __init__(
-        self, view: View, plan: Draft, queues: Queues, rules: Rules, options: Options
+        self, view: View, plan: TenancyPlan, queues: Queues, rules: Rules, options: Options
     ) -> None:
         self.plan = plan
         self.queues = queues

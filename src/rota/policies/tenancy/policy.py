@@ -8,11 +8,12 @@ import msgspec
 from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import Job
+from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
 from rota.core.tenants import TenantTree
-from rota.core.view import Draft, View
-from rota.policies.tenancy.decision import QueueDecision
+from rota.core.view import View
+from rota.policies.tenancy.decision import QueueDecision, TenancyPlan
 from rota.policies.tenancy.inner import InnerPolicy
 from rota.policies.tenancy.queues import Queues
 from rota.policies.tenancy.tree import Branch, Tenancy
@@ -64,8 +65,9 @@ class TenantPolicy(DecidePolicy[P]):
     """Queues in a tree that lend to each other and take back what they lent."""
 
     coupled = "shared quotas: what a queue may use counts wherever it uses it"
+    plan_type = TenancyPlan
     divides: ClassVar[bool] = True
-    """Where nobody has a quota, it is divided by weight."""
+    """Without any quota, all GPUs are divided by weight."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"": COMMON}
     """Values of parameters by name of preset; the nameless one has them all."""
     needs: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -107,9 +109,9 @@ class TenantPolicy(DecidePolicy[P]):
                     f"leave it out, or add {' or '.join(f'{one}=yes' for one in needed)}"
                 )
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Serve the queues, the one after the other."""
-        plan = view.plan()
+        plan = view.plan(TenancyPlan)
         queues = self._open(view)
         self.prepare(queues, view)
         turn = QueueDecision(view, plan, queues, self, self._options)

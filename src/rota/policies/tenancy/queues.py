@@ -234,6 +234,6 @@ class Queues:
 
 def who(view: View) -> tuple[Mapping[int, Job], Mapping[int, Job]]:
     """Who waits and who runs, by number."""
-    if view.books is not None:
-        return view.books
+    if view.by_phase is not None:
+        return view.by_phase
     return {job.index: job for job in view.waiting}, {job.index: job for job in view.running}

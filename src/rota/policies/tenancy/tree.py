@@ -48,7 +48,7 @@ class Branch:
         self.ceiling = INF
         self.most = INF  # the ceiling when nothing is down
         self.vowed = 0.0  # its quota, if it was declared
-        self.kept = 0.0  # the part of its quota that nobody else may use
+        self.kept = 0.0  # the part of its quota that no other may use
         self.entitled = 0.0  # see `hierarchical_fair.entitle`
         self.used = 0.0
         self.firm = 0.0
@@ -106,7 +106,7 @@ class TenantPath:
 
 
 class Tenancy:
-    """The tree. `divide`: where nobody has a quota, what there is is divided by weight."""
+    """The tree. `divide`: without any quota, all there is is divided by weight."""
 
     def __init__(
         self, tenants: TenantTree, *, divide: bool, borrow: bool, half_life_s: float = 0.0

@@ -20,7 +20,7 @@ have more than their quota before jobs of their neighbours, then the rule decide
 * `most-over-quota`: of the branch that is most GPUs over its quota;
 * `least-progress`: who has the least GPU-time behind it.
 
-Among equals whoever started last goes first.
+Among equals the one that started last goes first.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -34,12 +34,13 @@ import msgspec
 
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
+from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State
-from rota.core.view import Draft, View
-from rota.policies.rounds.choice import Seconds
+from rota.core.view import View
+from rota.policies.rounds.choice_policy import Seconds
 from rota.policies.rounds.leases import Lease, Leases
-from rota.policies.rounds.seats import Seats
+from rota.policies.rounds.seats import RoundPlan, Seats
 from rota.policies.rounds.types import GpuTypes, held_type
 from rota.policies.themis.auction import Award, Bid, Option, auction
 from rota.policies.themis.fairness import Contention, fewest_nodes, free_nodes, ideal_rate
@@ -73,6 +74,7 @@ class Themis(DecidePolicy[ThemisParams]):
     paper = "Mahajan et al., Themis: Fair and Efficient GPU Cluster Scheduling, NSDI 2020"
     knowledge = Knowledge.REMAINING_WORK | Knowledge.SPEEDS
     Parameters = ThemisParams
+    plan_type = RoundPlan
     coupled = "shares: all apps bid for the GPUs of the whole cluster in common rounds"
 
     def __init__(self, params: ThemisParams | None = None) -> None:
@@ -83,14 +85,14 @@ class Themis(DecidePolicy[ThemisParams]):
         self._up: Mapping[str, float] = {}  # GPUs by type at this decision
         self._terms: dict[int, float] = {}  # seconds of progress that it gives to jobs
 
-    def decide(self, view: View) -> Draft:
+    def decide(self, view: View) -> Plan:
         """Leased jobs go on; what is not leased is auctioned, and the rest given away."""
         now_s = view.now_s
         self._up = view.up_by_type
         self._terms = {}
         self.state.crowd.advance(now_s, [job.index for job in view.jobs if job.gpus])
         self._leases.keep_only({job.index for job in view.running}, now_s)
-        plan = view.plan()
+        plan = view.plan(RoundPlan)
         seats = Seats(view, plan, self._leases)
         seats.keep(job for job in view.running if not job.gpus)
         if not self._rescue(view, seats):
@@ -223,7 +225,7 @@ class Themis(DecidePolicy[ThemisParams]):
         return job.speed_on(preferred[0]) if preferred else min(speeds, default=1.0)
 
     def _left_s(self, job: Job, now_s: float) -> float:
-        """What it still needs at speed 1. If nobody knows: as long again as it has run."""
+        """What it still needs at speed 1. If that is unknown: as long again as it has run."""
         left_s = job.remaining_s(now_s)
         return left_s if isfinite(left_s) else max(job.executed_s(now_s), self.params.lease_s)
 

@@ -103,7 +103,7 @@ class RoundScheduler(Replanner):
         self._blamed = NO_ONE  # shape of the job that stops everybody, and why
 
     def step(self, view: View, events: Sequence[Event]) -> Changes | None:
-        """Between rounds only the books are kept."""
+        """Between rounds only the accounts are updated."""
         if events:
             self._changed = True
             return super().step(view, events)
@@ -170,7 +170,7 @@ class RoundScheduler(Replanner):
 
     def _walk(self, order: list[_BloxJob], plan: Changes) -> None:
         placed: list[_BloxJob] = []
-        last = len(order)  # nobody from here on runs
+        last = len(order)  # none from here on runs
         blocked: Job | None = None
         for position, entry in enumerate(order):
             if not self._waiting:
@@ -261,7 +261,7 @@ class RoundScheduler(Replanner):
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
-        """Rebuild the books from the jobs."""
+        """Rebuild the accounts from the jobs."""
         for node in self.topology.nodes:
             if not node.up:
                 self.node_changed(node.id, up=False)

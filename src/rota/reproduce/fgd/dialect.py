@@ -24,18 +24,69 @@ from rota.core.topology import Topology
 from rota.core.view import View
 from rota.core.workload import Workload
 from rota.engine.parts import make_params
-from rota.placement.anywhere import Anywhere
 from rota.placement.dot_product import DotProduct
 from rota.placement.fgd import Fgd
+from rota.placement.fragments import MILLI, Ints
 from rota.placement.gpu_clustering import GpuClustering
 from rota.placement.gpu_packing import GpuPacking
 from rota.placement.kubernetes import KubernetesFit
-from rota.placement.least_left import LeastLeft
-from rota.placement.scored import Scored
+from rota.placement.machines import NodeArrays
+from rota.placement.random_fit import Draw
+from rota.placement.scored import BEST, CPUS, GPUS, NO, Scored, ScoredRequest, whole
 from rota.study.dialect import Dialect
 
 FOREVER = Behaviour(1e12)
 ENDED = (ev.JOB_DONE, ev.JOB_FAILED, ev.JOB_CANCELLED, ev.JOB_EVICTED)
+
+
+class Anywhere(Scored):
+    """Their `random`: any node with room and any GPU there, each equally likely.
+
+    Unlike `random` it keeps a job on one node. The draw depends on the seed and on the number of
+    the job only.
+    """
+
+    name = "anywhere"
+    draws = True
+    _job = -1  # whose draw it is
+
+    def scores(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:  # noqa: ARG002
+        """All alike."""
+        return np.zeros(len(rows), np.int64)
+
+    def winner(self, scores: Ints, job: Job | None) -> int:
+        """Any row with room."""
+        self._job = -1 if job is None else job.index
+        possible = np.flatnonzero(scores > NO)
+        if not len(possible):
+            return 0
+        return int(possible[Draw(self.seed, self._job).below(len(possible))])
+
+    def devices(self, machines: NodeArrays, row: int, request: ScoredRequest) -> list[int]:
+        """For a part of a GPU any with room, else the first free ones."""
+        if request.kind.part == MILLI:
+            return super().devices(machines, row, request)
+        fitting = np.flatnonzero(machines.gpus[row] >= request.kind.part)
+        draw = Draw(self.seed, self._job)
+        draw.below(2)  # another number than that of the node
+        return [int(fitting[draw.below(len(fitting))])]
+
+
+class LeastLeft(Scored):
+    """Their best fit: the node on which the least is left of CPUs and GPUs, in whole percent.
+
+    What would be left is measured against a machine with 128 CPUs and 8 GPUs.
+    """
+
+    name = "least-left"
+
+    def scores(self, machines: NodeArrays, rows: Ints, request: ScoredRequest) -> Ints:
+        """100 minus what is left in percent."""
+        kind = request.kind
+        cpu = (machines.cpu[rows] - kind.cpu) / CPUS
+        gpu = (machines.gpus[rows].sum(axis=1) - kind.part * kind.gpus) / GPUS
+        return whole(BEST * (1 - 0.5 * cpu - 0.5 * gpu))
+
 
 PLACEMENTS: dict[str, type[Scored]] = {
     "fgd": Fgd,

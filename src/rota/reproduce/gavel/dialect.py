@@ -25,7 +25,7 @@ from rota.policies.gavel.durations import DurationHistory, finish_time_fairness,
 from rota.policies.gavel.fairness import max_min, water_filling
 from rota.policies.gavel_fifo import fifo
 from rota.policies.gavel_max_sum import max_sum
-from rota.policies.rounds.problem import Array, PackedShares, Problem
+from rota.policies.rounds.problem import Array, PackedShares, RoundProblem
 from rota.reproduce.gavel.loop import (
     GavelRounds,
     GavelRules,
@@ -269,7 +269,7 @@ def _solved(name: str, reference: int | None, *, aware: bool) -> GavelRules:
     )
 
 
-def _seen(problem: Problem, reference: int | None) -> Problem:
+def _seen(problem: RoundProblem, reference: int | None) -> RoundProblem:
     return problem if reference is None else alike(problem, reference)
 
 

@@ -178,7 +178,7 @@ class HeliosLoop(Replanner):
         self.running[entry.job.index] = entry
 
     def tell(self, plan: Changes, blocked: Mapping[int, Job]) -> None:
-        """Say why the jobs of these shapes wait; nobody else lacks anything."""
+        """Say why the jobs of these shapes wait; all others lack nothing."""
         free = self.nodes.free
         for number in [number for number in self._told if number not in blocked]:
             del self._told[number]
@@ -200,7 +200,7 @@ class HeliosLoop(Replanner):
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
-        """Rebuild the books from the jobs, also of those whose end is still to be told."""
+        """Rebuild the accounts from the jobs, also of those whose end is still to be reported."""
         jobs = view.everyone
         for node in self.topology.nodes:
             self.nodes.set_node(node.id, up=node.up)
@@ -423,7 +423,7 @@ class TwoQueueScheduler(QuotaScheduler):
         self._limit = limit
 
     def step(self, view: View, events: Sequence[Event]) -> Changes | None:
-        """While nobody waits there is nothing to do."""
+        """While no job waits there is nothing to do."""
         return super().step(view, events) if events or self.waiting else None
 
     def decide(self, view: View, plan: Changes) -> Changes:

@@ -19,8 +19,8 @@ from rota.reproduce.labs.timeline import LabHistory, draw, tell
 from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, same_rows
 from rota.study.config import RunConfig
 from rota.study.run import RunResult
-from rota.study.scenario import ScenarioLine, read_scenarios, run_scenario
-from rota.study.scenario_queue import Submission
+from rota.study.scenario.play import ScenarioLine, read_scenarios, run_scenario
+from rota.study.scenario.queue import Submission
 from rota.traces.cluster import parse_cluster
 
 FOLDER = files("rota.reproduce.labs")

@@ -351,7 +351,7 @@ class LeaseRounds(Replanner):
     # --- what happened ----------------------------------------------------------------------------
 
     def step(self, view: View, events: Sequence[Event]) -> Changes | None:
-        """Between rounds only the books are kept."""
+        """Between rounds only the accounts are updated."""
         if events:
             return super().step(view, events)
         return self.decide(view, Changes(view.version)) if self._entries else None
@@ -449,7 +449,7 @@ class LeaseRounds(Replanner):
         }
 
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
-        """Rebuild the books; what a lease holds does not matter for the next round."""
+        """Rebuild the accounts; what a lease holds does not matter for the next round."""
         for index, speedup, held in state["jobs"]:
             job = view.everyone[index]
             self.arrived(job, view.now_s)

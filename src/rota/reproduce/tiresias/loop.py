@@ -66,7 +66,7 @@ class JobQueue:
             QueuedJob
         ] = []  # running, but behind those that wait; empty between events
         self.held: float = 0  # GPUs of `running`
-        self.least: float = 0  # nobody in `waiting` asks for less
+        self.least: float = 0  # no job in `waiting` asks for less
 
     def run(self, entry: QueuedJob) -> None:
         """To the end of those that run."""
@@ -251,7 +251,7 @@ class QueueScheduler(Replanner):
 
     def fill(self, plan: Changes, free: float, now_s: float) -> None:
         """Queue by queue: those that run, those that wait, those that dropped; each in order."""
-        certain = True  # nobody new so far: whoever runs still fits
+        certain = True  # no new job so far: what runs still fits
         for queue in self.queues:
             out: list[QueuedJob] = []
             if certain:
@@ -349,7 +349,7 @@ class QueueScheduler(Replanner):
     # --- state ------------------------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
-        """The queues in order, with the books of each job."""
+        """The queues in order, with the accounts of each job."""
         return {
             "arrivals": self._arrivals,
             "queues": [
@@ -506,7 +506,7 @@ class GittinsScheduler(QueueScheduler):
         entry.change_s = change / entry.weight - EARLY_S
 
     def fill(self, plan: Changes, free: float, now_s: float) -> None:
-        """Queue by queue: whoever fits runs, in the order of the index."""
+        """Queue by queue: jobs that fit run, in the order of the index."""
         for queue in self.queues:
             running = [*queue.running.values(), *queue.dropped]
             for entry in running:
@@ -520,7 +520,7 @@ class GittinsScheduler(QueueScheduler):
     def _serve(
         self, queue: JobQueue, order: list[QueuedJob], free: float, plan: Changes, now_s: float
     ) -> float:
-        """Whoever fits, as far as there is room; what is left."""
+        """Jobs that fit, as far as there is room; what is left."""
         waiting: list[QueuedJob] = []
         running: list[QueuedJob] = []
         room = free
@@ -621,7 +621,7 @@ class RankedScheduler(Replanner):
     # --- what to do -------------------------------------------------------------------------------
 
     def decide(self, view: View, plan: Changes) -> Changes:
-        """Sort, fill, and preempt whoever is left over."""
+        """Sort, fill, and preempt the rest."""
         now_s = view.now_s
         for entry in self._running.values():
             entry.key = entry.weight * (

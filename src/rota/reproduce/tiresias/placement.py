@@ -62,7 +62,7 @@ class NodeStock:
 
 
 class TiresiasYarn(Placement):
-    """First fit by node order, with books of its own. For schedules that do not preempt."""
+    """First fit by node order, with its own accounts. For schedules that do not preempt."""
 
     name = "yarn"
 
@@ -85,7 +85,7 @@ class TiresiasYarn(Placement):
     # --- choosing ---------------------------------------------------------------------------------
 
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
-        """Nodes on the present state; `room` is not read, the books are this placement's own."""
+        """Nodes on the present state; `room` is not read, the accounts are this placement's own."""
         gpus = shape.gpus
         if gpus not in self._known:
             self._known[gpus] = self._find(gpus, self._books)
@@ -116,7 +116,7 @@ class TiresiasYarn(Placement):
         """Is there a place now?"""
         return self.choose(shape, self.room, None) is not None
 
-    # --- books ------------------------------------------------------------------------------------
+    # --- what is free -----------------------------------------------------------------------------
 
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
         """Choose and reserve."""

@@ -2,5 +2,5 @@
 
 `samples` reads what can be measured in a log, `fit` turns it into costs with intervals, `setting`
 finds out what the log was made with, `replay` simulates, `pages` writes it down.
-`rota.study.calibrate` does it all.
+`rota.study.calibration.calibrate` does it all.
 """

@@ -190,7 +190,7 @@ def predict(tables: Sequence[Floats]) -> list[Prediction]:
 
 
 def _further(values: Floats) -> tuple[float, float] | tuple[None, None]:
-    """Where one more value is expected; after one alone nobody knows."""
+    """Where one more value is expected; after one alone that is unknown."""
     positive = bool(values.min() > 0)
     scale = np.log(values) if positive else values
     wide = _reach(scale)

@@ -39,7 +39,7 @@ _SHAPE = re.compile(
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """How a run was made. `trace` is None if nobody said which jobs were submitted."""
+    """How a run was made. `trace` is None if it is unknown which jobs were submitted."""
 
     policy: str
     cluster: str
@@ -193,7 +193,7 @@ def find_jobs(setting: Setting, observed: ObservedCosts, log: pl.DataFrame) -> J
 
 
 def _without(spec: JobSpec, known: set[str]) -> JobSpec:
-    """Nobody waits for a job that is left out."""
+    """No job waits for one that is left out."""
     others = tuple(other for other in spec.depends_on if other in known)
     return msgspec.structs.replace(spec, depends_on=others)
 
@@ -211,7 +211,7 @@ def _submitted(
     if missing:
         notes.append(f"{missing} jobs of the log are not in {Path(setting.trace).name}")
     estimates = {spec.id: spec.estimate_s for spec in workload.specs if spec.estimate_s < INF}
-    if observed.live and estimates:  # all that a living cluster is told
+    if observed.live and estimates:  # all that a living cluster knows
         return specs, estimates
     return specs, {spec.id: behaviour.work for spec, behaviour in workload}
 

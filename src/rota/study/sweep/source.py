@@ -30,7 +30,7 @@ class SweepSource(msgspec.Struct, frozen=True):
         raise InputError(f"{self.where}:{line} {problem}")
 
     def check_keys(self, place: Place, data: Any, known: list[str], what: str = "key") -> None:
-        """Refuse a key that nobody reads; it is often a slip of the pen."""
+        """Refuse a key that is never read; it is often a typing error."""
         if not isinstance(data, dict):
             self.fail(place, f"{name(place)} is {data!r}: give keys and values")
         for key in data:

@@ -13,6 +13,7 @@ from rota.study.output import MANIFEST, dump, read_manifest, write_run
 from rota.study.run import simulate
 from rota.study.sweep.keys import code_version
 from rota.study.sweep.store import KEPT, Runs
+from rota.study.workloads import jobs_of, load_again
 
 
 class SweepTask(msgspec.Struct, frozen=True):
@@ -42,13 +43,20 @@ class Failure(msgspec.Struct, frozen=True):
         return cls(text, "".join(traceback.format_exception(error)))
 
 
-def write_files(task: SweepTask, folder: Path, moved: Mapping[str, str] | None = None) -> list[str]:
+def write_files(
+    task: SweepTask,
+    folder: Path,
+    moved: Mapping[str, str] | None = None,
+    *,
+    again: bool = False,
+) -> list[str]:
     """Carry out a run and write what is to be kept of it into an empty folder.
 
     Args:
         task: The run.
         folder: Exists and is empty.
         moved: Where files of the task are on this machine, by their paths in the task.
+        again: The jobs are kept for the next run on the same ones.
 
     Returns:
         What a careful reader of the result must know.
@@ -58,7 +66,8 @@ def write_files(task: SweepTask, folder: Path, moved: Mapping[str, str] | None =
             f"this process has Rota {code_version()}, the sweep was started with {task.code}: "
             f"have the same everywhere, and run it again"
         )
-    result = simulate(_relocated(task, moved or {}))
+    config = _relocated(task, moved or {})
+    result = simulate(config, workload=load_again(jobs_of(config)) if again else None)
     write_run(result, folder, task.command)
     # The manifest speaks of the files where the sweep has them, not of copies elsewhere.
     manifest = msgspec.structs.replace(
@@ -76,10 +85,10 @@ def _relocated(task: SweepTask, moved: Mapping[str, str]) -> RunConfig:
     return with_names(task.config, named)
 
 
-def attempt(task: SweepTask, runs: Runs) -> Failure | None:
+def attempt(task: SweepTask, runs: Runs, *, again: bool = False) -> Failure | None:
     """Carry out a run and put it among the others; what went wrong is returned, not raised."""
     try:
-        runs.publish(task.key, lambda folder: write_files(task, folder))
+        runs.publish(task.key, lambda folder: write_files(task, folder, again=again))
     except Exception as error:  # noqa: BLE001 - a policy of a user may raise anything
         return Failure.of(error)
     return None

@@ -58,7 +58,7 @@ class _Times:
         """The run time of a profile; sequences may nest, but not in a circle."""
         key = (name, res)
         if key not in self._known:
-            self._known[key] = None  # whoever comes back here goes in a circle
+            self._known[key] = None  # coming back here means a cycle
             if len(self._known) < _MOST_PROFILES:
                 self._known[key] = self._computed(self._profiles.get(name, {}), res)
         return self._known[key]

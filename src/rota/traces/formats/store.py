@@ -165,7 +165,7 @@ def _bound(imported: Imported, params: StoredParams) -> Imported:
     own = pl.col("partition")
     others = pl.col("labels").list.set_difference(pl.concat_list(own))
     anywhere = pl.lit(params.partitions == "ignore")
-    if cluster:  # what no node is called binds nobody
+    if cluster:  # a name that no node has binds no job
         anywhere |= ~own.is_in(sorted({label for node in cluster for label in node.labels}))
     jobs = jobs.with_columns(
         labels=pl.when(own.is_in(kept))

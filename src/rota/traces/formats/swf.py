@@ -7,7 +7,7 @@ time is the user's estimate; start and end are observed. The queue is the tenant
 its preceding job; think times are not used. Names that Rota left in the header replace the
 numbers of users, queues and executables. `UnixStartTime` tells what second 0 is (UTC); other lines
 of the header are kept as notes, and written again. What is in the file and not imported (groups,
-partitions, processors given, CPU time, memory used, think times) is told by a note.
+partitions, processors given, CPU time, memory used, think times) is mentioned in a note.
 
 When it is written, users, queues, names and ids that are no numbers (or above 2^53) get numbers,
 and the header says which. Processors are GPUs; of a trace in which no job has GPUs they are CPUs,

@@ -99,7 +99,7 @@ def write_known(imported: Imported, output: Path, *, source: str, force: bool = 
 def convert_known(
     imported: Imported, path: str | Path, output: Path, *, source: str, force: bool = False
 ) -> list[str]:
-    """`convert`; what was done to the trace at `path` before is told on, and no other history."""
+    """`convert`; what was done to the trace at `path` before is kept, and no other history."""
     path = Path(path)
     told = _told(path)
     stored = path.name == DESCRIPTION or exists(path / DESCRIPTION)

@@ -128,7 +128,7 @@ def _observed(imported: Imported) -> dict[str, Any]:
         .cast({"job": pl.Int64})
     )
     ended = starts.drop("run_s").filter(pl.col("end_s").is_not_null()).join(ran, on="job")
-    # Nobody starts before it comes, or ends before it starts: times that do are moved, as in replay
+    # No job starts before it comes, or ends before it starts: times that do are moved, as in replay
     early_s = (ended["submit_s"] - ended["start_s"]).clip(0.0, None)
     over_s = pl.select(pl.max_horizontal(ended["start_s"], ended["end_s"])).to_series()
     jct_s = over_s + early_s - ended["submit_s"]

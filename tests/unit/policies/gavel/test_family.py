@@ -12,9 +12,10 @@ from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import DONE, REJECTED
 from rota.core.knowledge import Knowledge
 from rota.core.topology import NodeSpec
-from rota.policies.rounds.targets import ShareParams
+from rota.policies.rounds.share_policy import ShareParams
 from rota.testing import check_policy
 from rota.testing.scenario import Fixed
+from thinning import thinned
 
 EVERY = pytest.mark.parametrize("name", FAMILY)
 MIXED = "2x2:fast+1x2:slow"
@@ -40,8 +41,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("check", CHECKED)
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("variant", "check"), thinned(VARIANTS, CHECKED))
 def test_other_parameters_pass_the_checks_too(variant, check):
     name, params = VARIANTS[variant]
     report = check_policy(lambda: made(name, **params), seeds=range(2), only=check)

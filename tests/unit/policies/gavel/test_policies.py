@@ -18,6 +18,7 @@ from rota.policies.gavel.fairness import strategy_proof, water_filling
 from rota.policies.gavel_max_sum import Prices
 from rota.policies.rounds.problem import problem
 from rota.traces.synth.generate import generate
+from thinning import first
 
 ROUND = 360.0
 THREE = "3x1:a100+3x1:t4+3x1:l4"  # none of the types that the originals know
@@ -78,12 +79,17 @@ def test_shares_are_kept_and_what_is_missing_is_told():
 
 @pytest.mark.parametrize(
     ("name", "seed"),
-    [
-        *[("gavel-max-min", seed) for seed in range(3)],
-        ("gavel-water-filling", 0),
-        ("gavel-makespan", 1),
-        ("gavel-ftf", 2),
-    ],
+    first(
+        4,
+        [
+            ("gavel-max-min", 0),
+            ("gavel-water-filling", 0),
+            ("gavel-makespan", 1),
+            ("gavel-ftf", 2),
+            ("gavel-max-min", 1),
+            ("gavel-max-min", 2),
+        ],
+    ),
 )
 def test_who_knows_the_speeds_does_better(name, seed):
     aware, blind = (
@@ -303,7 +309,7 @@ def test_a_gang_with_little_work_left_ends_as_others_do(name):
 # --- what the papers promise ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", first(3, range(8)))
 def test_nobody_envies_anybody(seed):
     """Where nobody runs all the time the largest product is the outcome of a market."""
     rng = np.random.default_rng(seed)
@@ -317,7 +323,7 @@ def test_nobody_envies_anybody(seed):
     assert (mine >= throughputs(of, isolated(of)) * (1 - 1e-6)).all()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", first(2, range(6)))
 def test_who_knows_no_types_envies_nobody(seed):
     rng = np.random.default_rng(seed)
     of = problem(np.ones((5, 2)), rng.integers(1, 3, 2).astype(float))

@@ -8,9 +8,9 @@ import pytest
 from hived_play import Player
 from rota.core.errors import RequestError
 from rota.policies.hived.algorithm import Hived, HivedPhase, HivedWait, Preempt
-from rota.policies.hived.cells import CellList, PhysicalCell
+from rota.policies.hived.cells import CellList, GroupState, PhysicalCell
 from rota.policies.hived.config import load_config
-from rota.policies.hived.groups import BindInfo, GroupState, PodPlacement, PodSpec
+from rota.policies.hived.pods import BindInfo, PodPlacement, PodSpec
 from rota.policies.hived.topology_search import TopologySearch, closest
 from shared_data import CHECKOUT
 

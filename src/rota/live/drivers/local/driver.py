@@ -68,6 +68,7 @@ class AgentDriver(Driver):
         *,
         silent_s: float = SILENT_S,
         lost_s: float = LOST_S,
+        claim: Callable[[Sequence[str], str], str] = lambda _nodes, _token: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 0 < silent_s < lost_s:
@@ -76,6 +77,7 @@ class AgentDriver(Driver):
             )
         self._fleet = AgentFleet(silent_s, lost_s)
         self._clock = clock
+        self.claim = claim  # may a token speak for these nodes? If not, why
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._runs: dict[str, AgentRun] = {}
@@ -89,6 +91,7 @@ class AgentDriver(Driver):
         self._outputs = Outputs()
         self._requests = time.time_ns()  # an answer to the server before this one fits no request
         self._answers: dict[int, LogPiece | None] = {}
+        self._asked: dict[int, str] = {}  # the agent of each request
 
     # --- the daemon's side ----------------------------------------------------------------------
 
@@ -157,15 +160,11 @@ class AgentDriver(Driver):
                 self._changed.notify_all()
 
     def trouble(self) -> str:
-        """What keeps agents from watching their jobs; those that are silent are not asked."""
-        here = [trouble() for trouble in self._asked_here]  # they may be stuck in our lock
-        with self._lock:
-            there = [
-                f"agent {agent.name}: {agent.trouble}"
-                for agent in self._fleet.agents.values()
-                if agent.trouble and agent.state == "up" and agent.id not in self._fleet.embedded
-            ]
-        return "; ".join([*(f"the agent here: {why}" for why in here if why), *there])
+        """What keeps the agent of this machine from watching its jobs.
+
+        Others are logged: one bad machine must not make the whole daemon unusable.
+        """
+        return "; ".join(f"the agent here: {why}" for ask in self._asked_here if (why := ask()))
 
     def close(self) -> None:
         """Stop listening; what runs goes on."""
@@ -190,7 +189,7 @@ class AgentDriver(Driver):
             if message is not None:
                 try:
                     listener(message)
-                except Exception:  # the others must still be told
+                except Exception:  # the others must still be informed
                     log.exception("listener.failed")
             if time.monotonic() >= due_s:
                 due_s = time.monotonic() + TICK_S
@@ -233,10 +232,16 @@ class AgentDriver(Driver):
 
     # --- the agents' side -----------------------------------------------------------------------
 
-    def sync(self, report: AgentReport, wait_s: float = WAIT_S) -> AgentOrders:
-        """An agent says what there is and hears what to do, at once or when there is something."""
+    def sync(
+        self, report: AgentReport, wait_s: float = WAIT_S, token: str | None = None
+    ) -> AgentOrders:
+        """An agent says what there is and hears what to do, at once or when there is something.
+
+        `token`: the name of the one that came with the report; None: it lives in our process.
+        """
+        refusal = self._refusal(report, token)
         with self._changed:
-            refusal = self._fleet.conflict(report)
+            refusal = refusal or self._fleet.conflict(report)
             if refusal:
                 return AgentOrders(error=refusal)
             known = self._fleet.agents.get(report.agent)
@@ -254,23 +259,37 @@ class AgentDriver(Driver):
                     return orders
                 self._changed.wait(left_s)
 
-    def sync_json(self, body: bytes) -> bytes:
+    def _refusal(self, report: AgentReport, token: str | None) -> str:
+        """Why an agent is not believed; empty: it is."""
+        if token is None:
+            return ""
+        refusal = report.problem()
+        if not refusal:
+            with self._lock:
+                refusal = self._fleet.conflict(report)
+        # the claim may have to be written: without our lock
+        return refusal or self.claim([node.spec.name for node in report.nodes], token)
+
+    def sync_json(self, body: bytes, token: str) -> bytes:
         """`sync` for messages as they come over the network."""
         try:
             report = msgspec.json.decode(body, type=AgentReport)
         except msgspec.MsgspecError as error:
             raise InputError(f"not the report of an agent of this version: {error}") from error
-        return msgspec.json.encode(self.sync(report))
+        return msgspec.json.encode(self.sync(report, token=token))
 
     def _hear(self, report: AgentReport) -> None:
         for piece in report.logs:
-            if piece.id in self._answers:
+            if self._asked.get(piece.id) == report.agent:
                 self._answers[piece.id] = piece
                 self._changed.notify_all()
+        here = {node.spec.name for node in report.nodes}
         self._post(
             RunMetrics(measured.run, measured.values)
             for measured in report.measured
             if measured.run in self._runs
+            and measured.plausible
+            and any(part.node in here for part in self._runs[measured.run].order.parts)
         )
         news = self._fleet.hear(report, self._clock(), boot_time_s())
         if news is None:
@@ -307,7 +326,7 @@ class AgentDriver(Driver):
         for key in self._keys_of(agent):
             record, status = self._runs[key.run], agent.parts.get(key)
             if status is not None and record.over(key) and status.state not in OVER:
-                continue  # given up before it came back: nobody wants it
+                continue  # given up before it came back
             wanted.add(key)
             how = record.wants(key)
             if how and (status is None or status.told not in (how, KILL)):
@@ -403,6 +422,7 @@ class AgentDriver(Driver):
                     f"agent {agent.name} is {agent.state}: try again later", retryable=True
                 )
             self._answers[request.id] = None
+            self._asked[request.id] = agent.id
             agent.requests.append(request)
             self._changed.notify_all()
             self._changed.wait_for(
@@ -410,6 +430,7 @@ class AgentDriver(Driver):
                 LOG_TIMEOUT_S,
             )
             piece = self._answers.pop(request.id)
+            del self._asked[request.id]
         if piece is None:
             raise ClusterError(f"agent {agent.name} does not answer: try again", retryable=True)
         return piece

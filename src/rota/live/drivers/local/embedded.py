@@ -57,6 +57,6 @@ class EmbeddedAgent:
     def _carry(self, report: AgentReport) -> AgentOrders:
         try:
             return self._driver.sync(report)
-        except UnavailableError:  # the daemon stops: nobody will answer any more
+        except UnavailableError:  # the daemon stops: there will be no answer
             self._link.end()
             return AgentOrders()

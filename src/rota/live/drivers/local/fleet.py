@@ -1,5 +1,6 @@
 """The agents that a server knows, and the nodes that they speak for."""
 
+import logging
 from collections import deque
 
 from rota.live.agent.messages import (
@@ -10,6 +11,8 @@ from rota.live.agent.messages import (
     PartStatus,
 )
 from rota.live.driver import NodeStatus
+
+log = logging.getLogger("rota.driver")
 
 
 class KnownAgent:
@@ -44,10 +47,10 @@ class AgentFleet:
         self.embedded: set[str] = set()
         self._owners: dict[str, str] = {}  # node -> agent
         self._expected: dict[str, float] = {}  # node -> since when
-        self._missed: set[str] = set()  # of these: told to be silent
+        self._missed: set[str] = set()  # of these: reported as silent
 
     def agent_of(self, node: str) -> KnownAgent | None:
-        """Whoever speaks for a node."""
+        """The agent that speaks for a node."""
         return self.agents.get(self._owners.get(node, ""))
 
     def address_of(self, node: str) -> str:
@@ -68,8 +71,6 @@ class AgentFleet:
     def conflict(self, report: AgentReport) -> str:
         """Why this agent cannot have its nodes; empty if it can."""
         for node in report.nodes:
-            if not node.spec.name or node.spec.gpus < 0:
-                return f"node {node.spec.name!r} with {node.spec.gpus} GPUs makes no sense"
             owner = self.agent_of(node.spec.name)
             if owner is not None and owner.id != report.agent and owner.state != "lost":
                 return (
@@ -91,7 +92,10 @@ class AgentFleet:
             return None
         agent.heard_s = now_s
         agent.session, agent.number = report.session, report.number
-        agent.name, agent.jobs, agent.trouble = report.name, report.jobs, report.trouble
+        agent.name, agent.jobs = report.name, report.jobs
+        if report.trouble != agent.trouble:
+            agent.trouble = report.trouble
+            log.warning("agent.trouble", extra={"agent": agent.name, "why": agent.trouble})
         agent.behind_s = None if report.clock_s is None else clock_s - report.clock_s
         agent.parts = {part.key: part for part in report.parts}
         before = agent.nodes

@@ -15,7 +15,7 @@ class _Kept:
     """What is known about the output of one job."""
 
     def __init__(self, *, complete: bool) -> None:
-        self.complete = complete  # nobody but `agents` can have any of it
+        self.complete = complete  # only `agents` can have any of it
         self.agents: dict[str, None] = {}
         self.asked: dict[Stream, set[str]] = {}
         self.seen: dict[Stream, dict[str, LogPiece]] = {}
@@ -70,7 +70,7 @@ class Outputs:
     def out_of_reach(
         self, job: str, stream: Stream, fleet: AgentFleet, asked: Iterable[KnownAgent]
     ) -> list[tuple[LogPiece, KnownAgent]]:
-        """What lost agents had: places in the stream that nobody can read now."""
+        """What lost agents had: places in the stream that cannot be read now."""
         reached = {agent.jobs or agent.id for agent in asked}
         kept = self._jobs.get(job)
         seen = kept.seen.get(stream, {}) if kept is not None else {}

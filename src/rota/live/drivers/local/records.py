@@ -95,7 +95,7 @@ class AgentRun:
             )
 
     def lose(self, key: PartKey, why: str, seen_s: float | None = None) -> list[RunStatus]:
-        """Nothing is left of this part, and nobody knows how it ended; when it was seen last."""
+        """Nothing is left of this part, and how it ended is unknown; when it was seen last."""
         known = self.statuses.get(key)
         if seen_s is not None and not self.over(key):
             self._ended_s[key] = seen_s

@@ -1,6 +1,6 @@
 """The one place where commands of Slurm are called: argument lists, time limits, no shell.
 
-Whoever only watches uses `SlurmQueries`: it knows no other verbs, and refuses everything else.
+To only watch, use `SlurmQueries`: it has no other verbs, and refuses everything else.
 """
 
 import os

@@ -130,7 +130,7 @@ class SlurmFolders:
         return all((path / f"ready.{part.node_rank}").exists() for part in order.parts)
 
     def began_unix(self, order: RunOrder) -> float | None:
-        """When the last of its nodes had started its processes; None if nobody wrote it down."""
+        """When the last of its nodes had started its processes; None if that was not recorded."""
         times = []
         for part in order.parts:
             with contextlib.suppress(OSError, ValueError):  # a run of an older version: empty

@@ -89,7 +89,7 @@ class Mirror:
         topology = self.topology
         ids = {node.name: node.id for node in topology.nodes} if topology else {}
         counts: Sequence[float] = job.node_gpus
-        if len(counts) != len(job.nodes):  # not told by node: an even share
+        if len(counts) != len(job.nodes):  # not known by node: an even share
             counts = [job.gpus / len(job.nodes)] * len(job.nodes) if job.nodes else []
         return Allocation(
             [(ids[n], count) for n, count in zip(job.nodes, counts, strict=True) if n in ids]

@@ -24,7 +24,7 @@ class SbatchRequest(msgspec.Struct, frozen=True):
     """What sbatch is asked for, without names and paths.
 
     A run that takes unequal numbers of GPUs from its nodes is a *heterogeneous* job with a
-    component for each number: by nothing else can Slurm be told what each node shall give. Such a
+    component for each number: Slurm has no other way to ask for amounts by node. Such a
     job is never requeued: its next run is a new Slurm job.
     """
 

@@ -46,7 +46,7 @@ class SlurmRun:
         self.restarts = 0  # of the Slurm job when the run was ordered
         self.released_s: float | None = None
         self.withdrawn = False  # its nodes became unusable before it began
-        self.running = False  # told
+        self.running = False  # reported
         self.signalled_s: float | None = None  # when SIGTERM was sent
         self.killed_s: float | None = None
         self.asked_s: float | None = None  # when it was first seen running although it shall end
@@ -353,7 +353,7 @@ class SlurmRuns:
         if run.signalled_s is None:
             young = monotonic() - run.asked_s < min(BIRTH_S, run.order.launch.grace_s)
             if young and not run.order.launch.setup and not self._folders.ready(run.order):
-                return  # there is nobody yet who could hear it
+                return  # there is no process yet that could receive it
             if self._signal(run, "TERM", whom):
                 run.signalled_s = monotonic()
         elif monotonic() - run.signalled_s >= run.order.launch.grace_s:
@@ -429,14 +429,14 @@ class SlurmRuns:
         return True
 
     def forget(self, name: str) -> None:
-        """Nobody wants to hear of this run any more."""
+        """This run is of no interest any more."""
         run = self.runs.pop(name, None)
         if run is not None:
             self._folders.forget(name, run.number)
 
 
 def _compare(order: RunOrder, job: SeenJob) -> None:
-    """Has Slurm given what was asked? Otherwise the books of Rota are wrong: say so."""
+    """Has Slurm given what was asked? Otherwise what Rota believes is wrong: say so."""
     asked = {part.node: int(part.gpus) for part in order.parts}
     given = dict(zip(job.nodes, job.node_gpus or asked.values(), strict=False))
     if asked != given:
@@ -449,4 +449,4 @@ def _moment(unix_s: float | None) -> float | None:
 
 
 def _nobody(message: Message) -> None:
-    """Nobody listens yet."""
+    """There is no listener yet."""

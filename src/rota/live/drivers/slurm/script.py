@@ -3,7 +3,7 @@
 No text of a user becomes part of a line of shell: `setup` and `run` are files of their own, and
 variables are quoted. The folder of a run lies on a file system that all nodes share:
 
-    batch.sh       started by Slurm; a run is claimed once, whoever starts it again leaves at once
+    batch.sh       started by Slurm; a run is claimed once, a second start leaves at once
     node.sh        started on each node: setup, then the processes
     nodes/NAME.sh  variables of one node
     setup.sh run.sh

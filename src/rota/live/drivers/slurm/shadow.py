@@ -21,10 +21,10 @@ from rota.core.policy import PriorityPolicy
 from rota.core.tenants import TenantTree
 from rota.core.view import View
 from rota.engine.arrivals import Arrivals
-from rota.engine.compose import compose
 from rota.engine.general import GeneralScheduler
 from rota.engine.parts import make_admission, make_placement, make_policy
 from rota.engine.priority import PriorityScheduler
+from rota.engine.wiring import DEFAULT_ADMISSION, Parts
 from rota.live.drivers.slurm.commands import SlurmQueries
 from rota.live.drivers.slurm.mirror import Mirror, SlurmChanges
 
@@ -131,7 +131,7 @@ class SlurmShadow:
         changes = self.mirror.see_jobs(jobs, unix_s)
         self._learn(changes)
         first = self._last is None
-        if first:  # what ran before the first look is nobody's decision
+        if first:  # what ran before the first look was not decided by either
             self.mirror.start(changes)
         wish = self._ask(scheduler)
         if not first:
@@ -163,12 +163,12 @@ class SlurmShadow:
         if self.mirror.topology is None:  # pragma: no cover - nodes are seen first
             raise RuntimeError("no nodes were seen")
         placement = make_placement(self._placement, self.mirror.topology, seed=0)
-        if placement.pooled:
+        if not placement.names_nodes:
             raise OptionError(
                 f"placement {placement.name!r} takes the cluster as one pool, but Slurm's jobs run "
                 f"on nodes: use e.g. consolidate"
             )
-        scheduler = compose(self._policy, placement, make_admission("accept-all"))
+        scheduler = Parts(self._policy, placement, make_admission(DEFAULT_ADMISSION)).scheduler()
         assert isinstance(scheduler, (PriorityScheduler, GeneralScheduler))  # noqa: S101 - for mypy
         return scheduler
 
@@ -204,7 +204,7 @@ class SlurmShadow:
         return wish
 
     def _learn(self, changes: SlurmChanges) -> None:
-        """Policies that learn from finished jobs are told of them."""
+        """Pass finished jobs on to policies that learn from them."""
         if isinstance(self._policy, PriorityPolicy):
             for job in changes.ended:
                 if job.phase == DONE:

@@ -313,7 +313,7 @@ def _start_s(status: Mapping[str, Any], told_s: float | None) -> float | None:
 
 
 def _ending(about: Mapping[str, Any], status: Mapping[str, Any]) -> tuple[str, float | None]:
-    """How it ended, and when; None: it goes on, or nobody knows."""
+    """How it ended, and when; None: it goes on, or that is unknown."""
     phase, reason = text(status, "phase"), text(status, "reason")
     if phase in ("Pending", "Running"):
         return RUNNING, None

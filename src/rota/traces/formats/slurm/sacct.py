@@ -226,7 +226,7 @@ class _Lines:
             )
 
     def _titles(self, line: str) -> tuple[list[str], bool]:
-        """The columns in lower case, and whether the first line told them."""
+        """The columns in lower case, and whether the first line names them."""
         cells = [cell.strip().lower() for cell in line.split(self._params.delimiter)]
         if "jobid" in cells or "jobidraw" in cells:
             return self._checked(cells), True

@@ -1,0 +1,140 @@
+"""Policies that hear of changes decide what their plain forms decide, which look at everything."""
+
+from importlib import import_module
+from random import Random
+
+import pytest
+
+from rota.core.events import INF, NODE_DOWN, NODE_UP
+from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
+from rota.core.tenants import Tenant, TenantTree
+from rota.core.topology import NodeSpec, Topology
+from rota.core.workload import Workload
+from rota.engine.compose import compose
+from rota.engine.invariants import Invariants
+from rota.engine.loop import Engine
+from rota.engine.parts import make_admission, make_placement
+from rota.engine.replica import rows_from
+from rota.engine.source import WorkloadSource
+from rota.models.costs import Custom, FixedParams, Zero
+from rota.models.rates import Uniform
+from rota.sim.cluster import SimCluster
+
+PLACEMENTS = ("count", "consolidate", "first-fit", "best-fit", "topology")
+POLICIES = (
+    ("easy", "Easy", {}),
+    ("easy", "Easy", {"default_estimate_s": 500.0}),
+    ("drf", "Drf", {}),
+    ("drf", "Drf", {"strict": True}),
+    ("drf", "Drf", {"preemptive": True}),
+    ("tetris", "Tetris", {}),
+    ("tetris", "Tetris", {"epsilon": 0.0}),
+)
+
+
+class World:
+    """Nodes, jobs, failures and costs by chance; which kinds of them the number says."""
+
+    def __init__(self, number, count):
+        self.rng = Random(number)  # noqa: S311 - a workload
+        self.typed, self.labelled = number % 6 in (1, 3, 5), number % 6 in (2, 3)
+        self.rich = number % 6 in (4, 5)  # CPUs and memory
+        self.parts = number % 4 == 3
+        self.topology = Topology(list(self._nodes(4 + 2 * bool(number % 6))))
+        self.at_s = 0.0
+        jobs = [self._job(i) for i in range(count)]
+        self.workload = Workload([spec for spec, _ in jobs], [how for _, how in jobs])
+        self.outages = self._outages() if number % 3 == 1 else []
+        self.costs = Custom(FixedParams(start_s=3.0, stop_s=5.0)) if number % 2 else Zero()
+        quotas = (Tenant("a", quota=8), Tenant("b", quota=8), Tenant("c", quota=4), Tenant("d"))
+        self.tenants = quotas if number % 4 < 2 else ()
+        self.placement = PLACEMENTS[number % len(PLACEMENTS)]
+        self.admission = "quota" if number % 5 == 2 else "accept-all"
+
+    def _nodes(self, count):
+        for i in range(count):
+            yield NodeSpec(
+                f"n{i}",
+                self.rng.choice((4, 8)) if count > 4 else 8,
+                ("v100", "k80")[i % 2] if self.typed else "",
+                cpus=32 if self.rich else 0,
+                mem_gib=128 if self.rich else 0,
+                labels=(("p0",), ("p1",), ("p0", "p1"))[i % 3] if self.labelled else (),
+            )
+
+    def _job(self, i):
+        rng = self.rng
+        self.at_s += rng.expovariate(1 / 20) if rng.random() < 0.8 else 0.0
+        part = self.parts and rng.random() < 0.2
+        gpus = 0.5 if part else rng.choice((1, 1, 1, 2, 2, 4, 8))
+        work = rng.lognormvariate(5, 1.2)
+        estimate_s = INF if rng.random() < 0.2 else work * rng.choice((rng.uniform(1, 3), 0.6))
+        spec = JobSpec(
+            f"j{i}", self.at_s, self._request(gpus), tenant=rng.choice("abcd"),
+            estimate_s=estimate_s, priority=rng.choice((0, 0, 1)),
+        )  # fmt: skip
+        return spec, Behaviour(work, fails_at=work / 2 if rng.random() < 0.05 else INF)
+
+    def _request(self, gpus):
+        rng, more = self.rng, {}
+        if self.labelled and rng.random() < 0.7:
+            more["labels"] = rng.choice((("p0",), ("p1",)))
+        if self.typed and rng.random() < 0.5:
+            more["gpu_types"] = rng.choice((("v100",), ("k80",), ("v100", "k80")))
+        if self.rich:
+            each = max(1, int(gpus))
+            more["cpus"] = float(rng.choice((0, 2, 4)) * each)
+            more["mem_gib"] = float(rng.choice((0, 8, 16)) * each)
+        request = Request.of(gpus, **more)
+        if gpus >= 4 and rng.random() < 0.15:
+            tasks = TaskGroup("worker", 2, gpus // 2)
+            request = Request((tasks,), request.gpu_types, request.labels, apart=True)
+        return request
+
+    def _outages(self):
+        found = []
+        for _ in range(3):
+            node, at_s = self.rng.choice(self.topology.nodes), self.rng.uniform(0, self.at_s)
+            found += [(at_s, NODE_DOWN, node), (at_s + self.rng.uniform(50, 400), NODE_UP, node)]
+        return sorted(found, key=lambda outage: outage[0])
+
+
+def log(policy, number, count):
+    world = World(number, count)  # anew: topologies change
+    cluster = SimCluster(
+        world.topology, world.costs, Uniform(world.topology), outages=world.outages
+    )
+    placement = make_placement(world.placement, world.topology, 0)
+    made = Engine(
+        cluster,
+        compose(policy, placement, make_admission(world.admission)),
+        WorkloadSource(world.workload),
+        tenants=TenantTree(world.tenants),
+        checker=Invariants() if number < 3 else None,
+    )
+    made.run()
+    made.finish()
+    return rows_from(made.log, 0)
+
+
+def alike(module, name, params, number, count):
+    """Compare the plain form in `tests/plain` with that of the product."""
+    logs = []
+    for package in ("plain", "rota.policies"):
+        found = import_module(f"{package}.{module}")
+        kind = getattr(found, name)
+        logs.append(log(kind(kind.Parameters(**params)), number, count))
+    assert logs[0] == logs[1]
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize(("module", "name", "params"), POLICIES)
+def test_equal_logs(module, name, params, number):
+    alike(module, name, params, number, 80)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(60))
+@pytest.mark.parametrize(("module", "name", "params"), POLICIES)
+def test_equal_logs_of_many(module, name, params, number):
+    alike(module, name, params, number, 250)
