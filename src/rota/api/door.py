@@ -103,10 +103,10 @@ class GuardedProtocol(H11Protocol):
 
     def on_response_complete(self) -> None:
         """The request is answered."""
-        super().on_response_complete()
-        scope: Any = self.scope
+        scope: Any = self.scope  # before the next request, which may be here already, has its own
         if scope.get("actor") is not None:
             self.role = scope["actor"].role
+        super().on_response_complete()
         self._door.rest(self)
         if self.busy:  # the next one was here already
             self._forget_head()

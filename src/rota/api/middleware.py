@@ -118,11 +118,6 @@ def _without_port(host: str) -> str:
     return (name if colon and port.isdecimal() else host).lower()
 
 
-def _template(scope: Scope) -> str:
-    """The path as it is declared, without what the client put in."""
-    return str(getattr(scope.get("route"), "path", UNMATCHED))
-
-
 class _Exchange:
     """Counts what comes in and looks at what goes out."""
 

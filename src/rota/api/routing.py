@@ -122,7 +122,7 @@ class Handler(Generic[T]):
             return {"body": body}
         with reading(self._keys):
             decoded = self._decoder.decode(body)
-        _refuse_repeated_keys(body)
+            _refuse_repeated_keys(body)
         return {"body": decoded}
 
     def _encode(self, result: Any) -> Response:
@@ -195,11 +195,12 @@ def _refuse_repeated_keys(body: bytes) -> None:
     """Which of two values counts would depend on who reads them: neither does."""
 
     def check(pairs: list[tuple[str, Any]]) -> None:
-        if len(pairs) != len({key for key, _ in pairs}):
-            keys = [key for key, _ in pairs]
-            repeated = next(key for key in keys if keys.count(key) > 1)
-            problem = Problem(f"the key {repeated!r} stands twice in an object", "input")
-            raise Refusal(400, problem)
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                problem = Problem(f"the key {key[:100]!r} stands twice in an object", "input")
+                raise Refusal(400, problem)
+            seen.add(key)
 
     json.loads(body, object_pairs_hook=check)
 

@@ -88,6 +88,8 @@ def recover(journal: Journal, build: Build, wanted: Scheduling) -> ClusterState:
     journal.log(state.take_rows())
     repaired = _replay(state, journal, number, wanted)
     journal.end_replay()
+    if any(newer > number for newer, _ in store.snapshots()):
+        store.drop_snapshots(number)
     journal.since_snapshot = store.journal_number - number
     if repaired:  # the repair is not in the journal
         journal.save(pack(state))

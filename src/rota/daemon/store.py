@@ -73,7 +73,7 @@ class Store:
         self.path = path
         self._seal: Seal | None = None
         self._boot = boot_id()
-        self._reached_s = 0.0
+        self._moment = 0.0, "", 0.0  # the last batch: time of the cluster, boot, time since then
         path.touch(0o600)
         self._inode = path.stat().st_ino
         self.observe: Callable[[float], None] = lambda _: (
@@ -126,7 +126,7 @@ class Store:
             self.skip_to(known.jobs)
             if known.store == self.id:
                 self._follow_clock(known)
-        self._reached_s = self.reached_s()
+                self._moment = known.reached_s, known.boot, known.up_s
         self._seal = seal
         self._write_seal()
 
@@ -166,13 +166,16 @@ class Store:
         return f"missing: {', '.join(missing)}" if missing else ""
 
     def _write_seal(self) -> None:
-        if self._seal is not None:
+        if self._seal is None:
+            return
+        try:
             self._seal.write(
                 Counters(
-                    self.id, self.journal_number, self.job_number, self.log_number,
-                    self._reached_s, self._boot, boot_time_s(),
+                    self.id, self.journal_number, self.job_number, self.log_number, *self._moment
                 )
-            )  # fmt: skip
+            )
+        except OSError as error:  # the commit itself is safe
+            log.warning("%s cannot be written: %s", self._seal.path, error)
 
     # --- plumbing ---------------------------------------------------------------------------------
 
@@ -341,7 +344,7 @@ class Store:
         self.log_number += len(rows)
         if batch is not None:
             self.journal_number += 1
-            self._reached_s = batch.time_s
+            self._moment = batch.time_s, self._boot, boot_time_s()
         if jobs:
             self.job_number = jobs[-1].number
         self._write_seal()
@@ -397,6 +400,12 @@ class Store:
                 )
             )
 
+    def drop_snapshots(self, after: int) -> None:
+        """Those after this batch cannot be read: they must not take the place of good ones."""
+        columns = tables.snapshots.c
+        with self.writing() as connection:
+            connection.execute(sa.delete(tables.snapshots).where(columns.journal_number > after))
+
     def first_snapshot(self) -> bytes | None:
         """The one from before the first batch, if the journal since then is whole."""
         columns = tables.snapshots.c
@@ -449,12 +458,14 @@ class Store:
         with self.reading() as connection:
             return {str(n): str(t) for n, t in connection.execute(sa.select(tables.nodes))}
 
-    def bind_node(self, node: str, token: str) -> None:
-        """Let a token speak for a node; empty: none does."""
+    def bind_nodes(self, nodes: Sequence[str], token: str) -> None:
+        """Let a token speak for nodes; empty: none does."""
         with self.writing() as connection:
-            connection.execute(sa.delete(tables.nodes).where(tables.nodes.c.name == node))
+            connection.execute(sa.delete(tables.nodes).where(tables.nodes.c.name.in_(nodes)))
             if token:
-                connection.execute(tables.nodes.insert().values(name=node, token=token))
+                connection.execute(
+                    tables.nodes.insert(), [{"name": node, "token": token} for node in nodes]
+                )
 
     # --- tokens -----------------------------------------------------------------------------------
 

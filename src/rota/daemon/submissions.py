@@ -36,12 +36,13 @@ def refuse_forbidden(
         for queue in tenants.path(job.queue):
             if actor.name not in allowed.queues.get(queue.name, (actor.name,)):
                 raise ForbiddenError(f"queue {job.queue!r}: {actor.name} may not submit there")
-        if allowed.max_priority is not None and job.priority > allowed.max_priority:
+        priority = _value(job, tenants) if job.priority_class else job.priority
+        if allowed.max_priority is not None and priority > allowed.max_priority:
             raise ForbiddenError(
-                f"priority {job.priority}: {allowed.max_priority} is the highest that users may "
+                f"priority {priority}: {allowed.max_priority} is the highest that users may "
                 "give (permissions.max_priority)"
             )
-        name = job.priority_class or tenants.class_of(job.priority).name
+        name = tenants.class_of(priority).name
         if actor.name not in allowed.priority_classes.get(name, (actor.name,)):
             raise ForbiddenError(f"priority class {name!r}: {actor.name} may not use it")
 

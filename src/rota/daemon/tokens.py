@@ -61,17 +61,18 @@ class Tokens:
                         f"node {node!r} belongs to the token {owner!r}: use that one, or let an "
                         f"operator remove the node first (`rota nodes rm {node}`)"
                     )
-            for node in nodes:
-                if self._speaks_for.get(node) != name:
-                    self._store.bind_node(node, name)
-                    self._speaks_for[node] = name
+            new = [node for node in nodes if self._speaks_for.get(node) != name]
+            if new:
+                self._store.bind_nodes(new, name)
+                self._speaks_for.update(dict.fromkeys(new, name))
         return ""
 
     def release(self, node: str) -> None:
         """A node was removed: any token may speak for it."""
         with self._lock:
-            if self._speaks_for.pop(node, None) is not None:
-                self._store.bind_node(node, "")
+            if node in self._speaks_for:
+                self._store.bind_nodes([node], "")
+                del self._speaks_for[node]
 
     def all(self) -> list[Actor]:
         """Names and roles."""

@@ -86,6 +86,14 @@ def test_a_key_that_stands_twice_is_refused(client, body, key):
     assert client.get(JOBS).json() == []
 
 
+def test_a_key_that_stands_twice_is_found_in_one_pass(client):
+    """A body with many keys is read once, not once for each key."""
+    many = ",".join(f'"k{i}":"v"' for i in range(60_000))
+    body = f'{{"run": "a", "envs": {{{many},"last":"1","last":"2"}}}}'
+    answer = client.post(JOBS, content=body)
+    assert answer.json()["error"] == "the key 'last' stands twice in an object"
+
+
 def test_a_body_of_two_lengths_is_refused(client):
     headers = {"Content-Length": "17", "Transfer-Encoding": "chunked"}
     answer = client.post(JOBS, content=b'{"run": "python"}', headers=headers)

@@ -77,6 +77,8 @@ def test_priorities_have_a_limit(permitted, alice, operator, file):
     assert daemon.submit([file(queue="nlp", priority=5)], alice)
     with pytest.raises(ForbiddenError, match=r"priority 6: 5 is the highest.*max_priority"):
         daemon.submit([file(queue="nlp", priority=6)], alice)
+    with pytest.raises(ForbiddenError, match="priority 100"):
+        daemon.submit([file(queue="nlp", priority_class="urgent")], alice)
     assert daemon.submit([file(queue="nlp", priority=6)], operator)
 
 

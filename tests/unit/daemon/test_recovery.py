@@ -132,6 +132,7 @@ def test_a_damaged_newest_snapshot_falls_back_to_the_older_one(tmp_path, caplog,
     ours.engine["cluster"]["now_s"] = theirs.engine["cluster"]["now_s"]  # that of the last batch
     assert ours == theirs
     assert "its snapshot cannot be read" in caplog.text
+    assert next(number for number, _ in loop.store.snapshots()) == older  # the bad one is gone
     loop.store.close()
 
 
@@ -243,6 +244,29 @@ def test_what_fits_by_another_placement_starts_at_once(policy, tmp_path):
     assert third.phase == WAITING
     drive_until_phase(loop, third)
     assert third.start_s == 10.0
+    loop.store.close()
+
+
+def test_another_placement_is_used_after_a_restart_right_after_the_change(tmp_path):
+    world, nodes, scheduling = split_in_two("fifo")
+    path = tmp_path / "s.db"
+    script = Script(
+        [(1.0, job_file(1)), (2.0, job_file(1)), (3.0, job_file(2))]  # the third finds no one node
+    )
+    loop = make_loop(path, world, policy="fifo", nodes=nodes)
+    loop.wanted = msgspec.convert(scheduling, type(loop.wanted))
+    drive_until(loop, world, script, 2.2)
+    loop.reconfigure(Reconfigured({"policy": "fifo", "placement": "consolidate"}, by="me"))
+    while 3 not in loop.state.engine.jobs:
+        loop.step()
+    assert loop.state.engine.jobs[3].phase == WAITING
+    loop.reconfigure(Reconfigured(scheduling, by="me"))
+    loop.close()
+    loop.store.close()
+    loop = make_loop(path, world, policy="fifo", nodes=nodes)
+    loop.wanted = loop.state.scheduling
+    drive_until(loop, world, script, world.now_s + 1.0)
+    assert loop.state.engine.jobs[3].start_s == 3.0
     loop.store.close()
 
 

@@ -290,3 +290,35 @@ def test_a_daemon_that_was_down_has_missed_that_time(tmp_path, machine, caplog, 
     assert shown_s(store, machine) - 100.0 == pytest.approx(away_s, abs=1e-3)
     assert not caplog.text
     store.close()
+
+
+def test_a_start_that_fails_after_days_moves_nothing(tmp_path, machine, caplog):
+    store = Store(tmp_path / "rota.db", durable=False)
+    store.seal(tmp_path / "rota.seal")
+    machine["wall_s"] += 100.0
+    machine["up_s"] += 100.0
+    store.append(Batch(1, 100.0, ()))
+    epoch = store.epoch_unix
+    for _ in range(3):  # each ends before its first batch
+        store.close()
+        machine["wall_s"] += 3 * DAY_S
+        machine["up_s"] += 3 * DAY_S
+        store = again(store)
+        store.seal(tmp_path / "rota.seal")
+    assert store.epoch_unix == epoch
+    assert not caplog.text
+    store.close()
+
+
+def test_a_seal_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch, caplog):
+    store = Store(tmp_path / "rota.db", durable=False)
+    store.seal(tmp_path / "rota.seal")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Seal, "write", full)
+    with_jobs(store, 2)
+    assert store.job_number == 2
+    assert "No space left" in caplog.text
+    store.close()

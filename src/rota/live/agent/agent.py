@@ -16,6 +16,7 @@ from rota.live.agent.logs import read_piece
 from rota.live.agent.messages import (
     HALT,
     KILL,
+    LONGEST_TEXT,
     AgentNode,
     AgentOrders,
     AgentReport,
@@ -24,7 +25,7 @@ from rota.live.agent.messages import (
     PartKey,
     PartMeasured,
 )
-from rota.live.agent.parts import LocalPart
+from rota.live.agent.parts import VALUES_KEPT, LocalPart
 from rota.live.agent.processes import boot_id
 from rota.live.clock import boot_time_s
 
@@ -206,7 +207,7 @@ class Agent:
                 self.step()
                 self._failure = ""
             except Exception as error:  # a job may run for days: nothing here may end the watch
-                self._failure = f"its watch fails: {error!r}"
+                self._failure = f"its watch fails: {error!r}"[:LONGEST_TEXT]
                 log.exception("watch.failed")
                 stop.wait(RETRY_S)
             self._looking_since_s = 0.0
@@ -323,9 +324,15 @@ class Agent:
         return bool(self._measured)
 
     def _collect(self, part: LocalPart) -> None:
+        """Take over what a job reported; of too many names the newest stay."""
         values = part.measured()
         if values:
-            self._measured.setdefault(part.key.run, {}).update(values)
+            known = self._measured.setdefault(part.key.run, {})
+            for name, value in values.items():
+                known.pop(name, None)
+                known[name] = value
+            for name in list(known)[: max(0, len(known) - VALUES_KEPT)]:
+                del known[name]
 
     def close(self) -> None:
         """Let go of everything; what runs goes on."""

@@ -18,7 +18,7 @@ OVER: frozenset[PartState] = frozenset({"ended", "lost"})
 HALT, KILL = "halt", "kill"
 
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
-MOST, MOST_NAMES, LONGEST_TEXT = 1e6, 100, 1000  # in a report that can be true
+MOST, MOST_NODES, MOST_NAMES, LONGEST_TEXT = 1e6, 10_000, 100, 1000  # in a report that can be true
 WAIT_S = 20.0  # the longest that an agent waits for an answer
 
 
@@ -65,6 +65,12 @@ class PartMeasured(msgspec.Struct, frozen=True):
 
     run: str
     values: Mapping[str, float]
+
+    @property
+    def plausible(self) -> bool:
+        """Few values with short names; a machine may be in other hands."""
+        names = (self.run, *self.values)
+        return len(names) <= MOST_NAMES and max(map(len, names)) <= MOST_NAMES
 
 
 class LogRequest(msgspec.Struct, frozen=True):
@@ -124,11 +130,10 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
             amounts = (spec.gpus, spec.cpus, spec.mem_gib)
             if not NODE_NAME.fullmatch(spec.name) or any(not 0 <= x < MOST for x in amounts):
                 return f"node {spec.name[:99]!r} with {spec.gpus} GPUs makes no sense"
+            if len(self.nodes) > MOST_NODES:
+                return f"an agent with {len(self.nodes)} nodes makes no sense"
             if len(node.devices) > spec.gpus or len(spec.labels) + len(spec.path) > MOST_NAMES:
                 return f"node {spec.name!r} has more devices than GPUs, or too many labels"
-        for measured in self.measured:
-            if max(len(measured.values), *map(len, (measured.run, *measured.values))) > MOST_NAMES:
-                return "a run reports too many values, or too long names"
         return ""
 
 

@@ -587,3 +587,15 @@ def test_a_watch_that_hangs_is_noticed(tmp_path, make_agent, monkeypatch):
     assert found == ["it has been stuck for 31 s"]
     assert agent.trouble == ""
     agent.close()
+
+
+def test_of_very_many_measures_the_newest_stay(bench):
+    """The ranks of a run share one report, which must not become too long."""
+    bench.add(nodes=("n0", "n1"), gpus=1)
+    many = 'for i in $(seq 60); do echo "{\\"v$NODE_RANK.$i\\": $i}" >> $ROTA_REPORT_FILE; done'
+    parts = [RunPart("n0", ((-1, 1.0),), 0, 0, 1), RunPart("n1", ((-1, 1.0),), 1, 1, 1)]
+    bench.launch("1.0", f"{many}; exit 3", parts=parts)
+    assert bench.told.end("1.0").code == 3
+    values = [m.values for m in bench.told.messages if isinstance(m, RunMetrics)]
+    assert values
+    assert all(0 < len(each) <= 64 for each in values)

@@ -160,15 +160,11 @@ class AgentDriver(Driver):
                 self._changed.notify_all()
 
     def trouble(self) -> str:
-        """What keeps agents from watching their jobs; those that are silent are not asked."""
-        here = [trouble() for trouble in self._asked_here]  # they may be stuck in our lock
-        with self._lock:
-            there = [
-                f"agent {agent.name}: {agent.trouble}"
-                for agent in self._fleet.agents.values()
-                if agent.trouble and agent.state == "up" and agent.id not in self._fleet.embedded
-            ]
-        return "; ".join([*(f"the agent here: {why}" for why in here if why), *there])
+        """What keeps the agent of this machine from watching its jobs.
+
+        Others are logged: one bad machine must not make the whole daemon unusable.
+        """
+        return "; ".join(f"the agent here: {why}" for ask in self._asked_here if (why := ask()))
 
     def close(self) -> None:
         """Stop listening; what runs goes on."""
@@ -243,9 +239,7 @@ class AgentDriver(Driver):
 
         `token`: the name of the one that came with the report; None: it lives in our process.
         """
-        refusal = report.problem()
-        if not refusal and token is not None:  # it may have to be written: without our lock
-            refusal = self.claim([node.spec.name for node in report.nodes], token)
+        refusal = self._refusal(report, token)
         with self._changed:
             refusal = refusal or self._fleet.conflict(report)
             if refusal:
@@ -265,6 +259,17 @@ class AgentDriver(Driver):
                     return orders
                 self._changed.wait(left_s)
 
+    def _refusal(self, report: AgentReport, token: str | None) -> str:
+        """Why an agent is not believed; empty: it is."""
+        if token is None:
+            return ""
+        refusal = report.problem()
+        if not refusal:
+            with self._lock:
+                refusal = self._fleet.conflict(report)
+        # the claim may have to be written: without our lock
+        return refusal or self.claim([node.spec.name for node in report.nodes], token)
+
     def sync_json(self, body: bytes, token: str) -> bytes:
         """`sync` for messages as they come over the network."""
         try:
@@ -283,6 +288,7 @@ class AgentDriver(Driver):
             RunMetrics(measured.run, measured.values)
             for measured in report.measured
             if measured.run in self._runs
+            and measured.plausible
             and any(part.node in here for part in self._runs[measured.run].order.parts)
         )
         news = self._fleet.hear(report, self._clock(), boot_time_s())

@@ -1,5 +1,6 @@
 """The agents that a server knows, and the nodes that they speak for."""
 
+import logging
 from collections import deque
 
 from rota.live.agent.messages import (
@@ -10,6 +11,8 @@ from rota.live.agent.messages import (
     PartStatus,
 )
 from rota.live.driver import NodeStatus
+
+log = logging.getLogger("rota.driver")
 
 
 class KnownAgent:
@@ -89,7 +92,10 @@ class AgentFleet:
             return None
         agent.heard_s = now_s
         agent.session, agent.number = report.session, report.number
-        agent.name, agent.jobs, agent.trouble = report.name, report.jobs, report.trouble
+        agent.name, agent.jobs = report.name, report.jobs
+        if report.trouble != agent.trouble:
+            agent.trouble = report.trouble
+            log.warning("agent.trouble", extra={"agent": agent.name, "why": agent.trouble})
         agent.behind_s = None if report.clock_s is None else clock_s - report.clock_s
         agent.parts = {part.key: part for part in report.parts}
         before = agent.nodes

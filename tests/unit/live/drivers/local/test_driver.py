@@ -41,7 +41,7 @@ class FakeAgent:
             parts=tuple(self.parts.values()),
             **fields,
         )
-        return self.world.driver.sync(report, fields.get("wait_s", 0.0))
+        return self.world.driver.sync(report, fields.get("wait_s", 0.0), "nodes")
 
     def says(self, run, state, rank=0, **fields):
         key = PartKey(run, rank)
@@ -463,15 +463,43 @@ def test_output_on_a_silent_machine_is_an_error_at_once(world, monkeypatch):
         world.driver.read_log("1", "out", 0, 0, 10)
 
 
-def test_what_keeps_an_agent_from_its_work_is_told_while_it_is_in_contact(world):
+def test_one_bad_machine_does_not_make_the_daemon_unusable(world, caplog):
     agent = world.agent("a", "n0")
-    assert world.driver.trouble() == ""
     agent.sync(trouble="its watch fails: OSError()")
-    assert world.driver.trouble() == "agent a: its watch fails: OSError()"
-    world.later(16.0)  # then its nodes are silent, which is told elsewhere
     assert world.driver.trouble() == ""
-    agent.sync()
+    assert [record.why for record in caplog.records if record.message == "agent.trouble"] == [
+        "its watch fails: OSError()"
+    ]
+
+
+def test_the_agent_of_this_machine_does(world, tmp_path):
+    why = ""
+    world.driver.embed("here", tmp_path, lambda: why)
     assert world.driver.trouble() == ""
+    why = "it has been stuck for 31 s"
+    assert world.driver.trouble() == "the agent here: it has been stuck for 31 s"
+
+
+@pytest.mark.parametrize("values", [{f"v{i}": 1.0 for i in range(500)}, {"v" * 500: 1.0}])
+def test_measures_that_cannot_be_are_dropped_and_the_rest_is_heard(world, values):
+    """What one job reports must not cost all others of the machine their agent."""
+    agent = world.agent("a", "n0")
+    world.driver.launch(order("1.0"))
+    agent.says("1.0", "running")
+    world.told()
+    key = PartKey("1.0", 0)
+    agent.parts[key] = PartStatus(key, "ended", ran=True, code=3)
+    assert not agent.sync(measured=(PartMeasured("1.0", values),)).error
+    assert [message.state for message in world.told()] == ["ended"]
+
+
+def test_a_claim_comes_after_the_conflict(world):
+    claimed = []
+    world.driver.claim = lambda nodes, token: claimed.append((*nodes, token)) or ""
+    world.agent("a", "n0")
+    other = FakeAgent(world, "b", ("n0",))
+    assert "belongs to the agent 'a'" in other.sync().error
+    assert claimed == [("n0", "nodes")]
 
 
 def test_measures_and_output_come_from_the_machine_that_has_the_run(world, monkeypatch):
@@ -508,8 +536,6 @@ def test_measures_and_output_come_from_the_machine_that_has_the_run(world, monke
         {"nodes": (AgentNode(NodeSpec("n" * 300, 2)),)},
         {"nodes": (AgentNode(NodeSpec("n0", 1), devices=("0", "1")),)},
         {"nodes": (AgentNode(NodeSpec("n0", 1, labels=("x",) * 500)),)},
-        {"measured": (PartMeasured("1.0", {f"v{i}": 1.0 for i in range(500)}),)},
-        {"measured": (PartMeasured("1.0", {"v" * 500: 1.0}),)},
         {"trouble": "x" * 5000},
     ],
 )
