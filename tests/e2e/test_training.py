@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from typing import ClassVar
 
 import msgspec
@@ -152,19 +153,25 @@ def parameters(folder):
     return torch.cat([tensor.flatten() for tensor in model.values()])
 
 
-def test_a_job_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch, tmp_path):
-    digest = finished(ddp(tmp_path / "whole"))
+@pytest.mark.soak  # PyTorch is slow to start: in `make test` a daemon preempts and resizes it
+@pytest.mark.parametrize(("ranks", "times"), [(1, 1), (2, 2)])
+def test_a_job_that_was_preempted_ends_with_the_same_parameters(
+    needs_torch, tmp_path, ranks, times
+):
+    digest = finished(ddp(tmp_path / "whole", ranks=ranks))
     broken = tmp_path / "broken"
-    stops = [preempted(broken, number=number) for number in range(2)]
-    assert 0 < stops[0] < stops[1] < STEPS
-    last = ddp(broken, number=2)
+    stops = [preempted(broken, number=number, ranks=ranks) for number in range(times)]
+    assert all(before < after for before, after in pairwise([0, *stops, STEPS]))
+    last = ddp(broken, number=times, ranks=ranks)
     assert finished(last) == digest
-    assert last.out.startswith(f"rank 0 of 2 begins at step {stops[1]}, restart 2\n")
+    begins = f"rank 0 of {ranks} begins at step {stops[-1]}, restart {times}\n"
+    assert last.out.startswith(begins)
     reported = [json.loads(line) for line in last.reports.read_text().splitlines()]
-    assert reported[0]["step"] == stops[1] + 1
+    assert reported[0]["step"] == stops[-1] + 1
     assert {"step", "loss", "throughput"} <= set(reported[0])
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore")  # of PyTorch, when it is imported
 def test_a_job_that_was_resized_ends_with_close_parameters(needs_torch, tmp_path):
     import torch

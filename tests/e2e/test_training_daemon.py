@@ -24,6 +24,7 @@ from rota.models.rates import Uniform
 from rota.sim.cluster import SimCluster
 from rota.testing.rehearsal import MARGIN_S, decisions, five_jobs, rehearse, topology
 from shared_data import CHECKOUT
+from thinning import first
 
 EXAMPLES = CHECKOUT / "examples" / "training"
 PYTHON_FIRST = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -38,11 +39,12 @@ def needs_torch():
     need(importlib.util.find_spec("torch") is not None, "PyTorch", TORCH)
 
 
-def ddp(daemon, *, gpus, **keys):
+def ddp(daemon, *, gpus, step_s=0.05, **keys):
     """Submit the example with fewer steps; its id."""
     job = yaml.safe_load((EXAMPLES / "ddp.yaml").read_text())
     job |= {"workdir": str(EXAMPLES), **keys}
     job["run"] = re.sub(r"--steps \d+", f"--steps {STEPS}", job["run"])
+    job["run"] = re.sub(r"--step-s \S+", f"--step-s {step_s}", job["run"])
     job["resources"] = {"gpus": gpus}
     return daemon.client.submit(job).id
 
@@ -66,10 +68,12 @@ def digest(daemon, job):
     return found
 
 
-def test_ddp_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch, daemons):
+@pytest.mark.soak  # PyTorch is slow to start: in `make test` an elastic job is stopped and goes on
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ddp_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch, daemons, ranks):
     daemon = daemons("--nodes", "2x2", "--policy", "srtf", "--check", env=PYTHON_FIRST)
-    whole = ddp(daemon, gpus=2, name="whole")
-    broken = ddp(daemon, gpus=2, name="broken", estimate="1h")
+    whole = ddp(daemon, gpus=ranks, name="whole")
+    broken = ddp(daemon, gpus=ranks, name="broken", estimate="1h")
     until_step(daemon, broken, 1)
     daemon.client.hold(broken)
     daemon.until(broken, "HELD")
@@ -82,26 +86,29 @@ def test_ddp_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch,
     assert [end.starts for end in ends] == [1, 1, 3]
     assert daemon.client.explain(broken).preempted_by[-1:] == [short]
     runs = begins(daemon, broken)
-    assert [(ranks, restart) for ranks, _, restart in runs] == [(2, 0), (2, 1), (2, 2)]
+    assert [(size, restart) for size, _, restart in runs] == [(ranks, 0), (ranks, 1), (ranks, 2)]
     assert 0 == runs[0][1] < runs[1][1] < runs[2][1] < STEPS
     assert digest(daemon, broken) == digest(daemon, whole)
 
 
 @pytest.mark.filterwarnings("ignore")  # of PyTorch, when it is imported
-def test_elastic_ddp_is_resized_and_ends_with_close_parameters(needs_torch, daemons, tmp_path):
+@pytest.mark.parametrize("half", first(1, [1, 2]))
+def test_elastic_ddp_is_resized_and_ends_with_close_parameters(
+    needs_torch, daemons, tmp_path, half
+):
     import torch
 
     policy = EXAMPLES / "grow.py"
-    daemon = daemons("--nodes", "2x2", "--policy", policy, "--check", env=PYTHON_FIRST)
-    elastic = ddp(daemon, gpus={"min": 1, "max": 4}, name="elastic")
+    daemon = daemons("--nodes", f"2x{half}", "--policy", policy, "--check", env=PYTHON_FIRST)
+    elastic = ddp(daemon, gpus={"min": 1, "max": 2 * half}, name="elastic")
     until_step(daemon, elastic, 1)
-    whole = ddp(daemon, gpus=2, name="whole")
+    whole = ddp(daemon, gpus=half, name="whole", step_s=0.15)  # the other need not grow again
     for job in (elastic, whole):
         daemon.until(job, "SUCCEEDED", within_s=LIMIT_S)
     runs = begins(daemon, elastic)
-    assert [ranks for ranks, _, _ in runs][:2] == [4, 2]
+    assert [ranks for ranks, _, _ in runs][:2] == [2 * half, half]
     assert 0 == runs[0][1] < runs[1][1] < STEPS
-    assert begins(daemon, whole) == [(2, 0, 0)]
+    assert begins(daemon, whole) == [(half, 0, 0)]
     daemon.rota("export", "-o", tmp_path / "run")
     jobs = pl.read_csv(tmp_path / "run" / "jobs.csv")
     assert jobs["migrations"].to_list() == [len(runs) - 1, 0]
