@@ -257,12 +257,22 @@ class DaemonProcess:
         except AssertionError:
             raise AssertionError(f"left behind: {self.processes()}") from None
 
+    def clear(self):
+        """End all jobs for the next test; the daemon must still be there."""
+        self._gone()
+        self._cancel_all()
+        self.all_over()
+        self.assert_no_orphans()
+
+    def _cancel_all(self):
+        for job in self.client.jobs(active=True):
+            self.client.cancel(job.id)
+
     def close(self):
         """End everything; no process may be left."""
         try:
             if self.runs:
-                for job in self.client.jobs(active=True):
-                    self.client.cancel(job.id)
+                self._cancel_all()
                 self.assert_no_orphans()
                 self.stop()
         finally:

@@ -25,10 +25,18 @@ def daemons(tmp_path):
     assert not problems, problems
 
 
+@pytest.fixture(scope="module")
+def common_daemon(tmp_path_factory):
+    """Return a daemon that many tests use one after the other."""
+    with serving(tmp_path_factory.mktemp("common"), "--nodes", "4x4", "--check") as daemon:
+        yield daemon
+
+
 @pytest.fixture
-def daemon(daemons):
-    """Return a running daemon with 4 nodes of 4 GPUs."""
-    return daemons("--nodes", "4x4", "--check")
+def daemon(common_daemon):
+    """Return a running daemon with 4 nodes of 4 GPUs; no job of another test is there."""
+    yield common_daemon
+    common_daemon.clear()
 
 
 @pytest.fixture(scope="module")

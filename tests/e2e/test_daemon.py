@@ -90,7 +90,6 @@ def test_setup_environment_and_folders_of_a_job(daemon):
         "echo run $GREETING $MADE; pwd; cat made; env | grep -c ^ROTA_TOKEN",
         setup="echo setup ${RANK-none}; echo 7 > made",
         envs={"GREETING": "hello", "MADE": "$(false) `x` \"quoted\" 'too'"},
-        name="first",
         gpus=2,
     )
     daemon.until(job, "FAILED")  # grep finds no token

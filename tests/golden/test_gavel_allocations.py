@@ -22,7 +22,7 @@ from rota.policies.gavel.packed import (
 )
 from rota.policies.gavel_fifo import fifo
 from rota.policies.gavel_max_sum import max_sum, max_sum_if_possible
-from rota.policies.rounds.problem import PackedShares, Pairs, problem
+from rota.policies.rounds.problem import JobPairs, PackedShares, problem
 from shared_data import shared
 
 KINDS = ("k80", "p100", "v100")
@@ -49,7 +49,7 @@ class Case:
             age=self.vector(data["times_since_start"]),
         )
         both = data["pair_throughputs"]
-        self.pairs = Pairs(
+        self.pairs = JobPairs(
             np.array([[self.names.index(name) for name in key.split(",")] for key in both]),
             np.array([self.by_kind(rates) for rates in both.values()]),
         )

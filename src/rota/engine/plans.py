@@ -437,7 +437,7 @@ class Reserves(PlacementPlan, ReservingPlan):
             return True
         if self._fits_free(job.shape):
             return True
-        return self._placement.walk(job.shape, self._latest_first())
+        return self._may_displace and self._placement.walk(job.shape, self._latest_first())
 
     def earliest(
         self, job: Job, releases: Iterable[tuple[float, Job]], *, ordered: bool = False

@@ -19,7 +19,7 @@ Departs from the paper: a job that outlives its estimate is not killed.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from typing import Annotated
 
@@ -207,46 +207,46 @@ class Backfill:
 
     def _earliest(self, job: Job, by_s: float = INF) -> float:
         """When it fits if no other job starts; inf: not even by this time."""
-        ends = merge(self._ends, self._started) if self._started else self._ends
-        releases = ((end_s, other) for end_s, _, other in ends if end_s <= by_s)
-        return self._plan.earliest(job, releases, ordered=True)
+        started = [release for release in self._started if release[0] <= by_s]
+        ends = merge(self._ends, started) if started else self._ends
+        return self._plan.earliest(job, _until(ends, by_s), ordered=True)
 
     def fill(self) -> None:
-        """Start whoever fits behind the first head and breaks no promise, in order of arrival."""
+        """Start those that fit behind the first head and break no promise, in order of arrival."""
         plan = self._plan
-        held = self.heads[0].nodes  # nodes of those who wait
+        held = self.heads[0].nodes  # nodes of those that wait
         at = arrival(self.heads[0].job)
-        tried: set[int] = set()  # shapes of which one waits for its turn or for room
-        while True:
-            job = self._next(at)
+        firsts = (queue.after(at) for queue in self._shapes.values())
+        possible = plan.candidates(job for job in firsts if job is not None)
+        queues = {job.shape.number: self._shapes[job.shape.number] for job in possible}
+        waits: set[int] = set()  # shapes of which one waits for its turn or for room
+        while queues:
+            job = self._next(queues, at)
             if job is None:
                 return
             at = arrival(job)
+            number = job.shape.number
+            if next(plan.candidates((job,)), None) is None:
+                del queues[number]  # what is free only shrinks
+                continue
             if self.start(job):
                 continue
-            number = job.shape.number
-            if number in tried:
-                continue
-            tried.add(number)
-            nodes = plan.eligible(job)
-            if not nodes & held and not self._behind(job, nodes):
-                self.reserve(job)
-            held |= nodes
+            if number not in waits:
+                waits.add(number)
+                nodes = plan.eligible(job)
+                if not nodes & held and not self._behind(job, nodes):
+                    self.reserve(job)
+                held |= nodes
 
-    def _next(self, at: Arrival) -> Job | None:
-        """The next one that may fit and may not delay anybody."""
+    def _next(self, queues: Mapping[int, ShapeQueue], at: Arrival) -> Job | None:
+        """The next job that does not delay a head for certain."""
         first, found = NEVER, None
-        for number, queue in self._shapes.items():
-            if queue.arrivals and queue.arrivals[-1] > at:
-                limit_s = self._delaying.get(number)
-                if limit_s is None:
-                    job = queue.after(at)
-                else:  # shorter ones may start beside the promise
-                    job = queue.ending_by(limit_s, self._now_s, at)
-                if job is None or arrival(job) > first:
-                    continue
-                for found in self._plan.candidates((job,)):
-                    first = arrival(found)
+        for number, queue in queues.items():
+            job = queue.after(at)
+            if job is not None and number in self._delaying:  # shorter ones may start
+                job = queue.ending_by(self._delaying[number], self._now_s, at)
+            if job is not None and (job.submit_s, job.index) < first:
+                first, found = (job.submit_s, job.index), job
         return found
 
     def _behind(self, job: Job, nodes: int) -> bool:
@@ -261,6 +261,13 @@ class Backfill:
                     return True
                 other = queue.after(arrival(other))
         return False
+
+
+def _until(ends: Iterable[Release], by_s: float) -> Iterator[tuple[float, Job]]:
+    for end_s, _, job in ends:
+        if end_s > by_s:
+            return
+        yield end_s, job
 
 
 EVER: Arrival = (-INF, -1)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from rota.core.jobs import Job
 from rota.core.state import State
 from rota.policies.gavel.basics import isolated
-from rota.policies.rounds.problem import PackedShares, Pairs, RoundProblem, problem, worth
+from rota.policies.rounds.problem import JobPairs, PackedShares, RoundProblem, problem, worth
 from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
@@ -63,7 +63,7 @@ class GandivaRandom(SharePolicy[GandivaRandomParams]):
         """An equal part of the GPUs, as long as no jobs are packed."""
         return isolated
 
-    def pack(self, problem: RoundProblem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:
+    def pack(self, problem: RoundProblem, pairs: JobPairs, jobs: Sequence[Job]) -> PackedShares:
         """Keep the good pairs, and draw partners for the others."""
         names = [(jobs[a].index, jobs[b].index) for a, b in pairs.jobs.tolist()]
         before = set(self.state.together)
@@ -94,7 +94,7 @@ class Packing:
 
 def random_packing(
     problem: RoundProblem,
-    pairs: Pairs,
+    pairs: JobPairs,
     draw: np.random.Generator,
     *,
     together: Indices | None = None,
@@ -115,7 +115,7 @@ def random_packing(
 
 
 def _paired(
-    problem: RoundProblem, pairs: Pairs, kept: Indices, draw: np.random.Generator
+    problem: RoundProblem, pairs: JobPairs, kept: Indices, draw: np.random.Generator
 ) -> Indices:
     """Two jobs at a time, drawn at random; those of unequal size go back."""
     number = {
@@ -135,7 +135,7 @@ def _paired(
     return np.array(sorted(made), np.intp)
 
 
-def _even(whole: RoundProblem, pairs: Pairs, kept: Indices) -> PackedShares:
+def _even(whole: RoundProblem, pairs: JobPairs, kept: Indices) -> PackedShares:
     """Every combination has an equal part of the cluster."""
     partners = pairs.jobs[kept]
     alone = np.setdiff1d(np.arange(whole.jobs), partners.ravel())

@@ -36,7 +36,7 @@ from rota.core.jobs import Job
 from rota.policies.gavel import PAPER
 from rota.policies.gavel.fairness import max_min
 from rota.policies.gavel.packed import packed_max_min
-from rota.policies.rounds.problem import PackedShares, Pairs, RoundProblem
+from rota.policies.rounds.problem import JobPairs, PackedShares, RoundProblem
 from rota.policies.rounds.share_policy import ShareParams, SharePolicy, Solve
 
 
@@ -70,6 +70,6 @@ class GavelMaxMin(SharePolicy[MaxMinParams]):
         """Max-min fairness of normalised throughputs."""
         return max_min
 
-    def pack(self, problem: RoundProblem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:  # noqa: ARG002
+    def pack(self, problem: RoundProblem, pairs: JobPairs, jobs: Sequence[Job]) -> PackedShares:  # noqa: ARG002
         """The same of throughputs alone and in pairs."""
         return packed_max_min(problem, pairs)

@@ -1,11 +1,14 @@
 """`rota report`."""
 
+from itertools import islice
+
 import pytest
 from click.testing import CliRunner
 
 from rota.cli.report import report
 from rota.core.errors import InputError
 from rota.report import write
+from rota.report.source import read_source
 
 
 @pytest.fixture
@@ -18,7 +21,9 @@ def call():
     return make
 
 
-def test_the_report_is_made_anew(call, folder):
+def test_the_report_is_made_anew(call, folder, monkeypatch):
+    two = list(islice(write.pictures(read_source(folder)), 2))  # all: test_page.py
+    monkeypatch.setattr(write, "pictures", lambda _source: two)
     (folder / "report.html").write_text("old")
     done = call(folder, "--figures", "svg, png")
 

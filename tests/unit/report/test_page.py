@@ -185,14 +185,11 @@ def test_the_page_is_always_the_same(folder):
 
 def test_a_report_is_a_page_and_its_figures(folder):
     page = write_report(folder, formats=("svg",))
-    first = {path.name: path.read_bytes() for path in (folder / "figures").iterdir()}
-    write_report(folder, formats=("svg",))
-    again = {path.name: path.read_bytes() for path in (folder / "figures").iterdir()}
+    names = {path.name for path in (folder / "figures").iterdir()}
 
     assert page == folder / "report.html"
-    assert first == again
-    assert set(write.figure_files(folder)) == {f"figures/{name}" for name in first}
-    assert {"cdf-jct.svg", "gantt-run0.svg", "ratios.svg"} <= set(first)
+    assert set(write.figure_files(folder)) == {f"figures/{name}" for name in names}
+    assert {"cdf-jct.svg", "gantt-run0.svg", "ratios.svg"} <= names
     assert not list(folder.rglob("*.part"))
 
 

@@ -26,7 +26,7 @@ JOBS = "generate:poisson:jobs=100,gpus=12,load=3,seed=3"  # the same jobs for al
 
 def workload(factor=None):
     options = OPTIONS if factor is None else OPTIONS | {"estimate_factor": factor}
-    return generate("poisson", jobs=80, gpus=12, load=1.5, seed=3, options=options)
+    return generate("poisson", jobs=50, gpus=12, load=1.5, seed=3, options=options)
 
 
 def config(**changes):

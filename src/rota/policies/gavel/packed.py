@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from rota.policies.gavel.basics import isolated, normalised, runnable
 from rota.policies.gavel.durations import fairest, ideal_times
-from rota.policies.rounds.problem import Array, PackedShares, Pairs, RoundProblem
+from rota.policies.rounds.problem import Array, JobPairs, PackedShares, RoundProblem
 from rota.solvers.linear import LinearProgramme, Sparse, solve_linear, sparse
 
 Indices = NDArray[np.intp]
 
 
-def packed_throughputs(problem: RoundProblem, pairs: Pairs, shares: PackedShares) -> Array:
+def packed_throughputs(problem: RoundProblem, pairs: JobPairs, shares: PackedShares) -> Array:
     """Steps per second that every job makes on average, alone and in pairs."""
     total: Array = (problem.throughput * shares.alone).sum(axis=1)
     both = (pairs.throughput * shares.pairs[:, :, None]).sum(axis=1)
@@ -26,7 +26,7 @@ def packed_throughputs(problem: RoundProblem, pairs: Pairs, shares: PackedShares
     return total
 
 
-def packed_max_min(problem: RoundProblem, pairs: Pairs) -> PackedShares:
+def packed_max_min(problem: RoundProblem, pairs: JobPairs) -> PackedShares:
     """As `max_min`; the normal throughput of a job is the one that it has alone."""
     able = runnable(problem)
     base = np.ones(problem.jobs)
@@ -36,13 +36,13 @@ def packed_max_min(problem: RoundProblem, pairs: Pairs) -> PackedShares:
     return _Programme(problem, pairs).solve(slope, np.zeros(problem.jobs))
 
 
-def packed_makespan(problem: RoundProblem, pairs: Pairs) -> PackedShares:
+def packed_makespan(problem: RoundProblem, pairs: JobPairs) -> PackedShares:
     """As `makespan`."""
     slope = np.where(runnable(problem), problem.steps, 0.0)
     return _Programme(problem, pairs).solve(slope, np.zeros(problem.jobs))
 
 
-def packed_finish_time_fairness(problem: RoundProblem, pairs: Pairs) -> PackedShares:
+def packed_finish_time_fairness(problem: RoundProblem, pairs: JobPairs) -> PackedShares:
     """As `finish_time_fairness`; alone on its part a job shares its GPUs with nobody."""
     active = runnable(problem) & (problem.steps > 0)
     programme = _Programme(problem, pairs)
@@ -68,7 +68,7 @@ def packed_finish_time_fairness(problem: RoundProblem, pairs: Pairs) -> PackedSh
 class _Programme:
     """Maximise z such that the throughput of job i is at least slope[i] z + floor[i]."""
 
-    def __init__(self, problem: RoundProblem, pairs: Pairs) -> None:
+    def __init__(self, problem: RoundProblem, pairs: JobPairs) -> None:
         self.problem, self.pairs = problem, pairs
         first, second = pairs.jobs[:, 0], pairs.jobs[:, 1]
         self.usable = np.flatnonzero(problem.size[first] == problem.size[second])

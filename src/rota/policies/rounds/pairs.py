@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from rota.core.jobs import Job
 from rota.core.view import View
-from rota.policies.rounds.problem import Array, Pairs, RoundProblem, worth
+from rota.policies.rounds.problem import Array, JobPairs, RoundProblem, worth
 from rota.policies.rounds.speeds import Told
 
 Indices = NDArray[np.intp]
@@ -20,7 +20,7 @@ class Partners:
         self._beliefs = beliefs
         self._known: dict[tuple[Hashable, Hashable], list[tuple[float, float]]] = {}
 
-    def find(self, asked: RoundProblem, jobs: Sequence[Job], view: View, most: int = 0) -> Pairs:
+    def find(self, asked: RoundProblem, jobs: Sequence[Job], view: View, most: int = 0) -> JobPairs:
         """All pairs of gangs of equal size that make progress together on some type.
 
         Args:
@@ -38,10 +38,10 @@ class Partners:
         able = (asked.throughput[one] > 0) & (asked.throughput[other] > 0)
         rates = np.where(able[:, :, None] & (rates > 0).all(axis=2, keepdims=True), rates, 0.0)
         useful = rates.any(axis=(1, 2))
-        found = Pairs(np.stack([one, other], axis=1)[useful], rates[useful])
+        found = JobPairs(np.stack([one, other], axis=1)[useful], rates[useful])
         if most and len(found.jobs) > most * len(jobs):
             best = _best(found.jobs, worth(asked, found), most)
-            found = Pairs(found.jobs[best], found.throughput[best])
+            found = JobPairs(found.jobs[best], found.throughput[best])
         return found
 
     def _table(

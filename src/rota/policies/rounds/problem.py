@@ -57,7 +57,7 @@ class RoundProblem:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class JobPairs:
     """Pairs of jobs (by number) and the steps per second of both on each type: [pair, type, 0/1].
 
     Pairs of gangs of different size are no combinations: give them or not, they get no time.
@@ -108,7 +108,7 @@ def _vector(given: Array | None, length: int, default: float) -> Array:
     return np.full(length, default) if given is None else np.asarray(given, float)
 
 
-def worth(problem: RoundProblem, pairs: Pairs) -> Array:
+def worth(problem: RoundProblem, pairs: JobPairs) -> Array:
     """Normalised throughput of each pair, on average over the types of the cluster.
 
     A pair that would stop one of its jobs on any type is worth nothing.

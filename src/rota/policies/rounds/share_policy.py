@@ -11,7 +11,7 @@ from rota.core.knowledge import Knowledge
 from rota.core.policy import Params
 from rota.core.view import View
 from rota.policies.rounds import RoundPolicy
-from rota.policies.rounds.problem import Array, PackedShares, Pairs, RoundProblem
+from rota.policies.rounds.problem import Array, JobPairs, PackedShares, RoundProblem
 
 Solve = Callable[[RoundProblem], Array]
 """A function of a module, or a partial one: it may be called in another process."""
@@ -86,7 +86,7 @@ class SharePolicy(RoundPolicy[S]):
         """The function that finds X."""
         raise NotImplementedError
 
-    def pack(self, problem: RoundProblem, pairs: Pairs, jobs: Sequence[Job]) -> PackedShares:
+    def pack(self, problem: RoundProblem, pairs: JobPairs, jobs: Sequence[Job]) -> PackedShares:
         """The same where these pairs of jobs may share GPUs."""
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ from rota.core.view import View, arrival
 from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
 from rota.policies.rounds.leases import Seat
 from rota.policies.rounds.pairs import Partners
-from rota.policies.rounds.problem import Array, PackedShares, Pairs, RoundProblem, problem
+from rota.policies.rounds.problem import Array, JobPairs, PackedShares, RoundProblem, problem
 from rota.policies.rounds.rounds import Rounds, RoundState
 from rota.policies.rounds.seats import Seats, pair_number
 from rota.policies.rounds.share_policy import ShareParams, SharePolicy
@@ -205,7 +205,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
             found = policy.targets(asked, jobs, view) if jobs else np.zeros_like(asked.throughput)
             policy.given(jobs, np.where(asked.throughput > 0, found, 0.0))
             kinds = len(asked.capacity)
-            pairs = Pairs(np.zeros((0, 2), np.intp), np.zeros((0, kinds, 2)))
+            pairs = JobPairs(np.zeros((0, 2), np.intp), np.zeros((0, kinds, 2)))
             shares = PackedShares(found, np.zeros((0, kinds)))
             self._retarget(view.now_s, asked, jobs, pairs, shares)
         state.stale = False
@@ -231,7 +231,7 @@ class ShareRounds(Rounds[SharePolicy[Any]]):
         now_s: float,
         asked: RoundProblem,
         jobs: Sequence[Job],
-        pairs: Pairs,
+        pairs: JobPairs,
         shares: PackedShares,
     ) -> None:
         """From now on these shares hold; pairs with no share to speak of are none."""

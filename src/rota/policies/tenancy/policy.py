@@ -9,7 +9,7 @@ from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.plan import Plan
-from rota.core.policy import DecidePolicy, Params
+from rota.core.policy import IncrementalPolicy, Params
 from rota.core.state import State
 from rota.core.tenants import TenantTree
 from rota.core.view import View
@@ -61,11 +61,12 @@ class TenantState(State):
         return fields
 
 
-class TenantPolicy(DecidePolicy[P]):
+class TenantPolicy(IncrementalPolicy[P]):
     """Queues in a tree that lend to each other and take back what they lent."""
 
     coupled = "shared quotas: what a queue may use counts wherever it uses it"
     plan_type = TenancyPlan
+    keeps_unnamed = False  # borrowers that are not named make room
     divides: ClassVar[bool] = True
     """Without any quota, all GPUs are divided by weight."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"": COMMON}
@@ -88,6 +89,7 @@ class TenantPolicy(DecidePolicy[P]):
             chosen["victims"], chosen["reclaim"], chosen["within"], chosen["min_runtime_s"]
         )
         self._queues: Queues | None = None
+        self._touched: set[int] = set()  # jobs that something has happened to
 
     def _chosen(self) -> dict[str, Any]:
         """Parameters after presets."""
@@ -109,6 +111,18 @@ class TenantPolicy(DecidePolicy[P]):
                     f"leave it out, or add {' or '.join(f'{one}=yes' for one in needed)}"
                 )
 
+    def submitted(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It waits."""
+        self._touched.add(job.index)
+
+    def started(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It runs."""
+        self._touched.add(job.index)
+
+    def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It does neither any more."""
+        self._touched.add(job.index)
+
     def decide(self, view: View) -> Plan:
         """Serve the queues, the one after the other."""
         plan = view.plan(TenancyPlan)
@@ -127,10 +141,13 @@ class TenantPolicy(DecidePolicy[P]):
         """The queues as of now."""
         queues = self._queues
         now_s = view.now_s
+        touched: set[int] | None
+        touched, self._touched = self._touched, set()
         if queues is None or queues.tenancy.tenants is not view.tenants:
             if queues is not None:
                 self.state.past = queues.snapshot()
-            queues = self._queues = self._empty_queues(view.tenants)
+            queues, touched = self._empty_queues(view.tenants), None
+            self._queues = queues
             for name, average, used in self.state.past:
                 leaf = queues.tenancy.leaf(name)
                 leaf.average, leaf.used = average, used
@@ -140,7 +157,7 @@ class TenantPolicy(DecidePolicy[P]):
         else:
             queues.tenancy.pass_time(now_s - self.state.at_s)
         self.state.at_s = now_s
-        queues.update(view)
+        queues.update(view, touched)
         queues.tenancy.settle(view.up_gpus)
         return queues
 

@@ -112,16 +112,19 @@ class Queues:
 
     # --- what has changed -------------------------------------------------------------------------
 
-    def update(self, view: View) -> None:
-        """Take over who came, started, stopped and left."""
+    def update(self, view: View, touched: set[int] | None) -> None:
+        """Take over who came, started, stopped and left, of these jobs; None: of all."""
         now_s = view.now_s
         waiting, running = who(view)
-        for index in self.waiting.keys() - waiting.keys():
+        if touched is None:
+            touched = {*waiting, *running, *self.waiting, *self.running}
+        for index in [i for i in touched if i in self.waiting and i not in waiting]:
             self.leaves(self.waiting[index][1])
-        for index in self.running.keys() - running.keys():
+        for index in [i for i in touched if i in self.running and i not in running]:
             self.gives(index)
-        self.fresh = [waiting[index] for index in sorted(waiting.keys() - self.waiting.keys())]
-        for index in sorted(running.keys() - self.running.keys()):
+        came = [i for i in touched if i in waiting and i not in self.waiting]
+        self.fresh = [waiting[index] for index in sorted(came)]
+        for index in sorted(i for i in touched if i in running and i not in self.running):
             self.gets(running[index], running[index].allocation.gpus)
         for job in self.fresh:
             self.enters(job, now_s)

@@ -24,7 +24,7 @@ from rota.core.topology import Topology
 from rota.core.view import View
 from rota.models.rates import Rates
 from rota.policies.rounds.dispatch import Dispatcher, DispatchOptions
-from rota.policies.rounds.problem import Array, PackedShares, Pairs, RoundProblem, problem
+from rota.policies.rounds.problem import Array, JobPairs, PackedShares, RoundProblem, problem
 from rota.reproduce.loop import RATE, Blame, Replanner
 
 StepRates = Mapping[str, float]
@@ -124,7 +124,7 @@ Kind = tuple[str, int]
 Beside = Mapping[tuple[Kind, Kind], Mapping[str, float]]
 """Steps per second of the first kind on the GPUs of the second, by type."""
 
-NO_PAIRS = Pairs(np.zeros((0, 2), np.intp), np.zeros((0, 1, 2)))
+NO_PAIRS = JobPairs(np.zeros((0, 2), np.intp), np.zeros((0, 1, 2)))
 _WIDE = 1 << 31  # numbers of jobs are below it
 
 
@@ -158,7 +158,7 @@ class Companions:
         rates = self._beside.get((_kind(one), _kind(other)), {})
         return [rates.get(name, 0.0) for name in self._types]
 
-    def find(self, entries: Sequence[JobHolder]) -> Pairs:
+    def find(self, entries: Sequence[JobHolder]) -> JobPairs:
         """All pairs of gangs of equal size that the table knows."""
         places = np.array([self._known(_kind(entry.job)) for entry in entries], np.intp)
         sizes = np.array([entry.job.gpus for entry in entries])
@@ -168,7 +168,7 @@ class Companions:
         rates: Array = np.stack([ours, theirs], axis=2)
         works = np.any(np.all(rates > 0, axis=2), axis=1)
         use = (sizes[one] == sizes[other]) & works
-        return Pairs(np.stack([one[use], other[use]], axis=1), rates[use])
+        return JobPairs(np.stack([one[use], other[use]], axis=1), rates[use])
 
     def _known(self, kind: Kind) -> int:
         """The row of a kind of job in the table of all that came so far."""
@@ -213,7 +213,7 @@ class Question:
     now_s: float
     jobs: list[int]
     problem: RoundProblem
-    pairs: Pairs = NO_PAIRS
+    pairs: JobPairs = NO_PAIRS
 
 
 Allocate = Callable[[Question], Array | PackedShares]
@@ -397,7 +397,7 @@ class GavelRounds(Replanner):
             together, found = self._together(jobs, pairs, found.pairs), found.alone
         self.dispatcher.retarget(now_s, {**dict(zip(jobs, found, strict=True)), **together})
 
-    def _together(self, jobs: Sequence[int], pairs: Pairs, shares: Array) -> dict[int, Any]:
+    def _together(self, jobs: Sequence[int], pairs: JobPairs, shares: Array) -> dict[int, Any]:
         """The shares of all pairs that have one, and of those that had: their accounts are kept."""
         nothing = [0.0] * len(self._kinds)
         out: dict[int, Any] = {number: nothing for number in self.dispatcher.jobs if number < 0}

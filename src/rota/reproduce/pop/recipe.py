@@ -11,7 +11,7 @@ from rota.policies.gavel.basics import normalised, throughputs
 from rota.policies.gavel.fairness import max_min
 from rota.policies.gavel.packed import Indices, packed_max_min, packed_throughputs
 from rota.policies.gavel.partition import parts
-from rota.policies.rounds.problem import Array, Pairs, RoundProblem, problem
+from rota.policies.rounds.problem import Array, JobPairs, RoundProblem, problem
 from rota.reproduce.recipe import Check, Recipe, RecipeRun, RecipeSetting, Scale, holds, ordered
 from rota.study.config import RunConfig
 
@@ -132,7 +132,7 @@ class PopTradeoff(Recipe):
 # --- instances -----------------------------------------------------------------------------------
 
 
-def instance(form: str, jobs: int, seed: int) -> tuple[RoundProblem, Pairs]:
+def instance(form: str, jobs: int, seed: int) -> tuple[RoundProblem, JobPairs]:
     """Single-GPU jobs with speeds of their own, a quarter as many GPUs of each of three types.
 
     In pairs a job keeps 40 to 90 % of its speed.
@@ -144,7 +144,7 @@ def instance(form: str, jobs: int, seed: int) -> tuple[RoundProblem, Pairs]:
     one, other = np.triu_indices(jobs if form == PACKED else 0, 1)
     kept = draw.uniform(0.4, 0.9, (len(one), TYPES, 2))
     rates = kept * np.stack([speeds[one], speeds[other]], axis=2)
-    return whole, Pairs(np.stack([one, other], axis=1), rates)
+    return whole, JobPairs(np.stack([one, other], axis=1), rates)
 
 
 def solve(form: str, jobs: int, seed: int) -> list[Point]:
@@ -175,19 +175,19 @@ def solve(form: str, jobs: int, seed: int) -> list[Point]:
     return found
 
 
-def _throughputs(form: str, of: RoundProblem, pairs: Pairs) -> Array:
+def _throughputs(form: str, of: RoundProblem, pairs: JobPairs) -> Array:
     if form == PACKED:
         return packed_throughputs(of, pairs, packed_max_min(of, pairs))
     return throughputs(of, max_min(of))
 
 
-def _inside(pairs: Pairs, rows: Indices, jobs: int) -> Pairs:
+def _inside(pairs: JobPairs, rows: Indices, jobs: int) -> JobPairs:
     """The pairs of jobs of one part, by their places in it."""
     place = np.full(jobs, -1, np.intp)
     place[rows] = np.arange(len(rows))
     there = place[pairs.jobs]
     use = np.all(there >= 0, axis=1)
-    return Pairs(there[use], pairs.throughput[use])
+    return JobPairs(there[use], pairs.throughput[use])
 
 
 # --- what they show ------------------------------------------------------------------------------

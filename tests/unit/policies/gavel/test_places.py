@@ -15,7 +15,7 @@ from rota.policies.gavel.fairness import max_min
 from rota.policies.gavel.packed import packed_max_min, packed_throughputs
 from rota.policies.gavel.partition import parts, pop
 from rota.policies.gavel_fifo import fifo
-from rota.policies.rounds.problem import Pairs, problem, worth
+from rota.policies.rounds.problem import JobPairs, problem, worth
 
 
 def test_fifo_takes_the_fastest_that_is_free_and_waits_for_the_first():
@@ -113,7 +113,7 @@ def test_with_one_type_the_shortest_go_first(seed):
 def all_pairs(of, factor=0.8):
     jobs = np.array(list(itertools.combinations(range(of.jobs), 2)))
     rates = np.stack([of.throughput[jobs[:, 0]], of.throughput[jobs[:, 1]]], axis=2) * factor
-    return Pairs(jobs, rates)
+    return JobPairs(jobs, rates)
 
 
 def test_pairs_of_unequal_gangs_never_give_a_job_more_than_all_the_time():
@@ -164,7 +164,7 @@ def test_random_pairs_share_evenly_and_stay_while_they_are_worth_it():
 def test_a_pair_that_stops_a_job_is_worth_nothing():
     of = problem(np.ones((2, 2)), np.ones(2))
     rates = np.array([[[1.0, 1.0], [1.0, 0.0]]])
-    assert worth(of, Pairs(np.array([[0, 1]]), rates)).tolist() == [0.0]
+    assert worth(of, JobPairs(np.array([[0, 1]]), rates)).tolist() == [0.0]
 
 
 def test_one_part_is_the_whole_problem():
