@@ -88,11 +88,25 @@ class SearchingConsolidate(Placement):
 
 def _tightest(need: float, shape: Shape, room: Room) -> int:
     """`best_node` for whole GPUs: a node offers no more than it has, so few have to be asked."""
+    if shape.plain and need % 1 == 0 and not room.divisible:
+        return _fullest(need, room)
     best, lowest = -1, inf
     for position, free in enumerate(room.gpus):
         if need <= free < lowest and room.usable(position, shape) >= need:
             best, lowest = position, free
     return best
+
+
+def _fullest(need: float, room: Room) -> int:
+    """The same where only GPUs count: the first node with just enough, else with one more, ..."""
+    gpus, up = room.gpus, room.up
+    for free in range(int(need), int(max(gpus)) + 1):
+        position = -1
+        for _ in range(gpus.count(free)):
+            position = gpus.index(free, position + 1)
+            if up[position]:
+                return position
+    return -1
 
 
 class Consolidate(SearchingConsolidate):
