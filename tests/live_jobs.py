@@ -21,8 +21,6 @@ ARGUMENTS = {
     "admit": (),
     "start": (HERE, 10.0),
     "run": (10.0, 1.0),
-    "launch": (HERE, 10.0),
-    "interrupt": (10.0,),
     "change_rate": (10.0, 0.5),
     "begin_stop": (10.0, 0.0),
     "stopped": (),
@@ -39,6 +37,18 @@ def live(name="a", *, gpus=2, work=100.0, index=0, at=0.0, known=0, number=0, **
     made = Job(JobSpec(name, at, request, **spec), Behaviour(work), index, Shape(number, request))
     made.known = int(known)
     return made
+
+
+def launch(job, allocation, now_s):
+    """Started, and making progress at once."""
+    machine.start(job, allocation, now_s)
+    machine.run(job, now_s, 1.0)
+
+
+def interrupt(job, now_s):
+    """Stopped, and gone at once."""
+    machine.begin_stop(job, now_s, 0.0)
+    machine.stopped(job)
 
 
 def drive(job, verb):

@@ -15,7 +15,7 @@ from needs import ROOT, SYSTEM, need
 from sweeping import COMMAND, rota_sweep, tables
 
 NODES = 3
-PATIENCE_S = 300.0
+PATIENCE_S = 800.0  # a guard against hanging only
 SPEC = """\
 workloads: [jobs.csv, {name: drawn, generate: gavel-like, jobs: 40}]
 clusters: [machines.yaml]

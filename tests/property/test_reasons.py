@@ -161,7 +161,7 @@ def test_blamed_follows_every_change():
             elif placement.fits(shape):
                 job = Job(JobSpec(f"{step}", 0.0, shape.request), Behaviour(1.0), step, shape)
                 running.append((job, placement.take(job)))
-            if blamed.stale:
+            if blamed.stale():
                 flips += len(blamed.changed())
             for other in shapes:
                 if not placement.fits(other) and other.number not in blamed.reasons:

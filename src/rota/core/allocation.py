@@ -14,7 +14,7 @@ class Allocation:
     (batch size, parallel plan): only rate models and launchers interpret it.
     """
 
-    __slots__ = ("config", "extra", "gpus", "slices")
+    __slots__ = ("config", "extra", "gpus", "slices", "vertices")
 
     def __init__(
         self,
@@ -25,16 +25,13 @@ class Allocation:
         self.slices = tuple(slices)
         self.extra = tuple(extra)
         self.config = config
+        self.vertices = [vertex for vertex, _ in slices]
+        """The places it touches."""
         total = 0.0
         for _, amount in self.slices:
             total += amount
         # not `int(total) == total`: what is no number is refused with the plan, by its job's name
         self.gpus: float = int(total) if total % 1 == 0 else total
-
-    @property
-    def vertices(self) -> list[int]:
-        """The places it touches."""
-        return [vertex for vertex, _ in self.slices]
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -52,19 +52,19 @@ class Changes:
 
     # Made at nearly every event. What is rare is therefore a class attribute until it is used, and
     # `unusual` says whether there is any of it.
-    unusual = False
     cancels: Sequence[tuple[Job, Job | None]] = ()
     rejects: Sequence[tuple[Job, str]] = ()
     holds: Sequence[tuple[Job, Reason]] = ()
     admits: Sequence[Job] = ()
     reasons: Sequence[tuple[Job, Reason]] = ()
     levels: Sequence[Level] = ()
-    causes: dict[int, Job] | None = None  # index of a stopped job -> who displaced it
-    whys: dict[int, str] | None = None  # index of a stopped job -> for what reason, in words
-    wake: Wake | None = None  # None: as before
 
     def __init__(self, version: int) -> None:
         self.version = version
+        self.unusual = False
+        self.wake: Wake | None = None  # None: as before
+        self.causes: dict[int, Job] | None = None  # index of a stopped job -> who displaced it
+        self.whys: dict[int, str] | None = None  # index of a stopped job -> why, in words
         self.starts: list[tuple[Job, Allocation]] = []
         self.stops: list[Job] = []
         self.shape_reasons: list[tuple[int, int, Job | None]] = []

@@ -62,41 +62,13 @@ def run(job: Job, since_s: float, rate: float) -> None:
     job.rate = rate
 
 
-def launch(job: Job, allocation: Allocation, now_s: float) -> None:
-    """`start` and `run` at once, at rate 1: the common case where starting takes no time."""
-    if job.phase != WAITING:
-        raise _refuse(job, "start")
-    job.phase = RUNNING
-    job.allocation = allocation
-    job.held_gpus = allocation.gpus
-    job.start_s = job.since_s = now_s
-    job.rate = 1.0
-    if job.first_start_s == INF:
-        job.first_start_s = now_s
-    job.epoch += 1
-
-
-def interrupt(job: Job, now_s: float) -> None:
-    """`begin_stop` and `stopped` at once, losing nothing: where stopping takes no time."""
-    if job.phase != RUNNING:
-        raise _refuse(job, "stop")
-    ran = now_s - job.since_s
-    left = job.left - ran * job.rate
-    # done already, but its end comes at the next round
-    job.left = left if left > 0.0 else 0.0  # noqa: FURB136 - hot
-    job.service += ran * job.held_gpus
-    job.run_s += ran
-    job.phase = WAITING
-    job.held_gpus = 0
-    job.since_s = INF
-    job.epoch += 1
-
-
 def settle(job: Job, now_s: float) -> None:
     """Integrate progress and service up to now; the job goes on at the same rate."""
     if job.phase == RUNNING and now_s > job.since_s:
         ran = now_s - job.since_s
-        job.left = max(0.0, job.left - ran * job.rate)
+        left = job.left - ran * job.rate
+        # it may be done already while its end comes at the next round
+        job.left = left if left > 0.0 else 0.0  # noqa: FURB136 - hot
         job.service += ran * job.held_gpus
         job.run_s += ran
         job.since_s = now_s
@@ -153,7 +125,10 @@ def finish(job: Job, now_s: float) -> None:
     else:
         raise _refuse(job, "finish")
     job.left = 0.0
-    _end(job, now_s, DONE)
+    job.phase = DONE  # as `_end` does: most jobs end this way
+    job.end_s = now_s
+    job.held_gpus = 0
+    job.epoch += 1
 
 
 def fail(job: Job, now_s: float) -> None:

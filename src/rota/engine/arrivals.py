@@ -56,11 +56,15 @@ class Arrivals:
                 self._shape_of[id(request)] = shape
         return shape
 
-    def simple(self, index: int, spec: JobSpec, behaviour: Behaviour) -> Job | None:
-        """The common case in one step: a gang without group or dependencies; None otherwise."""
-        request = spec.request
-        if self.linked or self.refine is not None or spec.group or not request.gang:
-            return None
+    def job(
+        self, index: int, spec: JobSpec, behaviour: Behaviour, request: Request | None = None
+    ) -> Job:
+        """A job as a whole.
+
+        `request` is the one by which it is placed; None: as the placement refines its own.
+        """
+        if request is None:
+            request = spec.request if self.refine is None else self.refine(spec)
         shape = self._shape_of.get(id(request)) or self.shape(request)
         job = Job(spec, behaviour, index, shape)
         job.known = self.knowledge
@@ -68,27 +72,9 @@ class Arrivals:
             job.belief = self._belief(index)
         if self.book is not None:
             job.book = self.book
-        return job
-
-    def make(
-        self, index: int, spec: JobSpec, behaviour: Behaviour, request: Request | None = None
-    ) -> list[Job]:
-        """The job, or for a non-gang job the whole first and then its tasks.
-
-        `request` is the one by which it is placed; None: as the placement refines its own.
-        """
-        if request is None:
-            request = spec.request if self.refine is None else self.refine(spec)
-        job = Job(spec, behaviour, index, self.shape(request))
-        job.known = self.knowledge
-        if self._belief is not None:
-            job.belief = self._belief(index)
-        job.book = self.book
         if spec.group:
             self._join(job, spec.group)
-        if request.gang:
-            return [job]
-        return [job, *self._tasks(job, spec, behaviour, request)]
+        return job
 
     def _join(self, job: Job, name: str) -> None:
         group = self.groups.get(name)
@@ -97,9 +83,9 @@ class Arrivals:
         group.members.append(job)
         job.group = group
 
-    def _tasks(
-        self, parent: Job, spec: JobSpec, behaviour: Behaviour, request: Request
-    ) -> list[Job]:
+    def tasks(self, parent: Job) -> list[Job]:
+        """One job per task of a non-gang job."""
+        spec, behaviour, request = parent.spec, parent.behaviour, parent.shape.request
         tasks = []
         family = Group(spec.id)
         for number, group in enumerate(_unrolled(request)):

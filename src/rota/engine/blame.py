@@ -101,21 +101,16 @@ class Blamed:
         self._shapes: dict[int, Shape] = {}
         self._plain: list[tuple[float, int]] = []  # those for which only GPUs count
         self._free = placement.free
-        self.lowest: float = -INF  # no reason of a plain shape changes while so many are free ...
+        self.lowest: float = -INF  # no reason changes while so many are free (inf: look anyway) ...
         self.below: float = INF  # ... and fewer than this
         self._watched: dict[tuple[str, Eligible], Watched] = {}
         self._sums: dict[tuple[str, Eligible], float] = {}
         self._gangs: set[int] = set()
         self._doubtful: set[int] = set()
 
-    @property
     def stale(self) -> bool:
         """Must `changed` be asked?"""
-        return (
-            not (self.lowest <= self._placement.free < self.below)
-            or bool(self._watched)
-            or bool(self._doubtful)
-        )
+        return not self.lowest <= self._placement.free < self.below
 
     def add(self, shape: Shape) -> int:
         """The head of this shape finds no place; returns why. The others must not be `stale`."""
@@ -135,6 +130,7 @@ class Blamed:
                 self._watched[key] = Watched(key[0], among, [])
                 self._sums[key] = self._sum(key[0], among)
             insort(self._watched[key].needs, (need, number))
+        self.lowest = INF
         if shape.apart:
             self._gangs.add(number)
         return reason
@@ -144,6 +140,7 @@ class Blamed:
         if self.add(shape) != told:
             self.reasons[shape.number] = told
             self._doubtful.add(shape.number)
+            self.lowest = INF
 
     def remove(self, number: int) -> None:
         """No job of this shape waits any more, or its head is not next."""
@@ -186,6 +183,8 @@ class Blamed:
     def _bound(self) -> None:
         at = bisect_right(self._plain, (self._free, INF))
         self.lowest = self._plain[at - 1][0] if at else -INF
+        if self._watched:  # several sums decide: not only how many GPUs are free
+            self.lowest = INF
         self.below = self._plain[at][0] if at < len(self._plain) else INF
 
     def _compared(self, shape: Shape) -> list[tuple[tuple[str, Eligible], Shape | None, float]]:

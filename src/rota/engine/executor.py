@@ -14,8 +14,9 @@ from rota.core.allocation import Allocation, host_of
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
 from rota.core.log import ON_REQUEST, TOLD, Record
+from rota.core.machine import run, start
 from rota.core.ports import Cluster
-from rota.core.reconcile import Commands, Placed
+from rota.core.reconcile import Commands
 from rota.core.view import View
 from rota.engine.log import Log
 from rota.engine.occupancy import Occupancy
@@ -46,14 +47,11 @@ class Executor:
         whys: Mapping[int, str] | None = None,
     ) -> None:
         """All commands of one plan; `causes`: who displaced whom; `whys`: for what reason."""
-        stops, starts, moves = commands
-        if self._frictionless and self.planned is None and not moves and not whys:
-            self._execute_at_once(stops, starts, causes)
-            return
         now_s = self.view.now_s
         version = self.view.version
         if self.planned is not None:
             self._verify(self.planned, commands)
+        stops, starts, moves = commands
         for job in stops:
             job.version = version
             cause = causes.get(job.index) if causes else None
@@ -69,35 +67,6 @@ class Executor:
             self._move(job, allocation, now_s)
         if self.deferred:
             self.launch_deferred(now_s)
-
-    def _execute_at_once(
-        self, stops: list[Job], starts: list[Placed], causes: Mapping[int, Job] | None
-    ) -> None:
-        """The common case, where nothing takes time and nothing is lost: no step in between."""
-        now_s = self.view.now_s
-        version = self.view.version
-        cluster = self.cluster
-        log = self.log
-        rows = log.rows
-        quick = log.quick
-        for job in stops:
-            job.version = version
-            job.preemptions += 1
-            number = quick.get(id(job.allocation))
-            if number is None:
-                number = log.allocation(now_s, job.allocation)
-            other = causes[job.index].index if causes and job.index in causes else -1
-            cluster.stop(job)
-            machine.interrupt(job, now_s)
-            rows += (now_s, R_STOP, job.index, number, other, 0.0)
-        for job, allocation in starts:
-            job.version = version
-            number = quick.get(id(allocation))
-            if number is None:
-                number = log.allocation(now_s, allocation)
-            rows += (now_s, R_START, job.index, number, job.first_start_s != INF, now_s)
-            machine.launch(job, allocation, now_s)
-            cluster.start(job)
 
     def _verify(self, planned: Occupancy, commands: Commands) -> None:
         stops, starts, moves = commands
@@ -131,8 +100,12 @@ class Executor:
         if job.phase == STOPPING:  # restarted while it still leaves
             self._redirect(job, allocation)
             return
-        machine.start(job, allocation, now_s)
-        since_s = self._launch(job, now_s)
+        start(job, allocation, now_s)
+        if self._frictionless:  # `_launch`, without what takes time
+            since_s = self.cluster.start(job)
+            run(job, now_s, 1.0)
+        else:
+            since_s = self._launch(job, now_s)
         log = self.log
         number = log.quick.get(id(allocation))
         if number is None:
@@ -149,7 +122,7 @@ class Executor:
             self.physical.change(job.allocation, +1)
         since_s = self.cluster.start(job)
         if since_s <= now_s:
-            machine.run(job, now_s, self.cluster.rate(job))
+            run(job, now_s, self.cluster.rate(job))
         return since_s if since_s < INF else TOLD
 
     def _stop(self, job: Job, other: int, now_s: float) -> None:
@@ -159,10 +132,10 @@ class Executor:
             number = log.allocation(now_s, job.allocation)
         launched = job not in self.deferred
         lost, gone = self._halt(job, None, now_s)
-        self.log.rows += (now_s, R_STOP, job.index, number, other, lost)
+        log.rows += (now_s, R_STOP, job.index, number, other, lost)
         if gone:
             machine.stopped(job)
-            if launched:
+            if launched and self.physical is not None:
                 self._vacate(job)
 
     def _halt(self, job: Job, to: Allocation | None, now_s: float) -> tuple[float, bool]:
@@ -174,7 +147,7 @@ class Executor:
             self.deferred.remove(job)
             machine.begin_stop(job, now_s, 0.0)
             return 0.0, True
-        lost, gone = self.cluster.stop(job, to=to)
+        lost, gone = self.cluster.stop(job) if to is None else self.cluster.stop(job, to=to)
         return machine.begin_stop(job, now_s, lost), gone
 
     def _redirect(self, job: Job, allocation: Allocation) -> None:
@@ -228,7 +201,7 @@ class Executor:
             self.begun.append(job)  # whatever its phase: it ranks as a job on the cluster again
         return not moves
 
-    def ended(self, job: Job, *, held: bool, planned: bool) -> None:
+    def ended(self, job: Job, held: bool, planned: bool) -> None:  # noqa: FBT001 - hot
         """A job is over; `held`: it was on the cluster; `planned`: by its planner's will."""
         if self.physical is not None:
             if job in self.deferred:

@@ -4,13 +4,13 @@ Every transition goes through `core.machine`, is written into the log, and is pa
 scheduler as an event.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rota.core import events as ev
 from rota.core import machine
 from rota.core.allocation import host_of
-from rota.core.events import Event
+from rota.core.events import JOB_DONE, JOB_SUBMIT, Event
 from rota.core.jobs import (
     CANCELLED,
     DONE,
@@ -27,6 +27,7 @@ from rota.core.jobs import (
     Request,
 )
 from rota.core.log import Record
+from rota.core.machine import finish
 from rota.core.ports import Cluster
 from rota.core.reasons import Reason
 from rota.core.topology import Vertex
@@ -90,10 +91,8 @@ class Lifecycle:
         timers = self.timers
         arrivals = self.arrivals
         for index, spec, behaviour in submissions:
-            job = arrivals.simple(index, spec, behaviour)
-            if job is None:
-                self._submit_complex(index, spec, behaviour, passed)
-                continue
+            job = arrivals.job(index, spec, behaviour)
+            tasks = arrivals.tasks(job) if not job.shape.request.gang else ()
             if self._logged_shapes < len(arrivals.shapes):
                 self._log_shapes()
             tenant = log.tenants.get(spec.tenant)
@@ -101,25 +100,22 @@ class Lifecycle:
                 tenant = log.tenant(now_s, spec.tenant)
             log.rows += (now_s, R_SUBMIT, index, job.shape.number, tenant, job.gpus)
             log.names.append(spec.id)
+            self.jobs[index] = job
+            if tasks or arrivals.linked:
+                self._submit_linked(job, tasks, passed)
+                continue
             job.version = view.version
-            view.active[index] = self.jobs[index] = job
+            view.active[index] = job
             timers.sequence += 1
-            passed.append((now_s, ev.JOB_SUBMIT, timers.sequence, job, 0))
+            passed.append((now_s, JOB_SUBMIT, timers.sequence, job, 0))
 
-    def _submit_complex(
-        self, index: int, spec: JobSpec, behaviour: Behaviour, passed: list[Event]
-    ) -> None:
-        """A member of a group, the tasks of a non-gang job, or a job with dependencies."""
+    def _submit_linked(self, whole: Job, tasks: Sequence[Job], passed: list[Event]) -> None:
+        """A job that may depend on others, or that is submitted as several tasks."""
         now_s = self.view.now_s
         log = self.log
-        whole, *tasks = self.arrivals.make(index, spec, behaviour)
-        self._log_shapes()
-        tenant = log.tenant(now_s, spec.tenant)
-        log.rows += (now_s, R_SUBMIT, index, whole.shape.number, tenant, whole.gpus)
-        log.names.append(spec.id)
         for task in tasks:
             log.row(now_s, Record.TASK, task.index, task.shape.number, whole.index, task.gpus)
-        self.jobs[index] = self.arrivals.by_id[spec.id] = whole
+        self.arrivals.by_id[whole.id] = whole
         for job in tasks or [whole]:
             self.jobs[job.index] = job
             job.version = self.view.version
@@ -134,7 +130,7 @@ class Lifecycle:
                 reason = Reason.DEPENDENCY if blockers else Reason.ADMISSION
                 log.row(now_s, Record.HELD, job.index, -1, -1, reason)
             else:
-                passed.append(self.event(ev.JOB_SUBMIT, job))
+                passed.append(self.event(JOB_SUBMIT, job))
 
     def _log_shapes(self) -> None:
         for shape in self.arrivals.shapes[self._logged_shapes :]:
@@ -153,11 +149,11 @@ class Lifecycle:
             at_s, kind, _, subject, _ = event
             if at_s < now_s:  # on a living cluster: it was not seen when it happened
                 self.log.row(now_s, Record.LATE, subject.index, -1, -1, at_s)
-            if kind == ev.JOB_DONE:
+            if kind == JOB_DONE:
                 planned = subject.phase != STOPPING or subject.index in executor.moving
-                machine.finish(subject, at_s)
+                finish(subject, at_s)
                 self.log.rows += (now_s, R_DONE, subject.index, -1, -1, 0.0)
-                self._ended(subject, passed, held=True, planned=planned)
+                self._ended(subject, passed, True, planned)  # noqa: FBT003 - hot
                 passed.append(event)
             elif kind == ev.JOB_RUNNING:
                 executor.running(subject, now_s, at_s)
@@ -173,7 +169,7 @@ class Lifecycle:
                 machine.fail(subject, at_s)
                 self.log.row(now_s, Record.FAILED, subject.index)
                 self.log.text(self.cluster.failure(subject))
-                self._ended(subject, passed, held=True, planned=planned)
+                self._ended(subject, passed, True, planned)  # noqa: FBT003 - hot
                 passed.append(event)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 if subject.up != (kind == ev.NODE_UP):  # outages may overlap
@@ -238,7 +234,7 @@ class Lifecycle:
         machine.reject(job, self.view.now_s)
         self.log.row(self.view.now_s, Record.REJECTED, job.index)
         self.log.text(message)
-        self._ended(job, self.backlog, held=False, planned=False)
+        self._ended(job, self.backlog, False, False)  # noqa: FBT003 - hot
 
     def cancel(self, job: Job, cause: Job | None, passed: list[Event], *, text: str = "") -> None:
         """End a job for good."""
@@ -256,16 +252,17 @@ class Lifecycle:
         if text:
             self.log.text(text)
         self.detained.discard(job.index)
-        self._ended(job, passed, held=held, planned=planned)
+        self._ended(job, passed, held, planned)
         passed.append(self.event(ev.JOB_CANCELLED, job))
 
-    def _ended(self, job: Job, passed: list[Event], *, held: bool, planned: bool) -> None:
+    def _ended(self, job: Job, passed: list[Event], held: bool, planned: bool) -> None:  # noqa: FBT001 - hot
         """A job will never run again. `held`: it was on the cluster; `planned`: as planned."""
-        job.version = self.view.version
-        self.view.active.pop(job.index, None)
+        view = self.view
+        job.version = view.version
+        view.active.pop(job.index, None)
         if job.phase == DONE:
-            self.view.finished.append(job)
-        self.executor.ended(job, held=held, planned=planned)
+            view.finished.append(job)
+        self.executor.ended(job, held, planned)
         if self.arrivals.waiting_for:
             self._resolve_dependants(job, passed)
         if job.parent is not None and not job.parent.terminal:
@@ -294,7 +291,7 @@ class Lifecycle:
             elif not self.arrivals.blockers(dependant) and dependant.index not in self.detained:
                 machine.admit(dependant)
                 self.log.row(self.view.now_s, Record.ADMITTED, dependant.index)
-                passed.append(self.event(ev.JOB_SUBMIT, dependant))
+                passed.append(self.event(JOB_SUBMIT, dependant))
 
     # --- held and released on request -------------------------------------------------------------
 
@@ -333,7 +330,7 @@ class Lifecycle:
             machine.admit(job)
             self.log.row(now_s, Record.ADMITTED, job.index)
             self.log.text(self.cluster.failure(job))
-            passed.append(self.event(ev.JOB_SUBMIT, job))
+            passed.append(self.event(JOB_SUBMIT, job))
 
     def _expel(self, job: Job, passed: list[Event], why: str) -> None:
         """Stop it in good order, although no plan says so: it was requested."""
@@ -351,7 +348,7 @@ class Lifecycle:
                 machine.admit(job)
                 self.log.row(self.view.now_s, Record.ADMITTED, job.index)
             if job.phase == WAITING:
-                self.backlog.append(self.event(ev.JOB_SUBMIT, job))
+                self.backlog.append(self.event(JOB_SUBMIT, job))
 
     # --- nodes ------------------------------------------------------------------------------------
 
@@ -406,10 +403,11 @@ class Lifecycle:
         """
         for index, spec, behaviour in submissions:
             request = None if refined is None else refined.get(index, spec.request)
-            made = self.arrivals.make(index, spec, behaviour, request)
-            self.jobs.update((job.index, job) for job in made)
+            whole = self.jobs[index] = self.arrivals.job(index, spec, behaviour, request)
+            if not whole.shape.request.gang:
+                self.jobs.update((task.index, task) for task in self.arrivals.tasks(whole))
             if self.arrivals.linked:
-                self.arrivals.by_id[spec.id] = made[0]
+                self.arrivals.by_id[spec.id] = whole
         self._logged_shapes = len(self.arrivals.shapes)
 
     def restore(self, state: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """The loop: wait for events, update the state, ask the scheduler, carry out its plan."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, Protocol
 
 from rota.core import machine
@@ -23,6 +23,7 @@ from rota.engine.timers import Timers
 
 R_REASON = int(Record.REASON)
 LIVELOCK = 10_000  # batches at one instant
+ENDLESS = 1 << 62  # batches
 
 
 class Checker(Protocol):
@@ -78,57 +79,66 @@ class Engine:
 
     # --- running --------------------------------------------------------------------------------
 
-    def run(self, until_s: float = INF) -> None:
-        """Process everything up to `until_s`, or until nothing can happen any more."""
-        advance = self.advance
-        while advance(until_s):
-            pass
-
-    def advance(self, until_s: float = INF) -> bool:  # noqa: C901, PLR0912 - the hot loop
+    def advance(self, until_s: float = INF) -> bool:
         """One batch of simultaneous events; False when there is none (up to `until_s`)."""
+        return self.run(until_s, 1)
+
+    def run(  # noqa: C901, PLR0912 - the hot loop, in one piece: every call costs
+        self, until_s: float = INF, batches: int = ENDLESS, busy: Sized | None = None
+    ) -> bool:
+        """Process everything up to `until_s`, or until nothing can happen any more: then False.
+
+        It ends earlier, and there may be more to do (True), after so many batches, or when `busy`
+        (for example the active jobs) is empty and no further submission is known.
+        """
         timers, lifecycle, view = self.timers, self.lifecycle, self.view
-        cluster, source = self.cluster, self.source
-        wake = timers.wake
-        horizon_s = source.next_s
-        if timers.heap or wake.every_s or timers.ask_now:
-            horizon_s = self.horizon_s()
-        elif wake.at_s < horizon_s:
-            horizon_s = wake.at_s
-        events = cluster.poll(horizon_s if horizon_s < until_s else until_s)  # noqa: FURB136 - hot
-        now_s = cluster.now_s
-        arrives = source.next_s <= now_s  # on a living cluster jobs come while we wait
-        if self._still or not (events or arrives):
-            if not events and not arrives and now_s < horizon_s:
-                return False
-            self._refuse_livelock(now_s, idle=not (events or arrives))
-        view.now_s = now_s
-        view.version += 1
-        if events:
-            events = lifecycle.happened(events, now_s)
-        if arrives:
-            lifecycle.submit(source.take(now_s), events)
-        if timers.heap and timers.heap[0][0] <= now_s:
-            timers.expire(now_s, events)
-        self.events += len(events)
-        timers.idle_rounds = 0 if events else timers.idle_rounds + 1
-        if timers.ask_now:
-            timers.ask_now = False
-        elif (wake.on is not None or wake.at_s <= now_s) and timers.asleep(events, now_s):
-            self._defer(events, now_s)
-            return True
-        if lifecycle.backlog:
-            events = lifecycle.backlog + events
-            lifecycle.backlog = []
-        self.decisions += 1
-        plan = self.scheduler.step(view, events)
-        if plan is not None:
-            self._carry_out(plan, now_s)
-        elif not self._frictionless:
-            self._rerate(now_s)
-        if self.checker is not None:
-            self.checker.after(self, events, plan)
-        if len(self.log.rows) > CHUNK:
-            self.log.pack()
+        cluster, source, scheduler = self.cluster, self.source, self.scheduler
+        poll, checker, frictionless = cluster.poll, self.checker, self._frictionless
+        rows = self.log.rows
+        for _ in range(batches):  # not `while`: CPython 3.11 would not specialise its code
+            horizon_s = source.next_s
+            if not busy and busy is not None and horizon_s == INF:
+                break
+            wake = timers.wake
+            if timers.heap or wake.every_s or timers.ask_now:
+                horizon_s = self.horizon_s()
+            elif wake.at_s < horizon_s:
+                horizon_s = wake.at_s
+            events = poll(horizon_s if horizon_s < until_s else until_s)  # noqa: FURB136 - hot
+            now_s = cluster.now_s
+            arrives = source.next_s <= now_s  # on a living cluster jobs come while we wait
+            if self._still or not (events or arrives):
+                if not events and not arrives and now_s < horizon_s:
+                    return False
+                self._refuse_livelock(now_s, idle=not (events or arrives))
+            view.now_s = now_s
+            view.version += 1
+            if events:
+                events = lifecycle.happened(events, now_s)
+            if arrives:
+                lifecycle.submit(source.take(now_s), events)
+            if timers.heap and timers.heap[0][0] <= now_s:
+                timers.expire(now_s, events)
+            self.events += len(events)
+            timers.idle_rounds = 0 if events else timers.idle_rounds + 1
+            if timers.ask_now:
+                timers.ask_now = False
+            elif (wake.on is not None or wake.at_s <= now_s) and timers.asleep(events, now_s):
+                self._defer(events, now_s)
+                continue
+            if lifecycle.backlog:
+                events = lifecycle.backlog + events
+                lifecycle.backlog = []
+            self.decisions += 1
+            plan = scheduler.step(view, events)
+            if plan is not None:
+                self._carry_out(plan, now_s)
+            elif not frictionless:
+                self._rerate(now_s)
+            if checker is not None:
+                checker.after(self, events, plan)
+            if len(rows) > CHUNK:
+                self.log.pack()
         return True
 
     def horizon_s(self) -> float:

@@ -11,7 +11,7 @@ changes by itself.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from math import nextafter
@@ -155,10 +155,19 @@ class Index:
         if len(runs) != 1:
             return self._lower_of_many(key, number, now_s)
         for slope, entries in runs.items():
-            if not slope:
-                first = bisect_left(entries, (key, number))
-            else:
-                first = _boundary(entries, slope * now_s, key, number)
+            drift = slope * now_s
+            first = at = bisect_left(entries, (key - drift if slope else key, number))
+            if slope:
+                # sums are rounded: ranks that differ as of time 0 may be equal now, the numbers
+                # of their jobs in any order
+                while at < len(entries) and (rank := entries[at][0] + drift) <= key:
+                    at += 1
+                    if rank < key or entries[at - 1][1] < number:
+                        first = at
+                while first and (rank := entries[first - 1][0] + drift) >= key:
+                    if rank == key and entries[first - 1][1] < number:
+                        break
+                    first -= 1
             return map(JOB, islice(reversed(entries), len(entries) - first))
         return ()
 
@@ -199,23 +208,6 @@ class Index:
         for entries in self.running.values():
             for _, index, _ in entries:
                 yield self.entries[index]
-
-
-def _boundary(entries: list[RunEntry], drift: float, key: float, number: int) -> int:
-    """From where on all rank below (key, number), their keys taken as of now.
-
-    Sums are rounded: ranks that differ as of time 0 may be equal now, in any order of the numbers.
-    """
-    first = at = bisect_left(entries, (key - drift, number))
-    while at < len(entries) and (rank := entries[at][0] + drift) <= key:
-        if rank < key or entries[at][1] < number:
-            first = at + 1
-        at += 1
-    while first and (rank := entries[first - 1][0] + drift) >= key:
-        if rank == key and entries[first - 1][1] < number:
-            break
-        first -= 1
-    return first
 
 
 # Values of Entry.mark during a scan. What a job is given is in Entry.place until the plan is made:
@@ -265,45 +257,23 @@ class Packer:
                 return False
         return True
 
-    def pack(
-        self, plan: Changes, now_s: float, shapes: set[int], dirty: set[int], *, everything: bool
-    ) -> None:
-        """Fill the cluster. `shapes`: those with a new head; `everything`: something was freed."""
-        waiting = self.index.waiting
-        if not everything and len(shapes) == 1 and self._starts_at_once(plan, now_s, *shapes):
-            if self.blamed.reasons and self.blamed.stale:
-                self._blame(plan)
-            return
-        self._passed_at = INF if everything else self.placement.free
+    def pack(self, plan: Changes, now_s: float, shapes: Collection[int], dirty: set[int]) -> None:
+        """Fill the cluster. `shapes`: those with a new head; all of them if something was freed."""
+        everything = shapes is self.index.waiting
+        placement, blamed = self.placement, self.blamed
+        self._passed_at = INF if everything else placement.free
         heads: Heads = []
-        self._nominate(now_s, waiting if everything else shapes, heads)
+        self._nominate(now_s, shapes, heads)
         if heads:
             if self.preemptive:
                 self._scan_preempting(plan, now_s, heads, dirty)
+            elif self.strict:
+                self._scan_strictly(plan, heads)
             else:
                 self._scan(plan, heads)
-        if self._fails or self._emptied or self.blamed.stale:
+        # the last is `blamed.stale`, written out
+        if self._fails or self._emptied or not blamed.lowest <= placement.free < blamed.below:
             self._blame(plan)
-
-    def _starts_at_once(self, plan: Changes, now_s: float, number: int) -> bool:
-        """The common case: one newcomer, and there is room for it. False: look closer."""
-        heap = self.index.waiting[number]
-        entry = heap[0][3]
-        placement = self.placement
-        if (
-            len(heap) > 1
-            or entry.gpus > placement.free
-            or not (placement.pooled or placement.fits(entry.shape))
-        ):
-            return False
-        self.index.pop_waiting(heap)
-        self._failed.pop(number, None)
-        entry.where = ON_CLUSTER
-        if self.preemptive and not self.keyed_later:
-            self.index.push_running(entry, now_s)
-        plan.starts.append((entry.job, placement.take(entry.job)))
-        self.examined += 1
-        return True
 
     def _nominate(self, now_s: float, numbers: Iterable[int], heads: Heads) -> None:
         """Add the heads of these shapes, without those that fail whatever happens in this scan."""
@@ -338,9 +308,6 @@ class Packer:
 
     def _scan(self, plan: Changes, heads: Heads) -> None:
         """Without preemption: jobs that fit start."""
-        if self.strict:
-            self._scan_strictly(plan, heads)
-            return
         index = self.index
         waiting = index.waiting
         placement = self.placement
@@ -358,7 +325,7 @@ class Packer:
                 starts.append((entry.job, placement.take(entry.job)))
                 if heap:
                     heappush(heads, heap[0])
-                else:
+                elif number in told:
                     self._emptied = True
             elif told.get(number) != entry.index:
                 self._fails.append(number)
@@ -368,6 +335,7 @@ class Packer:
         index = self.index
         waiting = index.waiting
         placement = self.placement
+        told = self.heads
         self.stuck = {}
         held = 0  # nodes of those who wait
         while heads:
@@ -382,7 +350,7 @@ class Packer:
                 plan.starts.append((entry.job, placement.take(entry.job)))
                 if heap:
                     heappush(heads, heap[0])
-                else:
+                elif number in told:
                     self._emptied = True
                 continue
             if passes:
@@ -510,7 +478,7 @@ class Packer:
     ) -> None:
         index = self.index
         index.pop_waiting(heap)
-        if not heap:
+        if not heap and entry.shape.number in self.heads:
             self._emptied = True
         place = self.placement.take(entry.job)
         if entry.mark == DISPLACED:
@@ -564,7 +532,7 @@ class Packer:
         self._emptied = False
         for number in gone:
             self._absolve(plan, number)
-        if blamed.stale:  # others have taken or left something meanwhile
+        if blamed.stale():  # others have taken or left something meanwhile
             for number, reason in blamed.changed():
                 if waiting.get(number):
                     self._accuse(plan, number, reason)

@@ -8,7 +8,7 @@ from rota.core.admission import Admission
 from rota.core.allocation import host_of
 from rota.core.changes import ON_EVERY_EVENT, ROUNDING, Changes
 from rota.core.errors import PolicyError
-from rota.core.events import INF, Event
+from rota.core.events import INF, JOB_DONE, JOB_SUBMIT, LEVEL, TIMER, Event
 from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
@@ -72,63 +72,65 @@ class PriorityScheduler(Successor):
         """Update the queues, then pack if anything can have changed."""
         now_s = view.now_s
         self._view = view
+        packer = self.packer
+        index = packer.index
+        policy = self.policy
         admissions = self.admissions
-        index = self.packer.index
-        entries = index.entries
         plan: Changes | None = None
         dirty: set[int] = set()
         shapes: set[int] = set()
         freed = False
-        behind = self.packer.strict and index.waiting_count > 0
+        behind = packer.strict and index.waiting_count > 0
         for event in events:
             kind = event[1]
             job = event[3]
-            if kind == ev.JOB_SUBMIT:
+            if kind == JOB_SUBMIT:
                 if job.phase >= DONE:  # cancelled before it was announced
                     continue
-                if job.shape.number not in admissions.fine:
+                number = job.shape.number
+                if number not in admissions.fine:
                     plan = plan or Changes(view.version)
                     if not admissions.enter(job, view, plan):
                         continue
-                entry = entries.get(job.index)  # `_queue`, written out: it is the hot loop
+                entry = index.entries.get(job.index)
                 if entry is None:
-                    entry = entries[job.index] = Entry(job)
-                key = entry.key = self.policy.key(job, now_s)
+                    entry = index.entries[job.index] = Entry(job)
+                key = entry.key = policy.key(job, now_s)  # `_queue`, written out: it is hot
                 if key is None or key != key:  # noqa: PLR0124 - nan is not equal to itself
                     raise self._bad_key(entry, now_s)
                 if self._drifts:
-                    entry.slope = self.policy.slope(job)
+                    entry.slope = policy.slope(job)
                 if self._ages:
                     self._again.append(entry)
                 heap = index.push_waiting(entry)
-                if behind:  # only who ranks before all that compete with it may start
-                    freed |= self.packer.passes(entry)
+                if behind:  # only a job that ranks before all that compete with it may start
+                    freed |= packer.passes(entry)
                 elif heap[0][3] is entry:
-                    shapes.add(job.shape.number)
-            elif kind == ev.JOB_DONE:
+                    shapes.add(number)
+            elif kind == JOB_DONE:
                 self._gone(job, dirty, now_s)
                 freed = True
-            elif kind == ev.LEVEL:
+            elif kind == LEVEL:
                 freed |= self._relevel(job, dirty, now_s)
-            elif kind != ev.TIMER:
+            elif kind != TIMER:
                 freed |= self._other(kind, job, dirty, now_s)
         if freed and admissions.held:
             plan = plan or Changes(view.version)
             for job in admissions.reconsider(view, plan):
                 self._queue(index.entry(job), now_s)
                 shapes.add(job.shape.number)
-        if self.policy.revision != self._revision:
+        if policy.revision != self._revision:
             self._rekey_all(now_s)
             freed = True
-        if (freed or shapes) and (index.waiting_count or self.packer.blamed.reasons):
+        if (freed or shapes) and (index.waiting_count or packer.blamed.reasons):
             plan = plan or Changes(view.version)
-            self.packer.pack(plan, now_s, shapes, dirty, everything=freed)
+            packer.pack(plan, now_s, index.waiting if freed else shapes, dirty)
         if self._again:
             if not self.settles:
                 self._again.clear()
                 return plan
             plan = plan or Changes(view.version)
-            if self.policy.state_key:
+            if policy.state_key:
                 self._confirm(plan, now_s)
         return plan
 

@@ -9,6 +9,7 @@ are never mixed within a job.
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from math import inf
+from operator import and_
 from typing import cast
 
 from rota.core.allocation import Allocation
@@ -48,6 +49,41 @@ class SearchingConsolidate(Placement):
             if last >= 0:
                 return [*choice, (last, rest)]
         return None
+
+    def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
+        """As in the base; whole GPUs of one node are counted, without choosing after every step."""
+        room = self.room
+        counts = (
+            shape.gpus >= 1
+            and shape.gpus % 1 == 0
+            and not shape.apart
+            and not room.shares
+            and not (shape.cpus and room.has_cpus)
+            and not (shape.mem_gib and room.has_mem)
+            and self.fits_one_node(shape)
+        )
+        if not counts:
+            return super().walk(shape, lower)
+        self._shape = shape
+        tail = self._tail = []
+        need = shape.gpus
+        have = room.gpus[:]
+        fine = list(map(and_, room.up, room.matching(shape)))
+        where = self._where
+        enough = False
+        for job in lower:
+            tail.append(job)
+            for vertex, amount in job.allocation.slices:
+                position = where[vertex][0]
+                have[position] += amount
+                if have[position] >= need and fine[position]:
+                    enough = True
+            if enough:
+                self._trial = room.copy()
+                for one in tail:
+                    self._shift(self._trial, one.allocation, +1)
+                return True
+        return False
 
 
 def _tightest(need: float, shape: Shape, room: Room) -> int:
@@ -164,10 +200,16 @@ class Consolidate(SearchingConsolidate):
 
     def _take_best(self, job: Job, gpus: int) -> int:
         """Take GPUs on the fullest node with enough; its position."""
+        buckets = self.buckets
         possible = self._filled >> gpus
         free = gpus + (possible & -possible).bit_length() - 1
-        position = self.buckets[free][0]
-        self._move(position, free - gpus)
+        bucket = buckets[free]  # `_move`, written out: it is hot
+        position = bucket.pop(0)
+        if not bucket:
+            self._filled ^= 1 << free
+        left = self.node_free[position] = free - gpus
+        insort(buckets[left], position)
+        self._filled |= 1 << left
         self._on[position][job.index] = gpus
         self.free -= gpus
         if self._shares:
@@ -206,11 +248,10 @@ class Consolidate(SearchingConsolidate):
         if allocation.gpus < 1:
             super().give(job, allocation)
             return
-        for vertex, part in allocation.slices:
-            amount = int(part)
+        for vertex in allocation.vertices:
             position = self._lookup[vertex]
+            amount = self._on[position].pop(job.index)
             self._move(position, self.node_free[position] + amount)
-            del self._on[position][job.index]
             if self._up[position]:
                 self.free += amount
         if self._shares:

@@ -57,7 +57,8 @@ class AttainedPolicy(PriorityPolicy[P]):
     def key(self, job: Job, now_s: float) -> tuple[Any, int, float]:
         """Rank, then running jobs by start and the others by submission."""
         rank = self.rank(job, now_s)
-        return (rank, 0, job.start_s) if job.running else (rank, 1, job.submit_s)
+        runs = job.phase == RUNNING or job.running
+        return (rank, 0, job.start_s) if runs else (rank, 1, job.submit_s)
 
     def next_change(self, job: Job, now_s: float) -> float:
         """When a running job reaches its next level: the same number whenever it is asked."""

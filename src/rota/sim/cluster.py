@@ -64,18 +64,14 @@ class SimCluster:
     def poll(self, until_s: float) -> list[Event]:
         """Jump to the next instant at which something happens, but not beyond `until_s`."""
         heap = self.heap
-        while heap and heap[0][3].epoch != heap[0][4]:
-            heappop(heap)
-        if not heap or heap[0][0] > until_s:
-            if until_s < INF:
-                self.now_s = until_s
-            return []
-        now_s = self.now_s = heap[0][0]
-        events = []
-        while heap and heap[0][0] == now_s:
+        events: list[Event] = []
+        while heap and heap[0][0] <= until_s:
             event = heappop(heap)
             if event[3].epoch == event[4]:
+                until_s = event[0]  # from now on only what happens at the same time
                 events.append(event)
+        if events or until_s < INF:
+            self.now_s = until_s
         if not self._plain:  # not in the loop above: what is scheduled for now belongs to the next
             for event in events:
                 if event[1] == JOB_RUNNING:

@@ -144,14 +144,12 @@ def _drive(run: Run, progress: Progress | None, until_s: float = INF) -> None:
     A study of placements is over when the last job has come.
     """
     engine, total = run.engine, len(run.workload)
-    advance = engine.advance
-    source = engine.source
     active = engine.view.active
-    batch = 0
-    ends = not run.study
-    while ((active and ends) or source.next_s < INF) and advance(until_s):
-        batch += 1
-        if progress is not None and batch % BATCHES == 0:
+    busy = () if run.study else active
+    more = True
+    while more and (busy or engine.source.next_s < INF):
+        more = engine.run(until_s, BATCHES, busy)
+        if more and progress is not None:
             progress(len(engine.jobs) - len(active), total, engine.view.now_s)
 
 

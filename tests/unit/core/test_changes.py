@@ -59,7 +59,7 @@ def test_rare_wishes_are_kept_apart_and_make_a_plan_unusual(wish, name, expected
 
 def test_by_default_every_event_wakes():
     assert Wake(None, INF, 0.0) == ON_EVERY_EVENT
-    assert Changes.wake is None
+    assert Changes(0).wake is None
 
 
 def test_a_hold_can_be_withdrawn():

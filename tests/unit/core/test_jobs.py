@@ -2,7 +2,7 @@
 
 import pytest
 
-from live_jobs import HERE, in_phase, live
+from live_jobs import HERE, in_phase, interrupt, launch, live
 from rota.core import machine
 from rota.core.errors import KnowledgeError
 from rota.core.events import INF
@@ -92,7 +92,7 @@ def test_declared_facts_of_a_running_job():
 def test_a_wrong_belief_shifts_what_remains():
     job = live(work=100.0, known=4 | 32)
     job.belief = 1.5
-    machine.launch(job, HERE, 0.0)
+    launch(job, HERE, 0.0)
     assert (job.duration_s(), job.remaining_s(25.0)) == (150.0, 125.0)
     assert (job.progress(25.0), job.left_at(25.0)) == (0.25, 75.0)  # measured, not believed
     job.belief = 0.5
@@ -114,9 +114,9 @@ def test_no_work_is_done_at_once():
 def test_time_is_either_executed_or_waited():
     job = live(at=5.0)
     assert (job.waiting_s(15.0), job.executed_s(15.0), job.started) == (10.0, 0.0, False)
-    machine.launch(job, HERE, 15.0)
+    launch(job, HERE, 15.0)
     assert (job.waiting_s(35.0), job.executed_s(35.0), job.attained_gpu_s(35.0)) == (10, 20, 40)
-    machine.interrupt(job, 35.0)
+    interrupt(job, 35.0)
     assert (job.waiting_s(40.0), job.executed_s(40.0), job.attained_gpu_s(40.0)) == (15, 20, 40)
     assert job.started
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from live_jobs import ARGUMENTS, HERE, drive, in_phase, live
+from live_jobs import ARGUMENTS, HERE, drive, in_phase, interrupt, launch, live
 from rota.core import machine
 from rota.core.errors import TransitionError
 from rota.core.events import INF
@@ -14,8 +14,6 @@ ALLOWED = {  # verb -> from -> to
     "admit": {P.HELD: P.WAITING},
     "start": {P.WAITING: P.STARTING},
     "run": {P.STARTING: P.RUNNING},
-    "launch": {P.WAITING: P.RUNNING},
-    "interrupt": {P.RUNNING: P.WAITING},
     "change_rate": {P.RUNNING: P.RUNNING},
     "begin_stop": {P.RUNNING: P.STOPPING, P.STARTING: P.STOPPING},
     "stopped": {P.STOPPING: P.WAITING},
@@ -25,8 +23,8 @@ ALLOWED = {  # verb -> from -> to
     "cancel": dict.fromkeys((P.HELD, P.WAITING, P.STARTING, P.RUNNING, P.STOPPING), P.CANCELLED),
 }
 WORDS = {
-    "hold": "be held", "admit": "be admitted", "start": "start", "launch": "start",
-    "run": "begin to make progress", "interrupt": "stop", "change_rate": "change its rate",
+    "hold": "be held", "admit": "be admitted", "start": "start",
+    "run": "begin to make progress", "change_rate": "change its rate",
     "begin_stop": "stop", "stopped": "have stopped", "finish": "finish", "fail": "fail",
     "reject": "be rejected", "cancel": "be cancelled",
 }  # fmt: skip
@@ -49,8 +47,8 @@ def test_every_transition_is_allowed_or_refused(verb, before, after):
 
 def test_a_job_that_has_run_is_not_rejected_any_more():
     job = live()
-    machine.launch(job, HERE, 0.0)
-    machine.interrupt(job, 1.0)
+    launch(job, HERE, 0.0)
+    interrupt(job, 1.0)
     with pytest.raises(TransitionError, match="it cannot be rejected"):
         machine.reject(job, 2.0)
 
@@ -64,27 +62,18 @@ def test_starting_holds_resources_without_progress():
     assert (job.left_at(18.0), job.executed_s(18.0), job.attained_gpu_s(18.0)) == (95.0, 10.0, 20.0)
 
 
-def test_launch_is_start_and_run_at_rate_one():
-    quick, slow = live(), live()
-    machine.launch(quick, HERE, 5.0)
-    machine.start(slow, HERE, 5.0)
-    machine.run(slow, 5.0, 1.0)
-    for field in ("phase", "allocation", "held_gpus", "start_s", "since_s", "rate", "epoch"):
-        assert getattr(quick, field) == getattr(slow, field), field
-
-
 def test_the_first_start_stays_when_a_job_is_started_again():
     job = live()
-    machine.launch(job, HERE, 5.0)
-    machine.interrupt(job, 6.0)
-    machine.launch(job, HERE, 9.0)
+    launch(job, HERE, 5.0)
+    interrupt(job, 6.0)
+    launch(job, HERE, 9.0)
     assert (job.first_start_s, job.start_s) == (5.0, 9.0)
 
 
 def test_interrupting_integrates_work_service_and_time():
     job = live(work=100.0)
-    machine.launch(job, HERE, 10.0)
-    machine.interrupt(job, 40.0)
+    launch(job, HERE, 10.0)
+    interrupt(job, 40.0)
     assert (job.left, job.service, job.run_s, job.held_gpus) == (70.0, 60.0, 30.0, 0)
     assert job.since_s == INF
     assert job.allocation is HERE  # what it held last
@@ -92,8 +81,8 @@ def test_interrupting_integrates_work_service_and_time():
 
 def test_interrupting_after_its_work_is_done_leaves_no_negative_work():
     job = live(work=100.0)
-    machine.launch(job, HERE, 0.0)
-    machine.interrupt(job, 130.0)
+    launch(job, HERE, 0.0)
+    interrupt(job, 130.0)
     assert job.left == 0.0
 
 
@@ -101,7 +90,7 @@ def test_settling_moves_the_clock_of_a_running_job_only():
     job = live(work=100.0)
     machine.settle(job, 50.0)
     assert (job.left, job.run_s) == (100.0, 0.0)
-    machine.launch(job, HERE, 50.0)
+    launch(job, HERE, 50.0)
     machine.settle(job, 60.0)
     machine.settle(job, 60.0)
     assert (job.left, job.run_s, job.service, job.since_s) == (90.0, 10.0, 20.0, 60.0)
@@ -109,7 +98,7 @@ def test_settling_moves_the_clock_of_a_running_job_only():
 
 def test_a_new_rate_counts_from_now_and_makes_old_events_stale():
     job = live(work=100.0)
-    machine.launch(job, HERE, 0.0)
+    launch(job, HERE, 0.0)
     epoch = job.epoch
     machine.change_rate(job, 10.0, 0.25)
     assert (job.left, job.left_at(30.0), job.epoch) == (90.0, 85.0, epoch + 1)
@@ -118,7 +107,7 @@ def test_a_new_rate_counts_from_now_and_makes_old_events_stale():
 @pytest.mark.parametrize(("asked", "lost", "left"), [(0.0, 0.0, 70.0), (10, 10, 80), (99, 30, 100)])
 def test_no_more_work_is_lost_than_was_done(asked, lost, left):
     job = live(work=100.0)
-    machine.launch(job, HERE, 0.0)
+    launch(job, HERE, 0.0)
     assert machine.begin_stop(job, 30.0, asked) == lost
     assert (job.left, job.held_gpus) == (left, 2)
     machine.stopped(job)
@@ -128,7 +117,7 @@ def test_no_more_work_is_lost_than_was_done(asked, lost, left):
 @pytest.mark.parametrize("verb", ["finish", "fail", "cancel"])
 def test_an_end_counts_the_last_stretch_and_frees(verb):
     job = live(work=100.0)
-    machine.launch(job, HERE, 10.0)
+    launch(job, HERE, 10.0)
     epoch = job.epoch
     getattr(machine, verb)(job, 60.0)
     assert (job.run_s, job.service, job.held_gpus, job.end_s) == (50.0, 100.0, 0, 60.0)
@@ -139,7 +128,7 @@ def test_an_end_counts_the_last_stretch_and_frees(verb):
 
 def test_a_job_may_finish_while_it_is_being_stopped():
     job = live(work=100.0)
-    machine.launch(job, HERE, 0.0)
+    launch(job, HERE, 0.0)
     machine.begin_stop(job, 40.0, 0.0)
     machine.finish(job, 45.0)
     assert (job.run_s, job.left, job.end_s) == (40.0, 0.0, 45.0)

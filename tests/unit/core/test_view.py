@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from live_jobs import HERE, in_phase, live
-from rota.core import machine
+from live_jobs import HERE, in_phase, launch, live
 from rota.core.errors import KnowledgeError
 from rota.core.jobs import Phase
 from rota.core.knowledge import Knowledge
@@ -23,7 +22,7 @@ def view():
         live("b", gpus=2, index=6, at=1.0, work=80.0, known=32),
         live("c", gpus=2, index=7, at=1.0, work=10.0, known=32),
     ]
-    machine.launch(jobs[1], HERE, 10.0)
+    launch(jobs[1], HERE, 10.0)
     jobs[2].belief = 2.0
     made.active = {job.index: job for job in jobs}
     made.now_s = 30.0

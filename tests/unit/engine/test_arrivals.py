@@ -1,7 +1,5 @@
 """Dependencies and tasks: how jobs are made, and what the engine does with them."""
 
-import pytest
-
 from decisions import engine, everybody, rows, run
 from rota.core.jobs import Behaviour, JobSpec, Phase, Request, TaskGroup
 from rota.core.knowledge import Knowledge
@@ -48,25 +46,16 @@ def test_equal_requests_share_a_shape():
 
 def test_knowledge_and_belief_reach_every_job():
     arrivals = Arrivals(Knowledge.PROGRESS, 100, lambda index: 1.0 + index, linked=False)
-    simple = arrivals.simple(2, *good("a"))
-    whole, task = arrivals.make(3, *good("b", gang=False))
-    assert (simple.known, simple.belief) == (4, 3.0)
+    gang = arrivals.job(2, *good("a"))
+    whole = arrivals.job(3, *good("b", gang=False))
+    (task,) = arrivals.tasks(whole)
+    assert (gang.known, gang.belief) == (4, 3.0)
     assert (whole.known, whole.belief, task.known, task.belief) == (4, 4.0, 4, 4.0)
-
-
-@pytest.mark.parametrize("options", [{"group": "g"}, {"gang": False}])
-def test_only_plain_gangs_are_simple(options):
-    arrivals = Arrivals(Knowledge.NOTHING, 100, linked=False)
-    assert arrivals.simple(0, *good("a", **options)) is None
-    assert arrivals.simple(0, *good("a")).id == "a"
-    assert Arrivals(Knowledge.NOTHING, 100, linked=True).simple(0, *good("a")) is None
 
 
 def test_a_group_knows_its_members():
     arrivals = Arrivals(Knowledge.NOTHING, 100)
-    ((a,), (b,), (c,)) = (
-        arrivals.make(i, *good(n, group=n[0])) for i, n in enumerate(("x1", "x2", "y"))
-    )
+    a, b, c = (arrivals.job(i, *good(n, group=n[0])) for i, n in enumerate(("x1", "x2", "y")))
     assert a.group is b.group
     assert (a.group.siblings(a), c.group.members) == ([b], [c])
 
@@ -76,7 +65,8 @@ def test_a_non_gang_job_becomes_its_tasks():
     request = Request(
         (TaskGroup("ps", 1, 0, cpus=4), TaskGroup("worker", 2, 1)), ("v100",), gang=False
     )
-    whole, *tasks = arrivals.make(7, JobSpec("j", 3.0, request, tenant="t"), Behaviour(5.0))
+    whole = arrivals.job(7, JobSpec("j", 3.0, request, tenant="t"), Behaviour(5.0))
+    tasks = arrivals.tasks(whole)
     assert [(t.id, t.index, t.gpus, t.shape.cpus) for t in tasks] == [
         ("j#0", 100, 0, 4), ("j#1", 101, 1, 0), ("j#2", 102, 1, 0),
     ]  # fmt: skip

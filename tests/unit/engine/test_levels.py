@@ -2,7 +2,7 @@
 
 import pytest
 
-from live_jobs import HERE, in_phase, live
+from live_jobs import HERE, in_phase, interrupt, launch, live
 from rota.core import machine
 from rota.core.changes import Level
 from rota.core.errors import PolicyError
@@ -55,10 +55,10 @@ def test_what_ran_before_counts():
     job = running()
     machine.begin_stop(job, 30.0, 0.0)
     machine.stopped(job)
-    machine.launch(job, HERE, 100.0)
+    launch(job, HERE, 100.0)
     assert level_time(Level(job, "executed", 50.0), 100.0) == 130.0
     assert level_time(Level(job, "service", 100.0), 100.0) == 130.0
-    machine.interrupt(job, 110.0)
+    interrupt(job, 110.0)
     assert level_time(Level(job, "waiting", 100.0), 110.0) == 130.0  # 80 s of 110 so far
 
 

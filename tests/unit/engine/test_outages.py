@@ -2,7 +2,7 @@
 
 import pytest
 
-from live_jobs import live
+from live_jobs import launch, live
 from rota.core import machine
 from rota.core.allocation import Allocation
 from rota.core.tenants import TenantTree
@@ -16,7 +16,7 @@ def crowd(topology, *held):
     view = View(topology, TenantTree())
     for index, (allocation, start_s) in enumerate(held):
         job = live(f"j{index}", index=index)
-        machine.launch(job, allocation, start_s)
+        launch(job, allocation, start_s)
         view.active[index] = job
     return view
 

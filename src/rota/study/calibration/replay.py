@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from rota.core.eventlog import EventLog, Floats
-from rota.core.events import INF, NODE_DOWN, NODE_UP
+from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.log import Record
 from rota.core.topology import Topology, Vertex
 from rota.core.workload import Workload
@@ -97,8 +97,7 @@ def replay(
         wake=rounds.wake if rounds else None,
         belief=_belief(workload, believed_s),
     )
-    while (engine.view.active or engine.source.next_s < INF) and engine.advance():
-        pass
+    engine.run(busy=engine.view.active)
     engine.finish()
     return fold_jobs(engine.log.frame())
 

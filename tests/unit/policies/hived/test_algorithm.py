@@ -1,6 +1,7 @@
 """HiveD on clusters small enough to follow by hand."""
 
 import runpy
+import sys
 
 import msgspec
 import pytest
@@ -300,13 +301,37 @@ def test_the_order_of_nodes_is_kept_among_equals():
     assert [node.nodes[0] for node in search.nodes] == ["n2", "n0", "n1", "n3"]
 
 
-def test_a_call_on_a_large_cluster_takes_less_than_20_ms():
-    """1,000 nodes of 8 GPUs and 20 tenants; nine of ten calls, in CPU time, on slow machines too.
+def test_a_call_on_a_large_cluster_does_not_look_at_every_gpu():
+    """1,000 nodes of 8 GPUs and 20 tenants: nine of ten calls call fewer functions than that.
 
-    `benchmarks/hived.py` tells the mean: less than 1 ms.
+    Seconds depend on the machine: `benchmarks/hived.py` tells them.
     """
     benchmark = runpy.run_path(str(CHECKOUT / "benchmarks" / "hived.py"))
     hived = benchmark["opened"](1_000, 20)
-    scheduling, adding = benchmark["calls"](hived, 100, 20)
-    assert len(adding) > 50  # most groups found a place
-    assert sorted(scheduling)[90] < 0.02
+    called, placed = [], 0
+    for number in range(100):
+        spec = benchmark["request"](number, 20)
+        steps, decision = counted(hived.schedule, f"g{number}-0", spec)
+        called.append(steps)
+        if isinstance(decision, BindInfo):
+            placed += 1
+            hived.add_allocated(f"g{number}-0", spec, decision)
+    assert placed > 50
+    assert sorted(called)[90] < 8_000
+
+
+def counted(function, *args):
+    """Return how many functions of Python a call has called, and its result."""
+    steps = 0
+
+    def look(_frame, event, _arg):
+        nonlocal steps
+        steps += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        result = function(*args)
+    finally:
+        sys.setprofile(before)
+    return steps, result

@@ -134,7 +134,7 @@ class Mirror:
         for job in changes.starting:
             seen = self.seen[int(job.id)]
             start_s = seen.start_s - self.epoch_s if seen.start_s else self.now_s
-            machine.launch(job, self._allocation(seen), min(start_s, self.now_s))
+            _launch(job, self._allocation(seen), min(start_s, self.now_s))
         changes.starting.sort(key=lambda job: (job.start_s, job.index))
         self.waiting = [job for job in self.waiting if job.phase == WAITING]
 
@@ -149,7 +149,8 @@ class Mirror:
         before = self.seen.get(number)
         restarted = before is not None and job.restarts > before.restarts
         if known.phase == RUNNING and (restarted or job.state == PENDING) and not gone:
-            machine.interrupt(known, self.now_s)
+            machine.begin_stop(known, self.now_s, 0.0)
+            machine.stopped(known)
             known.preemptions += 1
             changes.stopped.append(known)
         if gone:
@@ -163,7 +164,7 @@ class Mirror:
         end_s = min(end_s, self.now_s)
         if known.phase == WAITING and job is not None and job.start_s and job.nodes:
             start_s = min(job.start_s - self.epoch_s, end_s)  # it was quicker than we look
-            machine.launch(known, self._allocation(job), start_s)
+            _launch(known, self._allocation(job), start_s)
             changes.brief.append(known)
         if known.phase == RUNNING:
             machine.finish(known, max(end_s, known.start_s))
@@ -184,7 +185,7 @@ class Mirror:
             name=job.name,
             estimate_s=job.limit_s,
         )
-        made = self._arrivals.make(self._next, spec, Behaviour(job.limit_s))[0]
+        made = self._arrivals.job(self._next, spec, Behaviour(job.limit_s))
         self._next += 1
         return made
 
@@ -196,6 +197,12 @@ class Mirror:
             name = vertices[vertices[vertex].node].name
             found[name] = found.get(name, 0) + amount
         return found
+
+
+def _launch(job: Job, allocation: Allocation, start_s: float) -> None:
+    """Slurm tells of no time between a start and the first progress."""
+    machine.start(job, allocation, start_s)
+    machine.run(job, start_s, 1.0)
 
 
 def eligible(job: SeenJob) -> bool:
