@@ -110,9 +110,9 @@ MUTANTS = {
         "pass",
     ),
     "the emptiest node is taken for the fullest": (
-        "rota.placement.consolidate:_tightest",
-        "need <= free < lowest",
-        "need <= free and (lowest == inf or free > lowest)",
+        "rota.placement.consolidate:_fullest",
+        "range(int(need), int(max(gpus)) + 1)",
+        "range(int(max(gpus)), int(need) - 1, -1)",
     ),
     "service does not count GPUs": (
         "rota.core.machine:settle",

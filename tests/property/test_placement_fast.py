@@ -5,11 +5,18 @@ from hypothesis import strategies as st
 
 from placement_cases import Consolidate, Count, Maker, PooledCount, steps_of
 from rota.core.topology import NodeSpec, Topology
+from rota.placement.base import Placement
 from rota.placement.consolidate import SearchingConsolidate
 
 SEEDS = st.integers(0, 2**32 - 1)
 LENGTHS = st.integers(5, 60)
 KINDS = ["take", "take", "take", "take", "give", "hold", "node", "walk", "walk"]
+
+
+class Choosing(SearchingConsolidate):
+    """Chooses after every step of a walk."""
+
+    walk = Placement.walk
 
 
 class Pair:
@@ -108,7 +115,7 @@ class Pair:
 def test_consolidate(nodes, size, parts, seed, length):
     topology = Topology.uniform(nodes, size)
     sizes = list(range(1, nodes * size + 2)) + ([0, 0.3, 0.5, 0.7] if parts else [])
-    fast, general = Consolidate(topology), SearchingConsolidate(topology)
+    fast, general = Consolidate(topology), Choosing(topology)
     Pair(fast, general, sizes).drive(steps_of(seed, length, KINDS))
 
 
@@ -119,6 +126,15 @@ def test_count(sizes, parts, seed, length):
     topology = Topology([NodeSpec(f"n{i}", gpus) for i, gpus in enumerate(sizes)])
     asked = list(range(1, topology.gpus + 2)) + ([0, 0.3, 0.5, 0.7, 1.5] if parts else [])
     Pair(Count(topology), PooledCount(topology), asked).drive(steps_of(seed, length, KINDS))
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=6), st.booleans(), SEEDS, LENGTHS)
+def test_consolidate_on_unequal_nodes(sizes, parts, seed, length):
+    """A walk that counts finds the same jobs as one that chooses after every step."""
+    topology = Topology([NodeSpec(f"n{i}", gpus) for i, gpus in enumerate(sizes)])
+    asked = list(range(1, sum(sizes) + 2)) + ([0, 0.3, 0.5] if parts else [])
+    pair = Pair(SearchingConsolidate(topology), Choosing(topology), asked)
+    pair.drive(steps_of(seed, length, KINDS))
 
 
 def could_fit(placement, shape, dirty, lower):

@@ -117,10 +117,11 @@ class _Picture:
         self._nodes = self._rota.nodes()
         self._queues = self._rota.queues()
         on_nodes = [state for state in STATES if state not in (*_WAITING, *ENDED)]
-        waiting = list(self._rota.jobs(states=_WAITING, limit=PAGE))
-        found = [*waiting, *self._rota.jobs(states=on_nodes, limit=PAGE)]
+        waiting = list(self._rota.jobs(states=_WAITING, active=True, limit=PAGE))
+        placed = list(self._rota.jobs(states=on_nodes, active=True, limit=PAGE))
+        found = [*waiting, *placed]
         self._jobs = list({job.id: job for job in found}.values())  # one may just have started
-        self._cut = len(waiting) == PAGE
+        self._cut = PAGE in (len(waiting), len(placed))
 
     def _header(self) -> str:
         status = self._status or {}

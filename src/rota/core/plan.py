@@ -70,7 +70,7 @@ class Plan:
         raise NotImplementedError
 
     def resize(self, job: Job, gpus: float) -> bool:
-        """Give a running job so many GPUs; False: there is no room, and it keeps what it has."""
+        """Give a running job so many GPUs; False: there is no room, and it goes on as before."""
         self._check_running(job, "resized", "`place` starts it with any of its sizes")
         if self.place(job, gpus=gpus):
             return True
@@ -78,7 +78,7 @@ class Plan:
         return False
 
     def keep(self, job: Job) -> bool:
-        """Let a running job go on as it is; False if its place was given away before."""
+        """Let a running job go on; False if its place was given away and there is no other."""
         self._check_running(job, "kept", "use `place`")
         return self.place(job)
 

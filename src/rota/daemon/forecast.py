@@ -35,7 +35,10 @@ class JobOutlook:
         self._settled = is_placed(job) or job.terminal
         if self._settled:  # there is nothing to foresee
             return
-        self._state = state
+        self._compose = state.compose
+        self._scheduling = state.scheduling
+        self._levels = list(state.levels)
+        self._newcomers = nobody_new(state.engine.scheduler, state.scheduling.policy)
         self._frozen = freeze(state.engine)
         self._growth = [list(group) for group in state.growth]
         jobs = state.engine.jobs.values()
@@ -62,7 +65,6 @@ class JobOutlook:
             self, durations, job.index, again=job.started, runs=runs,
             give_up=lambda: monotonic() > deadline,
         )  # fmt: skip
-        newcomers = nobody_new(self._state.engine.scheduler, self._state.scheduling.policy)
         return Forecast(
             id=job.id,
             state=state_of(job),
@@ -73,22 +75,21 @@ class JobOutlook:
             runs=found.runs,
             never=found.never,
             text=found.text,
-            assumptions={**durations.describe(), "new_jobs": newcomers, "costs": "none"},
+            assumptions={**durations.describe(), "new_jobs": self._newcomers, "costs": "none"},
             backtest=found.backtest,
         )
 
     def thaw(self, change: Callable[[Engine], None] | None = None) -> Engine:
         """A simulated cluster in that state."""
-        state = self._state
-        topology = Topology(self._growth[0], state.levels, growing=True)
+        topology = Topology(self._growth[0], self._levels, growing=True)
         for group in self._growth[1:]:
             topology.extend(group)
         cluster = SimCluster(topology, Zero(), Uniform(topology))
         cluster.now_s = self.now_s
         source = SubmissionQueue()
         source.announce([(int(spec.id), spec, Behaviour(INF)) for spec in self._specs])
-        tenants = state.scheduling.tenants()
-        scheduler = state.compose(state.scheduling, topology)
+        tenants = self._scheduling.tenants()
+        scheduler = self._compose(self._scheduling, topology)
         engine = make_engine(scheduler, cluster, source, tenants=tenants)
         restore(engine, {**self._frozen, "cluster": cluster.snapshot()})
         if change is not None:

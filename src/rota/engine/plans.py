@@ -163,6 +163,7 @@ class PlacementPlan(Plan):
             self._release(job)
             self._displaced[job.index] = job
             self._failed.clear()
+            self._latest = None  # what was placed before it can no longer be taken back alone
         elif job.index not in self._displaced:
             raise InvalidPlanError(f"the plan places job {job.id} and stops it: do one of the two")
 
@@ -510,7 +511,8 @@ class Closes(PlacementPlan, ClosingPlan):
         finally:
             for node in shut:
                 placement.set_node(node, up=True)
-            self._failed = failed  # what failed meanwhile may fit there
+            self._failed.clear()  # in place: `candidates` looks at it
+            self._failed.update(failed)  # what failed meanwhile may fit there
 
     @property
     def pooled(self) -> bool:

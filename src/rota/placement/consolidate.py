@@ -9,6 +9,7 @@ are never mixed within a job.
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from math import inf
+from operator import and_
 from typing import cast
 
 from rota.core.allocation import Allocation
@@ -49,14 +50,63 @@ class SearchingConsolidate(Placement):
                 return [*choice, (last, rest)]
         return None
 
+    def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
+        """As in the base; whole GPUs of one node are counted, without choosing after every step."""
+        room = self.room
+        counts = (
+            shape.gpus >= 1
+            and shape.gpus % 1 == 0
+            and not shape.apart
+            and not room.shares
+            and not (shape.cpus and room.has_cpus)
+            and not (shape.mem_gib and room.has_mem)
+            and self.fits_one_node(shape)
+        )
+        if not counts:
+            return super().walk(shape, lower)
+        self._shape = shape
+        tail = self._tail = []
+        need = shape.gpus
+        have = room.gpus[:]
+        fine = list(map(and_, room.up, room.matching(shape)))
+        where = self._where
+        enough = False
+        for job in lower:
+            tail.append(job)
+            for vertex, amount in job.allocation.slices:
+                position = where[vertex][0]
+                have[position] += amount
+                if have[position] >= need and fine[position]:
+                    enough = True
+            if enough:
+                self._trial = room.copy()
+                for one in tail:
+                    self._shift(self._trial, one.allocation, +1)
+                return True
+        return False
+
 
 def _tightest(need: float, shape: Shape, room: Room) -> int:
     """`best_node` for whole GPUs: a node offers no more than it has, so few have to be asked."""
+    if shape.plain and need % 1 == 0 and not room.divisible:
+        return _fullest(need, room)
     best, lowest = -1, inf
     for position, free in enumerate(room.gpus):
         if need <= free < lowest and room.usable(position, shape) >= need:
             best, lowest = position, free
     return best
+
+
+def _fullest(need: float, room: Room) -> int:
+    """The same where only GPUs count: the first node with just enough, else with one more, ..."""
+    gpus, up = room.gpus, room.up
+    for free in range(int(need), int(max(gpus)) + 1):
+        position = -1
+        for _ in range(gpus.count(free)):
+            position = gpus.index(free, position + 1)
+            if up[position]:
+                return position
+    return -1
 
 
 class Consolidate(SearchingConsolidate):

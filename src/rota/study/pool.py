@@ -10,6 +10,7 @@ this process, which ends the others.
 
 import gc
 import os
+import pickle
 import signal
 import threading
 import warnings
@@ -256,6 +257,18 @@ def _begun_in_peace() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _packed(answer: Any) -> bytes:
+    """An answer for the line; one that would not arrive as it is becomes an error in words."""
+    try:
+        packed = pickle.dumps(answer)
+        if isinstance(answer, Exception):
+            pickle.loads(packed)  # noqa: S301 - our own: may need arguments that it did not keep
+    except Exception as error:  # noqa: BLE001 - classes of users may do anything
+        what = answer if isinstance(answer, Exception) else error
+        packed = pickle.dumps(RotaError(f"{type(what).__name__}: {what}"))
+    return packed
+
+
 def _serve(
     line: Connection, work: Callable[[Any], Any], shares: Any, others: Sequence[Connection]
 ) -> None:
@@ -274,4 +287,4 @@ def _serve(
                     answer = work(item)
                 except Exception as error:  # noqa: BLE001 - the caller says whose failure it was
                     answer = error
-            line.send(answer)
+            line.send_bytes(_packed(answer))

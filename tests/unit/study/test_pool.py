@@ -11,7 +11,8 @@ from contextlib import closing
 import pytest
 
 from agents_net import eventually
-from pool_work import double
+from pool_work import awkward, double
+from rota.core.errors import RotaError
 from rota.study.pool import DeadWorkerError, each
 
 SCRIPT = """
@@ -50,6 +51,16 @@ def test_a_process_that_dies_takes_only_its_own_item_with_it():
     assert isinstance(found[1], DeadWorkerError)
     assert str(found.pop(1)) == "its process died (killed by SIGKILL: out of memory?)"
     assert found == {0: 2, 2: 6}
+
+
+def test_what_cannot_be_sent_is_an_error_of_its_own_item():
+    found = dict(each(awkward, ["error", "answer", 3], 2))
+
+    assert isinstance(found[0], RotaError)
+    assert str(found[0]) == "TwoPartError: the policy: is odd"
+    assert isinstance(found[1], RotaError)
+    assert not isinstance(found[1], DeadWorkerError)
+    assert found[2] == 3
 
 
 def test_one_item_may_be_done_apart():
