@@ -94,7 +94,7 @@ def test_sigterm_is_passed_on_once_and_noted(folders):
     )  # fmt: skip
     process = begin(folders, asked)
     until((folders.job("1") / "work" / "trapped").exists)
-    assert folders.ready(asked)
+    until(lambda: folders.ready(asked))  # which the shell says after it has started the process
     process.send_signal(signal.SIGTERM)
     assert finish(process)[0] == 0
     (end,) = folders.ends(asked)
