@@ -54,7 +54,8 @@ class SearchingConsolidate(Placement):
         """As in the base; whole GPUs of one node are counted, without choosing after every step."""
         room = self.room
         counts = (
-            shape.gpus >= 1
+            not self.splits  # a request that may be divided needs no single node
+            and shape.gpus >= 1
             and shape.gpus % 1 == 0
             and not shape.apart
             and not room.shares
