@@ -214,6 +214,10 @@ class LogReplica:
             or (replica.instant and (told_s == time_s or self._past))
         ):
             replica.phase = WAITING  # its slices are free now; or a restart, or a quick stop
+        elif kind == Record.RUN and replica.instant and replica.moves and replica.late:
+            # it had not been launched when it was sent elsewhere, and there is room there now
+            replica.phase, replica.body = STARTING, replica.ref
+            replica.gpus = self._sizes.get(replica.ref, 0.0)
         if replica.phase not in FROM[kind] and not (replica.whole and kind in ENDINGS):
             raise InvariantError(
                 f"log: {name} of job {job} at {time_s:g} s, but it was "
