@@ -6,6 +6,7 @@ arrays in chunks, so that memory stays small. Texts are sparse and kept apart by
 
 from array import array
 from pathlib import Path
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from rota.core.allocation import Allocation
@@ -51,8 +52,10 @@ class Log:
 
     def pack(self) -> None:
         """Fold the rows so far into a compact array."""
-        self._packed.fromlist(self.rows)
-        self.rows.clear()
+        rows = self.rows
+        # not `fromlist`, which parses every number as if it were the arguments of a call
+        self._packed.frombytes(pack(f"{len(rows)}d", *rows))
+        rows.clear()
 
     def take(self) -> list[Row]:
         """Hand over the rows so far: somebody else keeps them (a daemon's store)."""

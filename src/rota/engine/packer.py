@@ -59,14 +59,13 @@ JOB = itemgetter(2)  # of a RunEntry
 class Index:
     """Owned by a scheduler. A waiting entry is stale when its stamp is not the latest."""
 
-    __slots__ = ("entries", "running", "running_count", "waiting", "waiting_count")
+    __slots__ = ("entries", "running", "waiting", "waiting_count")
 
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self.waiting: dict[int, list[WaitEntry]] = {}
         self.running: dict[float, list[RunEntry]] = {}
         self.waiting_count = 0
-        self.running_count = 0
 
     def entry(self, job: Job) -> Entry:
         """The entry of a job, made when it is first seen."""
@@ -120,21 +119,18 @@ class Index:
             entries = self.running[slope] = []
         insort(entries, (vkey, entry.index, entry.job))
         entry.where = ON_CLUSTER
-        self.running_count += 1
 
     def insert_running(self, entry: Entry) -> None:
         """Insert by the `vkey` that it carries already (after a restart)."""
         entries = self.running.setdefault(entry.slope, [])
         insort(entries, (entry.vkey, entry.index, entry.job))
         entry.where = ON_CLUSTER
-        self.running_count += 1
 
     def drop_running(self, entry: Entry) -> None:
         """Remove a running job."""
         entries = self.running[entry.slope]
         del entries[bisect_left(entries, (entry.vkey, entry.index))]  # a prefix compares
         entry.where = NOWHERE
-        self.running_count -= 1
 
     def worst(self, now_s: float) -> Rank | None:
         """The rank of the running job that would be displaced first; None: none runs."""
@@ -224,6 +220,8 @@ class Packer:
         self, placement: Placement, *, preemptive: bool, strict: bool, keyed_later: bool
     ) -> None:
         self.placement = placement
+        self._pooled = placement.pooled  # not read from its class at every decision: that is slow
+        self._filters = placement.filters
         self.keyed_later = keyed_later  # started jobs are inserted when their new key is known
         self.preemptive = preemptive
         self.strict = strict
@@ -236,7 +234,6 @@ class Packer:
         self.stuck: dict[int, tuple[Any, int]] | None = None
         self._passed_at: float = INF  # heads passed over in this scan need more than this
         self._emptied = False  # a blamed shape may have lost its last waiting job
-        self.examined = 0
 
     def forget_failures(self) -> None:
         """Capacity appeared or keys changed in bulk: look at every head again."""
@@ -311,14 +308,13 @@ class Packer:
         index = self.index
         waiting = index.waiting
         placement = self.placement
-        pooled = placement.pooled
+        pooled = self._pooled
         starts = plan.starts
         told = self.heads
         while heads:
             entry = heappop(heads)[3]
             number = entry.shape.number
             heap = waiting[number]
-            self.examined += 1
             if entry.gpus <= placement.free and (pooled or placement.fits(entry.shape)):
                 index.pop_waiting(heap)
                 entry.where = ON_CLUSTER
@@ -342,7 +338,6 @@ class Packer:
             entry = heappop(heads)[3]
             number = entry.shape.number
             heap = waiting[number]
-            self.examined += 1
             passes = not held or not held & placement.eligible(entry.shape)
             if passes and entry.gpus <= placement.free and placement.fits(entry.shape):
                 index.pop_waiting(heap)
@@ -367,8 +362,8 @@ class Packer:
         placement = self.placement
         failed = self._failed
         told = self.heads
-        filters = placement.filters
-        pooled = placement.pooled
+        filters = self._filters
+        pooled = self._pooled
         moved: list[Entry] = []
         dead: set[int] = set()
         strict = self.strict
@@ -382,7 +377,6 @@ class Packer:
             heap = waiting[number]
             if number in dead or not heap or heap[0] is not head:  # superseded
                 continue
-            self.examined += 1
             if held and held & placement.eligible(entry.shape):
                 dead.add(number)
                 held |= self._hold_back(entry)
@@ -460,7 +454,7 @@ class Packer:
         for job in placement.victims():
             victim = index.entries[job.index]
             placement.give(job, job.allocation)
-            if placement.filters:
+            if self._filters:
                 dirty.update(job.allocation.vertices)
             index.drop_running(victim)
             if victim.slope:
@@ -484,7 +478,7 @@ class Packer:
         if entry.mark == DISPLACED:
             entry.place = place
             entry.mark = REPLACED
-        elif self.placement.pooled:  # there are no moves: nothing to net
+        elif self._pooled:  # there are no moves: nothing to net
             plan.starts.append((entry.job, place))
         else:
             entry.place = place
@@ -514,7 +508,7 @@ class Packer:
             heap = self.index.waiting.get(number)
             shape = heap[0][3].shape if heap else None
             if shape is None or (
-                shape.gpus <= placement.free and (placement.pooled or placement.fits(shape))
+                shape.gpus <= placement.free and (self._pooled or placement.fits(shape))
             ):
                 self._absolve(plan, number)  # it lacks nothing: it waits for its turn
         self._blame(plan)

@@ -51,6 +51,7 @@ class PriorityScheduler(Successor):
             keyed_later=self._keyed_later,
         )
         self._preemptive = policy.preemptive
+        self._filters = placement.filters
         self._jumps = kind.next_change is not PriorityPolicy.next_change
         self._learns = kind.finished is not PriorityPolicy.finished
         self._drifts = kind.slope is not PriorityPolicy.slope
@@ -185,7 +186,7 @@ class PriorityScheduler(Successor):
         if entry.where == ON_CLUSTER:  # else it finished while it was being stopped
             if self._preemptive:
                 self.packer.index.drop_running(entry)
-                if self.placement.filters:
+                if self._filters:
                     dirty.update(allocation.vertices)
             else:
                 entry.where = NOWHERE

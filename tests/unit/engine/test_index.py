@@ -98,10 +98,10 @@ def test_dropping_and_restoring_a_running_job():
     for job in jobs:
         index.push_running(job, 2.0)
     index.drop_running(jobs[1])
-    assert (index.running_count, jobs[1].where) == (2, NOWHERE)
+    assert (len(index.running[-1.0]), jobs[1].where) == (2, NOWHERE)
     assert [job.id for _, _, job in index.lowest_first(2.0)] == ["c", "a"]
     index.insert_running(jobs[1])
-    assert (index.running_count, jobs[1].where) == (3, ON_CLUSTER)
+    assert (len(index.running[-1.0]), jobs[1].where) == (3, ON_CLUSTER)
     assert [job.id for _, _, job in index.lowest_first(2.0)] == ["c", "b", "a"]
 
 
