@@ -128,3 +128,18 @@ class IncrementalPolicy(DecidePolicy[P]):
 
     def ended(self, job: Job, now_s: float) -> None:
         """It waits or runs no more: it has finished or was stopped, or it left the queue."""
+
+
+class RoundPolicy(Policy[P]):
+    """A policy that plans in rounds; derive from one of the two kinds in `rota.policies.rounds`.
+
+    It says who should run, or for which share of time; the framework there makes a policy of it
+    that decides.
+    """
+
+    knowledge = Knowledge.SPEEDS
+
+    @property
+    def round_s(self) -> float:
+        """How long a round takes."""
+        raise NotImplementedError

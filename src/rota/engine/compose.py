@@ -4,10 +4,9 @@ from typing import Any
 
 from rota.core.admission import Admission
 from rota.core.errors import OptionError
-from rota.core.policy import DecidePolicy, Policy, PriorityPolicy
+from rota.core.policy import DecidePolicy, Policy, PriorityPolicy, RoundPolicy
 from rota.core.ports import Successor
 from rota.placement.base import Placement
-from rota.policies.rounds import RoundPolicy
 
 
 def compose(
@@ -28,7 +27,7 @@ def compose(
         patient: What can never fit waits instead of being rejected: nodes may still come.
     """
     if isinstance(policy, PriorityPolicy):
-        from rota.engine.priority import PriorityScheduler  # a run needs one of the two doors
+        from rota.engine.priority import PriorityScheduler  # a run needs one door only
 
         return PriorityScheduler(
             policy, placement, admission, frictionless=frictionless, patient=patient

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from rota.core.admission import Admission
 from rota.core.errors import OptionError
-from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy
+from rota.core.policy import DecidePolicy, Params, Policy, PriorityPolicy, RoundPolicy
 from rota.core.ports import Costs
 from rota.core.registry import (
     ADMISSIONS,
@@ -29,7 +29,6 @@ from rota.core.registry import (
 from rota.core.topology import Topology
 from rota.models import costs
 from rota.placement.base import Placement, Verified
-from rota.policies.rounds import RoundPolicy
 
 PYTHON = ".py"
 YAML = (".yaml", ".yml")

@@ -19,7 +19,7 @@ from rota.core.plan import (
     SupplyingPlan,
     composed,
 )
-from rota.core.policy import DecidePolicy, IncrementalPolicy, Policy, PriorityPolicy
+from rota.core.policy import DecidePolicy, IncrementalPolicy, Policy, PriorityPolicy, RoundPolicy
 from rota.core.registry import POLICIES, load, names, parse_params, split, unknown
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
@@ -29,7 +29,6 @@ from rota.policies.hived.cells import VirtualCell
 from rota.policies.hived.decision import CellDecision
 from rota.policies.hived.fleet import Fleet
 from rota.policies.hived.tenant_plan import TenantPlan
-from rota.policies.rounds import RoundPolicy
 from rota.policies.tenancy.policy import TenantPolicy
 
 Maker = Callable[[], Policy[Any]]

@@ -19,21 +19,3 @@ is in one place (`rounds`):
 
 No policy imports its rounds: `engine.compose` puts both together.
 """
-
-from typing import TypeVar
-
-from rota.core.knowledge import Knowledge
-from rota.core.policy import Params, Policy
-
-P = TypeVar("P", bound=Params)
-
-
-class RoundPolicy(Policy[P]):
-    """The door for policies that plan in rounds; derive from one of the two kinds."""
-
-    knowledge = Knowledge.SPEEDS
-
-    @property
-    def round_s(self) -> float:
-        """How long a round takes."""
-        raise NotImplementedError

@@ -6,9 +6,8 @@ from typing import Annotated, TypeAlias, TypeVar
 import msgspec
 
 from rota.core.jobs import Job
-from rota.core.policy import Params
+from rota.core.policy import Params, RoundPolicy
 from rota.core.view import View
-from rota.policies.rounds import RoundPolicy
 from rota.policies.rounds.leases import Seat
 from rota.policies.rounds.types import GpuTypes
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rota.core.errors import PolicyError
-from rota.policies.rounds import RoundPolicy
+from rota.core.policy import RoundPolicy
 from rota.policies.rounds.choice_policy import ChoicePolicy
 from rota.policies.rounds.choice_rounds import ChoiceRounds
 from rota.policies.rounds.rounds import Rounds

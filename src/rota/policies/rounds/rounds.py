@@ -6,10 +6,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.plan import Plan
-from rota.core.policy import DecidePolicy, Params
+from rota.core.policy import DecidePolicy, Params, RoundPolicy
 from rota.core.state import State
 from rota.core.view import View
-from rota.policies.rounds import RoundPolicy
 from rota.policies.rounds.leases import Lease, Leases, Seat
 from rota.policies.rounds.seats import RoundPlan, Seats
 

@@ -8,9 +8,8 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
-from rota.core.policy import Params
+from rota.core.policy import Params, RoundPolicy
 from rota.core.view import View
-from rota.policies.rounds import RoundPolicy
 from rota.policies.rounds.problem import Array, JobPairs, PackedShares, RoundProblem
 
 Solve = Callable[[RoundProblem], Array]
