@@ -116,7 +116,8 @@ def report(done: float, total: float, now_s: float = 0.0) -> None:  # noqa: ARG0
 
 
 def _tell_part(told: Told, before: int, share: float) -> None:
-    told(before + share)
+    if share < 1.0:  # the whole is told once, with its answer
+        told(before + share)
 
 
 @contextmanager
