@@ -43,6 +43,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     connections: int = 800  # more take the places of those that are silent
     connections_per_address: int = 400
     head_timeout_s: float = 10.0  # for a connection to send a whole request head
+    keep_alive_s: int = 5  # that a connection stays open after an answer
     streams: int = 64  # live events and followed logs
     streams_per_token: int = 16
     stream_s: float = 3_600.0  # then the client has to come again

@@ -34,6 +34,7 @@ class Server:
             ssl_certfile=settings.tls_cert or None,
             ssl_keyfile=settings.tls_key or None,
             timeout_graceful_shutdown=int(STOP_S),
+            timeout_keep_alive=settings.keep_alive_s,
             ws="none",
         )
         try:
