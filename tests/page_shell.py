@@ -99,6 +99,7 @@ class PageShell:
                 code = rota(args) if name == "rota" else python(args)
             finally:
                 sys.path[:] = paths
+                self._refresh()  # what the page installed is not for other tests
                 for module in set(sys.modules) - modules:
                     if str(self.folder) in str(getattr(sys.modules[module], "__file__", "")):
                         del sys.modules[module]
