@@ -81,9 +81,13 @@ picture: demo ## make the README's picture anew from the demo
 
 # --- What developers and CI run --------------------------------------------------------------
 
+# Three workers for two cores: tests of daemons wait a third of their time. Each gets a run of whole
+# files (fixtures are made once) and takes over from another when it has nothing left.
+WORKERS ?= -n 3 --dist worksteal
+
 .PHONY: test
 test: lint docs ## lint, type-check, build the docs and run every test this machine can run
-	$(BIN)/python -m pytest -n 2 --durations=10 $(TEST_FLAGS)
+	$(BIN)/python -m pytest $(WORKERS) --durations=10 $(TEST_FLAGS)
 
 # Quick tests of pure code: no process, no network, no generated examples.
 FAST := $(addprefix tests/unit/,api cli core engine job jobfile models placement policies sdk sim solvers)
@@ -106,7 +110,13 @@ docs: $(DEV) ## build the documentation into build/docs; a warning is an error
 
 .PHONY: bench
 bench: $(DEV) ## measure speed
+	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/run.py
+
+# Steps are counted, not timed: `make test` compares them with the table, too.
+.PHONY: bench-table
+bench-table: $(DEV) ## renew benchmarks/steps.json: what a job costs, in executed lines
+	$(BIN)/python benchmarks/steps.py --update
 
 # `make metrics METRICS_FLAGS='--base REV'` compares with another revision, --json prints everything.
 METRICS_FLAGS ?=
@@ -120,6 +130,7 @@ soak: $(DEV) ## long tests, property tests with many examples, benchmarks at ful
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 -rs --durations=10 --timeout 3600 \
 		-m "soak or hypothesis" || [ $$? -eq 5 ]
 	$(BIN)/python benchmarks/run.py --full
+	$(BIN)/python benchmarks/steps.py --full
 
 .PHONY: system-deps
 system-deps: ## install the Debian packages that real-backend and browser tests need (root only)

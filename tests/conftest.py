@@ -49,6 +49,24 @@ def shared():
     return shared_data.shared
 
 
+@pytest.fixture(scope="session")
+def postgres_server():
+    """Return a PostgreSQL server."""
+    from postgres_server import PostgresServer
+
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def database(postgres_server):
+    """Return the URL of an empty database."""
+    url = postgres_server.create()
+    yield url
+    postgres_server.drop(url)
+
+
 def pytest_terminal_summary(terminalreporter):
     """Print what could not run, and what tests measured.
 

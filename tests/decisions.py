@@ -10,6 +10,7 @@ from rota.core.log import WIDTH, Record
 from rota.core.plan import (
     ClosingPlan,
     DisplacingPlan,
+    EligibilityPlan,
     LocalityPlan,
     PairingPlan,
     ReservingPlan,
@@ -96,7 +97,9 @@ def delays(made, name):
     return parts
 
 
-class WholePlan(ReservingPlan, ClosingPlan, DisplacingPlan, LocalityPlan, PairingPlan):
+class WholePlan(
+    ReservingPlan, EligibilityPlan, ClosingPlan, DisplacingPlan, LocalityPlan, PairingPlan
+):
     """All that a placement can do with jobs as they ask."""
 
 

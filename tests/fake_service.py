@@ -10,10 +10,13 @@ import time
 
 from rota.core.errors import (
     ConflictError,
+    ForbiddenError,
     InputError,
     NotFoundError,
     UnavailableError,
 )
+from rota.core.membership import Membership
+from rota.core.proof import server_code, token_label
 from rota.daemon.access import check_job, sees_job
 from rota.jobfile.model import GpuRange
 from rota.wire import (
@@ -147,7 +150,7 @@ class FakeService:
             found = [
                 job
                 for job in self._jobs.values()
-                if sees_job(actor, job.user)
+                if sees_job(actor, job.user, int(job.id))
                 and (not states or job.state in states)
                 and queue in ("", job.queue)
                 and user in ("", job.user)
@@ -305,6 +308,31 @@ class FakeService:
                 if hmac.compare_digest(kept, given):
                     return actor
         return None
+
+    def recognise(self, certificate):
+        return None
+
+    def authority(self):
+        return "-----BEGIN CERTIFICATE-----\n"
+
+    def invite(self, node, valid_s, actor):
+        with self._change("invite"):
+            return f"code-for-{node}"
+
+    def join(self, secret, node, csr=""):
+        if secret != f"code-for-{node}":
+            raise ForbiddenError("the code is not good")
+        with self._change("join"):
+            return Membership(node, token=f"made-for-{node}")
+
+    def renew_certificate(self, csr, actor):
+        with self._look():
+            return Membership(actor.name, certificate="another")
+
+    def prove(self, label, nonce, port):
+        with self._lock:
+            known = {token_label(digest): digest for digest in self._tokens}
+            return server_code(known[label], nonce, port) if label in known else ""
 
     def create_token(self, name, role, actor):
         if role not in ROLES or not TOKEN_NAME.fullmatch(name):

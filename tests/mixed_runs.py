@@ -28,8 +28,8 @@ def nodes(text):
     return specs
 
 
-def job(name, gpus, work, *, at=0.0, speeds=None, tenant="", **request):
-    spec = JobSpec(name, at, Request.of(gpus, **request), tenant=tenant)
+def job(name, gpus, work, *, at=0.0, speeds=None, tenant="", model="", **request):
+    spec = JobSpec(name, at, Request.of(gpus, **request), tenant=tenant, model=model)
     return spec, Behaviour(work, speeds=speeds)
 
 

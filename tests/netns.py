@@ -145,7 +145,7 @@ class DaemonInside(DaemonProcess):
 
     def launch(self, *args):
         listen = f"{self.namespace.address}:{self.port}"
-        return self.namespace.do(super().launch, "--listen", listen, *args)
+        return self.namespace.do(super().launch, "--listen", listen, "--plain-text", *args)
 
     def connect(self, *, token=None, patience_s=20.0):
         token = token or (self.state / "token").read_text().strip()

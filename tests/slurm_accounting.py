@@ -7,8 +7,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from claims import claimed_ports
 from needs import SYSTEM, need
-from slurm_cluster import PATIENCE_S, SlurmCluster, _free_ports, require_slurm
+from slurm_cluster import PATIENCE_S, SlurmCluster, require_slurm
 
 PROGRAMS = ("slurmdbd", "sacct", "sacctmgr", "mariadbd", "mariadb-install-db", "mariadb")
 NONE = "AccountingStorageType=accounting_storage/none"
@@ -57,7 +58,7 @@ class AccountingCluster(SlurmCluster):
 
     def __init__(self, base: Path, nodes: int = 3, gpus: int = 4) -> None:
         super().__init__(base, nodes, gpus)
-        self._port, self._db_port = _free_ports(2)
+        self._port, self._db_port = claimed_ports(2)
         self._stores: dict[str, subprocess.Popen[bytes]] = {}
 
     def start_controller(self) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from claims import claimed_ports
 from needs import ROOT, SYSTEM, need
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol", "setpriv", "unshare")
@@ -170,7 +171,7 @@ class SlurmCluster:
                 base / "dev" / f"nvidia{number}", 0o600 | stat.S_IFCHR, os.makedev(195, number)
             )
         host = socket.gethostname().split(".")[0]
-        ports = _free_ports(len(self.nodes) + 2)
+        ports = claimed_ports(len(self.nodes) + 2)
         nodes = [
             NODE.format(
                 name=name, host=host, port=port, cpus=CPUS, memory=MEMORY_MB, gpus=self.gpus
@@ -215,14 +216,3 @@ class SlurmCluster:
                 )
                 raise TimeoutError(f"Slurm did not come up ({what}):\n{logs}")
             time.sleep(0.1)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

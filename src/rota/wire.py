@@ -13,6 +13,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from rota.core.backtest import Backtest
+from rota.core.membership import Membership
+from rota.core.proof import PATH as PROOF_PATH
 from rota.jobfile.model import JobFile
 
 PREFIX = "/api/v1"
@@ -45,11 +47,15 @@ ROLES = (VIEWER, USER, OPERATOR, ADMIN, AGENT)
 TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
 
 
-class Actor(msgspec.Struct, frozen=True):
-    """Who asks. Roles: viewer < user < operator < admin; `agent` only speaks for its nodes."""
+class Actor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who asks. Roles: viewer < user < operator < admin; `agent` only speaks for its nodes.
+
+    `after_job`: jobs up to this number that bear the name are those of a former holder of it.
+    """
 
     name: str
     role: str
+    after_job: int = 0
 
 
 class NewToken(msgspec.Struct, forbid_unknown_fields=True):
@@ -65,6 +71,64 @@ class MadeToken(msgspec.Struct):
     name: str
     role: str
     token: str
+
+
+class NewInvitation(msgspec.Struct, forbid_unknown_fields=True):
+    """A node that a machine may join as."""
+
+    node: Annotated[str, Meta(pattern=rf"^{TOKEN_NAME.pattern}$", max_length=64)]
+    valid_s: Annotated[float, Meta(gt=0, le=7 * 86_400, description="How long the code is good.")]
+
+
+class Invitation(msgspec.Struct):
+    """The code with which one machine joins once. It is shown only here."""
+
+    node: str
+    code: str
+
+
+class JoinRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A machine comes with the secret of its code, and the request for a certificate (PEM)."""
+
+    secret: Annotated[str, Meta(max_length=200)]
+    node: Annotated[str, Meta(pattern=rf"^{TOKEN_NAME.pattern}$", max_length=64)]
+    csr: Annotated[str, Meta(max_length=10_000)] = ""
+
+
+class RenewRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The request of a machine for another certificate (PEM)."""
+
+    csr: Annotated[str, Meta(max_length=10_000)]
+
+
+_HEX = Meta(pattern="^[0-9a-f]{32,64}$", description="Hexadecimal digits.")
+
+
+class ProofQuery(msgspec.Struct):
+    """What a client asks before it shows its token: see `rota.core.proof`."""
+
+    token: Annotated[str, _HEX]  # its label
+    nonce: Annotated[str, _HEX]
+
+
+class ServerCode(msgspec.Struct):
+    """What only a server can answer that knows the token; `port`: where it listens."""
+
+    code: str
+    port: int
+
+
+class WebCode(msgspec.Struct):
+    """A code with which one browser may log in, once and soon: it is part of `path`."""
+
+    path: str
+    seconds: float
+
+
+class LoginQuery(msgspec.Struct):
+    """The code of `create_web_code`."""
+
+    code: Annotated[str, Meta(min_length=1, max_length=100, description="A code that works once.")]
 
 
 # --- jobs ----------------------------------------------------------------------------------------
@@ -586,9 +650,47 @@ RELOAD = Operation(
     name="reload_configuration", method="POST", path=f"{PREFIX}/reload", role=ADMIN, tag="admin",
     answer=ReloadResult, about="What changed.", errors=(409,),
 )  # fmt: skip
+PROVE_SERVER = Operation(
+    name="prove_server", path=PROOF_PATH, role=PUBLIC, tag="admin", query=ProofQuery,
+    answer=ServerCode, about="The proof.", errors=(401, 422, 429),
+)  # fmt: skip
+CREATE_WEB_CODE = Operation(
+    name="create_web_code", method="POST", path=f"{PREFIX}/web/codes", role=VIEWER, tag="admin",
+    answer=WebCode, status=201, about="The code.",
+)  # fmt: skip
+LOG_IN = Operation(
+    name="log_in", path="/web/login", role=PUBLIC, tag="admin", query=LoginQuery, answer=bytes,
+    shape={"type": "string"}, media=TEXT, status=303, about="Logged in: the page is at `/`.",
+    errors=(401, 422, 429),
+)  # fmt: skip
+SHOW_OVERVIEW = Operation(
+    name="show_overview", path="/", role=VIEWER, tag="admin", answer=bytes,
+    shape={"type": "string"}, media=TEXT, about="Who is logged in, and the cluster in numbers.",
+)  # fmt: skip
 SYNC_AGENT = Operation(
     name="sync_agent", method="POST", path=f"{PREFIX}/agent/sync", role=AGENT, tag="agents",
     body=bytes, body_shape={}, answer=bytes, shape={}, about="Orders.", errors=(404, 409),
+)  # fmt: skip
+
+INVITE_NODE = Operation(
+    name="invite_node", method="POST", path=f"{PREFIX}/invitations", role=ADMIN, tag="agents",
+    body=NewInvitation, examples={"an hour": {"node": "gpu1", "valid_s": 3600}},
+    answer=Invitation, status=201, about="The code.", errors=(409,),
+)  # fmt: skip
+JOIN_NODE = Operation(
+    name="join_node", method="POST", path=f"{PREFIX}/agent/join", role=PUBLIC, tag="agents",
+    body=JoinRequest, answer=Membership, about="The credential of the node.",
+    errors=(403, 409, 422, 429, 503),
+    again=False,  # the second time the code would be void
+)  # fmt: skip
+RENEW_NODE = Operation(
+    name="renew_node", method="POST", path=f"{PREFIX}/agent/certificate", role=AGENT, tag="agents",
+    body=RenewRequest, answer=Membership, about="Another certificate.", errors=(409,),
+)  # fmt: skip
+GET_AUTHORITY = Operation(
+    name="get_authority", path=f"{PREFIX}/authority", role=PUBLIC, tag="agents", answer=bytes,
+    shape={"type": "string"}, media=TEXT, errors=(404,),
+    about="The certificate of the daemon's own authority (PEM).",
 )  # fmt: skip
 
 CHECK_HEALTH = Operation(

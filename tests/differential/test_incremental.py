@@ -24,11 +24,16 @@ PLACEMENTS = ("count", "consolidate", "first-fit", "best-fit", "topology")
 POLICIES = (
     ("easy", "Easy", {}),
     ("easy", "Easy", {"default_estimate_s": 500.0}),
+    ("conservative", "Conservative", {}),
+    ("conservative", "Conservative", {"default_estimate_s": 500.0}),
     ("drf", "Drf", {}),
     ("drf", "Drf", {"strict": True}),
     ("drf", "Drf", {"preemptive": True}),
     ("tetris", "Tetris", {}),
     ("tetris", "Tetris", {"epsilon": 0.0}),
+    ("yarn_cs", "YarnCs", {}),
+    ("yarn_cs", "YarnCs", {"skip": True, "relax_s": 100.0}),
+    ("yarn_cs", "YarnCs", {"borrow": False, "relax_s": 50.0, "preempt_above": 0.0}),
 )
 
 

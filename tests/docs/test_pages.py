@@ -88,7 +88,7 @@ PAGES = sorted(page for page in DOCS.rglob("*.md") if steps(page))
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_the_commands_of_a_page_do_what_it_says(page, tmp_path, monkeypatch, request):
-    for key in [key for key in os.environ if key.startswith("ROTA_")]:
+    for key in [key for key in os.environ if key.startswith("ROTA_") and key != "ROTA_SHARED"]:
         monkeypatch.delenv(key)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
@@ -175,7 +175,9 @@ class Reader:
         """Put the daemon's true address in place of the usual one, or the other way round."""
         if self.announced.exists():
             self.true_address = json.loads(self.announced.read_text())["url"]
-        pair = (DEFAULT_SERVER, self.true_address)
+        secure = self.true_address.startswith("https:")
+        usual = DEFAULT_SERVER.replace("http:", "https:") if secure else DEFAULT_SERVER
+        pair = (usual, self.true_address)
         return text.replace(*(pair[::-1] if back else pair))
 
     def start(self, script, ready):

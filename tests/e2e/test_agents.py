@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from agents_net import PATIENCE_S, Told, alive, eventually, order
+from claims import claim
 from netns import ip
 from rota.core.errors import UnavailableError
 from rota.live.agent.transport import PATH
@@ -30,7 +31,8 @@ class Network:
     def __init__(self):
         self.tag = secrets.token_hex(3)
         self.bridge = f"rb{self.tag}"
-        self.prefix = f"10.211.{secrets.randbelow(256)}"
+        networks = (f"10.211.{number}" for number in range(256))
+        self.prefix = next(prefix for prefix in networks if claim(prefix))
         self.count = 0
         ip("link", "add", self.bridge, "type", "bridge")
         ip("addr", "add", f"{self.prefix}.1/24", "dev", self.bridge)

@@ -242,7 +242,7 @@ def test_jobs_run_on_while_no_daemon_is_there(daemon, tmp_path):
     daemon.stop()
     assert not (daemon.state / "server.json").exists()
     go.touch()
-    eventually(lambda: len(daemon.processes()) == 2)  # one job and its shim
+    eventually(lambda: len(daemon.processes()) == 3)  # one job, its shim and the guard
     daemon.start()
     assert daemon.until(ends, "SUCCEEDED").starts == 1
     assert daemon.until(fails, "FAILED").message == "exit code 9"
@@ -322,7 +322,7 @@ def test_a_restart_with_another_policy_keeps_every_job(daemons, tmp_path):
 
 def test_a_restart_with_more_and_with_fewer_nodes(daemons, tmp_path):
     config = tmp_path / "rota.yaml"
-    config.write_text("check: true\nlocal: {silent_s: 0.6, lost_s: 1.5}\n")
+    config.write_text("check: true\nlocal: {silent_s: 1, lost_s: 8}\n")
     daemon = daemons("--config", config, "--nodes", "1x2")
     wide = daemon.submit("true", gpus=2, nodes=2)
     assert daemon.until(wide, "REJECTED").message  # it could never run on one node

@@ -23,6 +23,7 @@ from local_shims import fill
 from needs import ROOT, need
 from rota.core.errors import RotaError, UnavailableError
 from saving_job import script
+from strangers import listening
 
 SHARES = (1, 2, 4, 4)
 
@@ -216,6 +217,22 @@ def test_kill_9_of_a_daemon_that_has_just_begun(daemons):
     daemon.until(daemon.submit("true"), "SUCCEEDED")
 
 
+def test_who_listens_where_a_killed_daemon_was_hears_no_token(daemons):
+    daemon = daemons("--backend", "pretend", "--nodes", "1x1")
+    token = (daemon.state / "token").read_text().strip()
+    server = daemon.client.place.server
+    assert daemon.rota("token", "ls").returncode == 0  # over the socket
+    daemon.kill()
+    with listening(port=int(server.rpartition(":")[2])) as stranger:
+        for words in ([], ["--server", server]):
+            done = daemon.rota("ls", *words, check=False)
+            assert done.returncode == 1
+        assert "cannot prove that it is your daemon, so no token was sent" in done.stderr
+        assert b"/api/v1/proof" in stranger.heard
+        assert token.encode() not in stranger.heard
+    daemon.start()
+
+
 # --- a job, a shim or an agent is killed ----------------------------------------------------------
 
 
@@ -327,7 +344,7 @@ def test_a_node_that_returns_is_used_again(hasty):
     os.kill(first.pid, signal.SIGCONT)
     hasty.until(job, "RUNNING")
     assert node(hasty, "a").state == "up"
-    assert len(pids_of(hasty, job, jobs)) == 2
+    eventually(lambda: len(pids_of(hasty, job, jobs)) == 2)
 
 
 # --- the disk is full, the store is locked --------------------------------------------------------

@@ -31,6 +31,14 @@ def until_file(path):
     return f"while [ ! -e {path} ]; do sleep 0.05; done"
 
 
+def begins(driver, ears, run, ranks=1, times=1):
+    """Wait until every part has said that it began: it runs before it has set its trap."""
+    ears.run(run, "running")
+    job = run.partition(".")[0]
+    for rank in range(ranks):
+        eventually(lambda rank=rank: output(driver, job, rank).count("began") == times)
+
+
 VARIABLES = re.compile(r"^(\w+)=(.*)$", re.MULTILINE)
 
 
@@ -145,7 +153,7 @@ def test_nodes_can_give_unequal_numbers_of_gpus(drive, slurm):
     assert ears.ends("1.0").code == 0
     assert [output(driver, "1", rank) for rank in range(3)] == ["n4:3\n", "n1:1\n", "n2:3\n"]
     driver.launch(order("2.0", places, run=UNTIL_TERM))
-    ears.run("2.0", "running")
+    begins(driver, ears, "2.0", ranks=3)
     driver.halt("2.0")
     assert (ears.ends("2.0").code, ears.ends("2.0").asked) == (0, True)
 
@@ -187,13 +195,13 @@ def test_reports_of_a_job_are_passed_on(drive):
 def test_a_preempted_job_stays_one_slurm_job_and_goes_on_elsewhere(drive, slurm):
     driver, ears = drive()
     driver.launch(order("1.0", [("n1", 2), ("n2", 2)], run=UNTIL_TERM))
-    ears.run("1.0", "running")
+    begins(driver, ears, "1.0", ranks=2)
     driver.halt("1.0")
     status = ears.ends("1.0")
     assert (status.state, status.code, status.asked) == ("ended", 0, True)
     driver.forget("1.0")
     driver.launch(order("1.1", [("n4", 2), ("n3", 2)], run=UNTIL_TERM + "; exit 9"))
-    ears.run("1.1", "running")
+    begins(driver, ears, "1.1", ranks=2, times=2)
     jobs = jobs_of(slurm, store_of(driver))
     assert [(job["job_state"], job["nodes"], job["restart_cnt"]) for job in jobs] == [
         ("RUNNING", "n[3-4]", 1)
@@ -222,8 +230,8 @@ def test_who_does_not_listen_is_killed_after_its_grace(drive):
     deaf = "trap '' TERM; echo began; while :; do sleep 0.1; done"
     driver.launch(order("1.0", [("n1", 1)], run=deaf, grace_s=1.0))
     driver.launch(order("2.0", [("n2", 1), ("n3", 1)], run=deaf, grace_s=1.0))
-    ears.run("1.0", "running")
-    ears.run("2.0", "running")
+    begins(driver, ears, "1.0")
+    begins(driver, ears, "2.0", ranks=2)
     begun_s = time.monotonic()
     driver.halt("1.0")
     driver.kill("2.0")
@@ -265,8 +273,9 @@ def test_a_new_driver_adopts_everything_and_doubles_nothing(drive, slurm, tmp_pa
     ]
     for one in orders:
         driver.launch(one)
-    for one in orders:
-        ears.run(one.run, "running")
+    ears.run("1.0", "running")
+    for one in orders[1:]:
+        begins(driver, ears, one.run, ranks=len(one.parts))
     driver.close()
     never = order("5.0", [("n4", 1)], run="echo five")
     go.touch()

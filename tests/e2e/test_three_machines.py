@@ -12,7 +12,7 @@ from daemon_process import ServedProcess
 from netns import DaemonInside, Machine, Network
 from rota.core.errors import ForbiddenError
 
-CONFIG = "check: true\nlog_json: true\nlocal: {{silent_s: 1.5, lost_s: {}}}\n"
+CONFIG = "check: true\nlog_json: true\nlocal: {{silent_s: 4, lost_s: {}}}\n"
 PATIENT_S, HASTY_S = 600.0, 10.0  # when machines are given up: never, or soon
 NAMES = ("n0", "n1", "n2")
 WAIT = 'while [ ! -e "$GO" ]; do sleep 0.05; done; echo done'
@@ -220,7 +220,9 @@ def test_the_output_of_a_distant_job(lab):
     job = lab.daemon.rota("submit", "-", text=json.dumps(
         {"run": script, "envs": {"GO": str(go)}})).stdout.strip()  # fmt: skip
     lab.place_of(job)
+    lab.has_output(job, "begin\n")
     assert lab.daemon.rota("logs", job, "--stdout").stdout == "begin\n"
+    eventually(lambda: lab.daemon.output(job, stream="err"), every_s=0.05)
     assert lab.daemon.rota("logs", job, "--stderr").stdout == "oops\n"
     following = lab.daemon.namespace.do(
         ServedProcess, lab.folder / "followed", "logs", "-f", "--stdout", job,

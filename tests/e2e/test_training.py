@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import msgspec
 import pytest
 import yaml
 
+from claims import claimed_ports
 from needs import TORCH, need
 from rota.jobfile.model import JobFile
 from shared_data import CHECKOUT
@@ -52,7 +52,7 @@ class Run:
     def __init__(self, command, folder, *, number, ranks=1):
         self.reports = folder / f"reports-{number}"
         self._outs = [folder / f"out-{number}-{rank}" for rank in range(ranks)]
-        port = free_port()
+        (port,) = claimed_ports(1)
         self._ranks = []
         for rank, out in enumerate(self._outs):
             own = {
@@ -116,12 +116,6 @@ class Run:
             for rank in self._ranks:
                 rank.kill()
                 rank.wait()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def ddp(folder, *, number=0, ranks=2, step_s=0.0):

@@ -16,7 +16,7 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 
 from rota.core.jobs import Job
-from rota.core.plan import Plan, ReservingPlan
+from rota.core.plan import EligibilityPlan, Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.view import View
 from rota.policies._resources import Amounts, capacity, shares
@@ -38,7 +38,7 @@ class Drf(DecidePolicy[DrfParams]):
         "NSDI 2011"
     )
     Parameters = DrfParams
-    plan_type = ReservingPlan
+    plan_type = EligibilityPlan
     coupled = "shares: who is served next depends on what its tenant has of the whole cluster"
 
     def __init__(self, params: DrfParams | None = None) -> None:
@@ -47,7 +47,7 @@ class Drf(DecidePolicy[DrfParams]):
 
     def decide(self, view: View) -> Plan:
         """One job at a time to the tenant with the smallest weighted dominant share."""
-        plan = view.plan(ReservingPlan)
+        plan = view.plan(EligibilityPlan)
         total = capacity(view)
         accounts: dict[str, Account] = {}
         for job in [*view.running, *view.waiting]:

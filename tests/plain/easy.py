@@ -26,7 +26,7 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, ReservingPlan
+from rota.core.plan import EligibilityPlan, Plan, ReservingPlan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.view import View
 from rota.policies.backfill.estimates import estimated_end_s, needed_s
@@ -38,6 +38,10 @@ class EasyParams(Params, frozen=True):
     default_estimate_s: Annotated[float, msgspec.Meta(gt=0)] = INF
 
 
+class EasyPlan(ReservingPlan, EligibilityPlan):
+    """Reservations among jobs that compete for the same nodes."""
+
+
 class Easy(DecidePolicy[EasyParams]):
     """First come first served; others start early if that does not delay the first that waits."""
 
@@ -45,7 +49,7 @@ class Easy(DecidePolicy[EasyParams]):
     paper = "Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995"
     knowledge = Knowledge.USER_ESTIMATE
     Parameters = EasyParams
-    plan_type = ReservingPlan
+    plan_type = EasyPlan
 
     def __init__(self, params: EasyParams | None = None) -> None:
         super().__init__(params)
@@ -54,7 +58,7 @@ class Easy(DecidePolicy[EasyParams]):
 
     def decide(self, view: View) -> Plan:
         """Serve in order, reserve for every head, fill around them."""
-        plan = view.plan(ReservingPlan)
+        plan = view.plan(EasyPlan)
         running = view.running
         plan.fill(running)
         default_s = self.params.default_estimate_s
@@ -86,7 +90,7 @@ class Reservations:
     """
 
     def __init__(
-        self, plan: ReservingPlan, running: Sequence[Job], now_s: float, default_s: float
+        self, plan: EasyPlan, running: Sequence[Job], now_s: float, default_s: float
     ) -> None:
         self.heads: list[Reservation] = []
         self._plan = plan

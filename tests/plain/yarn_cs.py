@@ -28,7 +28,7 @@ import msgspec
 
 from rota.core.events import INF
 from rota.core.jobs import Job, Shape
-from rota.core.plan import LocalityPlan, Plan, ReservingPlan
+from rota.core.plan import EligibilityPlan, LocalityPlan, Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.reasons import Reason
 from rota.core.state import State, from_rows
@@ -132,7 +132,7 @@ class YarnCsState(State):
         return {"scattered_s": from_rows(fields["scattered_s"])}
 
 
-class YarnPlan(ReservingPlan, LocalityPlan):
+class YarnPlan(EligibilityPlan, LocalityPlan):
     """Partitions, and limits on the number of nodes."""
 
 

@@ -1,5 +1,6 @@
 """Puts the app together."""
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -8,14 +9,14 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from rota.api import cluster, events, jobs, problems
+from rota.api import browser, cluster, events, jobs, problems
 from rota.api.context import AgentSync, ApiSettings, Context, LogExport
 from rota.api.middleware import Edge
 from rota.api.openapi import document
 from rota.api.routing import ApiCall, Handler, serves
 from rota.core.errors import RotaError
 from rota.daemon.ports import Service
-from rota.wire import EXPORT_EVENTS, GET_SCHEMA, OPERATIONS
+from rota.wire import EXPORT_EVENTS, GET_SCHEMA, OPERATIONS, Actor
 
 
 @serves(GET_SCHEMA)
@@ -28,7 +29,7 @@ def _handlers() -> dict[str, Handler[Any]]:
     """The handler of every operation, in the order of the operations."""
     found = {
         handler.operation.name: handler
-        for module in (jobs, events, cluster)
+        for module in (jobs, events, cluster, browser)
         for handler in vars(module).values()
         if isinstance(handler, Handler)
     }
@@ -59,6 +60,8 @@ def create_app(
     settings: ApiSettings | None = None,
     agent_sync: AgentSync | None = None,
     export_log: LogExport | None = None,
+    leads: Callable[[], bool] = lambda: True,
+    peers: Mapping[int, Actor] | None = None,
 ) -> Starlette:
     """The API of a daemon, as an ASGI app.
 
@@ -67,8 +70,12 @@ def create_app(
         settings: Limits and switches.
         agent_sync: Takes the messages of agents; without it there are no agents.
         export_log: Writes the event log as Parquet; without it that route is missing.
+        leads: Does this daemon lead, where several take turns? If not, it answers nothing.
+        peers: Who the users of this machine are that call over the local socket, by uid.
     """
-    context = Context(service, settings or ApiSettings(), agent_sync, export_log)
+    context = Context(
+        service, settings or ApiSettings(), agent_sync, export_log, leads, peers or {}
+    )
     routes: list[Route] = [
         handler.route(context) for _, handler in _served(with_export=export_log is not None)
     ]

@@ -1,4 +1,8 @@
-"""Who sends a request, and whether they may."""
+"""Who sends a request, and whether they may.
+
+A token says who, on every way in. Without one it is who opened the local socket (the kernel tells
+the uid), or whose browser has the cookie of a session.
+"""
 
 import re
 from typing import Any
@@ -7,10 +11,13 @@ from starlette.requests import Request
 
 from rota.api.context import Context
 from rota.api.problems import Refusal
+from rota.api.web import COOKIE
 from rota.daemon.access import check_role
 from rota.wire import AGENT, GET_METRICS, PUBLIC, Actor, Operation, Problem
 
 ANONYMOUS = Actor("", PUBLIC)
+CERTIFICATE = "certificate"  # in the state of a request: SHA-256 of what the client has shown
+PEER_UID = "peer_uid"  # in the state of a request, where the server puts it
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,512}) *", re.IGNORECASE)
 
 
@@ -31,13 +38,40 @@ def authorise(context: Context, request: Request, operation: Operation[Any]) -> 
     return actor
 
 
+def sender_of(context: Context, request: Request) -> Actor | None:
+    """Who sends a request; None: nobody whom we know.
+
+    Without a thread: a client that holds them all must not keep agents and others out.
+    """
+    if "authorization" in request.headers:
+        token = bearer(request)
+        return context.service.authenticate(token) if token else None
+    certificate = request.scope.get("state", {}).get(CERTIFICATE, "")
+    if certificate:
+        return context.service.recognise(certificate)
+    uid = peer_uid(request)
+    if uid is not None:
+        return context.peers.get(uid)
+    session = request.cookies.get(COOKIE, "")
+    return context.web.actor(session) if session and _is_own_page(request) else None
+
+
+def peer_uid(request: Request) -> int | None:
+    """The uid of the process that sends it; None: it did not come over the local socket."""
+    state: dict[str, Any] = request.scope.get("state", {})
+    return state.get(PEER_UID)
+
+
+def _is_own_page(request: Request) -> bool:
+    """A page of another server, on this machine too, must not act in the name of a session."""
+    return request.method == "GET" or request.headers.get("sec-fetch-site") == "same-origin"
+
+
 def _authenticate(context: Context, request: Request) -> Actor:
-    token = bearer(request)
-    # without a thread: a client that holds them all must not keep agents and others out
-    actor = context.service.authenticate(token) if token else None
+    actor = sender_of(context, request)
     if actor is None:
         context.strangers.take(request.client.host if request.client else "")
-        remedy = "send the header Authorization: Bearer TOKEN with a token of this daemon"
+        remedy = "send the header Authorization: Bearer TOKEN, or log in with `rota web`"
         problem = Problem("no valid token", "unauthorised", remedy)
         raise Refusal(401, problem, {"WWW-Authenticate": "Bearer"})
     return actor

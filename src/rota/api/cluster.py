@@ -7,18 +7,23 @@ from starlette.responses import Response
 from rota.api.metrics import MEDIA_TYPE
 from rota.api.routing import ApiCall, encode, reading, serves
 from rota.core.errors import NotFoundError
+from rota.core.membership import Membership
 from rota.wire import (
     CHECK_HEALTH,
     CHECK_READY,
     CREATE_TOKEN,
     DRAIN_NODE,
+    GET_AUTHORITY,
     GET_METRICS,
     GET_STATUS,
+    INVITE_NODE,
+    JOIN_NODE,
     LIST_NODES,
     LIST_QUEUES,
     LIST_TOKENS,
     RELOAD,
     REMOVE_NODE,
+    RENEW_NODE,
     REVOKE_TOKEN,
     SYNC_AGENT,
     UNDRAIN_NODE,
@@ -26,12 +31,16 @@ from rota.wire import (
     Actor,
     DrainQuery,
     Health,
+    Invitation,
+    JoinRequest,
     MadeToken,
+    NewInvitation,
     NewToken,
     NodeInfo,
     QueueInfo,
     Readiness,
     ReloadResult,
+    RenewRequest,
 )
 
 
@@ -118,6 +127,32 @@ async def sync_agent(call: ApiCall, body: bytes) -> bytes:
         raise NotFoundError("this daemon has no agents")
     with reading():
         return await call.context.agent_lane.run(call.context.agent_sync, body, call.actor.name)
+
+
+@serves(INVITE_NODE)
+def invite_node(call: ApiCall, body: NewInvitation) -> Invitation:
+    """Make a code with which one machine may join once, as this node."""
+    return Invitation(body.node, call.service.invite(body.node, body.valid_s, call.actor))
+
+
+@serves(JOIN_NODE)
+def join_node(call: ApiCall, body: JoinRequest) -> Membership:
+    """Exchange the secret of a code for the node's own credential; it works once."""
+    address = call.request.client.host if call.request.client else ""
+    call.context.strangers.take(address)  # who guesses has to wait
+    return call.service.join(body.secret, body.node, body.csr)
+
+
+@serves(RENEW_NODE)
+def renew_node(call: ApiCall, body: RenewRequest) -> Membership:
+    """Get another certificate for a node that has joined."""
+    return call.service.renew_certificate(body.csr, call.actor)
+
+
+@serves(GET_AUTHORITY)
+async def get_authority(call: ApiCall) -> bytes:
+    """Show the certificate of the daemon's own authority, which a code names."""
+    return call.service.authority().encode()
 
 
 # --- monitoring ----------------------------------------------------------------------------------

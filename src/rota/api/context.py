@@ -2,7 +2,7 @@
 
 import ipaddress
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -10,8 +10,9 @@ import msgspec
 from rota.api.limits import Buckets, Lane, Slots
 from rota.api.metrics import Metrics
 from rota.api.visible import LogWatcher, VisibleLog
+from rota.api.web import WebSessions
 from rota.daemon.ports import Service
-from rota.wire import MAX_BODY_BYTES, MAX_JOBS
+from rota.wire import MAX_BODY_BYTES, MAX_JOBS, Actor
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 ANY_HOST = ("*",)
@@ -42,6 +43,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     connections: int = 800  # more take the places of those that are silent
     connections_per_address: int = 400
+    handshake_timeout_s: float = 10.0  # for a connection to agree on the encryption
     head_timeout_s: float = 10.0  # for a connection to send a whole request head
     keep_alive_s: int = 5  # that a connection stays open after an answer
     streams: int = 64  # live events and followed logs
@@ -60,6 +62,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     tls_cert: str = ""
     tls_key: str = ""
+    tls_clients: str = ""  # the authority of certificates that clients may show (PEM file)
 
 
 def allowed_hosts(host: str) -> tuple[str, ...]:
@@ -79,10 +82,13 @@ class Context:
     settings: ApiSettings
     agent_sync: AgentSync | None = None
     export_log: LogExport | None = None
+    leads: Callable[[], bool] = lambda: True
+    peers: Mapping[int, Actor] = field(default_factory=dict)  # by uid, on the local socket
     closing: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
         limits = self.settings
+        self.web = WebSessions()
         self.metrics = Metrics(self.service, limits.queue_labels)
         self.log = VisibleLog(self.service)
         self.watcher = LogWatcher(self.service, self.closing)

@@ -5,15 +5,24 @@ a whole request head within `head_timeout_s`. When there are too many connection
 one address), a newcomer takes the place of an idle one: of those that never showed a token first,
 of those that have been idle longest first. Connections of agents keep their places: what runs on a
 machine depends on them.
+
+With TLS a connection is a guest from its first byte on: one whose handshake does not come to its
+end is as idle as any other, and has `handshake_timeout_s`.
 """
 
 import asyncio
+import socket
+import ssl
+import struct
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any
 
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.utils import get_remote_addr
 
+from rota.api.auth import CERTIFICATE, PEER_UID
 from rota.api.context import ApiSettings
 from rota.wire import AGENT
 
@@ -23,6 +32,8 @@ class Doorkeeper:
 
     def __init__(self, settings: ApiSettings) -> None:
         self.head_timeout_s = settings.head_timeout_s
+        self.handshake_timeout_s = settings.handshake_timeout_s
+        self.tls: ssl.SSLContext | None = None  # of connections from now on; None: plain text
         self._most = settings.connections
         self._most_each = settings.connections_per_address
         self._guests: dict[GuardedProtocol, None] = {}  # idle longest first
@@ -77,6 +88,8 @@ class GuardedProtocol(H11Protocol):
         app: Starlette = config.app
         self._door: Doorkeeper = app.state.door
         self._head_timer: asyncio.TimerHandle | None = None
+        self._handshake: asyncio.Task[None] | None = None
+        self._early: list[bytes] = []  # what came with the end of the handshake
 
     @property
     def busy(self) -> bool:
@@ -86,15 +99,55 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Ask the doorkeeper first."""
-        super().connection_made(transport)
-        self.address = self.client[0] if self.client else ""
-        if self._door.enter(self):
-            self._expect_head()
-        else:
+        self.transport = transport
+        client = get_remote_addr(transport)
+        self.address = client[0] if client else ""
+        line = transport.get_extra_info("socket")
+        local = line is not None and line.family == socket.AF_UNIX
+        if local:
+            uid = _peer_uid(line)
+            self.address = f"uid {uid}"
+            self.app_state = {**self.app_state, PEER_UID: uid}
+        if not self._door.enter(self):
             transport.abort()
+        elif local or self._door.tls is None:  # what stays in this machine needs no encryption
+            self._begin(transport)
+        else:
+            transport.pause_reading()
+            self._handshake = self.loop.create_task(self._shake_hands(transport, self._door.tls))
+
+    async def _shake_hands(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        try:
+            secured = await self.loop.start_tls(
+                transport, self, tls, server_side=True,
+                ssl_handshake_timeout=self._door.handshake_timeout_s,
+            )  # fmt: skip
+        except OSError:  # it is no TLS, took too long or does not trust us
+            secured = None
+        finally:
+            self._handshake = None
+        if secured is None or secured.is_closing():
+            self._door.leave(self)
+            transport.abort()
+            return
+        certificate = secured.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        if certificate:
+            self.app_state = {**self.app_state, CERTIFICATE: sha256(certificate).hexdigest()}
+        self._begin(secured)
+        early, self._early = b"".join(self._early), []
+        if early:
+            self.data_received(early)
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        """Requests may come."""
+        super().connection_made(transport)
+        self._expect_head()
 
     def data_received(self, data: bytes) -> None:
         """Take what came; what is no whole request head has to become one in time."""
+        if self._handshake is not None:
+            self._early.append(data)
+            return
         if not self.busy and self._head_timer is None:
             self._expect_head()
         super().data_received(data)
@@ -115,7 +168,8 @@ class GuardedProtocol(H11Protocol):
         """Give its place back."""
         self._forget_head()
         self._door.leave(self)
-        super().connection_lost(exc)
+        if self.scheme is not None:  # else it never began
+            super().connection_lost(exc)
 
     def _expect_head(self) -> None:
         self._head_timer = self.loop.call_later(self._door.head_timeout_s, self._too_late)
@@ -129,3 +183,10 @@ class GuardedProtocol(H11Protocol):
         self._head_timer = None
         if not self.busy:
             self.transport.abort()
+
+
+def _peer_uid(line: socket.socket) -> int:
+    """Who opened the other end, as the kernel says."""
+    data = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    uid: int = struct.unpack("3i", data)[1]
+    return uid

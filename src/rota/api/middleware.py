@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rota.api.context import Context
 from rota.api.problems import Refusal, answer
 from rota.api.routing import UNMATCHED, path_of
+from rota.api.standby import elsewhere
 from rota.wire import PREFIX, SYNC_AGENT, Problem
 
 METHODS = ("GET", "POST", "DELETE")  # clients may invent others: labels must stay few
@@ -60,6 +61,8 @@ class Edge:
 
     def _refuse(self, scope: Scope) -> Response | None:
         settings = self._context.settings
+        if not self._context.leads():
+            return elsewhere("")
         headers = Headers(scope=scope)
         host = _without_port(headers.get("host", ""))
         if "*" not in settings.hosts and host not in settings.hosts:

@@ -1,6 +1,7 @@
 """`rota agent`: offers this machine to a Rota server."""
 
 import logging
+import os
 import signal
 import socket
 import threading
@@ -16,6 +17,7 @@ from rota.core.errors import OptionError, RotaError, install
 if TYPE_CHECKING:
     from rota.live.agent.link import AgentLink
     from rota.live.agent.messages import AgentNode
+    from rota.live.agent.transport import HttpTransport
 
 LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
 
@@ -26,15 +28,22 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     required=True,
     metavar="URL",
     envvar="ROTA_SERVER",
-    help="Address of the server, e.g. http://10.0.0.1:7842.",
+    help="Address of the server, e.g. http://10.0.0.1:7842; several that take turns: with commas "
+    "between them.",
 )
 @click.option(
     "--token-file",
-    required=True,
     metavar="F",
     envvar="ROTA_TOKEN_FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     help="File with a token of the role `agent`, readable by its owner only.",
+)
+@click.option(
+    "--join",
+    metavar="CODE",
+    envvar="ROTA_JOIN",
+    help="Code of `rota token join`, for the first start: then the agent has a credential of "
+    "its own, in its folder.",
 )
 @click.option(
     "--ca",
@@ -98,19 +107,17 @@ def agent(**options: Any) -> None:  # fmt: skip
 
     \b
     Example:
-      rota agent --server http://10.0.0.1:7842 --token-file agent.token --gpus auto
+      rota agent --server https://10.0.0.1:7842 --join CODE --gpus auto
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.live.agent.agent import Agent
     from rota.live.agent.link import AgentLink
-    from rota.live.agent.transport import HttpTransport
-    from rota.sdk.place import checked_url, connection
+    from rota.sdk.place import checked_urls
 
     _log_to_stderr()
-    server = options["server"] = checked_url(options["server"], "--server")
-    how = connection(server, str(options["ca"] or ""))
-    transport = HttpTransport(server, options["token_file"], how)
+    server = options["server"] = checked_urls(options["server"], "--server")
     root = options["root"] or Path.home() / ".local" / "state" / "rota-agent"
     node = _node(options)
+    transport = _transport(server, root, node.spec.name, options)
     stopped = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:  # from now on jobs may be adopted
@@ -128,6 +135,25 @@ def agent(**options: Any) -> None:  # fmt: skip
     _end(link, leave=options["leave"])
     transport.close()
     log.info("agent.stopped", extra={"node": node.spec.name})
+
+
+def _transport(server: str, root: Path, node: str, options: dict[str, Any]) -> "HttpTransport":
+    """How to speak to the server: as a member, or with a token; a code makes a member."""
+    from rota.live.agent.identity import AgentIdentity, JoinCode
+    from rota.live.agent.transport import CertifiedTransport, HttpTransport, join
+    from rota.sdk.place import connection
+
+    identity = AgentIdentity(root / "identity")
+    token_file = options["token_file"]
+    how = connection(server.partition(",")[0], str(options["ca"] or ""))
+    if token_file is None and not identity.is_known:
+        if not options["join"]:
+            raise OptionError("--join: give a code of `rota token join`, or --token-file")
+        join(server, JoinCode.read(options["join"]), node, identity, how)
+    if token_file is None and identity.certificate.exists():
+        return CertifiedTransport(server, identity, node)
+    relayed = bool(os.environ.get("ROTA_TUNNEL"))
+    return HttpTransport(server, token_file or identity.token, how, relayed=relayed)
 
 
 def _end(link: "AgentLink", *, leave: bool) -> None:
@@ -180,7 +206,7 @@ def _own_address(server: str) -> str:
     from urllib.parse import urlsplit
 
     try:
-        parts = urlsplit(server)
+        parts = urlsplit(server.partition(",")[0])
         host, port = parts.hostname or "", parts.port or 80
         kind, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(kind, socket.SOCK_DGRAM) as probe:

@@ -29,7 +29,8 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TRUSTED = "rota.client.ca"
 _SERVER = click.option(
     "--server", metavar="URL",
-    help="Address of the daemon; default ROTA_SERVER, then the local one.",
+    help="Address of the daemon (several that take turns: with commas between them); default "
+    "ROTA_SERVER, then the local one.",
 )  # fmt: skip
 _TOKEN_FILE = click.option(
     "--token-file", metavar="F",

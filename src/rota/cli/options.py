@@ -52,6 +52,10 @@ FORCE = click.option("--force", is_flag=True, help="Overwrite Rota's files in an
 DEBUG = click.option(
     "--debug", is_flag=True, expose_value=False, hidden=True, help="Show a traceback."
 )
+STATE = click.option(
+    "--state", metavar="DIR", type=click.Path(path_type=Path), envvar="ROTA_STATE",
+    help="State folder of the daemon; default ~/.local/state/rota.",
+)  # fmt: skip
 POLICY_HELP = "Policy: name or name:key=value,... (see `rota policy ls`), or a Python file."
 
 _RUN = (

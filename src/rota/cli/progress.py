@@ -23,7 +23,9 @@ class ProgressBar:
         return self
 
     def retitle(self, title: str) -> "ProgressBar":
-        """Go on with something else."""
+        """Go on with something else; with the same, as before."""
+        if title == self._title:
+            return self
         self._title = title
         if self._shown is not None:
             progress, task = self._shown

@@ -106,6 +106,10 @@ SPARE_CLOSENESS = ("mean distance", "K-S distance", "rank correlation")
     help="Format of LOG, with options: sacct:tz=Europe/Berlin; detected by default.",
 )  # fmt: skip
 @click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
+@click.option(
+    "--jobs", metavar="N", type=click.IntRange(min=1),
+    help="Parallel runs, each in its own process; by default one per core if the log is long.",
+)  # fmt: skip
 @click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, help="Random seed.")
 @OUTPUT_DIR
 @FORCE
@@ -162,6 +166,7 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
             folder.path,
             output,
             lambda what, done, total: bar.retitle(what)(done, total),
+            workers=values["jobs"],
         )
         write_page(answer, folder.path)
     warn_about(answer.warnings)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import click
 
-from rota.cli.options import DEBUG, names_of
+from rota.cli.options import DEBUG, STATE, names_of
+from rota.cli.signals import run_until_told
 from rota.core import registry
 from rota.core.errors import RotaError, install
 
@@ -56,12 +57,17 @@ from rota.core.errors import RotaError, install
     help="Address to listen on; default 127.0.0.1:7842, port 0 picks a free one.",
 )
 @click.option(
-    "--state",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    envvar="ROTA_STATE",
-    help="State folder of the daemon; default ~/.local/state/rota.",
+    "--store",
+    metavar="URL",
+    help="Keep everything in a PostgreSQL database (postgresql://USER@HOST:PORT/DATABASE) instead "
+    "of a file in the state folder; of several daemons on it one leads.",
 )
+@click.option(
+    "--plain-text/--no-plain-text",
+    default=None,
+    help="Listen without a certificate on an address that others can reach.",
+)
+@STATE
 @click.option(
     "--check/--no-check", default=None, help="Verify every invariant at every event (slower)."
 )
@@ -103,7 +109,7 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
         said["cluster"] = f"1x{gpus}"
     try:
         from rota.api.logs import configure
-        from rota.cli.assembly import Assembly
+        from rota.server import Assembly
     except ImportError as error:
         raise RotaError(
             f"{error.name} is missing, which the daemon needs: {install('server')}"
@@ -114,4 +120,13 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
     settings = read_settings(config, said)
     configure(settings.log_level, json=settings.log_json)
     folder = state or state_folder()
-    Assembly(folder, settings, config=config, said=said, accept_loss=accept_loss).run()
+    if settings.store:
+        from rota.cli.leadership import Candidate
+
+        Candidate(folder, settings, config=config, said=said, accept_loss=accept_loss).run()
+        return
+    assembly = Assembly(folder, settings, config=config, said=said, accept_loss=accept_loss)
+    try:
+        run_until_told(assembly)
+    finally:
+        assembly.close()

@@ -9,6 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 
 def work_until_done(
@@ -50,3 +51,33 @@ def work_until_done(
         writer.close()
     if failures:
         raise failures[0]
+
+
+class Stoppable(Protocol):
+    """A program that works until it is stopped, and can read its configuration again."""
+
+    def work(self) -> None:
+        """Until it is stopped."""
+        ...
+
+    def stop(self, signal: str) -> None:
+        """End the work."""
+        ...
+
+    def reload(self) -> None:
+        """Read the configuration again."""
+        ...
+
+
+def run_until_told(program: Stoppable) -> None:
+    """Work until a signal says stop; SIGHUP reads the configuration again."""
+
+    def stop(number: int) -> None:
+        program.stop(signal.Signals(number).name)
+
+    def reload(_: int) -> None:  # it may take a while, and the main thread answers to signals
+        threading.Thread(target=program.reload, name="rota-reload", daemon=True).start()
+
+    work_until_done(
+        program.work, {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}
+    )

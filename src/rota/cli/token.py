@@ -1,4 +1,4 @@
-"""`rota token create|ls|revoke`."""
+"""`rota token create|join|ls|revoke`."""
 
 import os
 from pathlib import Path
@@ -52,6 +52,28 @@ def create(rota: "Client", *, name: str, role: str, file: Path | None) -> None:
             file.unlink()
             raise
     click.echo(f"{file}: a token for {name} with the role {role}", err=True)
+
+
+@token.command()
+@click.argument("node")
+@click.option("--valid", metavar="D", default="1h", show_default=True,
+              help="How long the code is good, e.g. 30m or 2d; at most 7d.")  # fmt: skip
+@on_daemon
+def join(rota: "Client", *, node: str, valid: str) -> None:
+    """Make a code with which one machine joins the cluster, once, as NODE.
+
+    The machine exchanges it for a credential of its own, which is good for that node only: a
+    certificate where the daemon has an authority (`rota tls init`), else a token. `rota token
+    revoke NODE` makes that worthless.
+
+    \b
+    Example:
+      rota token join gpu1
+      rota agent --server https://head.example.org:7842 --join CODE   # there
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.jobfile.quantities import duration_s
+
+    click.echo(rota.invite(node, duration_s(valid, "--valid")))
 
 
 @token.command()

@@ -13,6 +13,7 @@ class Admission(Stateful):
     """Asked once per new job, and again for held jobs in their order whenever a job ended.
 
     `entered` and `left` keep count: a job that entered the queue leaves it when it has finished.
+    A held job that does not wait any more is `dropped`.
     """
 
     role = "admission"
@@ -31,8 +32,15 @@ class Admission(Stateful):
         """A message if this job can never be let in."""
         return None
 
+    def why(self, job: Job, view: View) -> str:  # noqa: ARG002 - part of the interface
+        """What a job that it holds waits for, in words; empty: the reason says it all."""
+        return ""
+
     def entered(self, job: Job) -> None:
         """It is in the queue."""
+
+    def dropped(self, job: Job) -> None:
+        """A job that it held was cancelled, or is kept out on request: it is not asked for now."""
 
     def left(self, job: Job) -> None:
         """It is over."""

@@ -108,7 +108,7 @@ class Changes:
         self._more("holds").append((job, reason))
 
     def withdraw_hold(self, job: Job) -> bool:
-        """Take a `hold` of this plan back; False if there was none."""
+        """Take back a `hold`; False if there was none."""
         kept = [entry for entry in self.holds if entry[0] is not job]
         found = len(kept) < len(self.holds)
         self.holds = kept
@@ -177,10 +177,10 @@ def check_present(job: Job, active: Mapping[int, Job]) -> None:
     )
 
 
-def check_fates(plan: Changes, placed: Iterable[int]) -> None:
-    """Raise if the plan ends a job that it places (by index)."""
-    ended = {job.index: (job, "cancels") for job, _ in plan.cancels}
-    ended.update((job.index, (job, "refuses")) for job, _ in plan.rejects)
+def check_fates(changes: Changes, placed: Iterable[int]) -> None:
+    """Raise if a job that is placed (by index) ends too."""
+    ended = {job.index: (job, "cancels") for job, _ in changes.cancels}
+    ended.update((job.index, (job, "refuses")) for job, _ in changes.rejects)
     for index in placed:
         if index in ended:
             job, verb = ended[index]

@@ -83,10 +83,24 @@ class Plan:
         return self.place(job)
 
     def stop(self, job: Job, *, why: str = "", because_of: Job | None = None) -> None:
-        """Stop a running job; `why` and for whom are said in the log. Its GPUs are free at once."""
+        """Stop a running job; `why` and for whom are said in the log. Its GPUs are free at once.
+
+        A job that this plan has placed or kept cannot be stopped; one that it has stopped can be
+        placed again.
+        """
         self._check_running(job, "stopped", "`cancel` ends it, `refuse` turns it away")
+        if self._has_place(job):
+            raise InvalidPlanError(f"the plan places job {job.id} and stops it: do one of the two")
         if why or because_of is not None:
             self.changes.remark(job, why, because_of=because_of)
+        self._stop(job)
+
+    def _has_place(self, job: Job) -> bool:
+        """A running job that was placed, kept or resized."""
+        raise NotImplementedError
+
+    def _stop(self, job: Job) -> None:
+        raise NotImplementedError
 
     def fill(self, jobs: Iterable[Job]) -> None:
         """`place` all in this order, as far as they fit."""
@@ -159,7 +173,7 @@ class Plan:
 
 
 class ReservingPlan(Plan):
-    """Questions about room: who could run where and when; for queues with reservations."""
+    """Who could run, and when: for queues with reservations."""
 
     def fits(self, job: Job) -> bool:
         """Would `place` succeed? Changes nothing."""
@@ -177,8 +191,16 @@ class ReservingPlan(Plan):
         raise NotImplementedError
 
     def withdraw(self, job: Job) -> None:
-        """Take the latest successful `place` (or `displace`) back, as if it had not been asked."""
+        """Take the latest start or move (`place`, `displace`) back, as if it had not been asked.
+
+        Only the latest, and not after a `stop`: later ones may depend on it. A running job that
+        goes on where it is needs no withdrawing.
+        """
         raise NotImplementedError
+
+
+class EligibilityPlan(Plan):
+    """Which nodes a job may ever use, as sets: who competes with whom."""
 
     def eligible(self, job: Job) -> int:
         """The nodes that are up and could ever host a part of it, as a set: bit i is node i.
@@ -325,7 +347,7 @@ class ExplicitPlan(Plan):
         self._want(job, allocation)
 
     def withdraw(self, job: Job) -> None:
-        """Take `place_at` or `keep` back."""
+        """Take `place_at` or `keep` back, in any order: here none depends on another."""
         if self._wanted.pop(job.index, None) is None:
             raise PolicyError(f"job {job.id} was not placed: only what was can be withdrawn")
 
@@ -339,11 +361,11 @@ class ExplicitPlan(Plan):
         self._want(job, job.allocation)
         return True
 
-    def stop(self, job: Job, *, why: str = "", because_of: Job | None = None) -> None:
-        """Stop a running job."""
-        super().stop(job, why=why, because_of=because_of)
-        if job.index in self._wanted:
-            raise InvalidPlanError(f"the plan places job {job.id} and stops it: do one of the two")
+    def _has_place(self, job: Job) -> bool:
+        return job.index in self._wanted
+
+    def _stop(self, job: Job) -> None:
+        """Who is not named stops."""
 
     def _want(self, job: Job, allocation: Allocation) -> None:
         _, before = self._wanted.setdefault(job.index, (job, allocation))
@@ -399,6 +421,6 @@ def composed(declared: type[Plan], base: type[K], parts: Sequence[type[Plan]] = 
 _COMPOSED: dict[tuple[type, ...], Any] = {}
 
 CAPABILITIES: Sequence[type[Plan]] = (
-    ReservingPlan, ClosingPlan, DisplacingPlan, SupplyingPlan, LocalityPlan, PairingPlan,
-    ExplicitPlan,
+    ReservingPlan, EligibilityPlan, ClosingPlan, DisplacingPlan, SupplyingPlan, LocalityPlan,
+    PairingPlan, ExplicitPlan,
 )  # fmt: skip

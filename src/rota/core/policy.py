@@ -70,7 +70,7 @@ class PriorityPolicy(Policy[P]):
     """Change it to have all keys asked again (a learnt distribution was updated)."""
 
     def key(self, job: Job, now_s: float) -> Any:
-        """The job's rank now; smaller is served first."""
+        """The job's rank now; smaller is served first. Asked twice at one time, it is the same."""
         raise NotImplementedError
 
     def slope(self, job: Job) -> float:  # noqa: ARG002 - part of the interface

@@ -199,9 +199,11 @@ class Scheduler(Protocol):
     trusted: bool
     """Its own accounts are exact (a placement of Rota keeps them): plans are not checked twice."""
     settles: bool = False
-    """`settle` must be called after each plan."""
+    """`settle` must be called after the changes of each step."""
     in_order: bool = False
     """Jobs are served in the order of arrival: none is overtaken by one that comes later."""
+    looks_back: bool = True
+    """It may read of jobs that are over, so the view keeps them."""
     refine: Callable[[JobSpec], Request] | None = None
     """The request by which a job is placed, if the placement tells more jobs apart than that."""
 
@@ -210,20 +212,24 @@ class Scheduler(Protocol):
         return
 
     def step(self, view: View, events: Sequence[Event]) -> Changes | None:
-        """Events since the last call; the plan, or None when nothing shall change."""
+        """Events since the last call; the changes, or None when there are none."""
         ...
 
-    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
-        """After the plan was carried out: times at which a job must be looked at again."""
+    def settle(self, view: View, changes: Changes) -> Sequence[tuple[float, Job]]:  # noqa: ARG002
+        """After the changes were carried out: times at which a job must be looked at again."""
         return ()
 
     def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:  # noqa: ARG002
-        """Events that `step` gets later: a plan with the reasons that they change, and no more."""
+        """Events that `step` gets later: only the reasons that they change."""
         return None
 
     def rank(self, job: Job) -> tuple[Any, int]:
         """The place of a waiting job in the queue: smaller ones come first."""
         return (0.0, job.index)
+
+    def why_held(self, job: Job, view: View) -> str:  # noqa: ARG002
+        """What a job that is kept out of the queue waits for; empty: the reason says it all."""
+        return ""
 
     def explained_shapes(self) -> Sequence[int]:
         """Shapes for which a reason is in force in the log."""

@@ -1,4 +1,4 @@
-"""From a plan to commands: the one place where desire meets reality.
+"""From changes to commands: the one place where desire meets reality.
 
 Pure: it looks at the jobs' present state, refuses what makes no sense, drops what is stale, and
 says what has to be done. Unequal allocations mean a move; equal ones are renewed for free.
@@ -19,25 +19,25 @@ Commands: TypeAlias = tuple[list[Job], list[Placed], list[Placed]]
 """What to do, in this order: stops, starts, moves."""
 
 
-def reconcile(plan: Changes, version: int) -> Commands:
-    """What turns the present state into what the plan wants."""
-    if plan.version != version:
-        _drop_stale(plan)
-    if plan.stops:
-        _refuse_bad_stops(plan.stops)
-    starts = plan.starts
+def reconcile(changes: Changes, version: int) -> Commands:
+    """The commands that carry out these changes."""
+    if changes.version != version:
+        _drop_stale(changes)
+    if changes.stops:
+        _refuse_bad_stops(changes.stops)
+    starts = changes.starts
     for job, _ in starts:
         if job.phase != WAITING:
-            return _with_moves(plan)
+            return _with_moves(changes)
     if len(starts) > 1:
         _refuse_twice("starts", [job for job, _ in starts])
-    return plan.stops, starts, []
+    return changes.stops, starts, []
 
 
-def _drop_stale(plan: Changes) -> None:
-    """Parts about jobs that changed since the plan's view are void; the planner is asked again."""
-    plan.stops = [job for job in plan.stops if job.version <= plan.version]
-    plan.starts = [(job, a) for job, a in plan.starts if job.version <= plan.version]
+def _drop_stale(changes: Changes) -> None:
+    """Changes of jobs that differ from what the policy saw are void; it is asked again."""
+    changes.stops = [job for job in changes.stops if job.version <= changes.version]
+    changes.starts = [(job, a) for job, a in changes.starts if job.version <= changes.version]
 
 
 def _refuse_bad_stops(stops: list[Job]) -> None:
@@ -48,20 +48,20 @@ def _refuse_bad_stops(stops: list[Job]) -> None:
         _refuse_twice("stops", stops)
 
 
-def _with_moves(plan: Changes) -> Commands:
+def _with_moves(changes: Changes) -> Commands:
     """Some of those to be started run already: moved, resized, restarted or just renewed."""
-    _refuse_twice("starts", [job for job, _ in plan.starts])
-    stopping = {job.index for job in plan.stops}
+    _refuse_twice("starts", [job for job, _ in changes.starts])
+    stopping = {job.index for job in changes.stops}
     starts: list[Placed] = []
     moves: list[Placed] = []
-    for job, allocation in plan.starts:
+    for job, allocation in changes.starts:
         if job.phase == WAITING or job.index in stopping:
             starts.append((job, allocation))
         elif not job.running:
             raise _senseless(job, "start")
         elif allocation != job.allocation:
             moves.append((job, allocation))
-    return plan.stops, starts, moves
+    return changes.stops, starts, moves
 
 
 def _refuse_twice(verb: str, jobs: list[Job]) -> None:

@@ -1,10 +1,13 @@
 """A workload: jobs to submit, with what is known of their origin."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, Protocol, SupportsIndex, TypeVar, overload
 
 import msgspec
 
 from rota.core.jobs import Behaviour, JobSpec, Request
+
+Made = TypeVar("Made")
 
 Usual = Sequence[tuple[Request, int]]
 RankNodes = Callable[[Sequence[str]], list[str]]
@@ -29,6 +32,85 @@ class Quality(msgspec.Struct):
         """Count rows that were changed."""
         if many:
             self.repaired[why] = self.repaired.get(why, 0) + many
+
+
+class WorkloadColumns(Protocol[Made]):
+    """Columns from which objects are made, one per row."""
+
+    def make(self, rows: slice | Sequence[int]) -> list[Made]:
+        """The objects of these rows."""
+        ...
+
+    def field(self, name: str) -> Sequence[Any]:
+        """One attribute of all objects, without making them."""
+        ...
+
+
+class OnDemand(Sequence[Made], Generic[Made]):
+    """Objects that are made whenever they are asked for: a million of them need no memory.
+
+    Who asks twice for the same gets two equal objects.
+    """
+
+    BLOCK = 4_096  # made at a time, by who takes one after the other
+
+    def __init__(self, columns: WorkloadColumns[Made], count: int) -> None:
+        self.columns = columns
+        self._count = count
+        self._first = 0  # of the block that was made last
+        self._block: list[Made] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __eq__(self, other: object) -> bool:
+        """Equal to any sequence of equal objects."""
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]  # like a list
+
+    def __iter__(self) -> Iterator[Made]:
+        for first in range(0, self._count, self.BLOCK):
+            yield from self.columns.make(slice(first, min(first + self.BLOCK, self._count)))
+
+    @overload
+    def __getitem__(self, which: SupportsIndex) -> Made: ...
+    @overload
+    def __getitem__(self, which: slice) -> list[Made]: ...
+    def __getitem__(self, which: SupportsIndex | slice) -> Made | list[Made]:
+        if isinstance(which, slice):
+            first, last, step = which.indices(self._count)
+            if step == 1:
+                return self.columns.make(slice(first, max(first, last)))
+            return self.at(range(first, last, step))
+        row = range(self._count)[which]
+        place = row - self._first
+        if not 0 <= place < len(self._block):
+            self._first = row - row % self.BLOCK
+            last = min(self._first + self.BLOCK, self._count)
+            self._block = self.columns.make(slice(self._first, last))
+            place = row - self._first
+        return self._block[place]
+
+    def at(self, rows: Sequence[int]) -> list[Made]:
+        """The objects of these rows, in this order."""
+        return self.columns.make(rows)
+
+
+def fields(objects: Sequence[Any], name: str) -> Sequence[Any]:
+    """One attribute of all objects; those that are made on demand are not made for it."""
+    if isinstance(objects, OnDemand):
+        return objects.columns.field(name)
+    return [getattr(each, name) for each in objects]
+
+
+def at(objects: Sequence[Made], rows: Sequence[int]) -> list[Made]:
+    """The objects in these places, in this order."""
+    if isinstance(objects, OnDemand):
+        return objects.at(rows)
+    return [objects[row] for row in rows]
 
 
 class Workload:
@@ -82,10 +164,10 @@ class Workload:
         if self._usual is None:
             counts: dict[int, int] = {}  # by identity: readers share objects, and hashing is slow
             found: dict[int, Request] = {}
-            for spec in self.specs:
-                key = id(spec.request)
+            for request in fields(self.specs, "request"):
+                key = id(request)
                 counts[key] = counts.get(key, 0) + 1
-                found[key] = spec.request
+                found[key] = request
             together: dict[Request, int] = {}
             for key, request in found.items():
                 together[request] = together.get(request, 0) + counts[key]

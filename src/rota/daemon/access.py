@@ -36,19 +36,24 @@ def sees_all_jobs(actor: Actor) -> bool:
     return actor.role != USER
 
 
-def sees_job(actor: Actor, owner: str) -> bool:
-    """Does the actor see the jobs of this owner?"""
-    return sees_all_jobs(actor) or owner == actor.name
+def submitted_job(actor: Actor, owner: str, job: int) -> bool:
+    """Is it the actor's own? A name may have had another holder before."""
+    return owner == actor.name and job > actor.after_job
 
 
-def owns_job(actor: Actor, owner: str) -> bool:
-    """May the actor work on the jobs of this owner? Operators work on all."""
-    return owner == actor.name or is_enough(actor.role, OPERATOR)
+def sees_job(actor: Actor, owner: str, job: int) -> bool:
+    """Does the actor see this job of an owner?"""
+    return sees_all_jobs(actor) or submitted_job(actor, owner, job)
 
 
-def sees_submission(actor: Actor, owner: str) -> bool:
+def owns_job(actor: Actor, owner: str, job: int) -> bool:
+    """May the actor work on this job of an owner? Operators work on all."""
+    return submitted_job(actor, owner, job) or is_enough(actor.role, OPERATOR)
+
+
+def sees_submission(actor: Actor, owner: str, job: int) -> bool:
     """Is the actor shown what was submitted (commands and variables may hold secrets)?"""
-    return owner == actor.name or actor.role == ADMIN
+    return submitted_job(actor, owner, job) or actor.role == ADMIN
 
 
 def sees_notes(actor: Actor) -> bool:
@@ -58,7 +63,7 @@ def sees_notes(actor: Actor) -> bool:
 
 def check_job(operation: Operation[Any], actor: Actor, job: str, owner: str | None) -> None:
     """Refuse a job that the operation must not reach; `owner` is None if there is no such job."""
-    if owner is None or not sees_job(actor, owner):
+    if owner is None or not sees_job(actor, owner, int(job)):
         raise NotFoundError(f"there is no job {job!r}: see `rota ls --all`")
-    if operation.reach == "own" and not owns_job(actor, owner):
+    if operation.reach == "own" and not owns_job(actor, owner, int(job)):
         raise ForbiddenError(f"job {job} belongs to {owner!r}: it is private to them and operators")

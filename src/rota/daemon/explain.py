@@ -25,6 +25,7 @@ class JobSituation(msgspec.Struct):
     state: str
     reason: str
     message: str
+    limit: str  # that keeps it out of the queue
     ahead: list[str]
     blockers: list[str]
     causes: list[str]
@@ -40,6 +41,7 @@ class JobSituation(msgspec.Struct):
             state_of(job),
             reason_of(job, state.projection, state.engine.view),
             state.projection.messages.get(job.index, ""),
+            state.engine.scheduler.why_held(job, state.engine.view) if job.phase == HELD else "",
             _ahead(state, job),
             state.engine.arrivals.blockers(job) if job.phase == HELD else [],
             [str(i) for i in state.projection.preempted_by.get(job.index, [])],
@@ -121,6 +123,8 @@ def _sentence(seen: JobSituation, wait_s: float, parts: list[WhyPart]) -> str:
         cause += f" ({', '.join(seen.ahead)})"
     elif not seen.ending and seen.reason == Reason.DEPENDENCY.label and seen.blockers:
         cause = f"it waits until {', '.join(seen.blockers)} {_be(seen.blockers)} done"
+    elif not seen.ending and seen.limit:
+        cause = seen.limit
     elif seen.reason == Reason.ADMISSION.label and message:
         cause, message = message, ""  # who holds it
     text = f"{seen.state}: {cause}; {waited}" if cause else f"{seen.state}; {waited}"

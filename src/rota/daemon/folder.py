@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import secrets
 from pathlib import Path
 from typing import Self
 
@@ -10,6 +11,7 @@ import msgspec
 from rota.core.errors import ConflictError, InputError
 
 PRIVATE = 0o700
+TLS = "tls"  # the folder of an authority of one's own
 
 
 class StateFolder:
@@ -38,8 +40,19 @@ class StateFolder:
     store = property(lambda self: self.path / "rota.db")
     seal = property(lambda self: self.path / "rota.seal")
     token = property(lambda self: self.path / "token")
+    socket = property(lambda self: self.path / "rota.sock")
     agent = property(lambda self: self.path / "agent")
     jobs = property(lambda self: self.path / "jobs")
+    tls = property(lambda self: self.path / TLS)
+
+    def identity(self) -> str:
+        """A name for this folder, made once: several daemons may share a database."""
+        path = self.path / "id"
+        if not path.exists():
+            part = path.with_name("id.part")
+            part.write_text(secrets.token_hex(4), "ascii")
+            part.replace(path)
+        return path.read_text("ascii")
 
     def last_job(self) -> int:
         """The largest number of a job that has a folder; 0 if none has."""
@@ -48,15 +61,17 @@ class StateFolder:
         names = (entry.name for entry in self.jobs.iterdir())
         return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
 
-    def announce(self, url: str) -> None:
+    def announce(self, url: str, socket: Path | None = None) -> None:
         """Tell clients on this machine where the daemon is."""
         part = self.path / "server.json.part"
-        part.write_bytes(msgspec.json.encode({"url": url, "pid": os.getpid()}))
+        known = {"url": url, "socket": str(socket or ""), "pid": os.getpid()}
+        part.write_bytes(msgspec.json.encode(known))
         part.replace(self.path / "server.json")
 
     def close(self) -> None:
         """Let others use it."""
         (self.path / "server.json").unlink(missing_ok=True)
+        self.socket.unlink(missing_ok=True)
         os.close(self._lock)
 
     def __enter__(self) -> Self:

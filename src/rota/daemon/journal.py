@@ -126,7 +126,7 @@ class Journal:
             ours = self._rows[number - replayed - 1] if count else "nothing"
             if tuple(ours) != tuple(stored):
                 raise ClusterError(
-                    f"{self.store.path}: row {number} of the log is {stored}, but replaying the "
+                    f"{self.store.where}: row {number} of the log is {stored}, but replaying the "
                     f"journal gives {ours}: the store was written by another version of Rota or of "
                     f"a policy; start that one and stop it once, then change"
                 )

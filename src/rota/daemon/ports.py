@@ -11,6 +11,7 @@ Roles are checked before these calls, by `rota.daemon.access.check_role`.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from rota.core.membership import Membership
 from rota.jobfile.model import JobFile
 from rota.wire import (
     PAGE,
@@ -129,6 +130,30 @@ class Service(Protocol):
 
     def authenticate(self, token: str) -> Actor | None:
         """Whose token is it?"""
+        ...
+
+    def recognise(self, certificate: str) -> Actor | None:
+        """Whose certificate has this SHA-256? TLS has checked that they have its key."""
+        ...
+
+    def authority(self) -> str:
+        """The certificate of the daemon's own authority (PEM); NotFoundError if it has none."""
+        ...
+
+    def invite(self, node: str, valid_s: float, actor: Actor) -> str:
+        """A code with which one machine may join once, as this node."""
+        ...
+
+    def join(self, secret: str, node: str, csr: str = "") -> Membership:
+        """Exchange the secret of a code for the node's own credential."""
+        ...
+
+    def renew_certificate(self, csr: str, actor: Actor) -> Membership:
+        """Another certificate for a node that has joined."""
+        ...
+
+    def prove(self, label: str, nonce: str, port: int) -> str:
+        """The proof that we know the token with this label; empty if we do not."""
         ...
 
     def create_token(self, name: str, role: str, actor: Actor) -> str:

@@ -116,8 +116,8 @@ def _newest(store: Store, build: Build) -> tuple[ClusterState, int, int]:
     origin = store.first_snapshot()
     if origin is None:
         raise InputError(
-            f"{problem or store.path}; its journal does not go back to the beginning, so the state "
-            f"cannot be rebuilt: use the version that wrote it"
+            f"{problem or store.where}; its journal does not go back to the beginning, so the "
+            f"state cannot be rebuilt: use the version that wrote it"
         ) from problem
     log.warning("rebuilding the state from the journal")
     return _rebuild(unpack_origin(origin, store), store, build), 0, 0
@@ -134,9 +134,12 @@ def _load(saved: StateSnapshot, store: Store, build: Build) -> tuple[ClusterStat
         state.submit(1, max(jobs, default=0))
         restore(state.engine, engine)
     except InputError as error:
-        raise InputError(f"{store.path}: {error}") from error
+        raise InputError(f"{store.where}: {error}") from error
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{store.path}: its snapshot makes no sense: {error!r}") from error
+        raise InputError(
+            f"{store.where}: its snapshot (version {saved.engine_version}, this Rota writes "
+            f"{ENGINE_VERSION}) makes no sense: {error!r}"
+        ) from error
     return state, logged
 
 
@@ -194,7 +197,7 @@ def unpack(packed: bytes, store: Store) -> StateSnapshot:
     saved = _decode(packed, StateSnapshot, store)
     if saved.version != VERSION:
         raise InputError(
-            f"{store.path}: its snapshot is of version {saved.version}, this Rota reads {VERSION}"
+            f"{store.where}: its snapshot is of version {saved.version}, this Rota reads {VERSION}"
         )
     return saved
 
@@ -208,4 +211,4 @@ def _decode(packed: bytes, kind: type[T], store: Store) -> T:
     try:
         return msgspec.msgpack.decode(zlib.decompress(packed), type=kind)
     except (zlib.error, msgspec.DecodeError) as error:
-        raise InputError(f"{store.path}: its snapshot cannot be read: {error}") from error
+        raise InputError(f"{store.where}: its snapshot cannot be read: {error}") from error

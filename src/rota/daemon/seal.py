@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-WIDTH = 256  # bytes: always the same, so that a full disk is no trouble
+WIDTH = 512  # bytes: always the same, so that a full disk is no trouble
 
 
 class Counters(msgspec.Struct, frozen=True):
@@ -29,6 +29,8 @@ class Counters(msgspec.Struct, frozen=True):
     reached_s: float = 0.0
     boot: str = ""
     up_s: float = 0.0
+    audit: int = 0
+    audit_digest: str = ""  # of the last line
 
 
 class Seal:

@@ -17,7 +17,8 @@ from rota.core.errors import (
 )
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
-from rota.daemon.access import check_job, sees_job, sees_submission
+from rota.core.membership import Membership
+from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
 from rota.daemon.logtable import LogTable
@@ -112,11 +113,14 @@ class Daemon:
         self._settings = settings
         self._permissions = Permissions() if settings is None else settings.permissions
         self._complete = complete
+        self.on_reload: Callable[[], list[str]] = list  # what else changed, for people
         self._log = LogTable(loop.store)
         self._news = threading.Condition()
         self._stopping = threading.Event()
+        self._abandoned = False
         self._running = False
         self._submissions = 0
+        self._unfinished_at_most: dict[str, int] = {}  # jobs by user; they can only become fewer
         self.failure = ""
 
     # --- life -------------------------------------------------------------------------------------
@@ -136,12 +140,18 @@ class Daemon:
             self._running = False
             loop.disconnect()
             self._tell_news()
-        loop.close()
+        if not self._abandoned:
+            loop.close()
 
     def stop(self) -> None:
         """Let `run` come to its end; from any thread."""
         self._stopping.set()
         self.loop.interrupt()
+
+    def abandon(self) -> None:
+        """As `stop`, but write nothing more: another daemon leads."""
+        self._abandoned = True
+        self.stop()
 
     def _tell_news(self) -> None:
         with self._news:
@@ -174,16 +184,15 @@ class Daemon:
                 raise LaterError
             known = self.store.known_key(actor.name, key)
             if known is not None:
-                if known.digest not in ("", digest):
+                if known.digest not in ("", digest) or known.first <= actor.after_job:
                     raise ConflictError(
                         f"the key {key!r} was used for another submission: repeat that one "
                         "unchanged, or use a new key"
                     )
                 numbers = range(known.first, known.first + known.count)
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
-        refuse_forbidden(
-            jobs, actor, self._permissions, engine.view.tenants, self._unfinished(actor)
-        )
+        unfinished = self._unfinished(actor, len(jobs))
+        refuse_forbidden(jobs, actor, self._permissions, engine.view.tenants, unfinished)
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
         jobs = with_priorities(jobs, engine.view.tenants)
@@ -193,16 +202,26 @@ class Daemon:
         ]
         used = UsedKey(actor.name, key, first, len(jobs), digest) if key else None
         journal.accept(stored, used)
+        if actor.name in self._unfinished_at_most:
+            self._unfinished_at_most[actor.name] += len(jobs)
         return [Submitted(first, len(jobs))], lambda: self._accepted(stored)
 
-    def _unfinished(self, actor: Actor) -> int:
-        """Jobs of an actor that are held, wait or run, those of the batch being made too."""
+    def _unfinished(self, actor: Actor, more: int) -> int:
+        """Jobs of an actor that are held, wait or run, those of the batch being made too.
+
+        At most so many: they are counted only if so many more could be too many.
+        """
         if actor.role != USER:
             return 0  # nothing depends on it
-        active = self.state.engine.view.active.values()
-        return sum(
-            job.spec.user == actor.name and job.parent is None for job in active
-        ) + self.loop.journal.accepted_by(actor.name)
+        known = self._unfinished_at_most.get(actor.name)
+        if known is None or known + more > self._permissions.max_jobs:
+            active = self.state.engine.view.active.values()
+            known = sum(
+                submitted_job(actor, job.spec.user, job.index) and job.parent is None
+                for job in active
+            ) + self.loop.journal.accepted_by(actor.name)
+            self._unfinished_at_most[actor.name] = known
+        return known
 
     def _accepted(self, stored: list[StoredJob]) -> list[JobInfo]:
         self._submissions += len(stored)
@@ -230,7 +249,7 @@ class Daemon:
             for job in found.values():
                 if job.index <= least or job.parent is not None:
                     continue
-                if not sees_job(actor, job.spec.user):
+                if not sees_job(actor, job.spec.user, job.index):
                     continue
                 if states and state_of(job) not in states:
                     continue
@@ -249,7 +268,7 @@ class Daemon:
     def job(self, job: str, actor: Actor) -> JobInfo:
         """One job, by id; its owner and admins also see what was submitted."""
         found = self._ask(lambda: self._picture(self._find(GET_JOB, job, actor)))
-        if sees_submission(actor, found.user):
+        if sees_submission(actor, found.user, int(found.id)):
             found.file = self.store.jobs(int(found.id), 1)[0].file
         return found
 
@@ -300,7 +319,10 @@ class Daemon:
     def _picture(self, job: Job) -> JobInfo:
         state = self.state
         epoch, view = self.store.epoch_unix, state.engine.view
-        return picture_job(job, state.cluster, state.projection, epoch, view)
+        found = picture_job(job, state.cluster, state.projection, epoch, view)
+        if job.phase == Phase.HELD and not found.message:
+            found.message = state.engine.scheduler.why_held(job, view)
+        return found
 
     def explain(self, job: str, actor: Actor) -> Explanation:
         """Why it waits or waited."""
@@ -415,6 +437,7 @@ class Daemon:
         settings = read_settings(self._config, self._said)
         wanted = self._complete(settings)
         later = [] if self._settings is None else needs_restart(self._settings, settings)
+        later += self.on_reload()
 
         def act() -> tuple[list[Input], Callable[[], list[str]]]:
             changed = changes(self.state.scheduling, wanted)
@@ -470,9 +493,41 @@ class Daemon:
         """Whose token is it?"""
         return self.access.authenticate(token)
 
+    def recognise(self, certificate: str) -> Actor | None:
+        """Whose certificate has this SHA-256?"""
+        return self.access.members.recognise(certificate)
+
+    def authority(self) -> str:
+        """The certificate of the daemon's own authority (PEM)."""
+        known = self.access.members.authority
+        if known is None:
+            raise NotFoundError("this daemon has no authority of its own: see `rota tls init`")
+        return known.pem
+
+    def invite(self, node: str, valid_s: float, actor: Actor) -> str:
+        """A code with which one machine may join once, as this node."""
+        code = self.access.invite(node, valid_s)
+        self._note(f"node {node!r} invited by {actor.name}")
+        return str(code)
+
+    def join(self, secret: str, node: str, csr: str = "") -> Membership:
+        """Exchange the secret of a code for the node's own credential."""
+        joined = self.access.join(secret, node, csr)
+        self._note(f"node {node!r} joined")
+        return joined
+
+    def renew_certificate(self, csr: str, actor: Actor) -> Membership:
+        """Another certificate for a node that has joined."""
+        return self.access.members.renew(actor.name, csr)
+
+    def prove(self, label: str, nonce: str, port: int) -> str:
+        """The proof that we know the token with this label; empty if we do not."""
+        return self.access.prove(label, nonce, port)
+
     def create_token(self, name: str, role: str, actor: Actor) -> str:
         """A new token; only its digest is kept."""
-        token = self.access.create(name, role)
+        after_job = self._ask(lambda: self.loop.journal.next_number() - 1)
+        token = self.access.create(name, role, after_job=after_job)
         self._note(f"token {name!r} with the role {role} created by {actor.name}")
         return token
 

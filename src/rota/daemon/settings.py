@@ -12,8 +12,11 @@ import yaml
 from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
+from rota.wire import ADMIN, OPERATOR, USER, VIEWER
 
+PEOPLE = (VIEWER, USER, OPERATOR, ADMIN)
 BACKENDS = ("local", "slurm", "pretend")
+LEAST_LEASE_S = 1.0
 
 
 class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -90,6 +93,9 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     silent_s: float = 15.0  # an agent not heard of for so long gets nothing more to start
     lost_s: float = 120.0  # after so long its jobs are started elsewhere
+    invited_only: bool | None = (
+        None  # agents must join; none: if there is an authority (`rota tls`)
+    )
 
 
 class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -125,9 +131,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     priority_classes: tuple[PriorityClass, ...] = ()  # a mapping by name, or a list
     backend: str = "local"  # who runs the jobs: local (agents), slurm, or pretend (nothing runs)
     cluster: str = ""  # nodes of this machine: 4x4 or a cluster file; empty: the nodes that join
+    store: str = ""  # postgresql://USER@HOST:PORT/DATABASE; empty: a file in the state folder
+    lease_s: float = 5.0  # on PostgreSQL: a leader that is silent for so long is replaced
+    advertise: str = ""  # on PostgreSQL: the URL by which others reach this daemon; empty: `listen`
     listen: str = "127.0.0.1:7842"  # port 0: a free one
-    tls_cert: str = ""  # a certificate (PEM): with it the API speaks HTTPS
+    socket: str = ""  # for users of this machine; empty: rota.sock in the state folder
+    socket_users: dict[str, str] = {}  # roles of other accounts of this machine on the socket
+    tls_cert: str = ""  # a certificate (PEM) for HTTPS; empty: that of `rota tls init`, if any
     tls_key: str = ""  # its private key
+    handshake_s: float = 10.0  # the longest that a client may take to agree on the encryption
+    plain_text: bool = False  # no certificate is needed on addresses that others can reach
     public_metrics: bool = False  # /metrics without a token
     durable: bool = True  # survive a loss of power too, not only of the process
     check: bool = False  # verify every invariant at every event (slower)
@@ -185,10 +198,15 @@ def _flat(settings: msgspec.Struct, above: str = "") -> dict[str, Any]:
 
 
 def _said(value: Any) -> str:
-    """As it stands in the file."""
+    """As it stands in the file, without a password in a URL."""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value) or "(empty)"
+    return f"{value:g}" if isinstance(value, float) else masked(str(value)) or "(empty)"
+
+
+def masked(text: str) -> str:
+    """Without the password of a URL."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", text)
 
 
 def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
@@ -248,9 +266,13 @@ def _check(settings: Settings, where: str) -> None:
         )
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise InputError(f"{where}: tls_cert and tls_key go together: give both or none")
+    _check_socket(settings, where)
+    if not 0 < settings.handshake_s < INF:
+        raise InputError(f"{where}: handshake_s is {settings.handshake_s:g}: give more than 0")
     if settings.backend not in BACKENDS:
         raise InputError(f"{where}: backend {settings.backend!r}: write {', '.join(BACKENDS)}")
     _ = settings.address
+    _check_shared(settings, where)
     for queue in settings.queues:
         _check_queue(queue, f"{where}: queues.{queue.name}")
     for each in settings.priority_classes:
@@ -263,6 +285,47 @@ def _check(settings: Settings, where: str) -> None:
     if settings.permissions.max_jobs < 0:
         most = settings.permissions.max_jobs
         raise InputError(f"{where}: permissions.max_jobs is {most}: give 0 or more")
+
+
+def _check_socket(settings: Settings, where: str) -> None:
+    for account, role in settings.socket_users.items():
+        if role not in PEOPLE:
+            raise InputError(
+                f"{where}: socket_users.{account} is {role!r}: write one of {', '.join(PEOPLE)}"
+            )
+    if settings.socket_users and not settings.socket:
+        raise InputError(
+            f"{where}: socket_users: others cannot reach a socket in the state folder: set "
+            "`socket` to a path in a folder that they may enter, e.g. /run/rota/rota.sock"
+        )
+
+
+def _check_shared(settings: Settings, where: str) -> None:
+    """What several daemons share must not depend on one of their machines."""
+    if not settings.store:
+        return
+    shown = masked(settings.store)
+    if not settings.store.startswith("postgresql://"):
+        raise InputError(
+            f"{where}: store {shown!r}: write postgresql://USER@HOST:PORT/DATABASE, or leave it "
+            f"empty for a file in the state folder"
+        )
+    if not LEAST_LEASE_S <= settings.lease_s <= settings.local.lost_s / 4:
+        raise InputError(
+            f"{where}: lease_s={settings.lease_s:g}: give {LEAST_LEASE_S:g} to a quarter of "
+            f"local.lost_s ({settings.local.lost_s / 4:g}), so that agents outlive a change of "
+            f"the leader"
+        )
+    if settings.backend == "slurm":
+        raise InputError(
+            f"{where}: store {shown!r} with the backend slurm: its files are in the state folder, "
+            f"which another daemon does not have: leave store empty"
+        )
+    if settings.backend == "local" and settings.cluster:
+        raise InputError(
+            f"{where}: store {shown!r} with cluster {settings.cluster!r}: nodes inside of a daemon "
+            f"would be lost with it: leave cluster empty, and let machines join by `rota agent`"
+        )
 
 
 def check_permissions(allowed: Permissions, tenants: TenantTree) -> None:

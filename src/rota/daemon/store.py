@@ -1,4 +1,4 @@
-"""Everything that must survive: one SQLite file (WAL), through SQLAlchemy Core.
+"""Everything that must survive: a SQLite file or a PostgreSQL database, through SQLAlchemy Core.
 
 One thread writes (the engine's); others read, and write only tokens. Nothing is acknowledged before
 it is committed.
@@ -13,20 +13,22 @@ from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from rota.core.errors import InputError, UnavailableError
 from rota.core.log import COLUMNS, Row
 from rota.daemon import tables
+from rota.daemon.audit import BEGINNING, AuditLine, acts_of
+from rota.daemon.database import Database, SqliteFile
 from rota.daemon.seal import Counters, Seal
 from rota.jobfile.model import JobFile
 from rota.live.agent.processes import boot_id
 from rota.live.clock import boot_time_s
 from rota.live.inputs import DECODER, ENCODER, Batch
+from rota.wire import Actor
 
 log = logging.getLogger("rota.daemon")
 
-BUSY_MS = 5_000  # how long a write waits for somebody else's lock
 KEEP_SNAPSHOTS = 2
 CLOCK_STEP_S = 86_400.0  # by more a clock is not corrected: it was or is wrong
 LONGEST_AWAY_S = 366 * 86_400.0  # that a daemon is down over a restart of its machine
@@ -63,41 +65,49 @@ _DECODE = msgspec.msgpack.Decoder(JobFile).decode
 class Store:
     """The daemon's memory."""
 
-    def __init__(self, path: Path, *, durable: bool = True) -> None:
+    def __init__(self, place: Path | Database, *, durable: bool = True) -> None:
         """Open it, or make it.
 
         Args:
-            path: The file.
-            durable: Survive a loss of power too, not only of the process (a write takes longer).
+            place: A file, or a database that is open.
+            durable: For a file: survive a loss of power too, not only of the process (a write
+                takes longer).
         """
-        self.path = path
+        self._database: Database = (
+            SqliteFile(place, durable=durable) if isinstance(place, Path) else place
+        )
+        self._engine = self._database.engine
         self._seal: Seal | None = None
         self._boot = boot_id()
         self._moment = 0.0, "", 0.0  # the last batch: time of the cluster, boot, time since then
-        path.touch(0o600)
-        self._inode = path.stat().st_ino
         self.observe: Callable[[float], None] = lambda _: (
             None
         )  # called with the seconds of each commit
-        self._engine = sa.create_engine(f"sqlite:///{path}")
-        sa.event.listen(self._engine, "connect", _prepare(durable=durable))
         try:
             self._migrate()
         except DBAPIError as error:
-            raise InputError(f"{path}: not a store of Rota: {error.orig}") from error
+            raise self._database.unusable(error) from error
         with self.reading() as connection:
             self.journal_number = _largest(connection, tables.journal.c.number)
             snapshot = _largest(connection, tables.snapshots.c.journal_number)
             self.journal_number = max(self.journal_number, snapshot)
             self.log_number = _largest(connection, tables.log.c.number)
             self.job_number = _largest(connection, tables.jobs.c.number)
+            self.audit_number = _largest(connection, tables.audit.c.number)
+        last = self.audit(self.audit_number - 1, 1) if self.audit_number else []
+        self._audit_digest = last[0].digest if last else BEGINNING
         skipped = msgspec.json.decode(self.fact(SKIPPED, '["0"]'), type=list[str])
         self.job_number = max(self.job_number, int(skipped[0]))
         self.epoch_unix = float(self.fact("epoch_unix", repr(time())))
         self.id = self.fact("id", f"{int(self.epoch_unix * 1000):x}")
 
+    @property
+    def where(self) -> str:
+        """The file or the URL, for messages."""
+        return self._database.where
+
     def close(self) -> None:
-        """Let the file go."""
+        """Let the connections go."""
         self._engine.dispose()
         seal, self._seal = self._seal, None
         if seal is not None:
@@ -119,7 +129,7 @@ class Store:
             if lost and not accept_loss:
                 seal.close()
                 raise InputError(
-                    f"{self.path} went back in time: {lost}. Nothing was started or stopped. Put "
+                    f"{self.where} went back in time: {lost}. Nothing was started or stopped. Put "
                     "the newest copy back; or give --accept-loss to go on without what is missing: "
                     "then what still runs of those jobs is ended"
                 )
@@ -160,6 +170,7 @@ class Store:
                 (known.jobs, found.jobs, "jobs"),
                 (known.journal, found.journal, "batches of inputs"),
                 (known.log, found.log, "rows of the log"),
+                (known.audit, self.audit_number, "lines of the audit log"),
             )
             if before > now
         ]
@@ -171,7 +182,13 @@ class Store:
         try:
             self._seal.write(
                 Counters(
-                    self.id, self.journal_number, self.job_number, self.log_number, *self._moment
+                    self.id,
+                    self.journal_number,
+                    self.job_number,
+                    self.log_number,
+                    *self._moment,
+                    self.audit_number,
+                    self._audit_digest,
                 )
             )
         except OSError as error:  # the commit itself is safe
@@ -181,7 +198,7 @@ class Store:
 
     def _migrate(self) -> None:
         with self._engine.connect() as connection:
-            names = sa.inspect(connection).get_table_names()
+            names = _tables_of_ours(connection)
             version = (
                 connection.execute(sa.text("select version_num from alembic_version")).scalar()
                 if "alembic_version" in names
@@ -200,21 +217,22 @@ class Store:
         config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
         try:
             with self._engine.begin() as connection:
-                # said explicitly: else every table is a transaction of its own, and a crash
-                # between two of them leaves something that is neither old nor new
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                self._database.lock_tables(connection)
+                self._database.check_writer(connection)
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
         except CommandError as error:
             raise InputError(
-                f"{self.path}: made by a newer Rota (version {version}): use that one"
+                f"{self.where}: made by a newer Rota: its tables are of version {version}, this "
+                f"one reads up to {tables.HEAD}: use that one"
             ) from error
 
     def _create(self) -> None:
         """A new store has the newest tables at once: nothing is to be migrated."""
         with self._engine.begin() as connection:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            if not sa.inspect(connection).get_table_names():  # nobody was faster
+            self._database.lock_tables(connection)
+            self._database.check_writer(connection)
+            if not _tables_of_ours(connection):  # nobody was faster
                 tables.metadata.create_all(connection)
                 connection.execute(tables.made_by.insert().values(version_num=tables.HEAD))
 
@@ -229,21 +247,19 @@ class Store:
         """A transaction: all of it or nothing."""
         began = perf_counter()
         self.check_present()
-        with _translated(), self._engine.begin() as connection:
-            yield connection
+        try:
+            with _translated(), self._engine.begin() as connection:
+                self._database.check_writer(connection)
+                yield connection
+        except UnavailableError as error:
+            if isinstance(error.__cause__, IntegrityError):
+                self._database.doubt()
+            raise
         self.observe(perf_counter() - began)
 
     def check_present(self) -> None:
-        """Raise if the file was removed or replaced: what is written now would be lost."""
-        try:
-            there = self.path.stat().st_ino == self._inode
-        except OSError:
-            there = False
-        if not there:
-            raise UnavailableError(
-                f"{self.path} was removed or replaced while the daemon runs: nothing is accepted; "
-                "put it back, or stop the daemon"
-            )
+        """Raise if what is written now would be lost."""
+        self._database.check_present()
 
     # --- facts ------------------------------------------------------------------------------------
 
@@ -321,6 +337,7 @@ class Store:
         keys: Sequence[UsedKey] = (),
     ) -> None:
         """A batch of inputs with the jobs in it, and the log of what happened before."""
+        acts = [] if batch is None else self._acts(batch, jobs)
         with self.writing() as connection:
             _insert_rows(connection, self.log_number, rows)
             if jobs:
@@ -332,6 +349,8 @@ class Store:
                         for j in jobs
                     ],
                 )  # fmt: skip
+            if acts:
+                connection.execute(tables.audit.insert(), list(map(msgspec.structs.asdict, acts)))
             for used in keys:
                 connection.execute(tables.keys.insert().values(**msgspec.structs.asdict(used)))
             if batch is not None:
@@ -347,7 +366,26 @@ class Store:
             self._moment = batch.time_s, self._boot, boot_time_s()
         if jobs:
             self.job_number = jobs[-1].number
+        if acts:
+            self.audit_number, self._audit_digest = acts[-1].number, acts[-1].digest
         self._write_seal()
+
+    def _acts(self, batch: Batch, jobs: Sequence[StoredJob]) -> list[AuditLine]:
+        """The lines of the audit log for a batch."""
+        now_unix, digest = time(), self._audit_digest
+        found: list[AuditLine] = []
+        owners = {job.number: job.user for job in jobs}
+        for number, (actor, act) in enumerate(acts_of(batch.inputs, owners), self.audit_number + 1):
+            found.append(AuditLine.after(digest, number, now_unix, actor, act))
+            digest = found[-1].digest
+        return found
+
+    def audit(self, after: int, limit: int) -> list[AuditLine]:
+        """Lines of the audit log."""
+        query = sa.select(tables.audit).where(tables.audit.c.number > after)
+        with self.reading() as connection:
+            found = connection.execute(query.order_by(tables.audit.c.number).limit(limit))
+            return [AuditLine(*row) for row in found]
 
     def last_time_s(self) -> float:
         """When the last batch was taken in."""
@@ -469,37 +507,30 @@ class Store:
 
     # --- tokens -----------------------------------------------------------------------------------
 
-    def save_token(self, name: str, role: str, digest: str) -> None:
+    def save_token(self, actor: Actor, digest: str) -> None:
         """Keep the digest of a token; a name has one."""
         with self.writing() as connection:
-            connection.execute(sa.delete(tables.tokens).where(tables.tokens.c.name == name))
+            connection.execute(sa.delete(tables.tokens).where(tables.tokens.c.name == actor.name))
             connection.execute(
-                tables.tokens.insert().values(name=name, role=role, digest=digest, made_unix=time())
-            )
+                tables.tokens.insert().values(
+                    name=actor.name, role=actor.role, digest=digest, made_unix=time(),
+                    after_job=actor.after_job,
+                )
+            )  # fmt: skip
 
-    def tokens(self) -> list[tuple[str, str, str]]:
-        """Names, roles, digests."""
+    def tokens(self) -> list[tuple[Actor, str]]:
+        """Whose they are, and their digests."""
         columns = tables.tokens.c
-        query = sa.select(columns.name, columns.role, columns.digest).order_by(columns.name)
+        query = sa.select(columns.name, columns.role, columns.after_job, columns.digest)
         with self.reading() as connection:
-            return [(str(n), str(r), str(d)) for n, r, d in connection.execute(query)]
+            found = connection.execute(query.order_by(columns.name))
+            return [(Actor(str(n), str(r), int(a)), str(d)) for n, r, a, d in found]
 
     def drop_token(self, name: str) -> bool:
         """Forget it; False if there was none."""
         with self.writing() as connection:
             gone = connection.execute(sa.delete(tables.tokens).where(tables.tokens.c.name == name))
             return bool(gone.rowcount)
-
-
-def _prepare(*, durable: bool) -> Any:
-    def prepare(connection: Any, _record: Any) -> None:
-        cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout={BUSY_MS}")
-        cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-        cursor.close()
-
-    return prepare
 
 
 @contextmanager
@@ -511,6 +542,11 @@ def _translated() -> Iterator[None]:
         raise UnavailableError(
             f"the store cannot be used: {error.orig}: nothing was accepted, try again"
         ) from error
+
+
+def _tables_of_ours(connection: sa.Connection) -> set[str]:
+    """The tables of a store that are there."""
+    return set(tables.metadata.tables).intersection(sa.inspect(connection).get_table_names())
 
 
 def _largest(connection: sa.Connection, column: Any) -> int:

@@ -7,7 +7,7 @@ import msgspec
 from rota.core.errors import ClusterSpecError, ForbiddenError, InputError
 from rota.core.jobs import Job
 from rota.core.tenants import TenantTree
-from rota.daemon.access import owns_job
+from rota.daemon.access import owns_job, submitted_job
 from rota.daemon.settings import Permissions
 from rota.jobfile.model import JobFile
 from rota.live.driver import Driver
@@ -70,9 +70,11 @@ def with_ids(
     if not any(job.depends_on for job in jobs):
         return list(jobs)
     names = {
-        j.spec.name: j.id for j in others.values() if j.spec.user == actor.name and j.spec.name
+        j.spec.name: j.id
+        for number, j in others.items()
+        if j.spec.name and submitted_job(actor, j.spec.user, number)
     }
-    known = {number for number, j in others.items() if owns_job(actor, j.spec.user)}
+    known = {number for number, j in others.items() if owns_job(actor, j.spec.user, number)}
     names.update((job.name, str(first + i)) for i, job in enumerate(jobs) if job.name)
     return [
         msgspec.structs.replace(

@@ -44,20 +44,20 @@ class AdmissionQueue:
                 self.fine.add(number)
         return self._never[number]
 
-    def enter(self, job: Job, view: View, plan: Changes) -> bool:
-        """May this new job join the queue? Otherwise the plan says what happens to it."""
+    def enter(self, job: Job, view: View, changes: Changes) -> bool:
+        """May this new job join the queue? Otherwise the changes say what happens to it."""
         if not job.started:  # a job that has run is not turned away by a new scheduler
             message = self.never(job)
             if message is None and not self.open:
                 message = self.admission.refuse(job, view)
             if message is not None:
-                plan.reject(job, message)
+                changes.reject(job, message)
                 return False
         if self.open:
             return True
         reason = self._consider(job, view)
         if reason is not None:
-            plan.hold(job, reason)
+            changes.hold(job, reason)
             self.held.append(job)
             return False
         self._enter(job)
@@ -88,24 +88,29 @@ class AdmissionQueue:
             self.admission.left(job)
 
     def drop(self, job: Job) -> None:
-        """A held job was cancelled."""
+        """A held job was cancelled, or is kept out on request."""
         self.held.remove(job)
+        self.admission.dropped(job)
 
-    def reconsider(self, view: View, plan: Changes) -> list[Job]:
+    def reconsider(self, view: View, changes: Changes) -> list[Job]:
         """Held jobs that may enter now, in their order."""
         entering = []
         still = []
         for job in self.held:
             if self._consider(job, view) is None:
                 self._enter(job)
-                if not plan.withdraw_hold(job):  # held in this very step: nothing happened to it
+                if not changes.withdraw_hold(job):  # held in this very step: nothing happened to it
                     machine.admit(job)
-                    plan.admit(job)
+                    changes.admit(job)
                 entering.append(job)
             else:
                 still.append(job)
         self.held = still
         return entering
+
+    def why(self, job: Job, view: View) -> str:
+        """What a job that is held here waits for, in words; empty: the reason says it all."""
+        return self.admission.why(job, view) if job in self.held else ""
 
     def snapshot(self) -> Mapping[str, Any]:
         """Held jobs, and what admission itself remembers."""

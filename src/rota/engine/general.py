@@ -92,6 +92,7 @@ class GeneralScheduler(Successor):
                 f"policy {self.name!r}: plans of changes need a placement: an explicit policy is a "
                 "DecidePolicy"
             )
+        self._entry = Changes(0)  # what becomes of those that arrive in a step
         self._dirty = True  # what is free has changed since reasons were told
         self._touched: set[int] = set()  # shapes of which others wait since then
         self._began: list[Job] = []  # those that the last plan starts
@@ -110,7 +111,7 @@ class GeneralScheduler(Successor):
         self, view: View, events: Sequence[Event]
     ) -> Changes | None:
         """Update the queues and the placement, then ask the policy."""
-        entry = Changes(view.version)
+        entry = self._entry
         hears, now_s = self._hears, view.now_s
         if self._view is None and hears is not None:
             hears.cluster_changed(view)
@@ -140,17 +141,19 @@ class GeneralScheduler(Successor):
         if released and self.admissions.held:
             for job in self.admissions.reconsider(view, entry):
                 self._enters(job, now_s)
-        plan = self._decide(view, entry)
-        if plan.rejects and self.admissions.held:  # held jobs may enter now: ask again at once
-            self._refused = True
-            plan.wake = msgspec.structs.replace(plan.wake or self.wake, at_s=view.now_s)
         if entry.unusual:
-            plan.unusual = True
-            refused = {job.index for job, _ in plan.rejects}
-            plan.rejects = (*entry.rejects, *plan.rejects)
-            plan.holds = entry.holds
-            plan.admits = [job for job in entry.admits if job.index not in refused]
-        return plan
+            self._entry = Changes(view.version)
+        changes = self._decide(view, entry)
+        if changes.rejects and self.admissions.held:  # held jobs may enter now: ask again at once
+            self._refused = True
+            changes.wake = msgspec.structs.replace(changes.wake or self.wake, at_s=view.now_s)
+        if entry.unusual:
+            changes.unusual = True
+            refused = {job.index for job, _ in changes.rejects}
+            changes.rejects = (*entry.rejects, *changes.rejects)
+            changes.holds = entry.holds
+            changes.admits = [job for job in entry.admits if job.index not in refused]
+        return changes
 
     def _enters(self, job: Job, now_s: float) -> None:
         """It waits from now on."""
@@ -217,15 +220,15 @@ class GeneralScheduler(Successor):
         if not changed:
             return None
         self._dirty = True
-        plan = Changes(view.version)
+        changes = Changes(view.version)
         if self.trusted:
             for job in self._queue.values():
                 if job.reason in ROOM:
                     fits = self.placement.fits(self._shape_of[job.shape.number])
                     lacks = Reason.ORDER if fits else self._told(job, Reason(job.reason))
-                    plan.explain(job, lacks)
-        self._tell(plan)
-        return plan
+                    changes.explain(job, lacks)
+        self._tell(changes)
+        return changes
 
     def _give(self, job: Job) -> None:
         self.placement.give(job, job.allocation)
@@ -289,30 +292,30 @@ class GeneralScheduler(Successor):
             return []
         return [index for index, job in everyone.items() if job.phase == HELD]
 
-    def _book(self, plan: Changes) -> None:
-        self._refusals = [job for job, _ in plan.rejects]
+    def _book(self, changes: Changes) -> None:
+        self._refusals = [job for job, _ in changes.rejects]
         for job in self._refusals:
             self._waits(job, -1)
             self.admissions.leave(job)
-        for job in plan.stops:
+        for job in changes.stops:
             self.running.pop(job.index, None)
             self._waits(job, +1)
         began = self._began = []
-        for job, _ in plan.starts:
+        for job, _ in changes.starts:
             if job.index in self._queue:
                 self._waits(job, -1)
                 began.append(job)
             self.running[job.index] = job
             job.reason = 0
-        if plan.starts or plan.stops:
+        if changes.starts or changes.stops:
             self._dirty = True
-        if plan.reasons and self.trusted:
-            plan.reasons = [(job, self._told(job, reason)) for job, reason in plan.reasons]
-        self._tell(plan)
+        if changes.reasons and self.trusted:
+            changes.reasons = [(job, self._told(job, reason)) for job, reason in changes.reasons]
+        self._tell(changes)
 
-    def _tell(self, plan: Changes) -> None:
+    def _tell(self, changes: Changes) -> None:
         """What the heads of all shapes lack, where that has changed."""
-        free = self.placement.free if self.trusted else self._left(plan)
+        free = self.placement.free if self.trusted else self._left(changes)
         everything, touched = self._dirty or not self.trusted, self._touched
         self._dirty, self._touched = False, set()
         for number, count in self._waiting.items():
@@ -327,13 +330,13 @@ class GeneralScheduler(Successor):
                     reason = why_not(self.placement, shape)
             if self._blame.get(number, 0) != reason:
                 self._blame[number] = reason
-                plan.shape_reasons.append((number, reason, None))
+                changes.shape_reasons.append((number, reason, None))
 
-    def _left(self, plan: Changes) -> float:
+    def _left(self, changes: Changes) -> float:
         """GPUs that a policy without a placement has not given away in its plan."""
         vertices = self.placement.topology.vertices
         left: float = sum(node.gpus for node in self.placement.topology.nodes if node.open)
-        given = {job.index: allocation for job, allocation in plan.starts}
+        given = {job.index: allocation for job, allocation in changes.starts}
         for index, job in self.running.items():
             if index not in self._returned:
                 for vertex, amount in given.get(index, job.allocation).slices:
@@ -369,30 +372,30 @@ class GeneralScheduler(Successor):
             self._made = kind(view, self.placement, self._shapes, self.running)
         return self._made
 
-    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:
+    def settle(self, view: View, changes: Changes) -> Sequence[tuple[float, Job]]:
         """A stop that takes time hides the job until it has finished."""
-        for job in plan.stops:
+        for job in changes.stops:
             if job.phase == STOPPING and job.index not in self.running:
                 self._stopping[job.index] = job
                 self._waits(job, -1)
         if self._hears is not None:
-            self._report(self._hears, plan, view.now_s)
+            self._report(self._hears, changes, view.now_s)
         return ()
 
-    def _report(self, hears: IncrementalPolicy[Any], plan: Changes, now_s: float) -> None:
+    def _report(self, hears: IncrementalPolicy[Any], changes: Changes, now_s: float) -> None:
         """What has become of the plan."""
-        for job in plan.stops:
+        for job in changes.stops:
             hears.ended(job, now_s)
             if job.index in self._queue:
                 hears.submitted(job, now_s)
-        if plan.rejects:
+        if changes.rejects:
             for job in self._refusals:
                 hears.ended(job, now_s)
         for job in self._began:
             hears.started(job, now_s)
-        if len(self._began) < len(plan.starts):
+        if len(self._began) < len(changes.starts):
             began = {job.index for job in self._began}
-            for job, _ in plan.starts:
+            for job, _ in changes.starts:
                 if job.index not in began:
                     hears.changed(job, now_s)
 
@@ -407,6 +410,10 @@ class GeneralScheduler(Successor):
                 hears.started(job, now_s)
             for job in sorted(self._queue.values(), key=arrival):
                 hears.submitted(job, now_s)
+
+    def why_held(self, job: Job, view: View) -> str:
+        """What a job that admission holds waits for."""
+        return self.admissions.why(job, view)
 
     def explained_shapes(self) -> list[int]:
         """Shapes for which a reason is in force in the log."""

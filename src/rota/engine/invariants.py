@@ -114,7 +114,7 @@ class Invariants:
         self._held_gpu_s = 0.0  # integrated from what the jobs hold
         self._holding = 0.0
 
-    def after(self, engine: Engine, events: list[Event], plan: Changes | None) -> None:  # noqa: ARG002
+    def after(self, engine: Engine, events: list[Event], changes: Changes | None) -> None:  # noqa: ARG002
         """Raise InvariantError if something does not hold."""
         now_s = engine.view.now_s
         resumed = not self.batches

@@ -70,6 +70,7 @@ class Lifecycle:
         self.executor = executor
         self.timers = timers
         self.jobs: dict[int, Job] = {}  # all that ever arrived, tasks of non-gang jobs too
+        self.forgotten = 0  # except those that are over and were let go
         self.detained: set[int] = set()  # jobs that are kept out of the queue on request
         self.backlog: list[Event] = []
         self._logged_shapes = 0
@@ -292,6 +293,14 @@ class Lifecycle:
                 machine.admit(dependant)
                 self.log.row(self.view.now_s, Record.ADMITTED, dependant.index)
                 passed.append(self.event(JOB_SUBMIT, dependant))
+
+    def forget(self) -> None:
+        """Let go of all jobs that are over: the log has what they did."""
+        over = [index for index, job in self.jobs.items() if job.terminal]
+        for index in over:
+            del self.jobs[index]
+        self.view.finished.clear()
+        self.forgotten += len(over)
 
     # --- held and released on request -------------------------------------------------------------
 

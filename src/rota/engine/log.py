@@ -138,6 +138,15 @@ class Log:
         texts[np.flatnonzero(table[:, 1] == Record.SUBMIT)] = self.names
         return as_frame(table, texts)
 
+    def release(self) -> "pl.DataFrame":
+        """The same, once: the log lets go of its rows, which would need as much memory again."""
+        frame = self.frame()
+        self._taken += frame.height
+        self._packed = array("d")
+        self.names.clear()
+        self.texts.clear()
+        return frame
+
     def write(self, path: Path) -> "pl.DataFrame":
         """Write the log as Parquet and return the table."""
         frame = self.frame()

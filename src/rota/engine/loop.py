@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, Protocol
 
 from rota.core import machine
-from rota.core.changes import Changes, Wake
+from rota.core.changes import ON_EVERY_EVENT, Changes, Wake
 from rota.core.errors import InvalidPlanError, KnowledgeError, LivelockError
 from rota.core.events import INF, NODE_UP, Event
 from rota.core.jobs import STOPPING, WAITING, Job
@@ -29,7 +29,7 @@ ENDLESS = 1 << 62  # batches
 class Checker(Protocol):
     """Looks at the state after every batch (see `invariants`)."""
 
-    def after(self, engine: "Engine", events: list[Event], plan: Changes | None) -> None:
+    def after(self, engine: "Engine", events: list[Event], changes: Changes | None) -> None:
         """Raise InvariantError if something does not hold."""
         ...
 
@@ -100,17 +100,22 @@ class Engine:
             if not busy and busy is not None and horizon_s == INF:
                 break
             wake = timers.wake
-            if timers.heap or wake.every_s or timers.ask_now:
+            if wake is not ON_EVERY_EVENT or timers.ask_now:
                 horizon_s = self.horizon_s()
-            elif wake.at_s < horizon_s:
-                horizon_s = wake.at_s
+            elif timers.heap:
+                horizon_s = timers.before(horizon_s)
             events = poll(horizon_s if horizon_s < until_s else until_s)  # noqa: FURB136 - hot
             now_s = cluster.now_s
             arrives = source.next_s <= now_s  # on a living cluster jobs come while we wait
-            if self._still or not (events or arrives):
-                if not events and not arrives and now_s < horizon_s:
+            if not events and not arrives:
+                if now_s < horizon_s:
                     return False
-                self._refuse_livelock(now_s, idle=not (events or arrives))
+                if now_s == view.now_s:
+                    self._refuse_livelock(now_s)
+                else:
+                    self._still = 0
+            elif self._still:
+                self._still = 0
             view.now_s = now_s
             view.version += 1
             if events:
@@ -123,20 +128,20 @@ class Engine:
             timers.idle_rounds = 0 if events else timers.idle_rounds + 1
             if timers.ask_now:
                 timers.ask_now = False
-            elif (wake.on is not None or wake.at_s <= now_s) and timers.asleep(events, now_s):
+            elif wake is not ON_EVERY_EVENT and timers.asleep(events, now_s):
                 self._defer(events, now_s)
                 continue
             if lifecycle.backlog:
                 events = lifecycle.backlog + events
                 lifecycle.backlog = []
             self.decisions += 1
-            plan = scheduler.step(view, events)
-            if plan is not None:
-                self._carry_out(plan, now_s)
+            changes = scheduler.step(view, events)
+            if changes is not None:
+                self._carry_out(changes, now_s)
             elif not frictionless:
                 self._rerate(now_s)
             if checker is not None:
-                checker.after(self, events, plan)
+                checker.after(self, events, changes)
             if len(rows) > CHUNK:
                 self.log.pack()
         return True
@@ -155,9 +160,9 @@ class Engine:
         """Close the log."""
         self.log.row(self.view.now_s, Record.END, -1, self.events, self.decisions, 0.0)
 
-    def _refuse_livelock(self, now_s: float, *, idle: bool) -> None:
+    def _refuse_livelock(self, now_s: float) -> None:
         """Count the batches in a row that are empty and take no time."""
-        self._still = self._still + 1 if idle and now_s == self.view.now_s else 0
+        self._still += 1
         if self._still > LIVELOCK:
             raise LivelockError(
                 f"scheduler {self.scheduler.name!r} was woken {LIVELOCK} times at {now_s:g} s: it "
@@ -176,43 +181,45 @@ class Engine:
 
     def _overhear(self, events: Sequence[Event], now_s: float) -> None:
         """No decision now, but reasons follow what is free."""
-        plan = self.scheduler.overhear(self.view, events)
-        if plan is not None:
-            self._blame(plan, now_s)
-            self._explain(plan, now_s)
+        changes = self.scheduler.overhear(self.view, events)
+        if changes is not None:
+            self._blame(changes, now_s)
+            self._explain(changes, now_s)
 
     # --- what to do -----------------------------------------------------------------------------
 
-    def _carry_out(self, plan: Changes, now_s: float) -> None:  # noqa: C901 - in order
-        if plan.unusual:
-            self._turn_away(plan, now_s)
-        if plan.version != self.view.version:
+    def _carry_out(self, changes: Changes, now_s: float) -> None:  # noqa: C901 - in order
+        if changes.unusual:
+            self._turn_away(changes, now_s)
+        if changes.version != self.view.version:
             self.timers.ask_again()  # parts of it may be void
-        if plan.starts or plan.stops:
+        if changes.starts or changes.stops:
             try:
-                self.executor.execute(reconcile(plan, self.view.version), plan.causes, plan.whys)
+                self.executor.execute(
+                    reconcile(changes, self.view.version), changes.causes, changes.whys
+                )
             except InvalidPlanError as error:
                 raise InvalidPlanError(
                     f"policy {self.scheduler.name!r} at {now_s:g} s: {error}"
                 ) from error
-        if plan.wake is not None:
-            self.timers.request(plan.wake)
-        if plan.shape_reasons:
-            self._blame(plan, now_s)
-        if plan.unusual:
-            for job, cause in plan.cancels:
+        if changes.wake is not None:
+            self.timers.request(changes.wake)
+        if changes.shape_reasons:
+            self._blame(changes, now_s)
+        if changes.unusual:
+            for job, cause in changes.cancels:
                 if not job.terminal:
                     self.cancel(job, cause, now_s)
-            self._explain(plan, now_s)
-            self._watch(plan, now_s)
+            self._explain(changes, now_s)
+            self._watch(changes, now_s)
         if not self._frictionless:
             self._rerate(now_s)
         if self.scheduler.settles:
-            for at_s, job in self.scheduler.settle(self.view, plan):
+            for at_s, job in self.scheduler.settle(self.view, changes):
                 self.timers.arm(at_s, job)
 
     def _rerate(self, now_s: float) -> None:
-        """Rates that changed with the neighbours; late starters that a plan made room for."""
+        """Rates that changed with the neighbours; late starters for which there is room now."""
         for job, rate in self.cluster.rerated():
             self.executor.rate_changed(job, rate, now_s)
             self.executor.begun.append(job)
@@ -220,13 +227,13 @@ class Engine:
             self.lifecycle.backlog += self.lifecycle.begun()
             self.timers.ask_again()
 
-    def _turn_away(self, plan: Changes, now_s: float) -> None:
-        for job, message in plan.rejects:
+    def _turn_away(self, changes: Changes, now_s: float) -> None:
+        for job, message in changes.rejects:
             self.lifecycle.reject(job, message)
-        for job, reason in plan.holds:
+        for job, reason in changes.holds:
             machine.hold(job)
             self.log.row(now_s, Record.HELD, job.index, -1, -1, reason)
-        for job in plan.admits:
+        for job in changes.admits:
             self.log.row(now_s, Record.ADMITTED, job.index)
 
     def cancel(self, job: Job, cause: Job | None, now_s: float) -> None:
@@ -240,19 +247,19 @@ class Engine:
             self._overhear(backlog, now_s)
         self.executor.launch_deferred(now_s)  # others may have waited for its slices
 
-    def _blame(self, plan: Changes, now_s: float) -> None:
+    def _blame(self, changes: Changes, now_s: float) -> None:
         rows = self.log.rows
-        for number, reason, head in plan.shape_reasons:
+        for number, reason, head in changes.shape_reasons:
             rows += (now_s, R_REASON, head.index if head is not None else -1, number, -1, reason)
 
-    def _explain(self, plan: Changes, now_s: float) -> None:
-        for job, reason in plan.reasons:
+    def _explain(self, changes: Changes, now_s: float) -> None:
+        for job, reason in changes.reasons:
             if job.reason != reason and job.phase == WAITING:
                 job.reason = int(reason)
                 self.log.row(now_s, Record.REASON, job.index, -1, -1, reason)
 
-    def _watch(self, plan: Changes, now_s: float) -> None:
-        for level in plan.levels:
+    def _watch(self, changes: Changes, now_s: float) -> None:
+        for level in changes.levels:
             if level.quantity == "progress" and not self.scheduler.knowledge & Knowledge.PROGRESS:
                 raise KnowledgeError(
                     f"scheduler {self.scheduler.name!r} watches the progress of job "

@@ -90,7 +90,10 @@ class Index:
         """Remove the head of a heap; the next head is valid."""
         self.waiting_count -= 1
         entry = heappop(heap)[3]
-        while heap and heap[0][2] != heap[0][3].stamp:
+        while heap:
+            head = heap[0]
+            if head[2] == head[3].stamp:
+                break
             heappop(heap)
         entry.where = NOWHERE
         return entry
@@ -151,9 +154,11 @@ class Index:
         if len(runs) != 1:
             return self._lower_of_many(key, number, now_s)
         for slope, entries in runs.items():
-            drift = slope * now_s
-            first = at = bisect_left(entries, (key - drift if slope else key, number))
-            if slope:
+            if not slope:
+                first = bisect_left(entries, (key, number))
+            else:
+                drift = slope * now_s
+                first = at = bisect_left(entries, (key - drift, number))
                 # sums are rounded: ranks that differ as of time 0 may be equal now, the numbers
                 # of their jobs in any order
                 while at < len(entries) and (rank := entries[at][0] + drift) <= key:
@@ -211,6 +216,7 @@ class Index:
 UNTOUCHED, STARTED, DISPLACED, REPLACED = 0, 1, 2, 3
 
 Heads = list[WaitEntry]  # of one shape each; a heap
+Queue = tuple[int, list[WaitEntry]]  # the number of a shape, and who waits with it
 
 
 class Packer:
@@ -254,71 +260,93 @@ class Packer:
                 return False
         return True
 
-    def pack(self, plan: Changes, now_s: float, shapes: Collection[int], dirty: set[int]) -> None:
+    def concerns(self, entry: Entry) -> bool:
+        """Can anything follow from it that this running job has lost rank?
+
+        Not if all who wait rank behind it still, and know why they wait.
+        """
+        if self.strict or self._emptied:
+            return True
+        rank = (entry.key, entry.index)
+        told = self.heads
+        for number, heap in self.index.waiting.items():
+            if heap:
+                head = heap[0]
+                if head < rank or told.get(number) != head[1]:
+                    return True
+        return False
+
+    def pack(
+        self, changes: Changes, now_s: float, shapes: Collection[int], dirty: set[int]
+    ) -> None:
         """Fill the cluster. `shapes`: those with a new head; all of them if something was freed."""
-        everything = shapes is self.index.waiting
         placement, blamed = self.placement, self.blamed
-        self._passed_at = INF if everything else placement.free
+        waiting = self.index.waiting
         heads: Heads = []
-        self._nominate(now_s, shapes, heads)
+        if shapes is waiting:
+            self._passed_at = INF
+            self._nominate(now_s, waiting.items(), heads)
+        else:
+            self._passed_at = placement.free
+            self._nominate(now_s, [(number, waiting[number]) for number in shapes], heads)
         if heads:
             if self.preemptive:
-                self._scan_preempting(plan, now_s, heads, dirty)
+                self._scan_preempting(changes, now_s, heads, dirty)
             elif self.strict:
-                self._scan_strictly(plan, heads)
+                self._scan_strictly(changes, heads)
             else:
-                self._scan(plan, heads)
+                self._scan(changes, heads)
         # the last is `blamed.stale`, written out
         if self._fails or self._emptied or not blamed.lowest <= placement.free < blamed.below:
-            self._blame(plan)
+            self._blame(changes)
 
-    def _nominate(self, now_s: float, numbers: Iterable[int], heads: Heads) -> None:
-        """Add the heads of these shapes, without those that fail whatever happens in this scan."""
-        waiting = self.index.waiting
-        told = self.heads
-        free = self.placement.free
+    def _nominate(self, now_s: float, queues: Iterable[Queue], heads: Heads) -> None:
+        """Add the heads of these queues, without those that fail whatever happens in this scan."""
         if self.strict:
-            heads += [waiting[number][0] for number in numbers if waiting[number]]
+            heads += [heap[0] for _, heap in queues if heap]
             heapify(heads)
             return
+        told, fails = self.heads, self._fails
+        free = self.placement.free
         worst: Rank | None = None
         unknown = self.preemptive  # who would be displaced first
-        for number in numbers:
-            heap = waiting[number]
-            if not heap:
-                continue
-            head = heap[0]
-            if head[3].gpus > free:
-                if unknown:
-                    worst = self.index.worst(now_s)
-                    unknown = False
-                if worst is None or head > worst:
-                    # no room, and no job below it that could make room
-                    if free < self._passed_at:  # noqa: PLR1730 - hot
-                        self._passed_at = free
-                    if told.get(number) != head[1]:
-                        self._fails.append(number)
-                    continue
-            heads.append(head)
+        passed = False
+        for number, heap in queues:
+            if heap:
+                head = heap[0]
+                if head[3].gpus > free:
+                    if unknown:
+                        worst = self.index.worst(now_s)
+                        unknown = False
+                    if worst is None or head > worst:
+                        # no room, and no job below it that could make room
+                        passed = True
+                        if told.get(number) != head[1]:
+                            fails.append(number)
+                        continue
+                heads.append(head)
+        if passed and free < self._passed_at:
+            self._passed_at = free
         if len(heads) > 1:
             heapify(heads)
 
-    def _scan(self, plan: Changes, heads: Heads) -> None:
+    def _scan(self, changes: Changes, heads: Heads) -> None:
         """Without preemption: jobs that fit start."""
         index = self.index
         waiting = index.waiting
         placement = self.placement
         pooled = self._pooled
-        starts = plan.starts
+        starts = changes.starts
         told = self.heads
         while heads:
             entry = heappop(heads)[3]
             number = entry.shape.number
-            heap = waiting[number]
             if entry.gpus <= placement.free and (pooled or placement.fits(entry.shape)):
+                heap = waiting[number]
                 index.pop_waiting(heap)
                 entry.where = ON_CLUSTER
-                starts.append((entry.job, placement.take(entry.job)))
+                job = entry.job
+                starts.append((job, placement.take(job)))
                 if heap:
                     heappush(heads, heap[0])
                 elif number in told:
@@ -326,36 +354,45 @@ class Packer:
             elif told.get(number) != entry.index:
                 self._fails.append(number)
 
-    def _scan_strictly(self, plan: Changes, heads: Heads) -> None:
+    def _scan_strictly(self, changes: Changes, heads: Heads) -> None:
         """A waiting job holds back those behind it that compete for its nodes."""
         index = self.index
         waiting = index.waiting
         placement = self.placement
+        pooled = self._pooled
+        starts = changes.starts
         told = self.heads
+        fails = self._fails
         self.stuck = {}
+        news = False  # somebody else than before is told to wait
         held = 0  # nodes of those who wait
         while heads:
             entry = heappop(heads)[3]
             number = entry.shape.number
-            heap = waiting[number]
             passes = not held or not held & placement.eligible(entry.shape)
-            if passes and entry.gpus <= placement.free and placement.fits(entry.shape):
+            if passes and entry.gpus <= placement.free and (pooled or placement.fits(entry.shape)):
+                heap = waiting[number]
                 index.pop_waiting(heap)
                 entry.where = ON_CLUSTER
-                plan.starts.append((entry.job, placement.take(entry.job)))
+                job = entry.job
+                starts.append((job, placement.take(job)))
                 if heap:
                     heappush(heads, heap[0])
                 elif number in told:
                     self._emptied = True
                 continue
             if passes:
-                self._fails.append(number)
+                fails.append(number)
+                if told.get(number) != entry.index:
+                    news = True
             held |= self._hold_back(entry)
             if held == placement.up_nodes:
                 break
+        if not news and len(fails) == len(told):  # the same ones wait: nothing to tell of them
+            fails.clear()
 
     def _scan_preempting(  # noqa: C901, PLR0912 - the hot loop
-        self, plan: Changes, now_s: float, heads: Heads, dirty: set[int]
+        self, changes: Changes, now_s: float, heads: Heads, dirty: set[int]
     ) -> None:
         index = self.index
         waiting = index.waiting
@@ -381,8 +418,9 @@ class Packer:
                 dead.add(number)
                 held |= self._hold_back(entry)
             elif entry.gpus <= placement.free and (pooled or placement.fits(entry.shape)):
-                failed.pop(number, None)
-                self._start(plan, entry, heap, now_s, moved)
+                if failed:
+                    failed.pop(number, None)
+                self._start(changes, entry, heap, now_s, moved)
                 if heap:
                     heappush(heads, heap[0])
             elif (
@@ -390,27 +428,29 @@ class Packer:
                 or failed.get(number) != entry.index
                 or self._may_displace(entry, now_s, dirty)
             ) and placement.walk(entry.shape, index.lower(entry, now_s)):
-                failed.pop(number, None)
-                again = self._displace(plan, entry, now_s, moved, dirty)
-                self._start(plan, entry, heap, now_s, moved)
+                if failed:
+                    failed.pop(number, None)
+                again = self._displace(changes, entry, now_s, moved, dirty)
+                self._start(changes, entry, heap, now_s, moved)
                 if not pooled or placement.free > self._passed_at:
                     # what the victims leave over may serve any shape that has not failed yet
                     again = waiting.keys() - dead
                 again.add(number)
-                self._nominate(now_s, sorted(again), heads)
+                self._nominate(now_s, [(n, waiting[n]) for n in sorted(again)], heads)
             else:
                 dead.add(number)
                 if strict or told.get(number) != entry.index:
                     self._fails.append(number)
                 if not strict:
-                    failed[number] = entry.index
+                    if filters:
+                        failed[number] = entry.index
                     continue
                 # not noted as failed: who is held back meanwhile is not told what changes
                 held |= self._hold_back(entry)
             if held and held == placement.up_nodes:
                 break
         if moved:
-            self._net(plan, now_s, moved)
+            self._net(changes, now_s, moved)
 
     def _hold_back(self, entry: Entry) -> int:
         """The nodes that no job behind this one may use while it waits."""
@@ -441,15 +481,15 @@ class Packer:
         return False
 
     def _displace(
-        self, plan: Changes, winner: Entry, now_s: float, moved: list[Entry], dirty: set[int]
+        self, changes: Changes, winner: Entry, now_s: float, moved: list[Entry], dirty: set[int]
     ) -> set[int]:
         """Victims return to the queue; returns their shapes, to be looked at again in this scan."""
         index = self.index
         placement = self.placement
-        if plan.causes is None:
-            plan.causes = {}
+        if changes.causes is None:
+            changes.causes = {}
         # a job that was displaced itself and goes elsewhere passes on the cause of that
-        cause = plan.causes[winner.index] if winner.mark == DISPLACED else winner.job
+        cause = changes.causes[winner.index] if winner.mark == DISPLACED else winner.job
         shapes: set[int] = set()
         for job in placement.victims():
             victim = index.entries[job.index]
@@ -462,13 +502,18 @@ class Packer:
             if victim.mark == UNTOUCHED:
                 moved.append(victim)
             victim.mark = DISPLACED
-            plan.causes[victim.index] = cause
+            changes.causes[victim.index] = cause
             index.push_waiting(victim)
             shapes.add(victim.shape.number)
         return shapes
 
     def _start(
-        self, plan: Changes, entry: Entry, heap: list[WaitEntry], now_s: float, moved: list[Entry]
+        self,
+        changes: Changes,
+        entry: Entry,
+        heap: list[WaitEntry],
+        now_s: float,
+        moved: list[Entry],
     ) -> None:
         index = self.index
         index.pop_waiting(heap)
@@ -479,7 +524,7 @@ class Packer:
             entry.place = place
             entry.mark = REPLACED
         elif self._pooled:  # there are no moves: nothing to net
-            plan.starts.append((entry.job, place))
+            changes.starts.append((entry.job, place))
         else:
             entry.place = place
             entry.mark = STARTED
@@ -490,18 +535,18 @@ class Packer:
         else:
             index.push_running(entry, now_s)
 
-    def _net(self, plan: Changes, now_s: float, moved: list[Entry]) -> None:
+    def _net(self, changes: Changes, now_s: float, moved: list[Entry]) -> None:
         """Displaced and placed again on the same slices is nothing; elsewhere it is a move."""
         for entry in moved:
             if entry.mark == DISPLACED:
-                plan.stops.append(entry.job)
+                changes.stops.append(entry.job)
             elif entry.mark == STARTED or entry.place != entry.job.allocation:
-                plan.starts.append((entry.job, entry.place))
+                changes.starts.append((entry.job, entry.place))
             elif self.keyed_later:
                 self.index.push_running(entry, now_s)
             entry.mark = UNTOUCHED
 
-    def overhear(self, plan: Changes) -> None:
+    def overhear(self, changes: Changes) -> None:
         """Something was freed, or nodes changed, without a decision: only reasons follow."""
         placement = self.placement
         for number in list(self.blamed.reasons):
@@ -510,10 +555,10 @@ class Packer:
             if shape is None or (
                 shape.gpus <= placement.free and (self._pooled or placement.fits(shape))
             ):
-                self._absolve(plan, number)  # it lacks nothing: it waits for its turn
-        self._blame(plan)
+                self._absolve(changes, number)  # it lacks nothing: it waits for its turn
+        self._blame(changes)
 
-    def _blame(self, plan: Changes) -> None:
+    def _blame(self, changes: Changes) -> None:
         """Tell changes of why heads wait, by what is free at the end of the scan."""
         waiting = self.index.waiting
         blamed = self.blamed
@@ -525,26 +570,28 @@ class Packer:
             gone = [number for number in reasons if not waiting.get(number)]
         self._emptied = False
         for number in gone:
-            self._absolve(plan, number)
+            self._absolve(changes, number)
         if blamed.stale():  # others have taken or left something meanwhile
             for number, reason in blamed.changed():
                 if waiting.get(number):
-                    self._accuse(plan, number, reason)
+                    self._accuse(changes, number, reason)
                 else:
-                    self._absolve(plan, number)
+                    self._absolve(changes, number)
         for number in fails:
             heap = waiting[number]
             if heap and self.heads.get(number) != heap[0][1]:  # or another one is the head now
                 known = reasons.get(number)
-                self._accuse(plan, number, blamed.add(heap[0][3].shape) if known is None else known)
+                self._accuse(
+                    changes, number, blamed.add(heap[0][3].shape) if known is None else known
+                )
         fails.clear()
 
-    def _accuse(self, plan: Changes, number: int, reason: int) -> None:
+    def _accuse(self, changes: Changes, number: int, reason: int) -> None:
         head = self.index.waiting[number][0][3]
         self.heads[number] = head.index
-        plan.shape_reasons.append((number, reason, head.job))
+        changes.shape_reasons.append((number, reason, head.job))
 
-    def _absolve(self, plan: Changes, number: int) -> None:
+    def _absolve(self, changes: Changes, number: int) -> None:
         self.blamed.remove(number)
         del self.heads[number]
-        plan.shape_reasons.append((number, 0, None))
+        changes.shape_reasons.append((number, 0, None))

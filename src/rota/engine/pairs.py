@@ -68,12 +68,12 @@ class SharedPlan(PlacementPlan):
         for job in jobs:
             self.place(job)
 
-    def stop(self, job: Job, *, why: str = "", because_of: Job | None = None) -> None:
+    def _stop(self, job: Job) -> None:
         """A guest that was not named yet loses its place with its host."""
         guest = self._guest_of.get(job.index)
         if guest is not None and job.index in self._open:
             self._unseat(guest, job)
-        super().stop(job, why=why, because_of=because_of)
+        super()._stop(job)
 
     def _undone(self, job: Job) -> None:
         self._part(job)

@@ -23,6 +23,7 @@ from rota.core.jobs import Job, Shape
 from rota.core.plan import (
     ClosingPlan,
     DisplacingPlan,
+    EligibilityPlan,
     LocalityPlan,
     PairingPlan,
     Plan,
@@ -149,23 +150,22 @@ class PlacementPlan(Plan):
         if gpus is not None:
             self._check_once(job, gpus)
         if index in self._open and gpus in (None, job.allocation.gpus):
-            del self._open[index]
-            self._room -= job.allocation.gpus
+            self._go_on(job)
             return True
         if index in self._placed or self._goes_on(job):
             return True
         return self._place_anew(job, self._shapes.sized(job.shape, gpus))
 
-    def stop(self, job: Job, *, why: str = "", because_of: Job | None = None) -> None:
-        """Stop a running job: others can have its slices."""
-        super().stop(job, why=why, because_of=because_of)
+    def _has_place(self, job: Job) -> bool:
+        return job.index in self._placed or self._goes_on(job)
+
+    def _stop(self, job: Job) -> None:
+        """Others can have its slices."""
         if job.index in self._open:
             self._release(job)
             self._displaced[job.index] = job
             self._failed.clear()
             self._latest = None  # what was placed before it can no longer be taken back alone
-        elif job.index not in self._displaced:
-            raise InvalidPlanError(f"the plan places job {job.id} and stops it: do one of the two")
 
     def fill(self, jobs: Iterable[Job]) -> None:
         """`place` all in this order."""
@@ -212,6 +212,11 @@ class PlacementPlan(Plan):
             return self._placed[job.index][1]
         return job.allocation if job.running and job.index not in self._displaced else NOTHING
 
+    def _go_on(self, job: Job) -> None:
+        """A running job is named and keeps its slices."""
+        del self._open[job.index]
+        self._room -= job.allocation.gpus
+
     def _goes_on(self, job: Job) -> bool:
         """A running job that was named before and keeps its slices."""
         return job.running and job.index not in self._open and job.index not in self._displaced
@@ -240,8 +245,7 @@ class PlacementPlan(Plan):
                 may = index in self._open and gpu_type in (job.shape.types or (gpu_type,))
                 return may and self._place_within(job, shape, max_nodes)
         if index in self._open and gpus in (None, job.allocation.gpus):
-            del self._open[index]
-            self._room -= job.allocation.gpus
+            self._go_on(job)
             return True
         if index in self._placed or self._goes_on(job):
             return True
@@ -371,16 +375,21 @@ class PlacementPlan(Plan):
     def finish(self, wake: Wake) -> Changes:
         """The changes that lead to the desired state."""
         changes = super().finish(wake)
-        cancelled = {job.index for job, _ in changes.cancels}
         changes.stops.extend(self._displaced.values())  # cancelled ones too: their slices are gone
-        self._stop_unnamed(cancelled)
+        self._stop_unnamed(changes)
         for job, allocation in self._placed.values():
-            if not job.running or allocation != job.allocation:
+            if job.running and allocation == job.allocation:
+                self._stays(job)
+            else:
                 changes.starts.append((job, allocation))
         return changes
 
-    def _stop_unnamed(self, cancelled: set[int]) -> None:
-        stops = self.changes.stops
+    def _stays(self, job: Job) -> None:
+        """It was displaced, and has got the same slices again."""
+
+    def _stop_unnamed(self, changes: Changes) -> None:
+        cancelled = {job.index for job, _ in changes.cancels}
+        stops = changes.stops
         stops.extend(job for job in self._open.values() if job.index not in cancelled)
         for job in self._open.values():
             self._placement.give(job, job.allocation)
@@ -394,13 +403,26 @@ class ChangePlan(PlacementPlan):
 
     _may_displace = False
 
+    def __init__(
+        self, view: View, placement: Placement, shapes: Shapes, running: dict[int, Job]
+    ) -> None:
+        super().__init__(view, placement, shapes, running)
+        self._kept: set[int] = set()  # running jobs that were named
+
     def _unnamed(self, running: dict[int, Job]) -> dict[int, Job]:
         return running
 
     def _place(self, job: Job, gpus: float | None) -> bool:
         if job.index in self._open and gpus in (None, job.allocation.gpus):
+            self._go_on(job)
             return True
         return super()._place(job, gpus)
+
+    def _go_on(self, job: Job) -> None:
+        self._kept.add(job.index)
+
+    def _has_place(self, job: Job) -> bool:
+        return job.index in self._kept or super()._has_place(job)
 
     def fill(self, jobs: Iterable[Job]) -> None:
         """`place` all in this order."""
@@ -421,8 +443,12 @@ class ChangePlan(PlacementPlan):
         """End these jobs for good; until then they go on."""
         Plan.cancel(self, jobs, because_of=because_of)
 
-    def _stop_unnamed(self, cancelled: set[int]) -> None:
+    def _stop_unnamed(self, changes: Changes) -> None:
         """They go on."""
+
+    def _stays(self, job: Job) -> None:
+        """It goes on."""
+        self._open[job.index] = job
 
 
 # --- capabilities ---------------------------------------------------------------------------------
@@ -472,6 +498,10 @@ class Reserves(PlacementPlan, ReservingPlan):
     def withdraw(self, job: Job) -> None:
         """Take the latest successful `place` or `displace` back, its victims included."""
         self._withdraw(job)
+
+
+class Distinguishes(PlacementPlan, EligibilityPlan):
+    """The placement knows which nodes a request may use."""
 
     def eligible(self, job: Job) -> int:
         """The nodes that could ever host a part of it."""
@@ -620,6 +650,7 @@ class NoPairs(PlacementPlan, PairingPlan):
 
 IMPLEMENTED: Mapping[type[Plan], type[PlacementPlan]] = {
     ReservingPlan: Reserves,
+    EligibilityPlan: Distinguishes,
     ClosingPlan: Closes,
     DisplacingPlan: Displaces,
     SupplyingPlan: Supplies,

@@ -10,6 +10,7 @@ from rota.core.changes import ON_EVERY_EVENT, ROUNDING, Changes
 from rota.core.errors import PolicyError
 from rota.core.events import INF, JOB_DONE, JOB_SUBMIT, LEVEL, TIMER, Event
 from rota.core.jobs import DONE, RUNNING, STOPPING, WAITING, Job
+from rota.core.knowledge import Knowledge
 from rota.core.policy import PriorityPolicy
 from rota.core.ports import Successor
 from rota.core.view import View
@@ -41,6 +42,7 @@ class PriorityScheduler(Successor):
         self.knowledge = policy.knowledge
         self.wake = ON_EVERY_EVENT
         self.in_order = policy.in_order and admission.trivial
+        self.looks_back = bool(policy.knowledge & Knowledge.HISTORY) or not admission.trivial
         self.refine = placement.refine if placement.refines else None
         self.admissions = AdmissionQueue(admission, placement, patient=patient)
         self._keyed_later = policy.preemptive and (policy.state_key or not frictionless)
@@ -77,7 +79,7 @@ class PriorityScheduler(Successor):
         index = packer.index
         policy = self.policy
         admissions = self.admissions
-        plan: Changes | None = None
+        changes: Changes | None = None
         dirty: set[int] = set()
         shapes: set[int] = set()
         freed = False
@@ -90,8 +92,8 @@ class PriorityScheduler(Successor):
                     continue
                 number = job.shape.number
                 if number not in admissions.fine:
-                    plan = plan or Changes(view.version)
-                    if not admissions.enter(job, view, plan):
+                    changes = changes or Changes(view.version)
+                    if not admissions.enter(job, view, changes):
                         continue
                 entry = index.entries.get(job.index)
                 if entry is None:
@@ -116,24 +118,22 @@ class PriorityScheduler(Successor):
             elif kind != TIMER:
                 freed |= self._other(kind, job, dirty, now_s)
         if freed and admissions.held:
-            plan = plan or Changes(view.version)
-            for job in admissions.reconsider(view, plan):
+            changes = changes or Changes(view.version)
+            for job in admissions.reconsider(view, changes):
                 self._queue(index.entry(job), now_s)
                 shapes.add(job.shape.number)
         if policy.revision != self._revision:
             self._rekey_all(now_s)
             freed = True
         if (freed or shapes) and (index.waiting_count or packer.blamed.reasons):
-            plan = plan or Changes(view.version)
-            packer.pack(plan, now_s, index.waiting if freed else shapes, dirty)
+            changes = changes or Changes(view.version)
+            packer.pack(changes, now_s, index.waiting if freed else shapes, dirty)
         if self._again:
             if not self.settles:
                 self._again.clear()
-                return plan
-            plan = plan or Changes(view.version)
-            if policy.state_key:
-                self._confirm(plan, now_s)
-        return plan
+            elif changes is None:
+                changes = Changes(view.version)
+        return changes
 
     def overhear(self, view: View, events: Sequence[Event]) -> Changes | None:
         """Events that `step` gets later, in time for the reasons: places that are free now."""
@@ -150,9 +150,9 @@ class PriorityScheduler(Successor):
                 changed = True
         if not changed or not self.packer.blamed.reasons:
             return None
-        plan = Changes(view.version)
-        self.packer.overhear(plan)
-        return plan
+        changes = Changes(view.version)
+        self.packer.overhear(changes)
+        return changes
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -206,9 +206,11 @@ class PriorityScheduler(Successor):
             index.drop_running(entry)
             self._key(entry, now_s)
             index.push_running(entry, now_s)
-            dirty.update(job.allocation.vertices)
             self._again.append(entry)
-            return True
+            if self.packer.concerns(entry) or self.admissions.held:
+                dirty.update(job.allocation.vertices)
+                return True
+            return False
         if entry.where == IN_QUEUE:
             index.drop_waiting(entry)
             self._queue(entry, now_s)
@@ -290,8 +292,13 @@ class PriorityScheduler(Successor):
 
     def _rekey_running(self, entry: Entry, now_s: float) -> None:
         self._key(entry, now_s)
-        drifts = self._drifts and entry.job.phase == RUNNING
-        entry.slope = self.policy.slope(entry.job) if drifts else 0.0
+        self._anchor(entry, now_s)
+
+    def _anchor(self, entry: Entry, now_s: float) -> None:
+        """Insert it among those that run, by its key as of now."""
+        if self._drifts:
+            runs = entry.job.phase == RUNNING
+            entry.slope = self.policy.slope(entry.job) if runs else 0.0
         self.packer.index.push_running(entry, now_s)
 
     def _rekey_all(self, now_s: float) -> None:
@@ -306,48 +313,43 @@ class PriorityScheduler(Successor):
             self._again.append(entry)
         self.packer.forget_failures()
 
-    def _confirm(self, plan: Changes, now_s: float) -> None:
-        """Running jobs whose level changed and that were kept may rank differently as kept ones."""
-        starting = {job.index for job, _ in plan.starts}
-        for entry in self._again:
-            runs = entry.job.phase == RUNNING and entry.where == ON_CLUSTER
-            if runs and entry.index not in starting:
-                self.packer.index.drop_running(entry)
-                self._rekey_running(entry, now_s)
-
     # --- after the plan was carried out ---------------------------------------------------------
 
-    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:
+    def settle(self, view: View, changes: Changes) -> Sequence[tuple[float, Job]]:
         """Key again what the change affected; say when keys will jump."""
         now_s = view.now_s
         timers: Timers = []
-        entries = self.packer.index.entries
-        if self._keyed_later:
-            for job, _ in plan.starts:
+        starts, stops = changes.starts, changes.stops
+        if starts and self._keyed_later:
+            entries = self.packer.index.entries
+            for job, _ in starts:
                 self._rekey_running(entries[job.index], now_s)
-        for job in plan.stops:
-            self._requeue_stopped(entries[job.index], now_s)
+        for job in stops:
+            self._requeue_stopped(self.packer.index.entries[job.index], now_s)
             if self.packer.strict and job.phase == STOPPING:  # those behind it are looked at now,
                 timers.append((now_s, job))  # not when something happens elsewhere
         if self._jumps:
-            self._arm_all(plan, now_s, timers)
+            self._arm_all(changes, now_s, timers)
         self._again.clear()
         return timers
 
-    def _arm_all(self, plan: Changes, now_s: float, timers: Timers) -> None:
-        for job, _ in plan.starts:
+    def _arm_all(self, changes: Changes, now_s: float, timers: Timers) -> None:
+        starts, stops = changes.starts, changes.stops
+        for job, _ in starts:
             if job.phase == RUNNING:
                 self._arm(job, now_s, timers)
         if self._ages:
-            for job in plan.stops:
+            for job in stops:
                 if job.phase == WAITING:
                     self._arm(job, now_s, timers)
         if self._again:
-            armed = {job.index for job, _ in plan.starts}
-            armed.update(job.index for job in plan.stops)
+            armed = {job.index for job, _ in starts} if starts else set()
+            if stops:
+                armed.update(job.index for job in stops)
             for entry in self._again:
-                if entry.index not in armed and entry.job.phase in (WAITING, RUNNING):
-                    self._arm(entry.job, now_s, timers)
+                job = entry.job
+                if entry.index not in armed and job.phase in (WAITING, RUNNING):
+                    self._arm(job, now_s, timers)
 
     def _requeue_stopped(self, entry: Entry, now_s: float) -> None:
         index = self.packer.index
@@ -365,7 +367,7 @@ class PriorityScheduler(Successor):
 
     def _arm(self, job: Job, now_s: float, timers: Timers) -> None:
         at_s = self.policy.next_change(job, now_s)
-        if not at_s >= now_s - ROUNDING * max(1.0, now_s):
+        if not (at_s >= now_s or at_s >= now_s - ROUNDING * max(1.0, now_s)):
             raise PolicyError(
                 f"policy {self.name!r}: `next_change` of job {job.id} at {now_s:g} s is {at_s} s: "
                 "it must be a later time, or inf if the key does not jump"
@@ -379,6 +381,10 @@ class PriorityScheduler(Successor):
         """Its key, and its number among equals."""
         entry = self.packer.index.entries.get(job.index)
         return (0.0 if entry is None else entry.key), job.index
+
+    def why_held(self, job: Job, view: View) -> str:
+        """What a job that admission holds waits for."""
+        return self.admissions.why(job, view)
 
     def explained_shapes(self) -> list[int]:
         """Shapes for which a reason is in force in the log."""

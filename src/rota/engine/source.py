@@ -6,26 +6,28 @@ from itertools import pairwise
 
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec
-from rota.core.workload import Workload
+from rota.core.workload import Workload, at, fields
+
+BLOCK = 4_096  # jobs that are taken from the workload at a time
 
 
 class WorkloadSource:
     """Submissions in order of time; equal times in order of the file."""
 
     def __init__(self, workload: Workload) -> None:
-        specs, behaviours = workload.specs, workload.behaviours
-        times = [spec.submit_s for spec in specs]
-        order: Sequence[int] = range(len(specs))
+        times: Sequence[float] = fields(workload.specs, "submit_s")
+        order: Sequence[int] = range(len(times))
         if any(a > b for a, b in pairwise(times)):
             order = sorted(order, key=times.__getitem__)
             times = [times[index] for index in order]
-            specs = [specs[index] for index in order]
-            behaviours = [behaviours[index] for index in order]
-        self._order, self._specs, self._behaviours = order, specs, behaviours
-        self._times = times
+        self._workload = workload
+        self._order, self._times = order, times
         self._next = 0
-        self.total = len(specs)
-        self.linked = any(spec.depends_on for spec in specs)
+        self._first = 0  # of the block below
+        self._specs: list[JobSpec] = []
+        self._behaviours: list[Behaviour] = []
+        self.total = len(times)
+        self.linked = any(fields(workload.specs, "depends_on"))
         self.next_s = times[0] if times else INF
 
     def take(self, now_s: float) -> list[tuple[int, JobSpec, Behaviour]]:
@@ -33,12 +35,23 @@ class WorkloadSource:
         first = self._next
         last = self._next = bisect_right(self._times, now_s, first, self.total)
         self.next_s = self._times[last] if last < self.total else INF
+        place = first - self._first
+        if last > self._first + len(self._specs):
+            self._load(first, max(last, first + BLOCK))
+            place = 0
         if last == first + 1:  # nearly always
-            return [(self._order[first], self._specs[first], self._behaviours[first])]
-        taken = slice(first, last)
+            return [(self._order[first], self._specs[place], self._behaviours[place])]
+        taken = slice(place, place + last - first)
         return list(
-            zip(self._order[taken], self._specs[taken], self._behaviours[taken], strict=True)
+            zip(self._order[first:last], self._specs[taken], self._behaviours[taken], strict=True)
         )
+
+    def _load(self, first: int, last: int) -> None:
+        """Take jobs from the workload; those before them are in other hands, or over."""
+        rows, workload = self._order[first:last], self._workload
+        self._first = first
+        self._specs = at(workload.specs, rows)
+        self._behaviours = at(workload.behaviours, rows)
 
     def close(self) -> None:
         """No more jobs come."""

@@ -33,14 +33,21 @@ class Timers:
 
     def next_s(self, now_s: float, busy: object) -> float:
         """The time of the next timer, round or wake; `busy`: there are jobs that may need it."""
-        heap = self.heap
-        while heap and heap[0][3] != heap[0][2].epoch:
-            heappop(heap)
         wake = self.wake
         at_s = wake.at_s
         if wake.every_s and busy and self.idle_rounds < IDLE:
             at_s = min(at_s, next_boundary(now_s, wake.every_s))
-        return heap[0][0] if heap and heap[0][0] < at_s else at_s
+        return self.before(at_s)
+
+    def before(self, at_s: float) -> float:
+        """The time of the next timer, if it is before this one."""
+        heap = self.heap
+        while heap:
+            timer = heap[0]
+            if timer[3] == timer[2].epoch:
+                return timer[0] if timer[0] < at_s else at_s  # noqa: FURB136 - hot
+            heappop(heap)
+        return at_s
 
     def expire(self, now_s: float, events: list[Event]) -> None:
         """Turn the timers that are due into events."""

@@ -21,6 +21,7 @@ anew do not; sums over a shape are exact, their attribution to single jobs is th
 The wait of a non-gang job (no task makes progress) is divided in proportion to its tasks' waits.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
@@ -82,10 +83,12 @@ def _divide_families(history: History, delays: Floats) -> None:
 
 def _head_times(history: History) -> Floats:
     """Seconds of every actor as the head of its shape, by the shape's reason (never `order`)."""
-    totals = [[0.0] * len(history.actors) for _ in range(_WIDTH)]
+    count = len(history.actors)
+    cells, lengths_s = array("q"), array("d")
     for head, reason, from_s, until_s in head_spans(history, waits_plainly(history)):
-        totals[reason][head] += until_s - from_s
-    return np.array(totals).T
+        cells.append(reason * count + head)
+        lengths_s.append(until_s - from_s)
+    return add_up(cells, lengths_s, count * _WIDTH).reshape(_WIDTH, count).T
 
 
 def span_reasons(history: History) -> Ints:

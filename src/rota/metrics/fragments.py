@@ -236,8 +236,8 @@ def _changes(history: History, nodes: _Nodes) -> _Changes | None:
 def _carried(states: Ints, change: Ints, size: int) -> Any:
     """Whether a node is of use after each change: as the last door on the way said."""
     last = np.full(size, -1)
-    told = states >= 0
-    last[change[told]] = states[told]
+    known = states >= 0
+    last[change[known]] = states[known]
     source = np.maximum.accumulate(np.where(last >= 0, np.arange(size), 0))
     return last[source] == 1
 

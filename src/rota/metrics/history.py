@@ -1,6 +1,6 @@
 """The life of every job as spans, from the flat event log.
 
-An *actor* is what the engine schedules: a job, or a task of a non-gang job (told by `TASK` rows).
+An *actor* is what the engine schedules: a job, or a task of a non-gang job (see `TASK` rows).
 The rows of an actor cut its life into spans; the row at which a span begins says what it is:
 
 | row | until the actor's next row it ... |
@@ -19,8 +19,8 @@ cannot end by itself, so it was quicker than the stop. A job that loses the node
 is evicted while it is still being stopped. Otherwise a failure keeps a job waiting until the node
 is up again (NODE_UP) or the job starts; after NODE_UP it waits like any other.
 
-GPUs are held from START (or MOVE) until the actor waits again or is over. Two exceptions: a job
-that is told to MOVE but has to be stopped first (STOPPED follows) keeps its old GPUs until then;
+GPUs are held from START (or MOVE) until the actor waits again or has ended. Two exceptions: a job
+that is to MOVE but has to be stopped first (STOPPED follows) keeps its old GPUs until then;
 and a start that does not know when progress begins (`value` is inf) waits for others to leave its
 slices, so it holds nothing until its next row (START again: they have left; RUN: it runs).
 

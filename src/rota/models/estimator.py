@@ -184,31 +184,43 @@ class LearntSpeeds:
     """Speeds as a policy learns them: nothing is known of a kind of job before it ran somewhere.
 
     A policy tells `saw` on which GPU type a job runs; what it reads there (`Job.speed_on`) is a
-    measurement then. `speed` answers for all jobs and types. Jobs of one model and size are alike;
-    a job without a model is only like itself.
+    measurement then. `speed` answers for all jobs and types. Jobs of one model and size are taken
+    to be alike until one of them is seen to differ: from then on it has a speed of its own. A job
+    without a model is only like itself.
     """
 
     def __init__(self, types: Sequence[str], *, rank: int = 2, seed: int = 0) -> None:
         self.estimator = Estimator(types, rank=rank, seed=seed)
+        self._own: dict[tuple[str, str], float] = {}  # of jobs that differ from their kind
 
-    def saw(self, job: Job, gpu_type: str) -> None:
-        """It runs there: measure it, once for each kind of job and type."""
+    def saw(self, job: Job, gpu_type: str) -> bool:
+        """It runs there: measure it; is that news?"""
+        measured = job.speed_on(gpu_type)
         if not self.estimator.knows(kind_of(job), gpu_type):
-            self.estimator.observe(kind_of(job), gpu_type, job.speed_on(gpu_type))
+            self.estimator.observe(kind_of(job), gpu_type, measured)
+        elif measured != self.speed(job, gpu_type):
+            self._own[job.id, gpu_type] = measured
+        else:
+            return False
+        return True
 
     def speed(self, job: Job, gpu_type: str) -> float:
         """What it was seen to be or is thought to be; 0 where it may not run."""
         if job.shape.types and gpu_type not in job.shape.types:
             return 0.0
+        if self._own and (own := self._own.get((job.id, gpu_type))) is not None:
+            return own
         return self.estimator.estimate(kind_of(job), gpu_type)
 
     def snapshot(self) -> Mapping[str, Any]:
         """As plain data."""
-        return {"seen": self.estimator.snapshot()}
+        own = [(job, gpu_type, speed) for (job, gpu_type), speed in self._own.items()]
+        return {"seen": self.estimator.snapshot(), "own": own}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take the state of `snapshot` up again."""
+        """Take the state of `snapshot` up again; older ones know of no job that differs."""
         self.estimator.restore(state["seen"])
+        self._own = {(job, gpu_type): speed for job, gpu_type, speed in state.get("own", ())}
 
 
 def kind_of(job: Job) -> tuple[str, str, float]:

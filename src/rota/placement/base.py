@@ -296,7 +296,7 @@ class Placement(Stateful, ABC):
         return Allocation(allocation.slices, extra, allocation.config)
 
     def set_node(self, node: Vertex, *, up: bool) -> None:
-        """A node went down or came back; the jobs on it are told separately."""
+        """A node went down or came back; the jobs on it are handled separately."""
         position, _ = self._where[node.id]
         if self.room.up[position] != up:
             self.room.up[position] = up

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 from rota.core.events import INF
-from rota.core.jobs import RUNNING, Job
+from rota.core.jobs import RUNNING, WAITING, Job
 from rota.core.policy import Params, PriorityPolicy
 
 SLACK_S = 1e-6  # a job that stopped so shortly before a level has reached it: sums are rounded
@@ -30,24 +30,26 @@ class AttainedPolicy(PriorityPolicy[P]):
         super().__init__(params)
         self.levels: Sequence[float] = ()
         self.ranks: Sequence[float] = (0,)
+        self._by_time = self.by_time  # not read from its class for every key: that is slow
         self.forgiven: dict[int, float] = {}  # job index -> service that does not count any more
 
     def interval(self, job: Job, now_s: float) -> int:
         """How many levels its service has reached."""
         levels = self.levels
-        served, speed = (job.run_s, 1.0) if self.by_time else (job.service, job.gpus)
+        served, speed = (job.run_s, 1.0) if self._by_time else (job.service, job.gpus)
         if self.forgiven:
             served -= self.forgiven.get(job.index, 0.0)
         reached = bisect_right(levels, served + SLACK_S * speed)
-        if job.phase == RUNNING and speed:
+        last = len(levels)
+        if reached < last and job.phase == RUNNING and speed:
             since_s = job.since_s  # `served` is as of then
-            known = reached
-            reached = bisect_right(levels, served + (now_s - since_s) * speed, known)
             # sums are rounded: what counts are the times that `next_change` tells
-            while reached > known and since_s + (levels[reached - 1] - served) / speed > now_s:
-                reached -= 1
-            while reached < len(levels) and since_s + (levels[reached] - served) / speed <= now_s:
-                reached += 1
+            if since_s + (levels[reached] - served) / speed <= now_s:
+                reached = bisect_right(levels, served + (now_s - since_s) * speed, reached + 1)
+                while since_s + (levels[reached - 1] - served) / speed > now_s:
+                    reached -= 1
+                while reached < last and since_s + (levels[reached] - served) / speed <= now_s:
+                    reached += 1
         return reached
 
     def rank(self, job: Job, now_s: float) -> Any:
@@ -57,20 +59,23 @@ class AttainedPolicy(PriorityPolicy[P]):
     def key(self, job: Job, now_s: float) -> tuple[Any, int, float]:
         """Rank, then running jobs by start and the others by submission."""
         rank = self.rank(job, now_s)
-        runs = job.phase == RUNNING or job.running
-        return (rank, 0, job.start_s) if runs else (rank, 1, job.submit_s)
+        phase = job.phase
+        if phase == RUNNING or (phase != WAITING and job.running):
+            return (rank, 0, job.start_s)
+        return (rank, 1, job.submit_s)
 
     def next_change(self, job: Job, now_s: float) -> float:
         """When a running job reaches its next level: the same number whenever it is asked."""
         if job.phase != RUNNING:
             return INF
-        served, speed = (job.run_s, 1.0) if self.by_time else (job.service, job.gpus)
+        served, speed = (job.run_s, 1.0) if self._by_time else (job.service, job.gpus)
+        levels = self.levels
         reached = self.interval(job, now_s)
-        if reached == len(self.levels) or not speed:
+        if reached == len(levels) or not speed:
             return INF
         if self.forgiven:
             served -= self.forgiven.get(job.index, 0.0)
-        return job.since_s + (self.levels[reached] - served) / speed
+        return job.since_s + (levels[reached] - served) / speed
 
 
 def check_limits(limits: Sequence[float]) -> None:

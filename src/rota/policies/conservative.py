@@ -28,10 +28,11 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, ReservingPlan
-from rota.core.policy import DecidePolicy, Params
+from rota.core.plan import EligibilityPlan, Plan, ReservingPlan
+from rota.core.policy import IncrementalPolicy, Params
 from rota.core.state import State, from_rows
-from rota.core.view import View
+from rota.core.view import View, arrival
+from rota.policies.backfill.book import Book
 from rota.policies.backfill.estimates import estimated_end_s, needed_s
 from rota.policies.backfill.profile import Profile, Profiles
 
@@ -54,7 +55,7 @@ class Known(NamedTuple):
 
 
 class Area(NamedTuple):
-    """Sets of nodes that hang together (`ReservingPlan.eligible`), and all nodes in them."""
+    """Sets of nodes that hang together (`EligibilityPlan.eligible`), and all nodes in them."""
 
     nodes: int
     sets: tuple[int, ...]
@@ -101,7 +102,11 @@ class ConservativeState(State):
         }
 
 
-class Conservative(DecidePolicy[ConservativeParams]):
+class ConservativePlan(ReservingPlan, EligibilityPlan):
+    """Reservations among jobs that compete for the same nodes."""
+
+
+class Conservative(IncrementalPolicy[ConservativeParams]):
     """First come first served; others start early if that delays no waiting job."""
 
     name = "conservative"
@@ -111,7 +116,7 @@ class Conservative(DecidePolicy[ConservativeParams]):
     )
     knowledge = Knowledge.USER_ESTIMATE
     Parameters = ConservativeParams
-    plan_type = ReservingPlan
+    plan_type = ConservativePlan
 
     def __init__(self, params: ConservativeParams | None = None) -> None:
         super().__init__(params)
@@ -121,12 +126,103 @@ class Conservative(DecidePolicy[ConservativeParams]):
         self._known: dict[int, Known] = {}  # of all jobs, after the last decision
         self._unplaced: set[int] = set()
         """Jobs that were due by then, but found no placement."""
+        self._book: Book | None = None  # None: all jobs are planned anew
+        self._new: list[Job] = []  # since the last decision
+        self._gone: list[Job] = []
+
+    # --- what it hears ----------------------------------------------------------------------------
+
+    def cluster_changed(self, view: View) -> None:  # noqa: ARG002
+        """Plans depend on what is there."""
+        self._close()
+
+    def submitted(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It needs a reservation."""
+        self._new.append(job)
+
+    def started(self, job: Job, now_s: float) -> None:
+        """It should end as planned."""
+        self.changed(job, now_s)
+
+    def changed(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It may have begun later than it was started, and ends later then."""
+        if self._book is not None:
+            end_s = estimated_end_s(job, self.params.default_estimate_s)
+            if self._book.end_s(job) != end_s:
+                self._close()
+
+    def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """What it had, or what was promised to it, is free."""
+        self._gone.append(job)
+
+    def _close(self) -> None:
+        """Plan everybody anew at the next decision."""
+        self._known = self._rests_on()
+        self._book = None
+
+    def _rests_on(self) -> dict[int, Known]:
+        """What the reservations rest on."""
+        book = self._book
+        if book is None:
+            return self._known
+        known = {i: Known(book.nodes, book.gpus, end_s) for i, end_s in book.running()}
+        known |= {i: Known(book.nodes, book.gpus, WAITS) for i, _ in book.waiting()}
+        return known
+
+    # --- what it decides --------------------------------------------------------------------------
 
     def decide(self, view: View) -> Plan:
+        """Reserve for new jobs, move others up if somebody left early, start those that are due."""
+        plan = view.plan(ConservativePlan)
+        new, gone = self._new, self._gone
+        self._new, self._gone = [], []
+        book = self._book
+        if book is not None and (
+            book.next_s < view.now_s  # due, but there was no placement
+            or any(plan.eligible(job) != book.nodes for job in new)
+        ):
+            self._close()
+        if self._book is None:
+            self._plan_anew(view, plan)
+        else:
+            left = {job.index for job in gone}
+            self._go_on(self._book, view.now_s, plan, gone, [j for j in new if j.index not in left])
+        return plan
+
+    def _go_on(
+        self,
+        book: Book,
+        now_s: float,
+        plan: ConservativePlan,
+        gone: Sequence[Job],
+        new: Sequence[Job],
+    ) -> None:
+        """Change only what has changed."""
+        default_s = self.params.default_estimate_s
+        book.advance(now_s)
+        freed = book.release(gone, now_s)
+        for job in gone:
+            self.reserved_s.pop(job.index, None)
+        wanted = [(job, needed_s(job, default_s)) for job in sorted(new, key=arrival)]
+        if freed:
+            due = [job for job in book.move_up(wanted) if book.start_s(job) <= now_s]
+            self.reserved_s = dict(book.waiting())
+        else:
+            due = book.due(now_s)
+            book.reserve(wanted)
+            self.reserved_s |= {job.index: book.start_s(job) for job, _ in wanted}
+            due += [job for job, _ in wanted if book.start_s(job) <= now_s]
+        self._unplaced = set()
+        for job in due:
+            if plan.place(job):
+                book.note_start(job, now_s)
+                del self.reserved_s[job.index]
+            else:
+                self._unplaced.add(job.index)
+
+    def _plan_anew(self, view: View, plan: ConservativePlan) -> None:
         """Plan for each set of jobs that compete, if anything happened to it."""
-        plan = view.plan(ReservingPlan)
         running, waiting = view.running, view.waiting
-        plan.fill(running)
         nodes = {job.index: plan.eligible(job) for job in (*running, *waiting)}
         before, known, unplaced = self.reserved_s, self._known, self._unplaced
         self.reserved_s, self._known, self._unplaced = {}, {}, set()
@@ -134,7 +230,8 @@ class Conservative(DecidePolicy[ConservativeParams]):
         gpus = {one: plan.gpus_on(one) for one in set(nodes.values())}
         everybody = [(job, estimated_end_s(job, default_s)) for job in running]
         everybody += [(job, WAITS) for job in waiting]
-        for area in areas(nodes.values()):
+        found = areas(nodes.values())
+        for area in found:
             there = {
                 job.index: Known(one, gpus[one], end_s)
                 for job, end_s in everybody
@@ -158,21 +255,25 @@ class Conservative(DecidePolicy[ConservativeParams]):
             self.reserved_s |= timetable.decide(reserved_s, was)
             self._known |= timetable.there
             self._unplaced |= timetable.unplaced
-        return plan
+            if len(found) == len(area.sets) == 1:
+                self._book = timetable.book(self.reserved_s)
+
+    # --- state ------------------------------------------------------------------------------------
 
     def snapshot(self) -> Mapping[str, Any]:
         """All reservations, and what they rest on."""
-        known = {i: (f"{one.nodes:x}", one.gpus, one.end_s) for i, one in self._known.items()}
+        known = {i: (f"{one.nodes:x}", one.gpus, one.end_s) for i, one in self._rests_on().items()}
         self.state = ConservativeState(self.reserved_s, known, self._unplaced)
         return super().snapshot()
 
     def resumed(self) -> None:
         """Take them up again."""
+        self._book = None
         self.reserved_s, self._unplaced = self.state.reserved_s, self.state.unplaced
         self._known = {i: Known(int(one[0], 16), *one[1:]) for i, one in self.state.known.items()}
 
 
-def _fits(plan: ReservingPlan, job: Job) -> bool:
+def _fits(plan: ConservativePlan, job: Job) -> bool:
     """Whether the placement finds room for it; changes nothing.
 
     That can change though nothing happened to its set of jobs: those of other priorities use the
@@ -189,7 +290,7 @@ class Timetable:
 
     def __init__(
         self,
-        plan: ReservingPlan,
+        plan: ConservativePlan,
         now_s: float,
         default_s: float,
         area: Area,
@@ -206,13 +307,14 @@ class Timetable:
         self._running = running
         self._waiting = waiting
         self._needs_s = {job.index: needed_s(job, default_s) for job in waiting}
+        self._free: Profiles | None = None
 
     def decide(self, before: Mapping[int, float], was: Mapping[int, Known]) -> dict[int, float]:
         """Plan jobs without a reservation (all, if things changed); start those that are due."""
         now_s, needs_s = self._now_s, self._needs_s
         kept = before if self._as_expected(before, was) else {}
         waiting = sorted(self._waiting, key=lambda job: before.get(job.index, INF))
-        profiles = self._profiles(kept)
+        profiles = self._free = self._profiles(kept)
         reserved_s = {}
         for job in waiting:
             start_s = kept.get(job.index)
@@ -228,6 +330,20 @@ class Timetable:
             if start_s <= now_s:
                 self.unplaced.add(job.index)
         return reserved_s
+
+    def book(self, reserved_s: Mapping[int, float]) -> Book:
+        """What was decided, to go on from; only where all jobs compete for the same nodes."""
+        assert self._free is not None  # noqa: S101 - there was a decision
+        (nodes,) = self._area.sets
+        book = Book(nodes, self._plan.gpus_on(nodes), self._free.only)
+        for job in self._running:
+            book.note_running(job, self.there[job.index].end_s, self._plan.gpus_on(nodes, job))
+        for job in self._waiting:
+            if job.index in reserved_s:
+                book.note_waiting(job, self._needs_s[job.index], reserved_s[job.index])
+            else:
+                book.note_running(job, self.there[job.index].end_s, job.gpus)
+        return book
 
     def _profiles(self, kept: Mapping[int, float]) -> Profiles:
         """What is free from now on, beside the running jobs and these reservations."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from rota.core.jobs import Job
-from rota.core.plan import Plan, ReservingPlan
+from rota.core.plan import EligibilityPlan, Plan, ReservingPlan
 from rota.core.policy import IncrementalPolicy, Params
 from rota.core.view import View
 from rota.policies._queue import ArrivalQueue
@@ -30,6 +30,10 @@ class DrfParams(Params, frozen=True):
     strict: bool = False
 
 
+class DrfPlan(ReservingPlan, EligibilityPlan):
+    """Who could start, and who competes with whom."""
+
+
 class Drf(IncrementalPolicy[DrfParams]):
     """Serve the tenant whose largest share of any resource is the smallest."""
 
@@ -39,7 +43,7 @@ class Drf(IncrementalPolicy[DrfParams]):
         "NSDI 2011"
     )
     Parameters = DrfParams
-    plan_type = ReservingPlan
+    plan_type = DrfPlan
     coupled = "shares: who is served next depends on what its tenant has of the whole cluster"
 
     def __init__(self, params: DrfParams | None = None) -> None:
@@ -93,39 +97,48 @@ class Drf(IncrementalPolicy[DrfParams]):
 
     def decide(self, view: View) -> Plan:
         """One job at a time to the tenant with the smallest weighted dominant share."""
-        plan = view.plan(ReservingPlan)
+        plan = view.plan(DrfPlan)
         if self.params.preemptive:
             lines = self._all_lines(view)
         else:
             heads = (account.queue.first for account in self._waiting.values())
             if next(plan.candidates(heads), None) is None:
                 return plan
+            able = [
+                (name, account)
+                for name, account in self._waiting.items()
+                if self._may_start(plan, account.queue.first)
+            ]
             lines = [
-                Line(
+                ServedTenant(
                     account.rank(),
                     view.tenants.get(name).weight,
-                    self._has(account),
+                    self._has(account) if len(able) > 1 else NONE,  # alone it comes first
                     iter(account.queue),
                 )
-                for name, account in self._waiting.items()
+                for name, account in able
             ]
         self._deal(plan, lines)
         return plan
 
-    def _all_lines(self, view: View) -> "list[Line]":
+    def _may_start(self, plan: DrfPlan, first: Job) -> bool:
+        """Whether one of a tenant's jobs could start, of which this is the first."""
+        return self.params.strict or plan.fits(first) or plan.eligible(first) != plan.nodes
+
+    def _all_lines(self, view: View) -> "list[ServedTenant]":
         """Everything is dealt out anew, to running jobs before waiting ones."""
         return [
-            Line(
+            ServedTenant(
                 account.rank(),
                 view.tenants.get(name).weight,
-                (0.0, 0.0, 0.0),
+                NONE,
                 iter([*account.running, *account.queue]),
             )
             for name, account in self._accounts.items()
             if account.running or account.queue
         ]
 
-    def _deal(self, plan: ReservingPlan, lines: "list[Line]") -> None:
+    def _deal(self, plan: EligibilityPlan, lines: "list[ServedTenant]") -> None:
         strict, preemptive = self.params.strict, self.params.preemptive
         held: dict[Rank, int] = {}  # nodes of those who wait, by tenant or, if strict, of all
         blocked: set[Rank] = set()  # nobody who waits there can start any more
@@ -170,6 +183,7 @@ class Drf(IncrementalPolicy[DrfParams]):
 
 Rank = tuple[int, float, int]
 ANYBODY: Rank = (-1, 0.0, 0)
+NONE: Amounts = (0.0, 0.0, 0.0)
 
 
 class Account:
@@ -190,7 +204,7 @@ class Account:
         return (1, *self.queue.entries[0][:2])
 
 
-class Line:
+class ServedTenant:
     """One tenant in one decision."""
 
     __slots__ = ("has", "jobs", "rank", "share", "weight")

@@ -20,7 +20,7 @@ Departs from the paper: a job that outlives its estimate is not killed.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from heapq import merge
+from heapq import heapify, heappop, heapreplace, merge
 from typing import Annotated
 
 import msgspec
@@ -28,7 +28,7 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, ReservingPlan
+from rota.core.plan import EligibilityPlan, Plan, ReservingPlan
 from rota.core.policy import IncrementalPolicy, Params
 from rota.core.view import View, arrival
 from rota.policies._queue import ArrivalQueue
@@ -42,6 +42,10 @@ class EasyParams(Params, frozen=True):
     default_estimate_s: Annotated[float, msgspec.Meta(gt=0)] = INF
 
 
+class EasyPlan(ReservingPlan, EligibilityPlan):
+    """Reservations among jobs that compete for the same nodes."""
+
+
 class Easy(IncrementalPolicy[EasyParams]):
     """First come first served; others start early if that does not delay the first that waits."""
 
@@ -49,7 +53,7 @@ class Easy(IncrementalPolicy[EasyParams]):
     paper = "Lifka, The ANL/IBM SP Scheduling System, JSSPP 1995"
     knowledge = Knowledge.USER_ESTIMATE
     Parameters = EasyParams
-    plan_type = ReservingPlan
+    plan_type = EasyPlan
 
     def __init__(self, params: EasyParams | None = None) -> None:
         super().__init__(params)
@@ -121,7 +125,7 @@ class Easy(IncrementalPolicy[EasyParams]):
 
     def decide(self, view: View) -> Plan:
         """Serve in order, reserve for every head, fill around them."""
-        plan = view.plan(ReservingPlan)
+        plan = view.plan(EasyPlan)
         self._now_s = view.now_s
         new, self._new = self._new, []
         turn = Backfill(plan, view.now_s, self._ends, self._needs_s, self._shapes)
@@ -162,7 +166,7 @@ class Backfill:
 
     def __init__(
         self,
-        plan: ReservingPlan,
+        plan: EasyPlan,
         now_s: float,
         ends: Sequence[Release],
         needs_s: Mapping[int, float],
@@ -215,39 +219,48 @@ class Backfill:
         """Start those that fit behind the first head and break no promise, in order of arrival."""
         plan = self._plan
         held = self.heads[0].nodes  # nodes of those that wait
+        alone = held == plan.nodes  # everybody is behind the first head: nobody else is promised
         at = arrival(self.heads[0].job)
         firsts = (queue.after(at) for queue in self._shapes.values())
         possible = plan.candidates(job for job in firsts if job is not None)
-        queues = {job.shape.number: self._shapes[job.shape.number] for job in possible}
+        turns = [(*arrival(job), job) for job in possible if not alone or plan.fits(job)]
+        queues = {job.shape.number: self._shapes[job.shape.number] for _, _, job in turns}
+        heapify(turns)
         waits: set[int] = set()  # shapes of which one waits for its turn or for room
-        while queues:
-            job = self._next(queues, at)
-            if job is None:
-                return
-            at = arrival(job)
-            number = job.shape.number
+        while turns:
+            job = turns[0][2]
+            number, at = job.shape.number, arrival(job)
             if next(plan.candidates((job,)), None) is None:
-                del queues[number]  # what is free only shrinks
+                heappop(turns)  # what is free only shrinks
+                del queues[number]
                 continue
+            delaying = bool(self._delaying)
             if self.start(job):
-                continue
-            if number not in waits:
+                if delaying:  # others may break no promise any more
+                    turns = [
+                        (*arrival(other), other)
+                        for queue in queues.values()
+                        if (other := queue.after(at)) is not None
+                    ]
+                    heapify(turns)
+                    continue
+            elif not alone and number not in waits:
                 waits.add(number)
                 nodes = plan.eligible(job)
                 if not nodes & held and not self._behind(job, nodes):
                     self.reserve(job)
                 held |= nodes
+            following = self._following(queues[number], number, at)
+            if following is None:
+                heappop(turns)
+            else:
+                heapreplace(turns, (*arrival(following), following))
 
-    def _next(self, queues: Mapping[int, ShapeQueue], at: Arrival) -> Job | None:
-        """The next job that does not delay a head for certain."""
-        first, found = NEVER, None
-        for number, queue in queues.items():
-            job = queue.after(at)
-            if job is not None and number in self._delaying:  # shorter ones may start
-                job = queue.ending_by(self._delaying[number], self._now_s, at)
-            if job is not None and (job.submit_s, job.index) < first:
-                first, found = (job.submit_s, job.index), job
-        return found
+    def _following(self, queue: ShapeQueue, number: int, at: Arrival) -> Job | None:
+        """The next job of a shape; if one more would break a promise, the next short one."""
+        if number in self._delaying:
+            return queue.ending_by(self._delaying[number], self._now_s, at)
+        return queue.after(at)
 
     def _behind(self, job: Job, nodes: int) -> bool:
         """Does anybody wait before it for the same nodes, tried or not?"""
@@ -271,4 +284,3 @@ def _until(ends: Iterable[Release], by_s: float) -> Iterator[tuple[float, Job]]:
 
 
 EVER: Arrival = (-INF, -1)
-NEVER: Arrival = (INF, 0)

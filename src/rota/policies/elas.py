@@ -28,7 +28,7 @@ from rota.core.state import State, from_rows
 from rota.policies._attained import AttainedPolicy, check_limits
 
 DOUBLINGS = 40  # of the last limit, at which the rate is measured again
-NO_PROGRESS = 1 << 20  # the grade of a job that has not told any progress: behind all others
+NO_PROGRESS = 1 << 20  # the grade of a job that has reported no progress: behind all others
 
 
 class ElasParams(Params, frozen=True):

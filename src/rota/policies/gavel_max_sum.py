@@ -186,7 +186,7 @@ def max_sum(
         return for_runnable(problem, lambda part: _best(part, _value(part, prices), None))
     bound = np.isfinite(time_left)
     if (bound & ((time_left <= 0) | (problem.throughput.max(axis=1) <= 0))).any():
-        raise InfeasibleError("a deadline is over already, or its job can run nowhere")
+        raise InfeasibleError("a deadline has passed already, or its job can run nowhere")
     floor = np.where(bound, problem.steps / np.where(bound, time_left, 1.0), 0.0)
     return _best(problem, _value(problem, prices), floor)
 

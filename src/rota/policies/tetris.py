@@ -24,7 +24,7 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Job, Shape
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan
+from rota.core.plan import Plan, ReservingPlan
 from rota.core.policy import IncrementalPolicy, Params
 from rota.core.view import View
 from rota.policies._resources import Amounts, capacity, shares
@@ -43,6 +43,7 @@ class Tetris(IncrementalPolicy[TetrisParams]):
     paper = "Grandl et al., Multi-resource Packing for Cluster Schedulers, SIGCOMM 2014"
     knowledge = Knowledge.REMAINING_WORK
     Parameters = TetrisParams
+    plan_type = ReservingPlan
     coupled = "scores compare a job with all that is free and with the mean work of all that wait"
 
     def __init__(self, params: TetrisParams | None = None) -> None:
@@ -95,14 +96,18 @@ class Tetris(IncrementalPolicy[TetrisParams]):
 
     def decide(self, view: View) -> Plan:
         """Start the best-scored job that fits until none does."""
-        plan = view.plan()
-        waiting = {number: kind for number, kind in self._kinds.items() if kind.queue}
-        firsts = [kind.queue[0][3] for kind in waiting.values()]
-        turns = [Turn(waiting[job.shape.number]) for job in plan.candidates(firsts)]
+        plan = view.plan(ReservingPlan)
+        waiting = [kind for kind in self._kinds.values() if kind.queue]
+        firsts = [kind.queue[0][3] for kind in waiting]
+        turns = [
+            KindCursor(self._kinds[job.shape.number])
+            for job in plan.candidates(firsts)
+            if plan.fits(job)
+        ]
         if not turns:
             return plan
         free = self._free()
-        scale = self._scale(waiting.values(), free)
+        scale = self._scale(waiting, free)
         while turns:
             best = max(turns, key=lambda turn: turn.score(free, scale))
             if plan.place(best.job):
@@ -171,7 +176,7 @@ class Kind:
 UNITS = 1 << 40  # in a second
 
 
-class Turn:
+class KindCursor:
     """The next job of a kind in one decision."""
 
     __slots__ = ("_at", "job", "kind", "remaining_s")

@@ -21,19 +21,24 @@ every event instead of at intervals, so that locality is relaxed after a time, n
 attempts; `skip=true` lets a VC's later jobs pass one that cannot start.
 """
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from itertools import accumulate
 from typing import Annotated, Any
 
 import msgspec
 
 from rota.core.events import INF
 from rota.core.jobs import Job, Shape
-from rota.core.plan import LocalityPlan, Plan, ReservingPlan
-from rota.core.policy import DecidePolicy, Params
+from rota.core.plan import DisplacingPlan, EligibilityPlan, LocalityPlan, Plan, ReservingPlan
+from rota.core.policy import IncrementalPolicy, Params
 from rota.core.reasons import Reason
 from rota.core.state import State, from_rows
+from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
 from rota.core.view import View
+from rota.policies._queue import ArrivalQueue, Entry
 
 
 class YarnCsParams(Params, frozen=True):
@@ -47,49 +52,160 @@ class YarnCsParams(Params, frozen=True):
 
 
 EPSILON = 1e-9  # shares and fractions of GPUs are floats
+QUOTA, ORDER = Reason.QUOTA, Reason.ORDER
+ROOM = (Reason.CAPACITY, Reason.FRAGMENTATION)  # what exactly is lacking the engine says
+
+
+class EqualJobs(ArrivalQueue):
+    """Waiting jobs of one tenant with equal requests."""
+
+    __slots__ = ("gpus", "news", "shape", "told")
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.gpus = shape.gpus
+        self.told: Reason | None = None  # those behind the first
+        self.news: dict[int, Job] = {}  # those behind the first that were not told yet
+
+    def add(self, job: Job) -> None:
+        """It comes or returns; who was the first until now may be one of those behind it."""
+        if self.entries and (job.submit_s, job.index) < self.entries[0][:2]:
+            self.news[self.first.index] = self.first
+        self.news[job.index] = job
+        super().add(job)
+
+    def discard(self, job: Job) -> bool:
+        """It leaves."""
+        self.news.pop(job.index, None)
+        return super().discard(job)
+
+    def untold(self, reason: Reason) -> list[Job]:
+        """Those behind the first that have to be told that this is why they wait."""
+        news, self.news = self.news, {}
+        if reason in ROOM:  # what exactly is lacking changes by itself
+            self.told = None
+            return list(self)
+        if reason != self.told:
+            self.told = reason
+            return [job for job in self if job.reason != reason]
+        return [job for job in news.values() if job.reason != reason]
+
+    def after(self, at: tuple[float, int], gone: Mapping[int, Job]) -> Entry | None:
+        """The first one that came after this, without these jobs."""
+        entries = self.entries
+        for i in range(bisect_left(entries, (at[0], at[1] + 1)), len(entries)):
+            if entries[i][1] not in gone:
+                return entries[i]
+        return None
 
 
 class VirtualCluster:
-    """One tenant at one decision: its share of the GPUs, and its waiting jobs in order."""
+    """One tenant: its share of the GPUs, what it uses, and its waiting jobs in order."""
 
-    def __init__(self, number: int, share: float, ceiling: float) -> None:
-        self.number = number
-        self.share = share
-        self.ceiling = ceiling  # with what it may borrow
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.number = 0  # the tenant of the oldest job is the first
+        self.share = self.ceiling = 0.0  # the ceiling: with what it may borrow
         self.used = 0.0
-        self.queue: dict[int, Job] = {}
+        self.borrowed: list[Job] = []  # those that started when the share was used up
+        self.lent = 0.0  # their GPUs
+        self.everybody = ArrivalQueue()
+        self.lines: dict[int, EqualJobs] = {}  # who waits, by shape
+        self.least = INF  # GPUs of the smallest request that waits
+        self.needs = INF  # GPUs without which none of its jobs can start
+        self.touched = True  # something has happened since the reasons were told
+        self.roomy = False  # somebody was told that there is no room: why not may have changed
+        self.steady = (-INF, INF)  # while so many GPUs are free the reasons are the same
+        self._running: list[tuple[float, int, Job]] = []  # in order of their starts
+        self._held: list[float] = []  # their GPUs
+        self._starts: dict[int, float] = {}
+        self._counted = False  # what it uses is up to date
+
+    # --- who waits and runs -----------------------------------------------------------------------
+
+    def waits(self, job: Job) -> None:
+        """It waits in order of arrival."""
+        number = job.shape.number
+        if number not in self.lines:
+            self.lines[number] = EqualJobs(job.shape)
+            self.least = min(self.least, job.gpus)
+        self.lines[number].add(job)
+        self.touched = True
+
+    def runs(self, job: Job) -> None:
+        """It has started; before, it waited."""
+        self._starts[job.index] = job.start_s
+        at = bisect_left(self._running, (job.start_s, job.index))
+        self._running.insert(at, (job.start_s, job.index, job))
+        self._held.insert(at, job.held_gpus)
+        self._counted = False
+
+    def leaves(self, job: Job) -> None:
+        """It waits or runs no more."""
+        start_s = self._starts.pop(job.index, None)
+        if start_s is not None:
+            at = bisect_left(self._running, (start_s, job.index))
+            del self._running[at], self._held[at]
+            self._counted = False
+            return
+        line = self.lines[job.shape.number]
+        line.discard(job)
+        if not line:
+            del self.lines[job.shape.number]
+            self.least = min((other.gpus for other in self.lines.values()), default=INF)
+        self.touched = True
+
+    def entitle(self, share: float, ceiling: float) -> None:
+        """It has this share from now on."""
+        if (share, ceiling) != (self.share, self.ceiling):
+            self.share, self.ceiling = share, ceiling
+            self._counted = False
+
+    def count(self) -> float:
+        """What it uses; added up in order of the starts, so that it is always the same number."""
+        if not self._counted:
+            self._counted = self.touched = True
+            sums = list(accumulate(self._held, initial=0.0))
+            within = bisect_right(sums, self.share + EPSILON) - 1
+            self.borrowed = [job for _, _, job in self._running[within:]]
+            self.used = sums[-1]
+            self.lent = self.used - sums[within]
+        return self.used
+
+    def charge(self, gpus: float) -> None:
+        """This decision gives it so many GPUs more."""
+        self.used += gpus
+        self._counted = False  # the sum is made again
+        self.touched = True
+        self.needs = self.least
+
+    def look(self, plan: EligibilityPlan, *, skip: bool) -> None:
+        """Find out what the next job needs, at least."""
+        self.needs = self.least
+        if self.lines and not skip:
+            first = min(line.entries[0] for line in self.lines.values())[2]
+            if plan.eligible(first) == plan.nodes:  # all others are behind it
+                self.needs = first.gpus
+
+    # --- what it may have -------------------------------------------------------------------------
 
     def rank(self) -> tuple[float, int]:
         """Who has used less of its share is served first."""
         return (self.used / self.share if self.share else INF, self.number)
 
-    def allows(self, job: Job, *, borrowing: bool) -> bool:
-        """One more job stays within the share, or within what may be borrowed too."""
+    def allows(self, gpus: float, *, borrowing: bool) -> bool:
+        """So many more stay within the share, or within what may be borrowed too."""
         allowed = self.ceiling if borrowing else min(self.share, self.ceiling)
-        return self.used + job.gpus <= allowed + EPSILON
+        return self.used + gpus <= allowed + EPSILON
 
-    def reason(self, job: Job, free: float) -> Reason:
+    def reason(self, gpus: float, free: float) -> Reason:
         """Why a job waits that could not start although so many GPUs are free."""
-        if not self.allows(job, borrowing=True):
-            return Reason.QUOTA
-        if job.gpus <= free + EPSILON:
+        if not self.allows(gpus, borrowing=True):
+            return QUOTA
+        if gpus <= free + EPSILON:
             return Reason.FRAGMENTATION
-        return Reason.CAPACITY if self.allows(job, borrowing=False) else Reason.QUOTA
-
-
-def virtual_clusters(view: View, *, borrow: bool) -> dict[str, VirtualCluster]:
-    """Everybody who has jobs here, the waiting ones in their queues."""
-    clusters: dict[str, VirtualCluster] = {}
-    shares = _shares(view, [job.tenant for job in view.jobs])
-    for job in view.jobs:
-        name = job.tenant
-        if name not in clusters:
-            share, limit = shares.get(name, 0.0), view.tenants.get(name).limit
-            ceiling = limit if borrow else min(share, limit)
-            clusters[name] = VirtualCluster(len(clusters), share, ceiling)
-        if not job.running:
-            clusters[name].queue[job.index] = job
-    return clusters
+        return Reason.CAPACITY if self.allows(gpus, borrowing=False) else QUOTA
 
 
 def _shares(view: View, present: Iterable[str]) -> dict[str, float]:
@@ -132,11 +248,11 @@ class YarnCsState(State):
         return {"scattered_s": from_rows(fields["scattered_s"])}
 
 
-class YarnPlan(ReservingPlan, LocalityPlan):
-    """Partitions, and limits on the number of nodes."""
+class YarnPlan(ReservingPlan, EligibilityPlan, LocalityPlan, DisplacingPlan):
+    """Partitions, limits on the number of nodes, and borrowers that make room."""
 
 
-class YarnCs(DecidePolicy[YarnCsParams]):
+class YarnCs(IncrementalPolicy[YarnCsParams]):
     """First come first served within each tenant's share of the GPUs, on few nodes if possible."""
 
     name = "yarn-cs"
@@ -151,96 +267,290 @@ class YarnCs(DecidePolicy[YarnCsParams]):
     def __init__(self, params: YarnCsParams | None = None) -> None:
         super().__init__(params)
         self.state: YarnCsState = YarnCsState()
-        self._fewest: dict[int, int] = {}  # by shape
+        self._fewest: dict[int, int] = {}  # nodes, by shape
+        self._clusters: dict[str, VirtualCluster] = {}
+        self._order: list[VirtualCluster] | None = None  # None: to be found out
+        self._shared: tuple[float, TenantTree] | None = None  # what the shares are parts of
+
+    # --- what it hears ----------------------------------------------------------------------------
+
+    def cluster_changed(self, view: View) -> None:  # noqa: ARG002
+        """Which nodes a job could use may have changed."""
+        self._fewest.clear()
+        self._order = None
+        for cluster in self._clusters.values():
+            cluster.touched = True
+
+    def submitted(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It waits in the queue of its tenant."""
+        cluster = self._clusters.get(job.tenant)
+        if cluster is None:
+            cluster = self._clusters[job.tenant] = VirtualCluster(job.tenant)
+        cluster.everybody.add(job)
+        if cluster.everybody.first is job:
+            self._order = None
+        cluster.waits(job)
+
+    def started(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """Its tenant uses more."""
+        self.state.scattered_s.pop(job.index, None)
+        cluster = self._clusters[job.tenant]
+        cluster.leaves(job)
+        cluster.runs(job)
+
+    def changed(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It may have been moved."""
+        cluster = self._clusters[job.tenant]
+        cluster.leaves(job)
+        cluster.runs(job)
+
+    def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """Its tenant uses less, or waits for less."""
+        self.state.scattered_s.pop(job.index, None)
+        cluster = self._clusters[job.tenant]
+        cluster.leaves(job)
+        if cluster.everybody.first is job:
+            self._order = None
+        cluster.everybody.discard(job)
+        if not cluster.everybody:
+            del self._clusters[job.tenant]
+
+    # --- what it decides --------------------------------------------------------------------------
 
     def decide(self, view: View) -> Plan:
         """Jobs within the shares, then those that were borrowing, then new borrowers."""
-        plan = view.plan(YarnPlan)
-        clusters = virtual_clusters(view, borrow=self.params.borrow)
-        borrowed = self._keep(plan, view, clusters)
-        self._serve(plan, view, clusters, borrowing=False)
-        for job in borrowed:
-            if not plan.place(job):
-                clusters[job.tenant].used -= job.held_gpus
-                plan.explain(job, Reason.QUOTA)
-        self._serve(plan, view, clusters, borrowing=True)
-        self._explain(plan, view, clusters)
-        waiting = {index for cluster in clusters.values() for index in cluster.queue}
-        self.state.scattered_s = {i: t for i, t in self.state.scattered_s.items() if i in waiting}
-        return plan
+        turn = YarnDecision(self, view, self._present(view))
+        turn.serve(borrowing=False)
+        turn.return_borrowers()
+        turn.serve(borrowing=True)
+        turn.explain()
+        return turn.plan
 
-    def _keep(
-        self, plan: YarnPlan, view: View, clusters: Mapping[str, VirtualCluster]
-    ) -> list[Job]:
-        """Let running jobs go on; returns those that must give way if need be."""
-        running = sorted(view.running, key=lambda job: (job.start_s, job.index))
-        used = sum(job.held_gpus for job in running)
-        preempts = self.params.preempt and used >= self.params.preempt_above * view.up_gpus
-        borrowed = []
-        for job in running:
-            cluster = clusters[job.tenant]
-            cluster.used += job.held_gpus
-            if preempts and cluster.used > cluster.share + EPSILON:
-                borrowed.append(job)
-            else:
-                plan.place(job)
-        return borrowed
+    def _present(self, view: View) -> list[VirtualCluster]:
+        """Everybody who has jobs here, in order of their oldest ones."""
+        shared = (view.up_gpus, view.tenants)
+        if self._order is None or shared != self._shared:
+            self._shared = shared
+            clusters = self._clusters.values()
+            self._order = sorted(clusters, key=lambda cluster: cluster.everybody.entries[0][:2])
+            shares = _shares(view, [cluster.name for cluster in self._order])
+            for number, cluster in enumerate(self._order):
+                share, limit = shares.get(cluster.name, 0.0), view.tenants.get(cluster.name).limit
+                cluster.number = number
+                cluster.entitle(share, limit if self.params.borrow else min(share, limit))
+        return self._order
 
-    def _serve(
-        self, plan: YarnPlan, view: View, clusters: Mapping[str, VirtualCluster], *, borrowing: bool
-    ) -> None:
-        """Start jobs of the VC that has used the least of its share, until none can start."""
-        turns = {
-            cluster.number: (cluster, iter(list(cluster.queue.values())))
-            for cluster in clusters.values()
-        }
-        held = dict.fromkeys(turns, 0)  # nodes of those who wait
-        while turns:
-            cluster, queue = min(turns.values(), key=lambda turn: turn[0].rank())
-            job = next(queue, None)
-            if job is None:
-                del turns[cluster.number]
-            elif not cluster.allows(job, borrowing=borrowing):
-                if not self.params.skip:  # who is behind it needs the same share
-                    del turns[cluster.number]
-            elif not held[cluster.number] & plan.eligible(job) and self._start(
-                plan, view, job, _free(view, clusters)
-            ):
-                cluster.used += job.gpus
-                del cluster.queue[job.index]
-            elif not self.params.skip:
-                held[cluster.number] |= plan.eligible(job)
-                if held[cluster.number] == plan.nodes:
-                    del turns[cluster.number]
+    def cluster_of(self, job: Job) -> VirtualCluster:
+        """Its tenant."""
+        return self._clusters[job.tenant]
 
-    def _start(self, plan: YarnPlan, view: View, job: Job, free: float) -> bool:
-        """Close together, or after `relax_s` anywhere."""
-        since_s = self.state.scattered_s.get(job.index, view.now_s)
-        if view.now_s >= since_s + self.params.relax_s:
-            return plan.place(job)
-        number = job.shape.number
+    def fewest_nodes(self, view: View, shape: Shape) -> int:
+        """On how few nodes its GPUs can be."""
+        number = shape.number
         if number not in self._fewest:
-            self._fewest[number] = fewest_nodes(view.topology, job.shape)
-        if plan.place_on(job, max_nodes=self._fewest[number]):
-            return True
-        if job.gpus <= free + EPSILON:
-            self.state.scattered_s[job.index] = since_s
-            plan.wake_at(since_s + self.params.relax_s)
+            self._fewest[number] = fewest_nodes(view.topology, shape)
+        return self._fewest[number]
+
+
+class YarnDecision:
+    """One decision."""
+
+    def __init__(self, policy: YarnCs, view: View, clusters: Sequence[VirtualCluster]) -> None:
+        self.plan = view.plan(YarnPlan)
+        self._policy = policy
+        self._view = view
+        self._skip = policy.params.skip
+        self._clusters = clusters
+        used = 0.0
+        for cluster in clusters:
+            used += cluster.count()
+            if cluster.touched:
+                cluster.look(self.plan, skip=self._skip)
+        self._free = view.up_gpus - used
+        # else GPUs that no job should have are in use: what is really free the placement knows
+        self._exact = view.up_gpus == view.topology.gpus and not view.sharing
+        self._gone: dict[int, Job] = {}  # started
+        self._displaced: dict[int, Job] = {}
+        self._borrowed: list[Job] = []  # those that give way, in order of their starts
+        params = policy.params
+        if params.preempt and used >= params.preempt_above * view.up_gpus:
+            self._find_borrowed()
+
+    def _find_borrowed(self) -> None:
+        """If anybody within its share could take it back."""
+        clusters = self._clusters
+        most = self._most(sum(cluster.lent for cluster in clusters))
+        if any(c.needs <= most and c.allows(c.needs, borrowing=False) for c in clusters):
+            borrowed = (job for cluster in clusters for job in cluster.borrowed)
+            self._borrowed = sorted(borrowed, key=lambda job: (job.start_s, job.index))
+
+    def _most(self, lent: float) -> float:
+        """No job that asks for more than this can start, if so many GPUs are taken back."""
+        return self._free + lent + EPSILON if self._exact else INF
+
+    # --- who starts -------------------------------------------------------------------------------
+
+    def serve(self, *, borrowing: bool) -> None:
+        """Start jobs of the VC that has used the least of its share, until none can start."""
+        victims = [] if borrowing else self._borrowed[::-1]
+        most = self._most(sum(victim.held_gpus for victim in victims))
+        turns = [
+            (cluster.rank(), ServedCluster(cluster))
+            for cluster in self._clusters
+            if cluster.needs <= most and cluster.allows(cluster.needs, borrowing=borrowing)
+        ]
+        heapify(turns)
+        while turns:
+            queue = turns[0][1]
+            if self._start_next(queue, victims, borrowing=borrowing):
+                heapreplace(turns, (queue.cluster.rank(), queue))
+            else:
+                heappop(turns)
+
+    def _start_next(
+        self, queue: "ServedCluster", victims: Sequence[Job], *, borrowing: bool
+    ) -> bool:
+        """Start the next job of a VC that can start; False: there is none."""
+        cluster, plan = queue.cluster, self.plan
+        while (job := queue.next(self._gone, borrowing=borrowing)) is not None:
+            if not cluster.allows(job.gpus, borrowing=borrowing):
+                if not self._skip:  # who is behind it needs the same share
+                    return False
+                queue.over.add(job.shape.number)
+                continue
+            nodes = 0 if self._skip else plan.eligible(job)
+            if not queue.held & nodes and self._start(job, victims):
+                cluster.charge(job.gpus)
+                self._free -= job.gpus
+                self._gone[job.index] = job
+                return True
+            if not self._skip:
+                queue.held |= nodes
+                queue.behind.add(job.shape.number)
+                if queue.held == plan.nodes:
+                    return False
+            elif job.gpus > self._free + EPSILON:
+                queue.over.add(job.shape.number)
         return False
 
-    def _explain(self, plan: YarnPlan, view: View, clusters: Mapping[str, VirtualCluster]) -> None:
-        """Say why each job waits."""
-        free = _free(view, clusters)
-        for cluster in clusters.values():
-            held = 0  # nodes of those who wait before
-            for job in cluster.queue.values():
-                reason = cluster.reason(job, free)
-                if held & plan.eligible(job) and not self.params.skip and reason != Reason.QUOTA:
-                    reason = Reason.ORDER
-                short = not cluster.allows(job, borrowing=True)
-                held |= plan.nodes if short else plan.eligible(job)
-                plan.explain(job, reason)
+    def _start(self, job: Job, victims: Sequence[Job]) -> bool:
+        """Close together, or after `relax_s` anywhere."""
+        view, scattered_s = self._view, self._policy.state.scattered_s
+        relax_s = self._policy.params.relax_s
+        since_s = scattered_s.get(job.index, view.now_s)
+        if view.now_s >= since_s + relax_s:
+            return self._place(job, victims, None)
+        if self._place(job, victims, self._policy.fewest_nodes(view, job.shape)):
+            return True
+        if job.gpus <= self._free + EPSILON:
+            scattered_s[job.index] = since_s
+            self.plan.wake_at(since_s + relax_s)
+        return False
+
+    def _place(self, job: Job, victims: Sequence[Job], max_nodes: int | None) -> bool:
+        """On so many nodes, if need be in the place of some of these."""
+        plan = self.plan
+        if not victims:
+            return plan.place_on(job, max_nodes=max_nodes)
+        displaced = plan.displace(job, victims)
+        if displaced is None:
+            return False
+        if max_nodes is not None and self._nodes(job) > max_nodes:
+            plan.withdraw(job)
+            return False
+        self._displaced.update((victim.index, victim) for victim in displaced)
+        return True
+
+    def _nodes(self, job: Job) -> int:
+        """On how many nodes it is placed; pools are no nodes."""
+        vertices = self._view.topology.vertices
+        return len({vertices[v].node for v in self.plan.holding(job).vertices} - {-1})
+
+    def return_borrowers(self) -> None:
+        """Those that gave way go elsewhere, if need be in the place of later borrowers."""
+        if not self._displaced:
+            return
+        for number, job in enumerate(self._borrowed, start=1):
+            if job.index not in self._displaced:
+                continue
+            displaced = self.plan.displace(job, self._borrowed[: number - 1 : -1])
+            if displaced is not None:
+                self._displaced.update((victim.index, victim) for victim in displaced)
+                continue
+            gpus = job.held_gpus
+            self._policy.cluster_of(job).charge(-gpus)
+            self._free += gpus
+            self.plan.explain(job, QUOTA)
+
+    # --- why others wait --------------------------------------------------------------------------
+
+    def explain(self) -> None:
+        """Say why jobs wait, where that may have changed."""
+        news: list[tuple[int, float, int, Job, Reason]] = []
+        free = self._free + EPSILON
+        for cluster in self._clusters:
+            low, high = cluster.steady
+            if cluster.touched or cluster.roomy or not low <= free < high:
+                told = self._reasons(cluster)
+                news += [(cluster.number, job.submit_s, job.index, job, why) for job, why in told]
+        news.sort(key=lambda row: row[:3])
+        for _, _, _, job, why in news:
+            self.plan.explain(job, why)
+
+    def _reasons(self, cluster: VirtualCluster) -> Iterator[tuple[Job, Reason]]:
+        """Of the jobs of a VC, without those that know already."""
+        cluster.touched = cluster.roomy = False
+        low, high = -INF, INF
+        held = 0  # nodes of those who wait before
+        heads = [line.after(EVER, self._gone) for line in cluster.lines.values()]
+        for _, _, job in sorted(head for head in heads if head is not None):
+            gpus = job.gpus
+            if gpus <= self._free + EPSILON:
+                low = max(low, gpus)
+            else:
+                high = min(high, gpus)
+            reason = behind = cluster.reason(gpus, self._free)
+            nodes = 0 if self._skip else self.plan.eligible(job)
+            if reason != QUOTA and nodes:
+                behind = ORDER
+                if held & nodes:
+                    reason = ORDER
+            if not self._skip:
+                held |= nodes if cluster.allows(gpus, borrowing=True) else self.plan.nodes
+            cluster.roomy = cluster.roomy or reason in ROOM or behind in ROOM
+            if reason in ROOM or job.reason != reason:
+                yield job, reason
+            for other in cluster.lines[job.shape.number].untold(behind):
+                if other is not job and other.index not in self._gone:
+                    yield other, behind
+        cluster.steady = (low, high)
 
 
-def _free(view: View, clusters: Mapping[str, VirtualCluster]) -> float:
-    return view.up_gpus - sum(cluster.used for cluster in clusters.values())
+class ServedCluster:
+    """How far a VC has been served."""
+
+    def __init__(self, cluster: VirtualCluster) -> None:
+        self.cluster = cluster
+        self.held = 0  # nodes of those who wait
+        self.behind: set[int] = set()  # shapes that wait for these nodes
+        self.over: set[int] = set()  # shapes that cannot start any more
+        self._at = EVER
+
+    def next(self, gone: Mapping[int, Job], *, borrowing: bool) -> Job | None:
+        """The next job; of those behind others only such as the share does not allow any more."""
+        cluster, first = self.cluster, None
+        for number, line in cluster.lines.items():
+            if number in self.over:
+                continue
+            if number in self.behind and cluster.allows(line.gpus, borrowing=borrowing):
+                continue
+            entry = line.after(self._at, gone)
+            if entry is not None and (first is None or entry < first):
+                first = entry
+        if first is None:
+            return None
+        self._at = first[:2]
+        return first[2]
+
+
+EVER = (-INF, -1)

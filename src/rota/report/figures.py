@@ -388,8 +388,8 @@ def _ratio_axis(axes: Axes, ratios: pl.DataFrame) -> tuple[float, float]:
     axes.set_xticks(shown, [f"{at:g}" for at in shown])
     axes.minorticks_off()
     one = "verdict" in ratios.columns and ratios["verdict"].null_count() == ratios.height
-    told = "one run: no winner is marked" if one else "filled: the interval excludes 1"
-    axes.set_xlabel(f"ratio to the baseline ({told})")
+    meaning = "one run: no winner is marked" if one else "filled: the interval excludes 1"
+    axes.set_xlabel(f"ratio to the baseline ({meaning})")
     return low, high
 
 

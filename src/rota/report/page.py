@@ -117,10 +117,10 @@ def _numbers(source: ReportSource) -> str:
     heads = "".join(f"<th scope='col'>{escape(row.policy)}</th>" for row in comparison.rows)
     knows = "".join(f"<td>{escape(row.knowledge or NONE)}</td>" for row in comparison.rows)
     body = "".join(_line(measure, comparison) for measure in comparison.measures)
-    told = "" if source.single else _legend(comparison)
+    legend = "" if source.single else _legend(comparison)
     return (
         f'<div class="scroll"><table><thead><tr><th scope="col">measure</th>{heads}</tr></thead>'
-        f"<tbody>{body}<tr><th scope='row'>knows</th>{knows}</tr></tbody></table></div>{told}"
+        f"<tbody>{body}<tr><th scope='row'>knows</th>{knows}</tr></tbody></table></div>{legend}"
     )
 
 
@@ -186,10 +186,10 @@ def _legend(comparison: PolicyComparison) -> str:
 
 
 def _ratio_note(comparison: PolicyComparison) -> str:
-    told = "Filled: the interval excludes 1." if judged(comparison) else _ONE
+    legend = "Filled: the interval excludes 1." if judged(comparison) else _ONE
     missing = "; ".join(without_ratio(comparison))
     return (
-        f"{told} Each label says which side is better. An arrow: the interval goes on beyond the "
+        f"{legend} Each label says which side is better. An arrow: the interval goes on beyond the "
         f"picture." + (f" Not drawn: {escape(missing)}." if missing else "")
     )
 
@@ -252,16 +252,16 @@ def _notes(notes: Iterable[str]) -> str:
 
 
 def _coincide(source: ReportSource) -> str:
-    told = ""
+    legend = ""
     for column in TIMES:
         curves = {look.name: cdf(look.jobs, column, look.window) for look in source.looks}
         for _, names, _ in coinciding(curves):
             if len(names) > 1:
-                told += (
+                legend += (
                     f'<p class="note">The {_COLUMN_NAMES[column]} of '
                     f"{escape(' and '.join(names))} coincide.</p>"
                 )
-    return told
+    return legend
 
 
 # --- The data of the figures inside the page, kept small ------------------------------------------

@@ -27,7 +27,7 @@ _OWN = re.compile(
 )
 
 Told = Callable[[str, int, int], object]
-"""Told (what is being made, how many files are done, how many there will be)."""
+"""Called with (what is being made, how many files are done, how many there will be)."""
 
 
 def write_report(
@@ -46,7 +46,7 @@ def write_report(
         to: The page; by default report.html in the folder. Figures go to `figures` beside it.
         formats: Of the figures: some of svg, png, pdf, or none.
         measures: Keys like `avg_jct_s`: only these are in the table and in the picture of ratios.
-        told: Told before each file is made.
+        told: Called before each file is made.
         comparison: What compare.json says, if it is known.
 
     Returns:

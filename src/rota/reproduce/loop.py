@@ -41,11 +41,11 @@ class Replanner(Scheduler, ABC):
     def step(self, view: View, events: Sequence[Event]) -> Changes | None:
         """Bring the accounts up to date, then plan."""
         now_s = view.now_s
-        plan = Changes(view.version)
+        changes = Changes(view.version)
         for event in events:
             kind = event[1]
             if kind == ev.JOB_SUBMIT:
-                self._submitted(event[3], plan, now_s)
+                self._submitted(event[3], changes, now_s)
             elif kind in ENDED:
                 self.ended(event[3])
             elif kind == ev.JOB_EVICTED:
@@ -54,9 +54,9 @@ class Replanner(Scheduler, ABC):
                 self.progressing(event[3], now_s)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 self.node_changed(event[3].id, up=kind == ev.NODE_UP)
-        return self.decide(view, plan)
+        return self.decide(view, changes)
 
-    def _submitted(self, job: Job, plan: Changes, now_s: float) -> None:
+    def _submitted(self, job: Job, changes: Changes, now_s: float) -> None:
         shape = job.shape
         if shape.number not in self._refusals:
             self._refusals[shape.number] = refusal(shape, self.topology)
@@ -66,7 +66,7 @@ class Replanner(Scheduler, ABC):
         if message is None:
             self.arrived(job, now_s)
         else:
-            plan.reject(job, message)
+            changes.reject(job, message)
 
     @abstractmethod
     def arrived(self, job: Job, now_s: float) -> None:
@@ -81,7 +81,7 @@ class Replanner(Scheduler, ABC):
         """A running job lost its node and waits again."""
 
     @abstractmethod
-    def decide(self, view: View, plan: Changes) -> Changes | None:
+    def decide(self, view: View, changes: Changes) -> Changes | None:
         """Fill the plan, given that all accounts are up to date."""
 
     def progressing(self, job: Job, now_s: float) -> None:
@@ -135,16 +135,16 @@ class Blame:
         self._waiting[number] -= 1
         self._touched.add(number)
 
-    def tell(self, plan: Changes) -> None:
+    def tell(self, changes: Changes) -> None:
         """GPUs are one pool: who waits lacks capacity."""
         for number in sorted(self._touched):
             waits = self._waiting[number] > 0
             if waits and number not in self.told:
                 self.told.add(number)
-                plan.shape_reasons.append((number, CAPACITY, self._latest[number]))
+                changes.shape_reasons.append((number, CAPACITY, self._latest[number]))
             elif not waits and number in self.told:
                 self.told.remove(number)
-                plan.shape_reasons.append((number, 0, None))
+                changes.shape_reasons.append((number, 0, None))
         self._touched.clear()
 
 

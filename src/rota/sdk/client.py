@@ -28,6 +28,7 @@ from rota.sdk.transport import (
 from rota.wire import (
     CANCEL_JOB,
     CREATE_TOKEN,
+    CREATE_WEB_CODE,
     DRAIN_NODE,
     ENDED,
     EXPLAIN_JOB,
@@ -36,6 +37,7 @@ from rota.wire import (
     GET_JOB,
     GET_STATUS,
     HOLD_JOB,
+    INVITE_NODE,
     LIST_EVENTS,
     LIST_JOBS,
     LIST_NODES,
@@ -63,12 +65,14 @@ from rota.wire import (
     ForecastQuery,
     JobInfo,
     JobsQuery,
+    NewInvitation,
     NewToken,
     NodeInfo,
     OutputQuery,
     QueueInfo,
     StreamQuery,
     SubmitHeaders,
+    WebCode,
 )
 
 P = ParamSpec("P")
@@ -319,7 +323,10 @@ class AsyncClient(_OnSession):
             async with session.open(READ_OUTPUT, query, job=job) as response:
                 async for piece in session.io.pieces(response):
                     yield piece
-        except (httpx2.TransportError, UnavailableError):
+        except httpx2.TransportError as error:
+            session.take_turns(error)
+            await session.io.sleep(0.2)
+        except UnavailableError:
             await session.io.sleep(0.2)
 
     # --- cluster --------------------------------------------------------------------------------
@@ -358,9 +365,18 @@ class AsyncClient(_OnSession):
         """Name and role of the token."""
         return await self._session.ask(WHOAMI)
 
+    async def web_code(self) -> WebCode:
+        """A code with which one browser may log in as we, once and soon."""
+        return await self._session.ask(CREATE_WEB_CODE)
+
     async def tokens(self) -> list[Actor]:
         """Names and roles of all tokens."""
         return await self._session.ask(LIST_TOKENS)
+
+    async def invite(self, node: str, valid_s: float = 3600.0) -> str:
+        """A code with which one machine joins once, as this node."""
+        body = msgspec.json.encode(NewInvitation(node, valid_s))
+        return (await self._session.ask(INVITE_NODE, body=body)).code
 
     async def create_token(self, name: str, role: str) -> str:
         """A new token; the daemon shows it only this once."""
@@ -414,6 +430,7 @@ class AsyncClient(_OnSession):
                 again_s = backoff.wait_s()
                 if again_s is None:
                     raise unreachable(error, session.place) from error
+                session.take_turns(error)
                 pause_s = again_s
             parser.restart()
             await session.io.sleep(pause_s)
@@ -530,7 +547,9 @@ class Client(_OnSession):
     reload = _blocking(AsyncClient.reload)
 
     whoami = _blocking(AsyncClient.whoami)
+    web_code = _blocking(AsyncClient.web_code)
     tokens = _blocking(AsyncClient.tokens)
+    invite = _blocking(AsyncClient.invite)
     create_token = _blocking(AsyncClient.create_token)
     revoke_token = _blocking(AsyncClient.revoke_token)
 

@@ -1,7 +1,6 @@
 """Where the daemon is, and with which token to speak to it."""
 
 import fcntl
-import ipaddress
 import os
 import ssl
 import stat
@@ -13,8 +12,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from rota.core.errors import InputError
+from rota.core.proof import is_loopback, listens_anybody
 
 USUAL = "the usual address"
+UNIX = "unix:"
 DEFAULT_SERVER = "http://127.0.0.1:7842"
 MOST_TOKEN_BYTES = 4096
 
@@ -22,13 +23,23 @@ MOST_TOKEN_BYTES = 4096
 class Place(msgspec.Struct, frozen=True):
     """A daemon and a token for it; `found`: how it was found, for messages.
 
-    `ca`: a file with the certificates to trust; empty: those that this machine trusts.
+    `ca`: a file with the certificates to trust; empty: those that this machine trusts. `servers`:
+    where several daemons take turns, all of them. `socket`: speak to it there, where the kernel
+    tells both sides who the other is, and not at its address.
     """
 
     server: str
     token: str
     found: str
     ca: str = ""
+    servers: tuple[str, ...] = ()
+    socket: str = ""
+    relayed: bool = False
+
+    @property
+    def needs_proof(self) -> bool:
+        """Anybody on this machine may listen there; the token is for one of them."""
+        return bool(self.token) and not self.socket and listens_anybody(self.server)
 
     @property
     def loopback(self) -> bool:
@@ -42,6 +53,7 @@ class Place(msgspec.Struct, frozen=True):
 class _Running(msgspec.Struct):
     url: str
     pid: int = 0
+    socket: str = ""
 
 
 def state_folder(env: Mapping[str, str] | None = None) -> Path:
@@ -66,28 +78,39 @@ def find_place(
     In this order: what is given, ROTA_SERVER, ROTA_CA and ROTA_TOKEN or ROTA_TOKEN_FILE, the files
     `server.json` and `token` of the state folder (ROTA_STATE), the usual address. The token of the
     state folder is an administrator's: it is only ever sent to this machine, that is to a loopback
-    address or to where the daemon of that folder says that it listens.
+    address or to where the daemon of that folder says that it listens. Where that daemon has a
+    socket, and no other server is named, it is reached there, and without a token. `unix:PATH`
+    names a socket. ROTA_TUNNEL: an address of this machine is the end of a tunnel.
     """
     env = os.environ if env is None else env
     folder = state_folder(env)
-    server, found = _server(server, env, folder)
+    server, found, socket = _server(server, env, folder)
     token = token or _given_token(token_file, env)
+    relayed = bool(env.get("ROTA_TUNNEL"))
     # not to the usual address: on a shared machine anybody may listen there
-    if not token and found != USUAL and (is_loopback(server) or found == _announced(folder)):
+    servers = tuple(server.split(","))
+    here = all(map(is_loopback, servers)) or found == _announced(folder)
+    if not token and not socket and found != USUAL and here:
         token = _read_token(folder / "token", required=False)
-    return Place(server, token or "", found, str(ca or env.get("ROTA_CA", "")))
+    ca = ca or env.get("ROTA_CA", "")
+    own = folder / "tls" / "ca.pem"  # of `rota tls init`
+    if not ca and found == _announced(folder) and servers[0].startswith("https:") and own.exists():
+        ca = own
+    return Place(servers[0], token or "", found, str(ca), servers, socket, relayed)
 
 
-def _server(server: str | None, env: Mapping[str, str], folder: Path) -> tuple[str, str]:
-    if server:
-        return checked_url(server, "--server"), "--server"
-    if env.get("ROTA_SERVER"):
-        return checked_url(env["ROTA_SERVER"], "ROTA_SERVER"), "ROTA_SERVER"
+def _server(server: str | None, env: Mapping[str, str], folder: Path) -> tuple[str, str, str]:
+    """Its URL, how it was found, and its socket if that is the way to it."""
+    for given, where in ((server, "--server"), (env.get("ROTA_SERVER"), "ROTA_SERVER")):
+        if given and given.startswith(UNIX):
+            return "http://localhost", where, given.removeprefix(UNIX)
+        if given:
+            return checked_urls(given, where), where, ""
     try:
         running = msgspec.json.decode((folder / "server.json").read_bytes(), type=_Running)
     except (OSError, msgspec.DecodeError):
-        return DEFAULT_SERVER, USUAL
-    return checked_url(running.url, _announced(folder)), _announced(folder)
+        return DEFAULT_SERVER, USUAL, ""
+    return checked_url(running.url, _announced(folder)), _announced(folder), running.socket
 
 
 def is_starting(folder: Path) -> bool:
@@ -135,6 +158,11 @@ def checked_url(server: str, where: str) -> str:
     return server.rstrip("/")
 
 
+def checked_urls(servers: str, where: str) -> str:
+    """As `checked_url`, for several with commas between them, of which one leads."""
+    return ",".join(checked_url(server.strip(), where) for server in servers.split(","))
+
+
 def _read_token(path: Path, *, required: bool = True) -> str:
     try:
         with path.open("rb") as file:
@@ -174,14 +202,3 @@ def _trusting(ca: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=Path(ca).expanduser())
     except OSError as error:  # an SSLError is one too
         raise InputError(f"{ca}: no certificates there ({error}): name a file in PEM") from error
-
-
-def is_loopback(server: str) -> bool:
-    """Does this URL lead to the same machine?"""
-    host = urlsplit(server).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -6,13 +6,15 @@ them without an event loop.
 """
 
 import asyncio
+import os
 import random
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx2
@@ -28,14 +30,19 @@ from rota.core.errors import (
     RotaError,
     UnavailableError,
 )
+from rota.core.proof import ProofTalk, async_check, blocking_check
+from rota.core.turns import LEADER, MISDIRECTED, Turns
 from rota.sdk.place import USUAL, Place, connection, find_place, is_starting, state_folder
 from rota.wire import FIRST_OFFSET, JSON, PATH_PARTS, Event, Operation, Problem
 
 T = TypeVar("T")
+Trace: TypeAlias = Callable[[str, dict[str, Any]], Any]
+"""Is told by the HTTP client what happens to its connections."""
 STREAM_S = 60.0  # without a byte; the daemon sends a heartbeat every 15 s
 READY_S, READY_PAUSE_S = 60.0, 0.1  # a daemon that is starting: at most so long, between looks
-TRY_AGAIN = (429, 502, 503, 504)
-NOTHING_CHANGED = (429, 503)  # the daemon promises so
+TURN_S = 30.0  # by then another daemon leads, where several take turns
+TRY_AGAIN = (MISDIRECTED, 429, 502, 503, 504)
+NOTHING_CHANGED = (MISDIRECTED, 429, 503)  # the daemon promises so
 _ERRORS: dict[int, type[RotaError]] = {
     400: InputError,
     401: ForbiddenError,
@@ -60,6 +67,10 @@ class IO(Protocol):
     @property
     def http(self) -> httpx2.Client | httpx2.AsyncClient:
         """The client that has the connections."""
+        ...
+
+    def trace(self, talk: Callable[[], ProofTalk] | None) -> Trace | None:
+        """Looks at new connections; with `talk` they have to prove whose they are."""
         ...
 
     async def request(self, request: Mapping[str, Any]) -> httpx2.Response:
@@ -91,13 +102,49 @@ class IO(Protocol):
         ...
 
 
+class _SocketPath:
+    """The address of a unix socket, which must be short: a longer one goes by way of its folder."""
+
+    LONGEST = 107  # bytes
+
+    def __init__(self, path: str) -> None:
+        self._folder = -1
+        self.address = path
+        if len(os.fsencode(path)) > self.LONGEST:
+            folder, name = os.path.split(path)
+            try:
+                self._folder = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+            except OSError as error:
+                raise UnavailableError(
+                    f"no daemon answers at {path} ({error.strerror}): start one with `rota serve`"
+                ) from error
+            self.address = f"/proc/self/fd/{self._folder}/{name}"
+
+    def close(self) -> None:
+        """Let the folder go."""
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+
 class AsyncIO:
-    """In an event loop."""
+    """In an event loop. `path`: of the daemon's socket, if it is reached there."""
 
     def __init__(
-        self, settings: Mapping[str, Any], transport: httpx2.AsyncBaseTransport | None
+        self,
+        settings: Mapping[str, Any],
+        path: str = "",
+        *,
+        transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
+        self._path = _SocketPath("" if transport else path)
+        if self._path.address:
+            transport = httpx2.AsyncHTTPTransport(uds=self._path.address)
         self.http = httpx2.AsyncClient(**settings, transport=transport)
+
+    def trace(self, talk: Callable[[], ProofTalk] | None) -> Trace | None:
+        """Looks at new connections; with `talk` they have to prove whose they are."""
+        return async_check(talk, httpx2.ConnectError) if talk else None
 
     async def request(self, request: Mapping[str, Any]) -> httpx2.Response:
         """Send a request and read the whole answer."""
@@ -126,13 +173,38 @@ class AsyncIO:
     async def close(self) -> None:
         """Close the connections."""
         await self.http.aclose()
+        self._path.close()
 
 
 class BlockingIO:
     """In the thread that asks. None of the coroutines suspends."""
 
-    def __init__(self, settings: Mapping[str, Any], transport: httpx2.BaseTransport | None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        path: str = "",
+        *,
+        transport: httpx2.BaseTransport | None,
+    ) -> None:
+        self._path = _SocketPath("" if transport else path)
+        if self._path.address:
+            transport = httpx2.HTTPTransport(uds=self._path.address)
         self.http = httpx2.Client(**settings, transport=transport)
+
+    def trace(self, talk: Callable[[], ProofTalk] | None) -> Trace | None:
+        """Looks at new connections; with `talk` they have to prove whose they are."""
+        if talk:
+            return blocking_check(talk, httpx2.ConnectError)
+        return self._knock if self._path.address else None
+
+    def _knock(self, event: str, _: dict[str, Any]) -> None:
+        """Is anybody there? The library forgets to close a unix socket that it cannot connect."""
+        if event == "connection.connect_unix_socket.started":
+            with socket.socket(socket.AF_UNIX) as line:
+                try:
+                    line.connect(self._path.address)
+                except OSError as error:
+                    raise httpx2.ConnectError(str(error)) from error
 
     async def request(self, request: Mapping[str, Any]) -> httpx2.Response:
         """Send a request and read the whole answer."""
@@ -165,6 +237,7 @@ class BlockingIO:
     async def close(self) -> None:
         """Close the connections."""
         self.http.close()
+        self._path.close()
 
 
 # --- when to try again ---------------------------------------------------------------------------
@@ -220,6 +293,10 @@ def _wait_after_answer(
     status = response.status_code
     if status not in TRY_AGAIN or not (operation.again or status in NOTHING_CHANGED):
         return None
+    if status == MISDIRECTED and not any(
+        name in response.headers for name in (LEADER, "Retry-After")
+    ):
+        return None  # it is not meant at all: it is known by another name
     return backoff.wait_s(retry_after_s(response.headers.get("Retry-After")))
 
 
@@ -246,21 +323,35 @@ class DaemonSession:
         token_file: str | Path | None,
         ca: str | Path | None,
         patience_s: float,
-        connect: Callable[[dict[str, Any]], IO],
+        connect: Callable[[dict[str, Any], str], IO],
     ) -> None:
         self._find = partial(find_place, server, token, token_file=token_file, ca=ca)
         self.place: Place = self._find()
-        self.patience_s = patience_s
+        self._turns = Turns(self.place.servers or [self.place.server])
+        several = len(self._turns.urls) > 1
+        self.patience_s = max(patience_s, TURN_S) if several and patience_s else patience_s
         self.on_start: Callable[[str], None] = lambda _: None  # called before a daemon is awaited
         self._ready_by_s = 0.0
-        self.io = connect(self._settings())
+        self._connect = connect
+        self.io = connect(self._settings(), self.place.socket)
 
     def _settings(self) -> dict[str, Any]:
         headers = {"Accept": JSON, "User-Agent": "rota-sdk"}
         if self.place.token:
             headers["Authorization"] = f"Bearer {self.place.token}"
-        own = {"base_url": self.place.server, "headers": headers, "timeout": 30.0}
-        return own | connection(self.place.server, self.place.ca)
+        server = "http://localhost" if self.place.socket else self.place.server
+        own = {"base_url": server, "headers": headers, "timeout": 30.0}
+        return own | connection(server, self.place.ca)
+
+    def _extensions(self) -> dict[str, Any]:
+        """Of a request: what happens to a connection that is made for it."""
+        place = self.place
+
+        def talk() -> ProofTalk:
+            return ProofTalk(place.server, place.token, relayed=place.relayed)
+
+        trace = self.io.trace(talk if place.needs_proof else None)
+        return {"trace": trace} if trace else {}
 
     async def ask(
         self,
@@ -276,13 +367,13 @@ class DaemonSession:
         backoff = Backoff(self.patience_s)
         while True:
             try:
-                response = await self.io.request(request)
+                response = await self.io.request(request | {"extensions": self._extensions()})
             except httpx2.TransportError as error:
-                pause_s = self._pause_s(operation, backoff, error)
+                pause_s = await self._pause_s(operation, backoff, error)
                 if pause_s is None:
                     raise unreachable(error, self.place) from error
             else:
-                pause_s = self._pause_s(operation, backoff, response)
+                pause_s = await self._pause_s(operation, backoff, response)
                 if pause_s is None:
                     return self._answer(operation, response)
             await self.io.sleep(pause_s)
@@ -295,6 +386,7 @@ class DaemonSession:
         backoff = Backoff(self.patience_s)
         request = _request(operation, query, None, None, parts) | {"timeout": STREAM_S}
         while True:
+            request["extensions"] = self._extensions()
             async with self.io.stream(request) as response:
                 if response.status_code == httpx2.codes.OK:
                     yield response
@@ -303,9 +395,10 @@ class DaemonSession:
                 pause_s = _wait_after_answer(operation, response, backoff)
                 if pause_s is None:
                     raise refused(response, self.place)
+                self.take_turns(response)
             await self.io.sleep(pause_s)
 
-    def _pause_s(
+    async def _pause_s(
         self,
         operation: Operation[Any],
         backoff: Backoff,
@@ -325,18 +418,33 @@ class DaemonSession:
         if early and self.place.found == USUAL and not self.place.token:
             place = self._find()
             if place != self.place:
-                self._move(place)
+                await self._move(place)
                 return 0.0
             if is_starting(state_folder()) and self._still_waits():
                 return READY_PAUSE_S
+        if pause_s is not None:
+            self.take_turns(outcome)
         return pause_s
 
-    def _move(self, place: Place) -> None:
+    def take_turns(self, outcome: httpx2.Response | httpx2.TransportError) -> None:
+        """Ask the next daemon, where several take turns and this one does not lead."""
+        if len(self._turns.urls) == 1:
+            return
+        leader = ""
+        if isinstance(outcome, httpx2.Response):
+            if outcome.status_code == httpx2.codes.TOO_MANY_REQUESTS:
+                return
+            leader = outcome.headers.get(LEADER, "")
+        self._turns.leave(self.place.server, leader)
+        if self._turns.current != self.place.server:
+            self.place = msgspec.structs.replace(self.place, server=self._turns.current)
+            self.io.http.base_url = self._settings()["base_url"]
+
+    async def _move(self, place: Place) -> None:
         """The daemon is somewhere else than it was looked for."""
-        self.place = place
-        settings = self._settings()
-        self.io.http.base_url = settings["base_url"]
-        self.io.http.headers = settings["headers"]
+        self.place, self._turns = place, Turns(place.servers or [place.server])
+        await self.io.close()
+        self.io = self._connect(self._settings(), place.socket)
 
     def _still_waits(self) -> bool:
         if not self._ready_by_s:
@@ -409,6 +517,8 @@ def refused(response: httpx2.Response, place: Place) -> RotaError:
         text = f"{text}: {problem.remedy}"
     if problem.id:
         text = f"{text} (see {problem.id} in the daemon's log)"
+    if status == MISDIRECTED and problem.kind == "unavailable":
+        return UnavailableError(text)
     return _ERRORS.get(status, RequestError)(text)
 
 

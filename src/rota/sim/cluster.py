@@ -65,8 +65,11 @@ class SimCluster:
         """Jump to the next instant at which something happens, but not beyond `until_s`."""
         heap = self.heap
         events: list[Event] = []
-        while heap and heap[0][0] <= until_s:
-            event = heappop(heap)
+        while heap:
+            event = heap[0]
+            if event[0] > until_s:
+                break
+            heappop(heap)
             if event[3].epoch == event[4]:
                 until_s = event[0]  # from now on only what happens at the same time
                 events.append(event)

@@ -15,7 +15,7 @@ from rota.core.ports import RateModel, Scheduler
 from rota.core.registry import nearest
 from rota.core.tenants import TenantTree
 from rota.core.topology import Topology
-from rota.core.workload import Workload
+from rota.core.workload import Workload, fields
 from rota.engine.loop import Checker, Engine
 from rota.engine.parts import make_costs
 from rota.engine.source import WorkloadSource
@@ -273,7 +273,8 @@ def _describe_dialect(dialect: Dialect | None) -> dict[str, Any] | None:
 def _ignored(topology: Topology, workload: Workload) -> list[str]:
     """What jobs ask for although the cluster does not say how much of it there is."""
     asked = set()
-    for request in {id(spec.request): spec.request for spec in workload.specs}.values():
+    asking = fields(workload.specs, "request")
+    for request in {id(request): request for request in asking}.values():
         for group in request.groups:
             if group.cpus:
                 asked.add("cpus")
@@ -287,7 +288,7 @@ def _compare_tenants(config: RunConfig, tenants: TenantTree, workload: Workload)
     """Tenants that only the cluster or only the jobs name; an error where it is a typing error."""
     if not len(tenants) or not len(workload):
         return []
-    counts = Counter(spec.tenant for spec in workload.specs)
+    counts = Counter(fields(workload.specs, "tenant"))
     named = {tenant.name for name in counts for tenant in tenants.path(name)}
     idle = [tenant.name for tenant in tenants if tenant.name not in named]
     strange = sorted(name for name in counts if name and name not in set(tenants.names))

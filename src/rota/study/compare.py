@@ -45,7 +45,7 @@ FLAT = (
 )  # fmt: skip
 
 Told = Callable[[float, int], object]
-"""Told (runs that are over, with the parts of those that are going on; runs in all)."""
+"""Called with (finished runs, with the parts of those in progress; runs in all)."""
 
 
 class CompareTask(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def compare(
         windows: Parts into which the trace is cut (see `workloads`), each run on its own.
         workers: Processes to run in; 1: in this one; None: as many as there are cores.
         command: The command line, for the manifests.
-        told: Told from time to time.
+        told: Called from time to time.
     """
     tasks = _plan(config, policies, folder, command, repeat=repeat, windows=windows)
     _check(config, policies)

@@ -46,7 +46,7 @@ class Dialect(ABC):
     wake: Wake | None = None
     """Imposed on the engine; None: as the scheduler wishes."""
     endless: bool = False
-    """No job ever ends: a run is over when the last job has come (a study of placements)."""
+    """No job ever ends: a run ends when the last job has come (a study of placements)."""
 
     def __init__(self, params: Params | None = None) -> None:
         self.params: Any = params if params is not None else self.Parameters()

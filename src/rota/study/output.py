@@ -117,7 +117,7 @@ def hash_log(log: pl.DataFrame) -> str:
     digest = sha256()
     for name in NUMBERS:
         digest.update(log[name].to_physical().to_numpy().tobytes())
-    digest.update("\x1e".join(log["text"].fill_null("\x00").to_list()).encode())
+    digest.update(log["text"].fill_null("\x00").str.join("\x1e").item().encode())
     return digest.hexdigest()
 
 

@@ -36,7 +36,7 @@ HARMLESS = ("jemalloc_bg_thd", "polars-ooc-clea")
 come with its first computation, and a forked process would wait for them for ever."""
 
 Told = Callable[[float], object]
-"""Told how many items are done; one that is half done counts as a half."""
+"""Called with how many items are done; one that is half done counts as a half."""
 
 
 class DeadWorkerError(RotaError):
@@ -66,7 +66,7 @@ def each(
         work: A function of a module (another process may find it by its name).
         items: Plain data that can be sent to another process.
         workers: Processes; 1: in this one; default: as many as there are cores.
-        told: Told from time to time; work says how far it is with `report`.
+        told: Called from time to time; work says how far it is with `report`.
         apart: In other processes even if one is enough: it may die.
     """
     count = min(workers or cores(), len(items))
@@ -110,7 +110,7 @@ _listener: Callable[[float], object] | None = None
 
 
 def report(done: float, total: float, now_s: float = 0.0) -> None:  # noqa: ARG001 - as `Progress`
-    """Say how far the work on the present item is; whoever asked for it is told."""
+    """Report how far the work on the present item is."""
     if _listener is not None and total:
         _listener(min(done / total, 1.0))
 

@@ -18,7 +18,8 @@ from rota.core.knowledge import Knowledge
 from rota.core.log import Record
 from rota.core.registry import nearest
 from rota.core.words import duration
-from rota.core.workload import Quality, Workload
+from rota.core.workload import Quality, Workload, fields
+from rota.engine.loop import Engine
 from rota.engine.parts import make_policy
 from rota.metrics import fold_jobs, fold_summary, read_history
 from rota.metrics.basis import Basis, make_basis
@@ -131,30 +132,44 @@ def simulate(
         if freeze is not None:
             _drive(run, progress, freeze.at_s)
             freeze.save(run.engine, config)
-        _drive(run, progress)
+        _drive(run, progress, forgetful=_forgetful(run.engine))
         run.engine.finish()
         run.engine.log.pack()
         engine_cpu_s = process_time() - started_s
         return _fold(run, begun_s, engine_cpu_s)
 
 
-def _drive(run: Run, progress: Progress | None, until_s: float = INF) -> None:
+def _drive(
+    run: Run, progress: Progress | None, until_s: float = INF, *, forgetful: bool = False
+) -> None:
     """Run until nothing is left to do: when all jobs are over, failures of nodes are no events.
 
     A study of placements is over when the last job has come.
     """
     engine, total = run.engine, len(run.workload)
-    active = engine.view.active
+    lifecycle, active = engine.lifecycle, engine.view.active
     busy = () if run.study else active
     more = True
     while more and (busy or engine.source.next_s < INF):
         more = engine.run(until_s, BATCHES, busy)
         if more and progress is not None:
-            progress(len(engine.jobs) - len(active), total, engine.view.now_s)
+            over = lifecycle.forgotten + len(engine.jobs) - len(active)
+            progress(over, total, engine.view.now_s)
+        if forgetful:
+            lifecycle.forget()
+
+
+def _forgetful(engine: Engine) -> bool:
+    """Whether nobody asks for jobs that are over: so a long run needs memory for few."""
+    return not (
+        engine.checker is not None
+        or engine.scheduler.looks_back
+        or engine.cluster.capabilities.shares
+    )
 
 
 def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
-    log = run.engine.log.frame()
+    log = run.engine.log.release()
     history = read_history(log)
     everyone = fold_jobs(history)
     jobs = leave_open(everyone, run.workload.open_ended)
@@ -185,7 +200,7 @@ def _unestimated(run: Run) -> list[str]:
     scheduler, config = run.engine.scheduler, run.config
     if not scheduler.knowledge & Knowledge.USER_ESTIMATE or config.estimate_error is not None:
         return []
-    if not len(run.workload) or any(spec.estimate_s < INF for spec in run.workload.specs):
+    if not len(run.workload) or min(fields(run.workload.specs, "estimate_s")) < INF:
         return []
     if run.assumptions["policy"].get("default_estimate_s", "inf") != "inf":
         return []  # it says what to take instead
@@ -221,7 +236,7 @@ def _one_speed(run: Run) -> list[str]:
     """A policy reads speeds, and those of the jobs do not count in this run."""
     if not run.engine.scheduler.knowledge & Knowledge.SPEEDS:
         return []
-    told = any(behaviour.speeds for behaviour in run.workload.behaviours)
+    told = any(fields(run.workload.behaviours, "speeds"))
     if not told or run.assumptions["rates"]["name"] != "uniform":
         return []
     return ["jobs have speeds by GPU type, but rates 'uniform' ignore them: use --rates types"]
@@ -233,7 +248,7 @@ def _strange_partitions(run: Run) -> list[str]:
         return []
     params: Any = make_policy(run.config.policy).params
     known = [one.name for one in params.partitions]
-    counts = Counter(spec.partition for spec in run.workload.specs if spec.partition)
+    counts = Counter(filter(None, fields(run.workload.specs, "partition")))
     found = []
     for name in sorted(set(counts) - set(known)):
         near = nearest(name, known)
@@ -247,9 +262,10 @@ def _strange_partitions(run: Run) -> list[str]:
 
 def _deadlines_s(workload: Workload, jobs: pl.DataFrame) -> Floats:
     """Of every job of the table: the log does not hold them."""
-    some = {spec.id: spec.deadline_s for spec in workload.specs if spec.deadline_s < INF}
-    if not some:
+    deadlines_s = fields(workload.specs, "deadline_s")
+    if min(deadlines_s, default=INF) == INF:
         return np.full(jobs.height, INF)
+    some = dict(zip(fields(workload.specs, "id"), deadlines_s, strict=True))
     return np.array([some.get(name, INF) for name in jobs["job_id"].to_list()])
 
 

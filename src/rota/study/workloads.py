@@ -22,9 +22,9 @@ import numpy as np
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.events import INF
-from rota.core.jobs import JobSpec
+from rota.core.jobs import JobSpec, Request
 from rota.core.registry import parse_params
-from rota.core.workload import Quality, Workload
+from rota.core.workload import Quality, Workload, at, fields
 from rota.study.config import RunConfig
 from rota.traces.cluster import parse_cluster
 from rota.traces.read import read_workload
@@ -88,15 +88,15 @@ def load_workload(config: RunConfig) -> Workload:
 def _refuse_huge(trace: str, workload: Workload) -> None:
     """Beyond these numbers sums of seconds and of GPUs are not exact any more."""
     specs = workload.specs
-    works = (behaviour.work for behaviour in workload.behaviours)
-    columns = (
-        ("submit_s", (spec.submit_s for spec in specs), MOST_S, "are these milliseconds?"),
-        ("duration_s", works, MOST_S, "are these milliseconds?"),
-        ("num_gpus", map(_gpus_of, specs), MOST_GPUS, "correct it"),
+    requests = fields(specs, "request")
+    gpus = {id(request): _gpus_of(request) for request in requests}
+    columns: tuple[tuple[str, Sequence[float], float, str], ...] = (
+        ("submit_s", fields(specs, "submit_s"), MOST_S, "are these milliseconds?"),
+        ("duration_s", fields(workload.behaviours, "work"), MOST_S, "are these milliseconds?"),
+        ("num_gpus", [gpus[id(request)] for request in requests], MOST_GPUS, "correct it"),
     )
-    for name, values, most, remedy in columns:
-        found = list(values)
-        if found and max(found) > most:
+    for name, found, most, remedy in columns:
+        if max(found, default=0) > most:
             number = next(i for i, value in enumerate(found) if value > most)
             raise TraceError(
                 f"{trace}: job {specs[number].id!r}: {name} is {found[number]:g}, more than "
@@ -104,8 +104,8 @@ def _refuse_huge(trace: str, workload: Workload) -> None:
             )
 
 
-def _gpus_of(spec: JobSpec) -> float:
-    return sum(group.count * group.gpus for group in spec.request.groups)
+def _gpus_of(request: Request) -> float:
+    return sum(group.count * group.gpus for group in request.groups)
 
 
 def load_again(config: RunConfig) -> Workload:
@@ -206,13 +206,13 @@ def cut(workload: Workload, window: str) -> Workload:
         raise OptionError(
             f"window {window}: the trace has {len(workload):,} jobs: ask for fewer windows"
         )
-    submits_s = [spec.submit_s for spec in workload.specs]
+    submits_s = fields(workload.specs, "submit_s")
     order = np.argsort(submits_s, kind="stable")
     inside = np.sort(np.array_split(order, count)[which - 1]).tolist()
     old = workload.quality
     quality = Quality(old.rows, len(inside), dict(old.dropped), dict(old.repaired))
-    specs = _shifted([workload.specs[i] for i in inside], quality)
-    behaviours = [workload.behaviours[i] for i in inside]
+    specs = _shifted(at(workload.specs, inside), quality)
+    behaviours = at(workload.behaviours, inside)
     return workload.like(specs, behaviours, name=f"{workload.name} {window}", quality=quality)
 
 

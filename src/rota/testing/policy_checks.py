@@ -11,7 +11,7 @@ from rota.core.errors import RotaError
 from rota.core.events import INF, Event
 from rota.core.jobs import DONE, FAILED, REJECTED, RUNNING, WAITING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import Plan, ReservingPlan
+from rota.core.plan import EligibilityPlan, Plan
 from rota.core.policy import DecidePolicy, IncrementalPolicy, Params, Policy, PriorityPolicy
 from rota.core.registry import POLICIES, names, split
 from rota.core.view import View
@@ -395,7 +395,7 @@ class EveryEvent(DecidePolicy[Params]):
     strict and preemptive: there the fast door leaves those whom it displaced before it was blocked.
     """
 
-    plan_type = ReservingPlan
+    plan_type = EligibilityPlan
 
     def __init__(self, policy: PriorityPolicy[Any]) -> None:
         super().__init__()
@@ -411,7 +411,7 @@ class EveryEvent(DecidePolicy[Params]):
         for job in view.finished[self._learnt :]:
             policy.finished(job, now_s)
         self._learnt = len(view.finished)
-        plan = view.plan(ReservingPlan)
+        plan = view.plan(EligibilityPlan)
         jobs = list(view.jobs)
         rank = {job.index: (policy.key(job, now_s), job.index) for job in jobs}
         jobs.sort(key=lambda job: rank[job.index])
@@ -423,7 +423,7 @@ class EveryEvent(DecidePolicy[Params]):
             plan.wake_at(self._next_s(jobs, now_s))
         return plan
 
-    def _fill(self, plan: ReservingPlan, jobs: list[Job]) -> bool:
+    def _fill(self, plan: EligibilityPlan, jobs: list[Job]) -> bool:
         """Place all; True if any of them starts or stops."""
         changed = False
         held = 0  # strict: nodes of those who wait; those behind them who run go on
@@ -446,9 +446,9 @@ class Promises(Invariants):
     def __init__(self) -> None:
         super().__init__(keys=False)
 
-    def after(self, engine: Engine, events: list[Event], plan: Changes | None) -> None:
+    def after(self, engine: Engine, events: list[Event], changes: Changes | None) -> None:
         """Raise PolicyError if a key is not what the policy would say."""
-        super().after(engine, events, plan)
+        super().after(engine, events, changes)
         if isinstance(engine.scheduler, PriorityScheduler):
             check_keys(engine, engine.scheduler, engine.view.now_s)
 

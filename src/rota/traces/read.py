@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -125,8 +126,24 @@ def _no_collections() -> Iterator[None]:
 
 
 def load_format(name: str) -> Format:
-    """A registered format."""
-    found: Format = load(FORMATS, name)
+    """A registered format; an OptionError says what one of another package lacks."""
+    try:
+        found: Any = load(FORMATS, name)
+    except TypeError as error:  # an abstract method is missing
+        raise OptionError(
+            f"format {name!r}: {error}: define what rota.traces.format.Format asks for"
+        ) from error
+    if not isinstance(found, Format):
+        raise OptionError(
+            f"format {name!r}: the entry point names {found!r}, which is no instance of Format: "
+            "derive a class from rota.traces.format.Format and name an instance of it"
+        )
+    missing = [member for member in ("name", "description") if not hasattr(found, member)]
+    if missing:
+        raise OptionError(
+            f"format {name!r}: {type(found).__name__} lacks {' and '.join(missing)}: every "
+            "rota.traces.format.Format has these, and the methods recognises and read"
+        )
     return found
 
 

@@ -5,7 +5,8 @@ inside Rota may lack the others, which then have their default. `roles` is null 
 tasks that `num_gpus`, `cpus` and `mem_gib` (all of the whole job) cannot describe.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import msgspec
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.sensitivity import Sensitivity
-from rota.core.workload import Quality, Workload
+from rota.core.workload import OnDemand, Quality, Workload, fields
 
 if TYPE_CHECKING:
     import polars as pl
@@ -74,6 +75,17 @@ _SPEC_FIELDS = {
     "account": "account", "partition": "partition", "qos": "qos",
 }  # fmt: skip
 
+SPEC_COLUMNS = {field: name for name, field in _SPEC_FIELDS.items()} | {
+    "deadline_s": "deadline_s", "estimate_s": "estimate_s",
+}  # fmt: skip
+"""The column of every field of a `JobSpec` but the request."""
+_IN_SPECS = frozenset(SPEC_COLUMNS.values())
+_BEHAVIOUR_COLUMNS = {
+    "work": "duration_s", "speeds": "speeds", "scaling": "scaling", "fails_at": "fails_at_s",
+    "sensitivity": "sensitivity",
+}  # fmt: skip
+_IN_BEHAVIOURS = frozenset(_BEHAVIOUR_COLUMNS.values())
+
 
 def kinds() -> "dict[str, pl.DataType]":
     """The Polars type of every kind of column."""
@@ -118,63 +130,92 @@ def events_frame(rows: Iterable[tuple[float, str, str, float, str]] = ()) -> "pl
 
 
 def to_workload(frame: "pl.DataFrame", *, name: str, quality: Quality) -> Workload:
-    """Objects for a simulation; equal requests share one object."""
-    count = frame.height
-    column = _columns(frame)
-    asked = [column(key) for key in _ASKED]
-    requests = list(map(_Requests().__getitem__, zip(*asked, strict=False))) if count else []
-    specs = map(
-        JobSpec,
-        column("job_id"),
-        column("submit_s"),
-        requests,
-        column("vc"),
-        column("user"),
-        column("name"),
-        column("group"),
-        column("model"),
-        column("priority"),
-        _or_infinite(column("deadline_s")),
-        _or_infinite(column("estimate_s")),
-        column("depends_on"),
-        column("account"),
-        column("partition"),
-        column("qos"),
-    )
-    return Workload(list(specs), _behaviours(column), name=name, quality=quality)
+    """Jobs for a simulation, made from the rows on demand; equal requests share one object."""
+    specs = OnDemand(SpecColumns(frame), frame.height)
+    behaviours = OnDemand(BehaviourColumns(frame), frame.height)
+    return Workload(specs, behaviours, name=name, quality=quality)
 
 
-def _columns(frame: "pl.DataFrame") -> Callable[[str], Iterable[Any]]:
-    """How to get a column as Python values; an absent one is its default again and again."""
+class SpecColumns:
+    """What jobs ask for, from a frame with columns of `JOBS`."""
 
-    def column(name: str) -> Iterable[Any]:
-        kind, default = JOBS[name]
-        if name not in frame.columns:
-            return repeat(default, frame.height)
-        values = frame[name]
-        if kind == "texts":
-            return [tuple(texts or ()) for texts in values.to_list()]
-        if kind == "roles":
-            return [
-                roles and tuple(TaskGroup(**role) for role in roles) for roles in values.to_list()
-            ]
-        if default is None:
-            return list(values.to_list())
-        plain: list[Any] = values.fill_null(default).to_list()
-        if kind == "text" and name != "job_id":  # most are there many times: one object will do
-            shared: dict[str, str] = {}
-            return [shared.setdefault(text, text) for text in plain]
-        return plain
+    def __init__(self, frame: "pl.DataFrame") -> None:
+        self._frame = frame.select(name for name in frame.columns if name in _IN_SPECS)
+        self._shared: dict[str, str] = {}  # most texts are there many times: one object will do
+        asked = [_values(frame, key) for key in _ASKED]
+        self._requests = [*map(_Requests().__getitem__, zip(*asked, strict=False))]
 
-    return column
+    def make(self, rows: slice | Sequence[int]) -> list[JobSpec]:
+        """The specs of these rows."""
+        frame = self._frame[rows]
+        requests = (
+            self._requests[rows]
+            if isinstance(rows, slice)
+            else [self._requests[row] for row in rows]
+        )
+        columns = [self._field(frame, field) for field in JobSpec.__struct_fields__[3:]]
+        ids, submits_s = self._field(frame, "id"), self._field(frame, "submit_s")
+        return list(map(JobSpec, ids, submits_s, requests, *columns))
+
+    def field(self, name: str) -> Sequence[Any]:
+        """One attribute of all specs."""
+        if name == "request":
+            return self._requests
+        return list(self._field(self._frame, name))
+
+    def _field(self, frame: "pl.DataFrame", field: str) -> Iterable[Any]:
+        name = SPEC_COLUMNS[field]
+        values = _values(frame, name)
+        if field in ("deadline_s", "estimate_s"):
+            return _or_infinite(values)
+        if JOBS[name][0] == "text" and field != "id" and name in frame.columns:
+            shared = self._shared
+            return [shared.setdefault(text, text) for text in values]
+        return values
 
 
-def _behaviours(column: Callable[[str], Iterable[Any]]) -> list[Behaviour]:
-    speeds = (text and msgspec.json.decode(text) for text in column("speeds"))
-    scaling = (text and tuple(map(tuple, msgspec.json.decode(text))) for text in column("scaling"))
-    fails = _or_infinite(column("fails_at_s"))
-    tables = map(_Tables().__getitem__, column("sensitivity"))
-    return list(map(Behaviour, column("duration_s"), speeds, scaling, fails, tables))
+class BehaviourColumns:
+    """How jobs behave, from a frame with columns of `JOBS`."""
+
+    def __init__(self, frame: "pl.DataFrame") -> None:
+        self._frame = frame.select(name for name in frame.columns if name in _IN_BEHAVIOURS)
+        self._tables = _Tables()
+
+    def make(self, rows: slice | Sequence[int]) -> list[Behaviour]:
+        """The behaviours of these rows."""
+        frame = self._frame[rows]
+        columns = [self._field(frame, field) for field in Behaviour.__struct_fields__]
+        return list(map(Behaviour, *columns))
+
+    def field(self, name: str) -> Sequence[Any]:
+        """One attribute of all behaviours."""
+        return list(self._field(self._frame, name))
+
+    def _field(self, frame: "pl.DataFrame", field: str) -> Iterable[Any]:
+        values = _values(frame, _BEHAVIOUR_COLUMNS[field])
+        if field == "speeds":
+            return [text and msgspec.json.decode(text) for text in values]
+        if field == "scaling":
+            return [text and tuple(map(tuple, msgspec.json.decode(text))) for text in values]
+        if field == "fails_at":
+            return _or_infinite(values)
+        if field == "sensitivity":
+            return [self._tables[text] for text in values]
+        return values
+
+
+def _values(frame: "pl.DataFrame", name: str) -> Iterable[Any]:
+    """A column as Python values; an absent one is its default again and again."""
+    kind, default = JOBS[name]
+    if name not in frame.columns:
+        return repeat(default, frame.height)
+    values = frame[name]
+    if kind == "texts":
+        return [tuple(texts or ()) for texts in values.to_list()]
+    if kind == "roles":
+        return [roles and tuple(TaskGroup(**role) for role in roles) for roles in values.to_list()]
+    plain: list[Any] = (values if default is None else values.fill_null(default)).to_list()
+    return plain
 
 
 def _or_infinite(values: Iterable[float | None]) -> list[float]:
@@ -224,25 +265,25 @@ def from_workload(workload: Workload) -> "pl.DataFrame":
     """The jobs as a frame."""
     import polars as pl
 
-    specs, behaviours = workload.specs, workload.behaviours
+    specs = partial(fields, workload.specs)
+    behaviours = partial(fields, workload.behaviours)
+    tables = behaviours("sensitivity")
     texts: dict[Sensitivity | None, str | None] = {
-        table: None if table is None else as_json(table)
-        for table in {behaviour.sensitivity for behaviour in behaviours}
+        table: None if table is None else as_json(table) for table in set(tables)
     }
-    cells = {request: _asked(request) for request in {spec.request for spec in specs}}
-    asked = [cells[spec.request] for spec in specs]
-    columns: dict[str, list[Any]] = {name: [cell[name] for cell in asked] for name in _ASKED}
+    requests = {id(request): request for request in specs("request")}
+    cells = {key: _asked(request) for key, request in requests.items()}
+    asked = [cells[id(request)] for request in specs("request")]
+    columns: dict[str, Sequence[Any]] = {name: [cell[name] for cell in asked] for name in _ASKED}
+    columns |= {name: specs(field) for name, field in _SPEC_FIELDS.items()}
     columns |= {
-        name: [getattr(spec, field) for spec in specs] for name, field in _SPEC_FIELDS.items()
-    }
-    columns |= {
-        "deadline_s": [_or_null(spec.deadline_s) for spec in specs],
-        "estimate_s": [_or_null(spec.estimate_s) for spec in specs],
-        "duration_s": [behaviour.work for behaviour in behaviours],
-        "speeds": [it.speeds and as_json(dict(it.speeds)) for it in behaviours],
-        "scaling": [it.scaling and as_json(list(map(list, it.scaling))) for it in behaviours],
-        "fails_at_s": [_or_null(behaviour.fails_at) for behaviour in behaviours],
-        "sensitivity": [texts[behaviour.sensitivity] for behaviour in behaviours],
+        "deadline_s": list(map(_or_null, specs("deadline_s"))),
+        "estimate_s": list(map(_or_null, specs("estimate_s"))),
+        "duration_s": behaviours("work"),
+        "speeds": [speeds and as_json(dict(speeds)) for speeds in behaviours("speeds")],
+        "scaling": [sizes and as_json(list(map(list, sizes))) for sizes in behaviours("scaling")],
+        "fails_at_s": list(map(_or_null, behaviours("fails_at"))),
+        "sensitivity": [texts[table] for table in tables],
     }
     types = kinds()
     said = {

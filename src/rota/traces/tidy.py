@@ -286,15 +286,15 @@ def told_of_attempts(
     several = {name: seen for name, seen in attempts.items() if len(seen) > 1 and name in sizes}
     if not several:
         return []
-    told = []
+    parts = []
     for choice in sorted(RUNTIMES, key=lambda each: each != runtime):
         runs_s = {name: run_s(seen, until_s, choice) for name, seen in several.items()}
         hours = sum(sizes[name] * length_s for name, length_s in runs_s.items()) / 3_600
         other = sum(runs_s[name] != run_s(s, until_s, runtime) for name, s in several.items())
-        told.append(f"{choice} {hours:,.1f}" + (f" ({other:,} differ)" if other else ""))
+        parts.append(f"{choice} {hours:,.1f}" + (f" ({other:,} differ)" if other else ""))
     what = "1 job has" if len(several) == 1 else f"{len(several):,} jobs have"
-    rest = ", ".join(told[1:])
-    return [f"{what} several attempts; GPU-hours with runtime={told[0]}; with {rest}"]
+    rest = ", ".join(parts[1:])
+    return [f"{what} several attempts; GPU-hours with runtime={parts[0]}; with {rest}"]
 
 
 def attempts_frame(attempts: Mapping[str, Sequence[Seen]]) -> "pl.DataFrame":

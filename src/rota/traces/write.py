@@ -1,19 +1,21 @@
 """Writing a workload as the plain csv (see `plain`): what is written is read back equal."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
 from rota.core.errors import OutputError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
-from rota.core.workload import Workload
+from rota.core.workload import Workload, fields
 from rota.traces.formats.plain import LAYOUT, split_texts
+from rota.traces.schema import SPEC_COLUMNS
 from rota.traces.sources import replacing
 
 Row: TypeAlias = dict[str, str]
 
+_NOTHING_SAID = JobSpec("", 0.0, Request.of())
 _NEEDS_QUOTES = re.compile('[",\r\n]')
 
 
@@ -31,14 +33,28 @@ def write_workload(workload: Workload, path: str | Path, *, force: bool = False)
     path = Path(path)
     if path.exists() and not force:
         raise OutputError(f"{path}: is there already: choose another name or use --force")
-    rows = list(_rows(workload))
-    used = {column for row in rows for column, text in row.items() if text}
+    used = _used(workload)
     columns = [name for name in LAYOUT.names if name in LAYOUT.needed or name in used]
-    _replace(path, columns, rows)
+    _replace(path, columns, _rows(workload))
     return path
 
 
-def _replace(path: Path, columns: list[str], rows: list[Row]) -> None:
+def _used(workload: Workload) -> set[str]:
+    """Columns in which a job has something to say; nothing is written before that is known."""
+    specs = workload.specs
+    said = {
+        column
+        for field, column in SPEC_COLUMNS.items()
+        if any(value != getattr(_NOTHING_SAID, field) for value in fields(specs, field))
+    }
+    first: dict[int, int] = {}  # job with each request
+    for row, request in enumerate(fields(specs, "request")):
+        first.setdefault(id(request), row)
+    asked = (_request_cells(specs[row]) for row in first.values())
+    return said.union(column for cells in asked for column, text in cells.items() if text)
+
+
+def _replace(path: Path, columns: list[str], rows: Iterable[Row]) -> None:
     with replacing(path) as part, part.open("w", encoding="utf-8", newline="") as file:
         file.write(",".join(columns) + "\n")
         file.writelines(

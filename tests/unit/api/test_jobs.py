@@ -256,7 +256,7 @@ def test_a_bug_is_told_by_an_id_only(client, service, error):
 
 
 def test_there_is_nothing_else(client):
-    assert client.get("/").json()["kind"] == "not_found"
+    assert client.get("/api").json()["kind"] == "not_found"
     assert client.get("/docs").status_code == 404
     answer = client.put(JOBS, json=ONE)
     assert (answer.status_code, answer.json()["kind"]) == (405, "input")

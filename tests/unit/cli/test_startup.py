@@ -110,7 +110,7 @@ def test_a_client_needs_neither_tables_nor_the_engine(start, command):
 
 def test_a_daemon_starts_without_tables_and_migrations(tmp_path):
     script = (
-        "import sys, rota.api, rota.api.app, rota.cli.assembly\n"
+        "import sys, rota.api, rota.api.app, rota.server\n"
         "from pathlib import Path\n"
         "from rota.daemon.store import Store\n"
         "for _ in range(2):\n"

@@ -1,4 +1,4 @@
-"""A plan collects wishes."""
+"""What a plan changes."""
 
 import pytest
 
@@ -10,29 +10,35 @@ from rota.core.reasons import Reason
 A, B = live("a", index=1), live("b", index=2)
 
 
-def test_a_new_plan_wants_nothing():
-    plan = Changes(7)
-    assert plan.empty
-    assert not plan.unusual
-    assert (plan.version, plan.starts, plan.stops, plan.wake, plan.causes) == (
+def test_new_changes_are_empty():
+    changes = Changes(7)
+    assert changes.empty
+    assert not changes.unusual
+    assert (changes.version, changes.starts, changes.stops, changes.wake, changes.causes) == (
         7,
         [],
         [],
         None,
         None,
     )
-    assert (*plan.cancels, *plan.rejects, *plan.holds, *plan.admits, *plan.levels) == ()
+    assert (
+        *changes.cancels,
+        *changes.rejects,
+        *changes.holds,
+        *changes.admits,
+        *changes.levels,
+    ) == ()
 
 
 def test_starts_and_stops_are_usual():
-    plan = Changes(0)
-    plan.start(A, HERE)
-    plan.stop(B)
-    assert (plan.starts, plan.stops, plan.causes) == ([(A, HERE)], [B], None)
-    plan.stop(A, because_of=B)
-    assert plan.causes == {1: B}
-    assert not plan.unusual
-    assert not plan.empty
+    changes = Changes(0)
+    changes.start(A, HERE)
+    changes.stop(B)
+    assert (changes.starts, changes.stops, changes.causes) == ([(A, HERE)], [B], None)
+    changes.stop(A, because_of=B)
+    assert changes.causes == {1: B}
+    assert not changes.unusual
+    assert not changes.empty
 
 
 @pytest.mark.parametrize(
@@ -46,15 +52,15 @@ def test_starts_and_stops_are_usual():
         (lambda p: p.watch(A, "service", 5), "levels", [Level(A, "service", 5)], True),
     ],
 )
-def test_rare_wishes_are_kept_apart_and_make_a_plan_unusual(wish, name, expected, empty):
-    plan = Changes(0)
-    wish(plan)
-    assert getattr(plan, name) == expected
-    assert plan.unusual
-    assert plan.empty is empty
+def test_rare_changes_are_kept_apart(wish, name, expected, empty):
+    changes = Changes(0)
+    wish(changes)
+    assert getattr(changes, name) == expected
+    assert changes.unusual
+    assert changes.empty is empty
     assert getattr(Changes(0), name) == ()  # nothing leaks into other plans
-    wish(plan)
-    assert getattr(plan, name) == expected * 2
+    wish(changes)
+    assert getattr(changes, name) == expected * 2
 
 
 def test_by_default_every_event_wakes():
@@ -63,10 +69,10 @@ def test_by_default_every_event_wakes():
 
 
 def test_a_hold_can_be_withdrawn():
-    plan = Changes(0)
-    assert not plan.withdraw_hold(A)
-    plan.hold(A, Reason.QUOTA)
-    plan.hold(B, Reason.QUOTA)
-    assert plan.withdraw_hold(A)
-    assert not plan.withdraw_hold(A)
-    assert plan.holds == [(B, Reason.QUOTA)]
+    changes = Changes(0)
+    assert not changes.withdraw_hold(A)
+    changes.hold(A, Reason.QUOTA)
+    changes.hold(B, Reason.QUOTA)
+    assert changes.withdraw_hold(A)
+    assert not changes.withdraw_hold(A)
+    assert changes.holds == [(B, Reason.QUOTA)]

@@ -1,4 +1,4 @@
-"""From a plan to commands."""
+"""From changes to commands."""
 
 import pytest
 
@@ -21,12 +21,12 @@ def job(phase, name="a", index=0, version=0):
 
 def wanted(*, start=(), stop=(), made_at=5, now=5):
     """(stops, starts, moves) by name."""
-    plan = Changes(made_at)
+    changes = Changes(made_at)
     for each, where in start:
-        plan.start(each, where)
+        changes.start(each, where)
     for each in stop:
-        plan.stop(each)
-    stops, starts, moves = reconcile(plan, now)
+        changes.stop(each)
+    stops, starts, moves = reconcile(changes, now)
     return (
         [each.id for each in stops],
         [(each.id, where) for each, where in starts],

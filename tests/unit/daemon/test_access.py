@@ -61,6 +61,16 @@ def test_jobs_of_others(operation, actor):
 
 def test_what_only_some_are_shown():
     assert [sees_notes(actor) for actor in ACTORS] == [False, False, True, True]
-    assert [owns_job(actor, "adam") for actor in ACTORS] == [False, False, True, True]
-    assert [sees_submission(actor, "adam") for actor in ACTORS] == [False, False, False, True]
-    assert all(sees_submission(actor, "eve") for actor in ACTORS)
+    assert [owns_job(actor, "adam", 7) for actor in ACTORS] == [False, False, True, True]
+    assert [sees_submission(actor, "adam", 7) for actor in ACTORS] == [False, False, False, True]
+    assert all(sees_submission(actor, "eve", 7) for actor in ACTORS)
+
+
+@pytest.mark.parametrize("operation", REACHING, ids=lambda found: found.name)
+def test_a_name_that_is_given_again_inherits_nothing(operation):
+    eve = Actor("eve", "user", after_job=7)
+    with pytest.raises(NotFoundError, match="there is no job '7'"):
+        check_job(operation, eve, "7", "eve")
+    check_job(operation, eve, "8", "eve")
+    assert not sees_submission(eve, "eve", 7)
+    assert sees_submission(eve, "eve", 8)

@@ -4,6 +4,8 @@ import pytest
 
 from rota.core.errors import ForbiddenError, InputError
 from rota.core.tenants import PriorityClass
+from rota.daemon import service
+from rota.daemon.access import submitted_job
 from rota.daemon.settings import Permissions, Queue, check_permissions, read_settings
 
 QUEUES = (Queue("vision"), Queue("robots", parent="vision"), Queue("nlp"))
@@ -93,6 +95,26 @@ def test_a_user_has_so_many_jobs(permitted, alice, bob, operator, file):
     assert daemon.submit([file(queue="nlp")] * 5, operator)
     daemon.cancel(first.id, alice)
     assert daemon.submit([file(queue="nlp")], alice)
+
+
+def test_jobs_are_counted_only_where_there_could_be_too_many(permitted, monkeypatch, alice, file):
+    looked = []
+
+    def submitted(actor, owner, number):
+        looked.append(number)
+        return submitted_job(actor, owner, number)
+
+    monkeypatch.setattr(service, "submitted_job", submitted)
+    daemon = permitted(max_jobs=6)
+    first, *_ = daemon.submit([file(queue="nlp")] * 2, alice)
+    daemon.submit([file(queue="nlp")], alice)
+    daemon.submit([file(queue="nlp")] * 3, alice)
+    assert looked == []  # there were none when she first came
+    daemon.cancel(first.id, alice)
+    daemon.submit([file(queue="nlp")], alice)
+    assert len(looked) == 5
+    with pytest.raises(ForbiddenError, match="alice has 6 jobs"):
+        daemon.submit([file(queue="nlp")], alice)
 
 
 def test_they_can_be_changed_while_the_daemon_runs(running, tmp_path, alice, admin, file):

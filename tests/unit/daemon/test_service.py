@@ -15,6 +15,7 @@ from rota.core.errors import (
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.live.drivers.pretend import PretendDriver
 from rota.placement.count import Count
+from rota.wire import Actor
 
 # --- submit ---------------------------------------------------------------------------------------
 
@@ -297,8 +298,9 @@ def test_when_tells_the_next_start_of_a_preempted_job(running, alice, file):
 
 def test_when_learns_from_the_past(running, alice, file):
     with running(policy="fifo") as daemon:
-        daemon.submit([file(4, 0.2, estimate=0.4) for _ in range(4)], alice)
-        state(daemon, alice, "4", "SUCCEEDED")
+        daemon.submit([file(1, 4, estimate=8) for _ in range(4)], alice)  # side by side
+        for job in "1234":
+            state(daemon, alice, job, "SUCCEEDED")
         daemon.submit([file(4, estimate=1000), file(4, estimate=1000)], alice)
         found = daemon.when("6", alice)
         now = daemon.status()["now"]
@@ -409,3 +411,25 @@ def test_events_can_be_waited_for(daemon, alice, file):
     daemon.submit([file()], alice)
     assert daemon.wait_events(last, 5.0) is True
     assert "submit" in [row.event for row in daemon.events(last)]
+
+
+def test_a_new_token_of_a_revoked_name_inherits_nothing(running, admin, file):
+    with running() as daemon:
+        former = daemon.authenticate(daemon.create_token("carol", "user", admin))
+        (theirs,) = daemon.submit([file(name="secret")], former, key="k")
+        daemon.revoke_token("carol", admin)
+        carol = daemon.authenticate(daemon.create_token("carol", "user", admin))
+        assert daemon.jobs(carol) == []
+        for ask in (daemon.job, daemon.cancel, daemon.hold, daemon.explain, daemon.when):
+            with pytest.raises(NotFoundError, match="there is no job"):
+                ask(theirs.id, carol)
+        for before in ("secret", theirs.id):
+            with pytest.raises(InputError, match="you have no such job"):
+                daemon.submit([file(depends_on=(before,))], carol)
+        with pytest.raises(ConflictError, match="was used for another submission"):
+            daemon.submit([file(name="secret")], carol, key="k")
+        (own,) = daemon.submit([file()], carol)
+        assert [job.id for job in daemon.jobs(carol)] == [own.id]
+        assert daemon.job(own.id, carol).file is not None
+    with running() as daemon:  # and so after a restart
+        assert daemon.tokens() == [Actor("carol", "user", after_job=1)]

@@ -40,7 +40,10 @@ def test_an_empty_file_says_nothing(tmp_path):
     [
         ("polcy: fifo\n", "yaml: polcy: there is no such key .did you mean 'policy'.*here are pol"),
         ("zzz: fifo\n", "yaml: zzz: there is no such key: the keys here are policy, placement"),
-        ("local: {silnt_s: 1}\n", "yaml: local.silnt_s: .*'silent_s'.*here are silent_s, lost_s$"),
+        (
+            "local: {silnt_s: 1}\n",
+            "yaml: local.silnt_s: .*'silent_s'.*here are silent_s, lost_s, invited_only$",
+        ),
         ("queues: {a: {quotta: 1}}\n", "yaml: queues.a.quotta: .*'quota'.*here are name, parent"),
         ("queues: [{name: a, quotta: 1}]\n", "yaml: queues.a.quotta: .*'quota'"),
         ("queues: {a: 4}\n", "yaml: queues.a: write keys with values: parent, quota"),

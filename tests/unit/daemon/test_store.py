@@ -2,14 +2,18 @@
 
 import sqlite3
 import time
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
+from postgres_server import leading
 from rota.core.errors import InputError, UnavailableError
 from rota.core.topology import NodeSpec
+from rota.daemon import database as database_module
 from rota.daemon import store as store_module
 from rota.daemon import tables
+from rota.daemon.database import SqliteFile
 from rota.daemon.seal import Seal
 from rota.daemon.store import Store, StoredJob, UsedKey
 from rota.jobfile.model import GpuRange, JobFile, Resources
@@ -24,9 +28,22 @@ def store(tmp_path):
     made.close()
 
 
+@pytest.fixture(params=["file", "postgresql"])
+def any_store(request):
+    """Return a store of each kind."""
+    if request.param == "file":
+        yield request.getfixturevalue("store")
+        return
+    made = Store(leading(request.getfixturevalue("database")))
+    yield made
+    made.close()
+
+
 def again(store):
     store.close()
-    return Store(store.path, durable=False)
+    database = store._database
+    same = Path(store.where) if isinstance(database, SqliteFile) else database
+    return Store(same, durable=False)
 
 
 INPUTS = (
@@ -39,7 +56,8 @@ INPUTS = (
 )
 
 
-def test_inputs_come_back_as_they_were(store):
+def test_inputs_come_back_as_they_were(any_store):
+    store = any_store
     batch = Batch(7, 1.5, INPUTS)
     store.append(batch)
     store = again(store)
@@ -48,7 +66,8 @@ def test_inputs_come_back_as_they_were(store):
     store.close()
 
 
-def test_jobs_rows_and_keys_come_with_their_batch(store):
+def test_jobs_rows_and_keys_come_with_their_batch(any_store):
+    store = any_store
     file = JobFile(run="a\nb", name="é", resources=Resources(gpus=GpuRange(1, 4)), deadline="2h")
     job = StoredJob(1, "alice", 2.0, file)
     row = (2.0, 0, 1, 0, 0, 1.0, "1")
@@ -63,22 +82,32 @@ def test_jobs_rows_and_keys_come_with_their_batch(store):
     store.close()
 
 
-def test_infinity_is_a_value_of_the_log(store):
+def test_infinity_is_a_value_of_the_log(any_store):
+    store = any_store
     row = (0.0, 1, 1, 0, 0, float("inf"), None)
     store.append(None, [row])
     assert store.rows(0, 1) == [(1, *row)]
 
 
-def test_a_failed_append_leaves_nothing(store):
+def test_any_text_can_be_stored(any_store):
+    texts = ["a\0b", "\\0", "\\\0", "\0\\", "\\\\", "é\n\t", ""]
+    rows = [(0.0, 1, 1, 0, 2**40, 0.0, text) for text in texts]
+    any_store.append(None, rows)
+    assert [row[1:] for row in any_store.rows(0, 10)] == rows
+
+
+def test_a_failed_append_leaves_nothing(any_store):
+    store = any_store
     job = StoredJob(1, "alice", 0.0, JobFile(run="x"))
     store.append(None, [], [job])
-    with pytest.raises(UnavailableError, match="UNIQUE"):
+    with pytest.raises(UnavailableError, match=r"UNIQUE|unique"):
         store.append(Batch(1, 0.0, ()), [(0.0, 0, 1, 0, 0, 0.0, None)], [job])
     assert (store.journal_number, store.log_number) == (0, 0)
     assert store.rows(0, 10) == []
 
 
-def test_the_last_two_snapshots_are_kept_and_the_first_with_the_whole_journal(store):
+def test_the_last_two_snapshots_are_kept_and_the_first_with_the_whole_journal(any_store):
+    store = any_store
     store.save_snapshot(b"first")
     for number in range(1, 7):
         store.append(Batch(number, float(number), ()))
@@ -98,7 +127,8 @@ def test_the_last_two_snapshots_are_kept_and_the_first_with_the_whole_journal(st
     store.close()
 
 
-def test_the_beginning_and_the_name_are_decided_once(store):
+def test_the_beginning_and_the_name_are_decided_once(any_store):
+    store = any_store
     epoch, name = store.epoch_unix, store.id
     store = again(store)
     assert (store.epoch_unix, store.id) == (epoch, name)
@@ -157,13 +187,13 @@ def test_a_store_of_a_newer_version_is_refused(store):
         connection.execute(sa.text("update alembic_version set version_num = '9999'"))
     store.close()
     with pytest.raises(InputError, match="newer Rota"):
-        Store(store.path)
+        Store(Path(store.where))
 
 
 def test_a_locked_store_is_told_and_passes(store, monkeypatch):
-    monkeypatch.setattr(store_module, "BUSY_MS", 50)
+    monkeypatch.setattr(database_module, "BUSY_MS", 50)
     quick = again(store)
-    other = sqlite3.connect(store.path)
+    other = sqlite3.connect(store.where)
     other.execute("begin exclusive")
     with pytest.raises(UnavailableError, match="locked: nothing was accepted"):
         quick.append(Batch(1, 0.0, ()))

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from daemon_slow import state
-from rota.cli.assembly import declared
 from rota.core.errors import InputError
 from rota.core.tenants import PriorityClass, Tenant
 from rota.daemon.settings import Queue, Settings, queue_of, read_settings
 from rota.jobfile.model import JobFile, Resources
 from rota.policies import capacity
+from rota.server import declared
 
 POLICY = str(Path(capacity.__file__))
 HALVES = (Queue("research", quota=2), Queue("production", quota=2))

@@ -32,7 +32,7 @@ def test_a_token_is_worth_its_role_until_it_is_revoked(store):
 def test_only_a_digest_is_kept(store):
     token = Tokens(store).create("alice", "user")
     store.close()
-    dump = "\n".join(sqlite3.connect(store.path).iterdump())
+    dump = "\n".join(sqlite3.connect(store.where).iterdump())
     assert "alice" in dump
     assert token not in dump
     assert token.removeprefix("rota_") not in dump

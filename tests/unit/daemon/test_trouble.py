@@ -1,6 +1,7 @@
 """A store that is in trouble for a while: what could not be written did not happen."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -122,7 +123,7 @@ def test_a_store_that_is_removed_under_the_daemon_is_noticed_at_once(running, fi
     with running(nodes=(1, 1)) as daemon:
         daemon.submit([file(1, 900.0)], ALICE)
         eventually(lambda: daemon.ready()[0])
-        path = daemon.loop.store.path
+        path = Path(daemon.loop.store.where)
         kept = path.with_suffix(".kept")
         path.rename(kept)
         ready, why = daemon.ready()

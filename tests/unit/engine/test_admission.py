@@ -53,18 +53,18 @@ def gate(topology, admission):
 
 
 def test_what_can_never_fit_is_rejected_with_a_message(topology, view):
-    plan = Changes(0)
-    assert not gate(topology, AcceptAll()).enter(live(gpus=9), view, plan)
-    ((job, message),) = plan.rejects
+    changes = Changes(0)
+    assert not gate(topology, AcceptAll()).enter(live(gpus=9), view, changes)
+    ((job, message),) = changes.rejects
     assert job.id == "a"
     assert "asks for 9 GPUs" in message
     assert "2 nodes with 8 GPUs" in message
 
 
 def test_an_open_gate_remembers_which_shapes_are_fine(topology, view):
-    made, plan = gate(topology, AcceptAll()), Changes(0)
-    assert made.enter(live(gpus=2, number=3), view, plan)
-    assert not made.enter(live(gpus=9, number=4), view, plan)
+    made, changes = gate(topology, AcceptAll()), Changes(0)
+    assert made.enter(live(gpus=2, number=3), view, changes)
+    assert not made.enter(live(gpus=9, number=4), view, changes)
     assert made.fine == {3}
     assert gate(topology, Few(9)).fine == set()
 
@@ -80,21 +80,21 @@ def test_the_question_is_asked_once_per_shape(topology, view):
 
 
 def test_admission_refuses_holds_and_lets_in(topology, view):
-    made, plan = gate(topology, Few(1)), Changes(0)
+    made, changes = gate(topology, Few(1)), Changes(0)
     names = ("a", "bad", "b", "c")
     jobs = [live(name, index=index) for index, name in enumerate(names)]
-    assert [made.enter(job, view, plan) for job in jobs] == [True, False, False, False]
-    assert plan.rejects == [(jobs[1], "not you")]
-    assert plan.holds == [(jobs[2], Reason.ADMISSION), (jobs[3], Reason.ADMISSION)]
+    assert [made.enter(job, view, changes) for job in jobs] == [True, False, False, False]
+    assert changes.rejects == [(jobs[1], "not you")]
+    assert changes.holds == [(jobs[2], Reason.ADMISSION), (jobs[3], Reason.ADMISSION)]
     assert made.admission.inside == ["a"]
 
 
 def test_held_jobs_enter_in_their_order_when_there_is_room(topology, view):
-    made, plan = gate(topology, Few(1)), Changes(0)
+    made, changes = gate(topology, Few(1)), Changes(0)
     a, b, c, d = jobs = [live(name, index=index) for index, name in enumerate("abcd")]
     for job in jobs:
-        made.enter(job, view, plan)
-    for job, _ in plan.holds:  # as the engine does
+        made.enter(job, view, changes)
+    for job, _ in changes.holds:  # as the engine does
         machine.hold(job)
     assert made.reconsider(view, Changes(0)) == []
     made.drop(b)
@@ -106,13 +106,13 @@ def test_held_jobs_enter_in_their_order_when_there_is_room(topology, view):
 
 
 def test_a_job_held_and_let_in_by_one_plan_was_never_held(topology, view):
-    made, plan = gate(topology, Few(1)), Changes(0)
+    made, changes = gate(topology, Few(1)), Changes(0)
     a, b = jobs = [live(name, index=index) for index, name in enumerate("ab")]
     for job in jobs:
-        made.enter(job, view, plan)
+        made.enter(job, view, changes)
     made.leave(a)
-    assert made.reconsider(view, plan) == [b]
-    assert (list(plan.holds), list(plan.admits)) == ([], [])
+    assert made.reconsider(view, changes) == [b]
+    assert (list(changes.holds), list(changes.admits)) == ([], [])
 
 
 def test_a_snapshot_keeps_who_is_held(topology, view):

@@ -102,9 +102,12 @@ def test_what_is_placed_nowhere_cannot_be_withdrawn():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda plan, waits: plan.stop(waits), "the plan wants to stop job a, which is waiting"),
         (
-            lambda plan, waits: plan.starts.extend(2 * [(waits, Allocation([(1, 4)]))]),
+            lambda changes, waits: changes.stop(waits),
+            "the plan wants to stop job a, which is waiting",
+        ),
+        (
+            lambda changes, waits: changes.starts.extend(2 * [(waits, Allocation([(1, 4)]))]),
             "the plan starts a job twice: a",
         ),
     ],
@@ -113,9 +116,9 @@ def test_a_plan_of_changes(change, message):
     made = engine(Scripted(lambda _view, _plan: None), [asks()], NODES)
 
     def step(view, _events):
-        plan = Changes(view.version)
-        change(plan, view.jobs[0])
-        return plan
+        changes = Changes(view.version)
+        change(changes, view.jobs[0])
+        return changes
 
     made.scheduler.step = step
     with pytest.raises(InvalidPlanError, match=f"^policy 'scripted' at 5 s: {message}"):

@@ -3,12 +3,21 @@
 import pytest
 
 from decisions import Scripted, engine, everybody, job, rows
+from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError, PolicyError
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
 from rota.core.log import Record
-from rota.core.plan import CAPABILITIES, DisplacingPlan, Plan, ReservingPlan
-from rota.core.policy import DecidePolicy, Params
+from rota.core.plan import (
+    CAPABILITIES,
+    DisplacingPlan,
+    EligibilityPlan,
+    ExplicitPlan,
+    Plan,
+    ReservingPlan,
+)
+from rota.core.policy import DecidePolicy, IncrementalPolicy, Params
 from rota.engine.invariants import Invariants
+from rota.policies.hived.policy import HivedPolicy
 
 BOTH = pytest.mark.parametrize("placement", ["count", "consolidate"])
 
@@ -131,6 +140,124 @@ def test_broken_promises_name_policy_and_job(do, message):
         played(do, [job("old", 4, 99), job("late", 1, 9, at=1)])
 
 
+class Fickle(DecidePolicy[Params]):
+    """First come first served; once, at 5 s, it does what it is asked to do."""
+
+    name = "fickle"
+    plan_type = ReservingPlan
+
+    def __init__(self, then):
+        super().__init__()
+        self._then = [then]
+
+    def decide(self, view):
+        plan = view.plan()
+        if view.now_s == 5 and self._then:
+            self._then.pop()(plan, *view.running, *view.waiting)
+        else:
+            self.go_on(plan, view)
+            if view.now_s < 5:
+                plan.wake_at(5)
+        return plan
+
+    def go_on(self, plan, view):
+        plan.fill(view.jobs)
+
+
+class FickleInSteps(Fickle, IncrementalPolicy[Params]):
+    name = "fickle-in-steps"
+
+
+class FickleAndExplicit(Fickle):
+    name = "fickle-and-explicit"
+    plan_type = ExplicitPlan
+
+    def go_on(self, plan, view):
+        for one in view.running or view.jobs[:1]:
+            plan.place_at(one, Allocation([(view.topology.nodes[0].id, 4)]))
+
+
+class FickleTenant(HivedPolicy):
+    """It decides for the jobs of a virtual cluster of HiveD."""
+
+    def __init__(self, then):
+        super().__init__()
+        self._make = lambda: Fickle(then)
+
+
+KINDS = {
+    "a tenant's": FickleTenant,
+    "all that shall run": Fickle,
+    "changes": FickleInSteps,
+    "explicit": FickleAndExplicit,
+}
+
+
+def asked_at_5(kind, then):
+    jobs = [job("runs", 4, 99), job("waits", 4, 9, at=1)]
+    made = engine(KINDS[kind](then), jobs, (1, 4))
+    made.checker = Invariants()
+    made.run(until_s=5)
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("verb", ["place", "keep"])
+def test_no_plan_stops_a_job_that_it_has_given_a_place(kind, verb):
+    def then(plan, runs, _):
+        assert getattr(plan, verb)(runs)
+        plan.stop(runs)
+
+    with pytest.raises(InvalidPlanError, match="the plan places job runs and stops it"):
+        asked_at_5(kind, then)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_can_be_stopped_twice(kind):
+    def then(plan, runs, _):
+        plan.stop(runs)
+        plan.stop(runs)
+
+    assert held(asked_at_5(kind, then)) == {}
+
+
+@pytest.mark.parametrize("kind", ["all that shall run", "changes", "a tenant's"])
+def test_a_stopped_job_can_be_placed_again_and_then_not_be_stopped(kind):
+    def then(plan, runs, _):
+        plan.stop(runs)
+        assert plan.place(runs)
+        with pytest.raises(InvalidPlanError, match="the plan places job runs and stops it"):
+            plan.stop(runs)
+
+    assert held(asked_at_5(kind, then)) == {"runs": 4}
+
+
+@pytest.mark.parametrize("kind", ["all that shall run", "changes", "a tenant's"])
+def test_only_the_latest_start_can_be_withdrawn_and_no_job_that_goes_on(kind):
+    def then(plan, runs, waits):
+        assert plan.keep(runs)
+        with pytest.raises(PolicyError, match="job runs was not placed last"):
+            plan.withdraw(runs)
+        assert not plan.place(waits)
+        with pytest.raises(PolicyError, match="job waits was not placed last"):
+            plan.withdraw(waits)
+
+    assert held(asked_at_5(kind, then)) == {"runs": 4}
+
+
+@pytest.mark.parametrize("kind", ["all that shall run", "changes", "a tenant's"])
+def test_what_was_withdrawn_can_be_placed_again(kind):
+    def then(plan, runs, waits):
+        plan.stop(runs)
+        assert plan.place(waits)
+        plan.withdraw(waits)
+        with pytest.raises(PolicyError, match="job waits was not placed last"):
+            plan.withdraw(waits)
+        assert plan.place(waits)
+
+    assert held(asked_at_5(kind, then)) == {"waits": 4}
+
+
 # --- declarations ---------------------------------------------------------------------------------
 
 
@@ -165,7 +292,7 @@ def test_a_plan_of_an_undeclared_kind_is_refused():
 def test_a_plan_is_what_was_declared_and_no_more():
     seen = []
 
-    class Both(DisplacingPlan, ReservingPlan):
+    class Both(DisplacingPlan, EligibilityPlan):
         def helper(self):
             return self.nodes
 
@@ -181,7 +308,7 @@ def test_a_plan_is_what_was_declared_and_no_more():
         return plan
 
     engine(Declared(decide), [job("a", 1, 1)], (1, 1)).run()
-    assert seen[0] == [ReservingPlan, DisplacingPlan]
+    assert seen[0] == [EligibilityPlan, DisplacingPlan]
 
 
 def test_a_plan_has_no_other_attributes():

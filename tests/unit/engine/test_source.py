@@ -1,10 +1,12 @@
 """Jobs in order of their time."""
 
+import pytest
+
 from decisions import job
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.workload import Workload
-from rota.engine.source import WorkloadSource
+from rota.engine.source import BLOCK, WorkloadSource
 
 
 def source(*times):
@@ -43,3 +45,17 @@ def test_linked_says_whether_jobs_depend_on_each_other():
     spec = JobSpec("b", 0.0, Request.of(1), depends_on=("a",))
     assert WorkloadSource(Workload([spec], [Behaviour(1.0)])).linked
     assert not source(0.0).linked
+
+
+@pytest.mark.parametrize("step", [1, 700, 2 * BLOCK])
+@pytest.mark.parametrize("times", [range(2 * BLOCK + 5), range(2 * BLOCK + 5, 0, -1)])
+def test_jobs_are_fetched_in_blocks_and_none_is_lost(step, times):
+    specs = [JobSpec(str(i), float(t), Request.of(1)) for i, t in enumerate(times)]
+    made = WorkloadSource(Workload(specs, [Behaviour(float(t + 1)) for t in times]))
+    found = []
+    while made.next_s < INF:
+        found += made.take(made.next_s + step - 1)
+    assert len(found) == len(times)
+    assert all(spec is specs[index] for index, spec, _ in found)
+    assert all(how.work == spec.submit_s + 1 for _, spec, how in found)
+    assert [spec.submit_s for _, spec, _ in found] == sorted(map(float, times))

@@ -1,5 +1,6 @@
 """Speeds that nobody measured: exact where observed, sensible where nothing is known."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -177,3 +178,17 @@ def test_jobs_without_a_model_are_like_themselves_only():
     other.restore(learnt.snapshot())
     assert other.speed(job(0, ""), "slow") == 0.25
     assert not other.estimator.knows(("job", "j1", 1), "slow")
+
+
+def test_a_job_that_differs_from_its_kind_has_speeds_of_its_own():
+    learnt = LearntSpeeds(("fast", "slow"))
+    one, odd = job(0, "m", fast=1.0, slow=0.25), job(1, "m", fast=1.0, slow=0.0)
+    assert learnt.saw(one, "slow")
+    assert not learnt.saw(one, "slow")
+    assert learnt.speed(odd, "slow") == 0.25
+    assert learnt.saw(odd, "slow")
+    assert not learnt.saw(odd, "slow")
+    again = LearntSpeeds(("fast", "slow"))
+    again.restore(msgspec.json.decode(msgspec.json.encode(learnt.snapshot())))
+    for book in (learnt, again):
+        assert (book.speed(one, "slow"), book.speed(odd, "slow")) == (0.25, 0.0)

@@ -1,3 +1,5 @@
+from bisect import bisect_right
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -6,6 +8,7 @@ from hypothesis import strategies as st
 from decisions import ends, estimated_jobs, job, run, starts
 from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.policies.backfill.profile import Profile
+from rota.policies.comparing import ByComparison
 from rota.policies.conservative import Conservative, ConservativeParams
 
 
@@ -28,7 +31,7 @@ class Forgetful(Conservative):
 
     def decide(self, view):
         state = msgspec.msgpack.decode(msgspec.msgpack.encode(self.snapshot()))
-        fresh = Conservative(self.params)
+        fresh = ByComparison(Conservative(self.params))
         fresh.restore(state)
         plan = fresh.decide(view)
         self.restore(fresh.snapshot())
@@ -68,6 +71,35 @@ def test_a_profile_finds_what_a_search_over_all_times_finds(uses, asked):
         assert profile.earliest(gpus, seconds) == expected
         profile.take(expected, expected + seconds, gpus)
         taken.append((expected, expected + seconds, gpus))
+
+
+@given(
+    uses=st.lists(st.tuples(st.integers(0, 20), st.integers(1, 9), st.integers(1, 4)), max_size=6),
+    now_s=st.integers(0, 12),
+    asked=st.tuples(st.integers(1, 8), st.integers(1, 9), st.integers(0, 30)),
+)
+def test_a_profile_is_as_if_it_had_been_made_without_what_was_given_back(uses, now_s, asked):
+    taken = [(start_s, start_s + seconds, gpus) for start_s, seconds, gpus in uses]
+    profile = Profile(0, 8, taken)
+    for use in taken[::2]:
+        profile.give(*use)
+    profile.advance(now_s)
+    left = [(max(a, now_s), b, gpus) for a, b, gpus in taken[1::2] if b > now_s]
+    other = Profile(now_s, 8, left)
+
+    def free(of, time_s):
+        return of.free[bisect_right(of.times, time_s) - 1]
+
+    assert [free(profile, t) for t in range(now_s, 40)] == [
+        free(other, t) for t in range(now_s, 40)
+    ]
+    gpus, seconds, start_s = asked
+    sooner = (
+        t
+        for t in range(now_s, start_s)
+        if all(free(profile, u) >= gpus for u in range(t, min(start_s, t + seconds)))
+    )
+    assert profile.sooner(gpus, seconds, start_s) == next(sooner, start_s)
 
 
 def test_a_job_may_not_delay_anybody_who_waits():

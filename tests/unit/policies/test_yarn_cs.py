@@ -9,6 +9,7 @@ from rota.core.reasons import Reason
 from rota.core.tenants import Tenant
 from rota.core.topology import NodeSpec, Topology
 from rota.placement.best_fit import BestFit
+from rota.policies.comparing import ByComparison
 from rota.policies.yarn_cs import YarnCs, YarnCsParams, fewest_nodes
 
 HALVES = [Tenant("A", quota=4), Tenant("B", quota=4)]
@@ -19,7 +20,7 @@ class Forgetful(YarnCs):
 
     def decide(self, view):
         state = msgspec.msgpack.decode(msgspec.msgpack.encode(self.snapshot()))
-        fresh = YarnCs(self.params)
+        fresh = ByComparison(YarnCs(self.params))
         fresh.restore(state)
         plan = fresh.decide(view)
         self.restore(fresh.snapshot())
@@ -238,3 +239,20 @@ def test_everybody_finishes_and_a_snapshot_is_all_it_needs(drawn, skip):
     assert len(made.view.finished) == len(jobs)
     again = run(Forgetful(params), jobs, (2, 4), placement=BestFit, tenants=HALVES)
     assert again.log.rows == made.log.rows
+
+
+def test_a_borrower_that_was_displaced_and_goes_on_can_be_displaced_again():
+    tenants = [Tenant("A", quota=8), Tenant("B")]
+    jobs = [
+        job("a0", 2, 100, tenant="A"),
+        job("b4", 4, 100, tenant="B"),
+        job("b2", 2, 100, at=1, tenant="B"),
+        job("a1", 1, 100, at=5, tenant="A"),
+        job("a2", 2, 100, at=5, tenant="A"),
+        job("a3", 2, 100, at=6, tenant="A"),
+    ]
+    made = engine(YarnCs(YarnCsParams(preempt_above=0.5)), jobs, (1, 8), tenants=tenants)
+    made.run(until_s=5)  # b2 makes room for a1, then b4 for a2, and b2 fits again
+    assert running(made) == ["a0", "a1", "a2", "b2"]
+    made.run(until_s=6)
+    assert running(made) == ["a0", "a1", "a2", "a3"]

@@ -13,6 +13,8 @@ from rota.cli.replay import replay as command
 from rota.core.errors import OptionError, TraceError
 from rota.core.topology import NodeSpec
 from rota.report.replay import html
+from rota.study.pool import each
+from rota.study.replay import replay as replay_module
 from rota.study.replay.changes import ReplayChanges, changed, parse_quota
 from rota.study.replay.replay import Asked, replay
 from rota.study.rerun import rerun
@@ -48,12 +50,12 @@ def asks(gpus):
     return {"ReqTRES": tres, "AllocTRES": tres}
 
 
-def run(log, out="out", **options):
+def run(log, out="out", workers=1, **options):
     out = log / out
     out.mkdir()
     defaults = {"nodes": str(log / "nodes.txt"), "policies": ("fifo",), "model": "fifo"}
     asked = Asked(log=str(log / "jobs.txt"), **{**defaults, **options})
-    return replay(asked, out, out)
+    return replay(asked, out, out, workers=workers)
 
 
 def waits(answer, by="all", group="all"):
@@ -218,3 +220,48 @@ def test_five_thousand_jobs_under_three_policies_are_quick(tmp_path, record_prop
         assert answer.recorded.exact == 5_000
     record_property("latency", f"{min(took_s):.1f} CPU-seconds for 5,000 jobs under 3 policies")
     assert min(took_s) < SPEED_CPU_S
+
+
+def test_several_processes_give_the_same_bytes_as_one(log, monkeypatch):
+    """The policies run in other processes, which read the log for themselves."""
+    policies = ("fifo", "srtf", "easy")
+    changes = ReplayChanges(add=("1x4",))
+    run(log, "alone", policies=policies, changes=changes)
+    monkeypatch.setattr(replay_module, "each", forked := Counted())
+    run(log, "together", policies=policies, changes=changes, workers=2)
+    assert forked.items == [3, 3]  # as it was, and with the changes
+    files = sorted(path.relative_to(log / "alone") for path in (log / "alone").rglob("*.*"))
+    assert len(files) > 20
+    for name in files:
+        ours, theirs = log / "alone" / name, log / "together" / name
+        if name.name == "summary.json":
+            assert timeless(ours) == timeless(theirs)
+        elif name.name not in ("manifest.json", "replay.json"):  # they name the folder, and when
+            assert ours.read_bytes() == theirs.read_bytes(), name
+
+
+class Counted:
+    """`each`, and how many items it was given."""
+
+    def __init__(self, workers=None):
+        self.items = []
+        self._workers = workers
+
+    def __call__(self, work, items, workers, **more):
+        self.items.append(len(items))
+        return each(work, items, self._workers or workers, **more)
+
+
+def timeless(path):
+    """Return a summary without what the run took."""
+    summary = json.loads(path.read_text())
+    return {key: value for key, value in summary.items() if "cpu_s" not in key}
+
+
+@pytest.mark.parametrize(("worth", "asked"), [(0, [3]), (10**9, [])])
+def test_only_a_long_log_is_worth_other_processes(log, monkeypatch, worth, asked):
+    monkeypatch.setattr(replay_module, "WORTH", worth)
+    monkeypatch.setattr(replay_module, "cores", lambda: 2)
+    monkeypatch.setattr(replay_module, "each", counted := Counted(workers=1))
+    run(log, policies=("fifo", "srtf", "easy"), workers=None)
+    assert counted.items == asked

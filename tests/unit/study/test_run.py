@@ -5,6 +5,8 @@ import gc
 import pytest
 
 from rota.core.errors import ClusterSpecError, InputError, OptionError, PolicyError, TraceError
+from rota.study import run
+from rota.study.build import build
 from rota.study.resume import Freeze
 from rota.study.run import simulate
 
@@ -261,3 +263,46 @@ def test_a_policy_in_a_file_that_breaks_its_contract(config, tmp_path):
 
     with pytest.raises(PolicyError, match="without declaring"):
         simulate(config(policy=str(path)))
+
+
+BUSY = "generate:philly-like:jobs=300,load=1.2,max_s=14400,vcs=3"
+
+
+@pytest.mark.parametrize("policy", ["fifo-skip", "srtf", "las", "qssf", "gittins", "easy"])
+def test_a_run_that_lets_go_of_jobs_is_the_same_as_one_that_keeps_them(config, monkeypatch, policy):
+    monkeypatch.setattr(run, "BATCHES", 5)  # so that it lets go of some between others
+    asked = config(trace=BUSY, cluster="2x8", policy=policy)
+    found = simulate(asked)
+    monkeypatch.setattr(run, "_forgetful", lambda engine: False)
+    kept = simulate(asked)
+    assert found.log.equals(kept.log)
+    assert found.jobs.equals(kept.jobs)
+    for timed in ("engine_cpu_s", "jobs_per_cpu_s"):
+        del found.summary[timed], kept.summary[timed]
+    assert found.summary == kept.summary
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "lets_go"),
+    [
+        ("srtf", {}, True),
+        ("gittins", {}, False),  # it reads the history
+        ("easy", {}, False),  # what it reads is not known
+        ("srtf", {"check": True}, False),
+    ],
+)
+def test_jobs_that_are_over_are_kept_only_where_somebody_may_ask(config, policy, more, lets_go):
+    made = build(config(trace=BUSY, cluster="2x8", policy=policy, **more))
+    run._drive(made, None, forgetful=run._forgetful(made.engine))
+    lifecycle = made.engine.lifecycle
+    assert lifecycle.forgotten == (300 if lets_go else 0)
+    assert len(lifecycle.jobs) == len(made.engine.view.finished) == (0 if lets_go else 300)
+
+
+def test_progress_counts_jobs_that_were_let_go(config, monkeypatch):
+    monkeypatch.setattr(run, "BATCHES", 5)
+    told = []
+    simulate(config(trace=BUSY, cluster="2x8", policy="srtf"), lambda *now: told.append(now))
+    over = [done for done, _, _ in told]
+    assert over == sorted(over)
+    assert over[-1] >= 290

@@ -193,3 +193,43 @@ def test_a_format_of_another_package_needs_to_know_jobs_only(trace, monkeypatch)
     assert read.read_trace(path, "two").first(1).jobs["job_id"].to_list() == ["a"]
     assert read.files_of(path, "two") == [path]
     assert Two().verified_forms == {"": False}
+
+
+def registered(monkeypatch, made):
+    monkeypatch.setattr(read, "load", lambda group, name: made)
+
+
+def test_a_format_that_is_none_names_the_base_class(monkeypatch):
+    class Own:
+        name = "own"
+
+    registered(monkeypatch, Own)
+    with pytest.raises(OptionError, match=r"format 'own': .*Own.*rota\.traces\.format\.Format"):
+        read.load_format("own")
+
+
+def test_a_format_that_lacks_a_method_is_told_which(monkeypatch):
+    class Own(Format):
+        name, description = "own", "My own."
+
+        def recognises(self, head):
+            return 0.0
+
+    monkeypatch.setattr(read, "load", lambda group, name: Own())  # as its module would
+    with pytest.raises(OptionError, match=r"'own': .*\bread\b.*rota\.traces\.format\.Format"):
+        read.load_format("own")
+
+
+def test_a_format_that_lacks_a_member_is_told_which(monkeypatch):
+    class Own(Format):
+        name = "own"
+
+        def recognises(self, head):
+            return 0.0
+
+        def read(self, path, options):
+            raise NotImplementedError
+
+    registered(monkeypatch, Own())
+    with pytest.raises(OptionError, match=r"'own': Own lacks description: every rota.*Format has"):
+        read.load_format("own")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from rota.core.errors import ClusterError
 from rota.live.agent.devices import ANY, GpuShares
 from rota.live.agent.folders import AgentFolder
 from rota.live.agent.logs import read_piece
@@ -73,6 +74,7 @@ class Agent:
         self._exiting: list[subprocess.Popen[bytes]] = []  # shims of parts that are forgotten
         self._number = 0
         self._lease_s = 0.0
+        self._term = self.root.term()
         self._next_reports_s = self._retry_s = 0.0
         self._failure = ""  # of the last look as a whole
         self._looking_since_s = 0.0  # monotonic; 0: between two looks
@@ -128,8 +130,13 @@ class Agent:
             )
 
     def obey(self, orders: AgentOrders, asked_s: float | None = None) -> None:
-        """Do what the server wants; `asked_s`: when it was asked (`boot_time_s`)."""
+        """Do what the server wants; `asked_s`: when it was asked (`boot_time_s`).
+
+        Raises:
+            ClusterError: Another server leads by now: nothing was done.
+        """
         with self._lock:
+            self._check_term(orders.term)
             if self.fenced and orders.lost_s:
                 self._renew((boot_time_s() if asked_s is None else asked_s), orders.lost_s)
             for key in orders.halt:
@@ -146,6 +153,20 @@ class Agent:
             if orders.urgent:
                 self.news.set()
                 self.wake()
+
+    def _check_term(self, term: int) -> None:
+        if term and term < self._term:
+            raise ClusterError(
+                f"the server led in term {term}, and term {self._term} has begun: it must not "
+                f"give orders any more",
+                retryable=True,
+            )
+        if term > self._term:
+            self._term = term
+            try:
+                self.root.note_term(term)
+            except OSError as error:
+                log.warning("term.delayed", extra={"why": str(error)})
 
     def _renew(self, asked_s: float, lost_s: float) -> None:
         until_s = asked_s + FENCE * lost_s

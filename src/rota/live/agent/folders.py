@@ -6,6 +6,7 @@ In the root folder are:
     agent.json     its id and how often it was started
     wake           a pipe: shims say that something happened
     lease          until when its jobs may run without news from the server
+    term           of the newest leader that it knows, where several servers take turns
     forgotten      the last run of each job whose folder was removed
     shim.pyc       the script of the shims, compiled: saves a quarter of their start
     runs/          a folder for each part: see `rota.live.agent.shim`
@@ -120,6 +121,18 @@ class AgentFolder:
         text = f"{until_s:<{LEASE_WIDTH}.3f}".encode()
         with shim.opened(str(self.lease), os.O_WRONLY | os.O_CREAT) as fd:
             os.pwrite(fd, text, 0)
+
+    def term(self) -> int:
+        """The newest term that was noted."""
+        try:
+            return int((self.path / "term").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def note_term(self, term: int) -> None:
+        """Obey no leader from before this term any more; in place, as the lease."""
+        with shim.opened(str(self.path / "term"), os.O_WRONLY | os.O_CREAT) as fd:
+            os.pwrite(fd, f"{term:<{LEASE_WIDTH}}".encode(), 0)
 
     # --- parts --------------------------------------------------------------------------------
 

@@ -90,6 +90,8 @@ class AgentLink:
             asked_s = boot_time_s()
             try:
                 orders = self._transport(self.agent.report(wait_s))
+                if not orders.error:
+                    self.agent.obey(orders, asked_s)
             except Exception as error:  # noqa: BLE001 - whatever it is, jobs must go on
                 if self._stop.is_set():
                     return False
@@ -106,6 +108,5 @@ class AgentLink:
                 continue
             if orders.lost_s:
                 self._wait_s = min(WAIT_S, orders.lost_s / OFTEN)
-            self.agent.obey(orders, asked_s)
             return orders.urgent
         return False

@@ -172,6 +172,7 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
     logs: tuple[LogRequest, ...] = ()
     lost_s: float = 0.0
     error: str = ""  # why the server does not want this agent
+    term: int = 0  # of the leader, where several servers take turns; 0: there is one server
 
     @property
     def urgent(self) -> bool:

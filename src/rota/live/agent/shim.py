@@ -14,10 +14,12 @@ quickly and outlives its parent. Everything it needs to know is in its folder:
     exit.json      how it ended, when it began and when it ended: the last thing that is written
 
 It leaves nobody behind: as the subreaper of its descendants it keeps those that make a session for
-themselves, and it puts all into a cgroup where it may. When the disk is full it waits for space;
-the place for the exit code was reserved before. *Times*: `time` is the time of day, `clock` the
-seconds since boot, by which alone a run is measured (`boot` says since which one). *Lease*: a file
-that says until when (seconds since boot) the job may run; when it is not renewed, the job is
+themselves, and it puts all into a cgroup where it may. Should it be killed, its *guard*, the parent
+that it has for nothing else, inherits them and kills them all; should that be killed, the shim ends
+the job. Both hold the lock, so nothing else begins before. When the disk is full it waits for
+space; the place for the exit code was reserved before. *Times*: `time` is the time of day, `clock`
+the seconds since boot, by which alone a run is measured (`boot` says since which one). *Lease*: a
+file that says until when (seconds since boot) the job may run; when it is not renewed, the job is
 killed. *Output* is appended to the files by the job itself. A file that is too long is copied to
 `<file>.<offset of its first byte in the whole stream>` and truncated; the oldest copies go.
 *Order*: the shim is notified of every write and notes how far both outputs have come
@@ -42,14 +44,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
-SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+PARENT_SIGNAL, SUBREAPER = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
 LEFTOVERS_S = 2.0  # for those who outlive the processes that were started
 IDLE_S, WATCH_S, ENDING_S, KILLING_S, RETRY_S = 5.0, 1.0, 0.25, 0.02, 0.5  # between looks
 NOT_STARTED = 127  # the exit code that shells use
 SETUP = -1  # stands for the number of a process
 NEWS, TERMINATED = signal.SIGCONT, signal.SIGTERM  # SIGCONT: harmless to a shim that is not ready
 WRITTEN = signal.SIGIO  # there is new output
-SIGNALS = {signal.SIGCHLD, NEWS, TERMINATED, signal.SIGINT, signal.SIGHUP, WRITTEN}
+UNGUARDED = signal.SIGUSR2  # the guard is gone
+SIGNALS = {signal.SIGCHLD, NEWS, TERMINATED, signal.SIGINT, signal.SIGHUP, WRITTEN, UNGUARDED}
 MODIFIED = 2  # IN_MODIFY
 SHORTEST_S, LONGEST_S = 0.0005, 0.02  # between looks at the output
 RECORD, MOST_ORDER = 34, 1 << 20  # bytes of an entry of the order of output, and of all of them
@@ -524,7 +527,10 @@ class Shim:
                 break
             self.note()
             time.sleep(self.pace_s)
-        if got is not None and got.si_signo not in (signal.SIGCHLD, NEWS):
+        if got is not None and got.si_signo == UNGUARDED:
+            self.outside = self.outside or "its guard died"
+            self.end(0.0)
+        elif got is not None and got.si_signo not in (signal.SIGCHLD, NEWS):
             self.outside = self.outside or f"its shim got signal {got.si_signo} from outside"
             self.end(self.order["grace_s"])
 
@@ -544,15 +550,53 @@ class Shim:
         return grew
 
 
-def main(folder: str) -> None:
-    """Run the order of a folder, once."""
+def guard(shim: int) -> int:
+    """Wait until a shim, our child, is gone and kill what it left; its exit code.
+
+    Signals are meant for the shim. Whatever it started, however far it ran away, is below us now.
+    """
+    code = None
+    while code is None:
+        got = signal.sigwaitinfo(SIGNALS)
+        if got.si_signo != signal.SIGCHLD:
+            send(os.kill, shim, got.si_signo)
+            continue
+        with contextlib.suppress(ChildProcessError):
+            while code is None and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                if ended[0] == shim:
+                    code = os.waitstatus_to_exitcode(ended[1])
+    while left := descendants(os.getpid()):
+        for pid in left:
+            send(os.kill, pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(KILLING_S)
+    return code
+
+
+def main(folder: str) -> int:
+    """Run the order of a folder, once: in a child, with ourselves as its guard."""
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     lock = os.open(f"{folder}/lock", os.O_RDWR | os.O_CREAT, 0o600)
-    with contextlib.suppress(BlockingIOError):  # then somebody else takes care of it
+    try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.path.exists(f"{folder}/exit.json"):
-            Shim(os.path.abspath(folder)).work()
+    except BlockingIOError:  # somebody else takes care of it
+        return 0
+    if os.path.exists(f"{folder}/exit.json"):
+        return 0
+    libc, parent = ctypes.CDLL(None), os.getpid()
+    libc.prctl(SUBREAPER, 1, 0, 0, 0)
+    child = os.fork()
+    if child:
+        return int(guard(child) != 0)
+    os.setsid()  # who kills the guard's group does not mean us
+    libc.prctl(PARENT_SIGNAL, UNGUARDED, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), UNGUARDED)
+    Shim(os.path.abspath(folder)).work()
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(main(sys.argv[1]))

@@ -81,7 +81,11 @@ class Load(Admission):
         self.state.inside[job.index] = job.gpus
         self.state.demand += job.gpus
 
+    def dropped(self, job: Job) -> None:
+        """It no longer holds others back."""
+        self.state.held.pop(job.index, None)
+
     def left(self, job: Job) -> None:
-        """It is over."""
+        """It has finished."""
         gpus = self.state.inside.pop(job.index, 0.0)
         self.state.demand = self.state.demand - gpus if self.state.inside else 0.0

@@ -81,6 +81,13 @@ class Quota(Admission):
         self.state.held.setdefault(job.tenant, {})[job.index] = None
         return Reason.QUOTA
 
+    def why(self, job: Job, view: View) -> str:
+        """The bound that is reached; empty: it waits for its turn."""
+        for name, bound in self._bounds(job, view):
+            if self.state.demand.get(name, 0.0) + job.gpus > bound + EPSILON:
+                return f"tenant {name!r} may use {bound:g} GPUs"
+        return ""
+
     def _bounds(self, job: Job, view: View) -> Iterator[tuple[str, float]]:
         """The job's tenant and its ancestors, each with what it may use."""
         for tenant in view.tenants.path(job.tenant):
@@ -105,6 +112,10 @@ class Quota(Admission):
         self.state.charged[job.index] = self._payers
         for name in self._payers:
             self.state.demand[name] = self.state.demand.get(name, 0.0) + job.gpus
+
+    def dropped(self, job: Job) -> None:
+        """It no longer holds others back."""
+        self.state.held.get(job.tenant, {}).pop(job.index, None)
 
     def left(self, job: Job) -> None:
         """Give back what it was charged."""

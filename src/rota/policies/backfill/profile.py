@@ -1,7 +1,7 @@
 """How many GPUs are free from now on, by estimate: step functions of time."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from rota.core.events import INF
@@ -29,6 +29,7 @@ class Profile:
             self.free.append(level)
         # what `earliest` found so far, by GPUs: seconds and starts, both increasing
         self._found: dict[float, tuple[list[float], list[float]]] = {}
+        self._openings: dict[float, list[tuple[float, float]]] = {}  # when so many are free
 
     def earliest(self, gpus: float, seconds: float) -> float:
         """The first time from which so many are free for so long; inf if there is none."""
@@ -60,14 +61,65 @@ class Profile:
     def _remember(self, gpus: float, seconds: float, start_s: float) -> None:
         longs, starts = self._found.setdefault(gpus, ([], []))
         i = bisect_left(longs, seconds)
-        last = bisect_right(starts, start_s, lo=i)  # they ask for more and were told no later time
+        last = bisect_right(starts, start_s, lo=i)  # they ask for more and found no later time
         longs[i:last], starts[i:last] = [seconds], [start_s]
 
     def take(self, start_s: float, end_s: float, gpus: float) -> None:
         """One more use."""
         if start_s < end_s:
-            for i in range(self._step(start_s), self._step(end_s)):
-                self.free[i] -= gpus
+            self._add(start_s, end_s, -gpus)
+
+    def give(self, start_s: float, end_s: float, gpus: float) -> None:
+        """One use less."""
+        if start_s < end_s:
+            first, last = self._add(start_s, end_s, gpus)
+            for i in (last, first):  # steps at which nothing changes any more
+                if 0 < i < len(self.times) and self.free[i] == self.free[i - 1]:
+                    del self.times[i], self.free[i]
+            self._found.clear()
+
+    def _add(self, start_s: float, end_s: float, gpus: float) -> tuple[int, int]:
+        first = self._step(start_s)
+        last = self._step(end_s)
+        self.free[first:last] = [free + gpus for free in self.free[first:last]]
+        self._openings.clear()
+        return first, last
+
+    def advance(self, now_s: float) -> None:
+        """What was before now is over."""
+        past = bisect_right(self.times, now_s) - 1
+        del self.times[:past], self.free[:past]
+        self.times[0] = now_s
+        self._openings.clear()
+
+    def sooner(self, gpus: float, seconds: float, start_s: float) -> float:
+        """The first time at which a use that begins at `start_s` could begin instead.
+
+        From `start_s` on its own place is kept for it.
+        """
+        found = self._openings.get(gpus)
+        if found is None:
+            found = self._openings[gpus] = list(self._free_for(gpus))
+        for since_s, until_s in found:
+            if since_s >= start_s:
+                break
+            if until_s >= start_s or until_s >= since_s + seconds:
+                return since_s
+        return start_s
+
+    def _free_for(self, gpus: float) -> Iterator[tuple[float, float]]:
+        """From when until when so many are free."""
+        need = gpus - EPSILON
+        since_s: float | None = None
+        for time_s, free in zip(self.times, self.free, strict=True):
+            if free < need:
+                if since_s is not None:
+                    yield since_s, time_s
+                    since_s = None
+            elif since_s is None:
+                since_s = time_s
+        if since_s is not None:
+            yield since_s, INF
 
     def least(self, start_s: float, end_s: float) -> float:
         """So many are free all the time between these."""
@@ -90,6 +142,12 @@ class Profiles:
 
     def __init__(self, parts: Mapping[int, Profile]) -> None:
         self._parts = parts
+
+    @property
+    def only(self) -> Profile:
+        """The one profile that there is."""
+        (profile,) = self._parts.values()
+        return profile
 
     def reserve(self, nodes: int, gpus: float, seconds: float) -> float:
         """Take so many of these nodes for so long as soon as possible; the start, inf: never."""

@@ -13,9 +13,9 @@ from rota.core.jobs import RUNNING, WAITING, Job
 from rota.core.plan import (
     ClosingPlan,
     DisplacingPlan,
+    EligibilityPlan,
     ExplicitPlan,
     Plan,
-    ReservingPlan,
     SupplyingPlan,
     composed,
 )
@@ -105,7 +105,7 @@ class InnerScheduler:
         running = {job.index: job for job in jobs if decision.runs(job)}
         view.by_phase = (waiting, running)
         policy = self.policy
-        declared: type[Plan] = ReservingPlan
+        declared: type[Plan] = EligibilityPlan
         keeps = False
         if isinstance(policy, DecidePolicy):
             declared, keeps = policy.plan_type, policy.keeps_unnamed
@@ -147,8 +147,8 @@ def _is_patient(policy: Policy[Any]) -> bool:
 
 
 def in_order(policy: PriorityPolicy[Any], view: View) -> Plan:
-    """Best key first; without preemption whoever runs goes on."""
-    plan = view.plan(ReservingPlan)
+    """Best key first; without preemption running jobs go on."""
+    plan = view.plan(EligibilityPlan)
     now_s = view.now_s
     running = {job.index for job in view.running}
 

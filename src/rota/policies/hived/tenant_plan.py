@@ -62,6 +62,8 @@ class TenantPlan(Plan):
         self._eager: set[int] = set()
         """Jobs that go before those: they have the higher of the two priorities of their class."""
         self._named: list[int] = []
+        self._kept: set[int] = set()
+        """Running jobs that were placed."""
         self._failed: dict[tuple[int, str], None] = {}
         self._latest: Latest | None = None
         self._choosy = False
@@ -83,8 +85,11 @@ class TenantPlan(Plan):
                 return self._move(job, gpu_type)
             del self._open[job.index]
             self._named.append(job.index)
+            self._kept.add(job.index)
             return True
         if self._decision.runs(job) or self._reserved(job):
+            if job.running:
+                self._kept.add(job.index)
             return True
         if not self._start(job, gpu_type):
             return False
@@ -97,9 +102,11 @@ class TenantPlan(Plan):
         """A cell has one job."""
         raise self._cannot(f"lets jobs share GPUs ({job.id}, {host.id}), but a cell has one job")
 
-    def stop(self, job: Job, *, why: str = "", because_of: Job | None = None) -> None:
-        """Stop a running job: others can have its cells."""
-        super().stop(job, why=why, because_of=because_of)
+    def _has_place(self, job: Job) -> bool:
+        return job.index in self._kept and (self._decision.runs(job) or self._reserved(job))
+
+    def _stop(self, job: Job) -> None:
+        """Others can have its cells."""
         if self._decision.runs(job):
             self._open.pop(job.index, None)
             self._commit()
@@ -119,6 +126,7 @@ class TenantPlan(Plan):
         if latest.before:
             self._fleet.come_back(job.index, latest.before)
             self._open[job.index] = job
+        self._kept.discard(job.index)
         while len(self._failed) > latest.marks[0]:  # they failed beside this job
             self._failed.popitem()
         self._decision.hopeless.back_to(latest.marks[1])
@@ -223,6 +231,8 @@ class TenantPlan(Plan):
             self._eager.add(job.index)
         else:
             self._named.append(job.index)
+        if job.running:  # it moves, or was stopped before
+            self._kept.add(job.index)
         self._latest = Latest(job, preempt, victims, marks)
         return True
 

@@ -2,14 +2,14 @@
 
 `oracle`: what it is told. `noisy`: that with errors of its own, a lognormal factor for each job and
 type. `learn`: what it has seen: the speed of a kind of jobs on a type is known when one of them has
-run there, and estimated from all others before.
+run there, and estimated from all others before; a job that turns out to differ has its own.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rota.core.jobs import Job
-from rota.models.estimator import LearntSpeeds, kind_of
+from rota.models.estimator import LearntSpeeds
 from rota.models.speeds import NoisySpeeds
 
 
@@ -78,12 +78,9 @@ class Learnt(Told):
         return 0.0
 
     def saw(self, places: Sequence[tuple[Job, str]]) -> bool:
-        """Measure those of a kind that has not been seen there."""
-        knows = self._book.estimator.knows
-        new = [(job, kind) for job, kind in places if not knows(kind_of(job), kind)]
-        for job, kind in new:
-            self._book.saw(job, kind)
-        return bool(new)
+        """Measure them all."""
+        news = [self._book.saw(job, kind) for job, kind in places]
+        return any(news)
 
     def snapshot(self) -> Mapping[str, Any]:
         """All observations."""

@@ -67,7 +67,7 @@ def names(text: str) -> list[str]:
 
 
 def tres(text: str, where: str, ignored: list[str], *, missing: float) -> dict[str, float]:
-    """Amounts of `cpu=8,mem=64G,gres/gpu=4,node=2`; `missing`: of those that are not told.
+    """Amounts of `cpu=8,mem=64G,gres/gpu=4,node=2`; `missing`: for those not given.
 
     Of weights the memory counts per unit: `mem=0.25G` is 0.25 per GiB.
     """

@@ -37,7 +37,7 @@ from rota.core.allocation import Allocation
 from rota.core.events import INF
 from rota.core.jobs import WAITING, Job
 from rota.core.knowledge import Knowledge
-from rota.core.plan import ClosingPlan, DisplacingPlan, Plan, ReservingPlan
+from rota.core.plan import ClosingPlan, DisplacingPlan, EligibilityPlan, Plan
 from rota.core.policy import DecidePolicy
 from rota.core.reasons import Reason
 from rota.core.state import State
@@ -69,7 +69,7 @@ class Running:
         return self.start_s + self.ask.limit_s, self.ask.job.gpus
 
 
-class SlurmPlan(DisplacingPlan, ClosingPlan, ReservingPlan):
+class SlurmPlan(DisplacingPlan, ClosingPlan, EligibilityPlan):
     """Preemption, nodes that are kept for others, and what is up."""
 
 

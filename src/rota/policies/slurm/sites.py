@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from rota.core.allocation import Allocation
 from rota.core.events import INF
-from rota.core.plan import ReservingPlan
+from rota.core.plan import EligibilityPlan
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
 from rota.policies.backfill.profile import Profile
@@ -175,7 +175,7 @@ class NodePlan:
     """Plans of one run of backfill, on nodes."""
 
     def __init__(
-        self, plan: ReservingPlan, sites: Sites, now_s: float, resolution_s: float
+        self, plan: EligibilityPlan, sites: Sites, now_s: float, resolution_s: float
     ) -> None:
         self._sites = sites.sites
         self._now_s = now_s

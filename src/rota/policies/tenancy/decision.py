@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from rota.core.events import INF
 from rota.core.jobs import Job
-from rota.core.plan import DisplacingPlan, ReservingPlan
+from rota.core.plan import DisplacingPlan, EligibilityPlan, ReservingPlan
 from rota.core.reasons import Reason
 from rota.core.view import View
 from rota.policies.tenancy.queues import Queues, who
@@ -42,7 +42,7 @@ from rota.policies.tenancy.victims import Options, Rules, VictimChoice, Victims
 QUOTA, NONE = Reason.QUOTA, Reason.NONE
 
 
-class TenancyPlan(ReservingPlan, DisplacingPlan):
+class TenancyPlan(ReservingPlan, EligibilityPlan, DisplacingPlan):
     """Partitions, and jobs that make room for others."""
 
 
@@ -419,7 +419,7 @@ class QueueDecision:
         return next((tried[k] for k in tried if self._held[id(leaf), k] & nodes), NONE)
 
     def _explain(self) -> None:
-        """Tell the jobs of a kind what the first of them was told, if that is new."""
+        """Give the jobs of a kind the reason of the first of them, if it is new."""
         news: dict[int, tuple[Job, Reason]] = {}
         for leaf in self.tenancy.leaves():
             line = leaf.line

@@ -83,7 +83,7 @@ class TenantPath:
         self.rows: dict[int, list[tuple[Any, Job]]] = {}  # by kind: see `Queues.kind`
         self.kinds: dict[int, int] = {}
         self.ranks: dict[int, Any] = {}
-        self.reasons: dict[int, int] = {}  # what the jobs of a kind were told last
+        self.reasons: dict[int, int] = {}  # the last reason given to the jobs of a kind
 
     def __len__(self) -> int:
         return len(self.ranks)

@@ -13,8 +13,8 @@ presence costs the others: it keeps only the part
 of what it wins. If a part c of a prize is worth c V_i (and nothing is worth nothing), i ends up
 with c_i V_i(x*_i), which is prod_j V_j(x*_j) divided by a number that does not depend on what i
 says: so nobody gains by stating other values than the true ones. Where getting nothing has a value
-of its own this holds only nearly: whoever overstates may win in the place of another, and keeps the
-less the more that other one wanted it.
+of its own this holds only nearly: a bidder who overstates may win in the place of another, and
+keeps the less the more that other one wanted it.
 
 Finding the winners is a search with bounds. It is exact unless it takes more than `effort` steps;
 then the best allocation so far wins, which is at least that of the largest gains per GPU first.

@@ -152,23 +152,23 @@ class RoundScheduler(Replanner):
 
     # --- what to do -------------------------------------------------------------------------------
 
-    def decide(self, view: View, plan: Changes) -> Changes:
+    def decide(self, view: View, changes: Changes) -> Changes:
         """Walk once per round."""
         now_s = view.now_s
         if now_s % self._round_s or now_s == self._walked_s:
-            return plan
+            return changes
         self._walked_s = now_s
         self._changed = False
         if self._waiting:
             key = self._job_key
             for entry in self._entries.values():
                 entry.key = key(entry.job, now_s)
-            self._walk(sorted(self._entries.values(), key=_key), plan)
+            self._walk(sorted(self._entries.values(), key=_key), changes)
         elif self._blamed != NO_ONE:
-            self._blame(plan, None)
-        return plan
+            self._blame(changes, None)
+        return changes
 
-    def _walk(self, order: list[_BloxJob], plan: Changes) -> None:
+    def _walk(self, order: list[_BloxJob], changes: Changes) -> None:
         placed: list[_BloxJob] = []
         last = len(order)  # none from here on runs
         blocked: Job | None = None
@@ -180,21 +180,21 @@ class RoundScheduler(Replanner):
             found = self._find(entry.job.gpus)
             while found is None and last > position + 1:
                 last -= 1
-                if self._evict(order[last], entry.job, plan):
+                if self._evict(order[last], entry.job, changes):
                     found = self._find(entry.job.gpus)
             if found is not None:
                 self._take(entry, found)
                 placed.append(entry)
             elif self._hopeless():
-                self._give_up(entry.job, plan)
+                self._give_up(entry.job, changes)
             else:
                 blocked = entry.job
                 break
         nodes = self._nodes
         for entry in placed:
             slices = [(nodes[position], part) for position, part in entry.held or ()]
-            plan.starts.append((entry.job, Allocation(slices)))
-        self._blame(plan, blocked)
+            changes.starts.append((entry.job, Allocation(slices)))
+        self._blame(changes, blocked)
 
     def _find(self, gpus: float) -> Slices | None:
         return self._place(gpus, self._free)
@@ -205,12 +205,12 @@ class RoundScheduler(Replanner):
         entry.held = found
         self._waiting -= 1
 
-    def _evict(self, entry: _BloxJob, winner: Job, plan: Changes) -> bool:
+    def _evict(self, entry: _BloxJob, winner: Job, changes: Changes) -> bool:
         if entry.held is None:
             return False
         self._release(entry)
         self._waiting += 1
-        plan.stop(entry.job, because_of=winner)
+        changes.stop(entry.job, because_of=winner)
         return True
 
     # --- jobs that would wait for ever ------------------------------------------------------------
@@ -222,21 +222,21 @@ class RoundScheduler(Replanner):
             free == node.gpus for free, node in zip(self._free, nodes, strict=True)
         )
 
-    def _give_up(self, job: Job, plan: Changes) -> None:
+    def _give_up(self, job: Job, changes: Changes) -> None:
         del self._entries[job.index]
         self._waiting -= 1
         if job.started:
-            plan.cancel([job])
+            changes.cancel([job])
             return
         sizes = sorted({node.gpus for node in self.topology.nodes})
-        plan.reject(
+        changes.reject(
             job,
             f"asks for {job.shape.describe()}: Blox's scatter placement takes as many of each node "
             f"as it can, overshoots on empty nodes of {' or '.join(map(str, sizes))} GPUs and "
             f"would try for ever; ask for another size, or use --like blox:scatter=fixed",
         )
 
-    def _blame(self, plan: Changes, job: Job | None) -> None:
+    def _blame(self, changes: Changes, job: Job | None) -> None:
         """Only the first blocked job is told: the others wait for it."""
         now = NO_ONE
         if job is not None:
@@ -244,9 +244,9 @@ class RoundScheduler(Replanner):
             now = (job.shape.number, int(Reason.CAPACITY if lacks else Reason.FRAGMENTATION))
         if now != self._blamed:
             if self._blamed[0] not in (-1, now[0]):
-                plan.shape_reasons.append((self._blamed[0], 0, None))
+                changes.shape_reasons.append((self._blamed[0], 0, None))
             if job is not None:
-                plan.shape_reasons.append((*now, job))
+                changes.shape_reasons.append((*now, job))
             self._blamed = now
 
     # --- state ------------------------------------------------------------------------------------

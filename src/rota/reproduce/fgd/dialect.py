@@ -113,24 +113,24 @@ class Once(Scheduler):
 
     def step(self, view: View, events: Sequence[Event]) -> Changes | None:
         """Place who came, in the order of arrival."""
-        plan = Changes(view.version)
+        changes = Changes(view.version)
         for _, kind, _, subject, _ in events:
             if kind == ev.JOB_SUBMIT:
                 if subject.phase < DONE:  # else it was cancelled before anybody looked at it
-                    self._try(subject, plan)
+                    self._try(subject, changes)
             elif kind in ENDED:
                 if self._placed.pop(subject.index, None) is not None:
                     self.placement.give(subject, subject.allocation)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 self.placement.set_node(subject, up=kind == ev.NODE_UP)
-        return plan
+        return changes
 
-    def _try(self, job: Job, plan: Changes) -> None:
+    def _try(self, job: Job, changes: Changes) -> None:
         if not self.placement.fits(job.shape):
-            plan.reject(job, f"unschedulable: no node has room for {job.shape.describe()}")
+            changes.reject(job, f"unschedulable: no node has room for {job.shape.describe()}")
             return
         self._placed[job.index] = job
-        plan.start(job, self.placement.take(job))
+        changes.start(job, self.placement.take(job))
 
     def expect(self, workload: Workload) -> None:
         """What pods ask for is the target workload of FGD."""

@@ -290,16 +290,16 @@ class GavelRounds(Replanner):
 
     # --- what happened ----------------------------------------------------------------------------
 
-    def _submitted(self, job: Job, plan: Changes, now_s: float) -> None:
+    def _submitted(self, job: Job, changes: Changes, now_s: float) -> None:
         self._coming -= 1
         if job.phase < DONE and max(self._capacity) < job.gpus <= self.topology.gpus:
-            plan.reject(
+            changes.reject(
                 job,
                 f"asks for {job.shape.describe()}, but a job runs on GPUs of one type here, and no "
                 f"type has more than {max(self._capacity)}",
             )
             return
-        super()._submitted(job, plan, now_s)
+        super()._submitted(job, changes, now_s)
 
     def arrived(self, job: Job, now_s: float) -> None:  # noqa: ARG002 - see the base
         """It takes part from the next round on."""
@@ -337,23 +337,23 @@ class GavelRounds(Replanner):
 
     # --- what to do -------------------------------------------------------------------------------
 
-    def decide(self, view: View, plan: Changes) -> Changes:
+    def decide(self, view: View, changes: Changes) -> Changes:
         """The round is over: account for it, renew the allocation if it is time, begin the next."""
         now_s = view.now_s
         leases = [entry for entry in self._entries.values() if entry.kind >= 0]
         if leases and now_s < max(entry.end_s for entry in leases):
-            return plan
+            return changes
         held = {entry.job.index: entry.place for entry in leases}
         self._account(leases)
         if self._stale and self._may_renew(now_s, idle=not leases):
             self._renew(now_s)
         chosen = self._choose(now_s)
         self._place(chosen, held)
-        self._tell(plan, now_s, held)
-        self._blame.tell(plan)
+        self._tell(changes, now_s, held)
+        self._blame.tell(changes)
         running = [entry.end_s for entry in self._entries.values() if entry.kind >= 0]
-        plan.wake = Wake(on=frozenset(), at_s=max(running)) if running else IDLE
-        return plan
+        changes.wake = Wake(on=frozenset(), at_s=max(running)) if running else IDLE
+        return changes
 
     def _account(self, leases: list[LeasedJob]) -> None:
         """Time received counts from the end of the last round, even if nothing ran in between."""
@@ -459,20 +459,20 @@ class GavelRounds(Replanner):
                         one.kind = one.partner = -1
                         one.done = max(0, one.steps - round(one.job.left / one.work))
 
-    def _tell(self, plan: Changes, now_s: float, held: Mapping[int, Place]) -> None:
+    def _tell(self, changes: Changes, now_s: float, held: Mapping[int, Place]) -> None:
         for entry in self._entries.values():
             job = entry.job
             before = job.index in held
             if entry.kind < 0:
                 if before:
-                    plan.stop(job)
+                    changes.stop(job)
                     self._blame.joins(job)
                 continue
             if not before:
                 self._blame.leaves(job)
             if entry.done < entry.steps and held.get(job.index) == entry.place:
                 continue  # its lease is renewed
-            plan.starts.append((job, self._allocation(entry, now_s)))
+            changes.starts.append((job, self._allocation(entry, now_s)))
 
     def _allocation(self, entry: LeasedJob, now_s: float) -> Allocation:
         """In its last lease a job is as fast as it must be to end with its last step.

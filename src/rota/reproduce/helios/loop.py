@@ -161,7 +161,7 @@ class HeliosLoop(Replanner):
         entry.held = None
         del self.running[entry.job.index]
 
-    def launch(self, entry: HeliosJob, plan: Changes, start_s: float) -> bool:
+    def launch(self, entry: HeliosJob, changes: Changes, start_s: float) -> bool:
         """Start it if there is a place."""
         found = self.nodes.find(entry.job.gpus)
         if found is None:
@@ -169,7 +169,7 @@ class HeliosLoop(Replanner):
         self.leaves(entry)
         self._occupy(entry, found)
         slices = [(self.nodes.vertices[position], part) for position, part in found]
-        plan.starts.append((entry.job, planned(slices, start_s)))
+        changes.starts.append((entry.job, planned(slices, start_s)))
         return True
 
     def _occupy(self, entry: HeliosJob, held: Slices) -> None:
@@ -177,17 +177,17 @@ class HeliosLoop(Replanner):
         entry.held = held
         self.running[entry.job.index] = entry
 
-    def tell(self, plan: Changes, blocked: Mapping[int, Job]) -> None:
+    def tell(self, changes: Changes, blocked: Mapping[int, Job]) -> None:
         """Say why the jobs of these shapes wait; all others lack nothing."""
         free = self.nodes.free
         for number in [number for number in self._told if number not in blocked]:
             del self._told[number]
-            plan.shape_reasons.append((number, 0, None))
+            changes.shape_reasons.append((number, 0, None))
         for number, job in blocked.items():
             reason = int(Reason.CAPACITY if free < job.gpus else Reason.FRAGMENTATION)
             if self._told.get(number) != reason:
                 self._told[number] = reason
-                plan.shape_reasons.append((number, reason, job))
+                changes.shape_reasons.append((number, reason, job))
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -280,15 +280,15 @@ class HeadOfLine(HeliosLoop):
     def interrupted(self, entry: HeliosJob, now_s: float) -> None:
         """It takes its place in the order again."""
 
-    def decide(self, view: View, plan: Changes) -> Changes:
+    def decide(self, view: View, changes: Changes) -> Changes:
         """Start jobs until one has to wait."""
         blocked: dict[int, Job] = {}
         for entry in self._order(view.now_s):
-            if entry.job.phase != WAITING or not self.launch(entry, plan, 0.0):
+            if entry.job.phase != WAITING or not self.launch(entry, changes, 0.0):
                 blocked[entry.job.shape.number] = entry.job
                 break
-        self.tell(plan, blocked)
-        return plan
+        self.tell(changes, blocked)
+        return changes
 
     def _order(self, now_s: float) -> list[HeliosJob]:
         if self._new_by_gpus and all(entry.arrived_s == now_s for entry in self.waiting.values()):
@@ -328,7 +328,7 @@ class QuotaScheduler(HeliosLoop):
     def order(self, now_s: float) -> list[HeliosJob]:
         """All jobs, best first."""
 
-    def decide(self, view: View, plan: Changes) -> Changes:
+    def decide(self, view: View, changes: Changes) -> Changes:
         """Deal out, preempt, place."""
         quota = view.up_gpus
         chosen: list[HeliosJob] = []
@@ -344,24 +344,26 @@ class QuotaScheduler(HeliosLoop):
             else:
                 without.append(entry)
         for entry in victims:
-            self._preempt(entry, plan, chosen[0].job if chosen else None, view.now_s)
-        failed = [entry for entry in chosen if not self._start(entry, plan)]
+            self._preempt(entry, changes, chosen[0].job if chosen else None, view.now_s)
+        failed = [entry for entry in chosen if not self._start(entry, changes)]
         others = (*failed, *without, *victims)
-        self.tell(plan, {entry.job.shape.number: entry.job for entry in reversed(others)})
-        return plan
+        self.tell(changes, {entry.job.shape.number: entry.job for entry in reversed(others)})
+        return changes
 
-    def _start(self, entry: HeliosJob, plan: Changes) -> bool:
+    def _start(self, entry: HeliosJob, changes: Changes) -> bool:
         if entry.job.phase != WAITING:  # it still leaves its old place
             return False
-        return self.launch(entry, plan, entry.debt_s + LATE_S)
+        return self.launch(entry, changes, entry.debt_s + LATE_S)
 
-    def _preempt(self, entry: HeliosJob, plan: Changes, winner: Job | None, now_s: float) -> None:
+    def _preempt(
+        self, entry: HeliosJob, changes: Changes, winner: Job | None, now_s: float
+    ) -> None:
         job = entry.job
         owed_s = entry.debt_s - (now_s - job.start_s) if job.phase == STARTING else -LATE_S
         self.interrupted(entry, now_s)
         entry.debt_s = owed_s + self._overhead(job.gpus)
         self.requeue(entry)
-        plan.stop(job, because_of=winner)
+        changes.stop(job, because_of=winner)
 
     def interrupted(self, entry: HeliosJob, now_s: float) -> None:
         """Remember how long it ran; a failure costs no overhead."""
@@ -426,9 +428,9 @@ class TwoQueueScheduler(QuotaScheduler):
         """While no job waits there is nothing to do."""
         return super().step(view, events) if events or self.waiting else None
 
-    def decide(self, view: View, plan: Changes) -> Changes:
+    def decide(self, view: View, changes: Changes) -> Changes:
         """Only at the round."""
-        return plan if view.now_s % self._round_s else super().decide(view, plan)
+        return changes if view.now_s % self._round_s else super().decide(view, changes)
 
     def order(self, now_s: float) -> list[HeliosJob]:
         """Those above the limit last."""

@@ -375,11 +375,11 @@ class LeaseRounds(Replanner):
 
     # --- what to do -------------------------------------------------------------------------------
 
-    def decide(self, view: View, plan: Changes) -> Changes:
+    def decide(self, view: View, changes: Changes) -> Changes:
         """Allocate everything anew, once per round."""
         now_s = view.now_s
         if now_s % self._round_s or now_s == self._decided_s:
-            return plan
+            return changes
         self._decided_s = now_s
         key, tie = self._key, self._tie
         order = sorted(
@@ -394,9 +394,9 @@ class LeaseRounds(Replanner):
             entry.held = None
         self._allocate([entry for entry in order if entry.job.phase != STOPPING])
         for entry in order:
-            self._tell(entry, plan, held_before=entry.job.index in before)
-        self._blame.tell(plan)
-        return plan
+            self._tell(entry, changes, held_before=entry.job.index in before)
+        self._blame.tell(changes)
+        return changes
 
     def _allocate(self, order: list[SynergyJob]) -> None:
         up = [node.up for node in self.topology.nodes]
@@ -418,11 +418,11 @@ class LeaseRounds(Replanner):
             chosen.sort(key=lambda entry: -entry.gpus)
         return chosen
 
-    def _tell(self, entry: SynergyJob, plan: Changes, *, held_before: bool) -> None:
+    def _tell(self, entry: SynergyJob, changes: Changes, *, held_before: bool) -> None:
         job = entry.job
         if entry.held is None:
             if held_before:
-                plan.stop(job)
+                changes.stop(job)
                 self._blame.joins(job)
             return
         if not held_before:
@@ -433,7 +433,7 @@ class LeaseRounds(Replanner):
         slices = [(place, int(amounts[0])) for place, amounts in held.items()]
         allocation = Allocation(slices, extras(held), {RATE: rate})
         if not held_before or allocation != job.allocation:
-            plan.starts.append((job, allocation))
+            changes.starts.append((job, allocation))
 
     # --- state ------------------------------------------------------------------------------------
 

@@ -206,16 +206,16 @@ class QueueScheduler(Replanner):
 
     # --- what to do -------------------------------------------------------------------------------
 
-    def decide(self, view: View, plan: Changes) -> Changes:
+    def decide(self, view: View, changes: Changes) -> Changes:
         """Move jobs between queues, fill, and say when the next one jumps."""
         now_s = view.now_s
         self._drop(now_s)
         if self._promote:
             self._rescue(now_s)
-        self.fill(plan, view.up_gpus, now_s)
-        plan.wake = Wake(at_s=self._jump(now_s))
-        self._blame.tell(plan)
-        return plan
+        self.fill(changes, view.up_gpus, now_s)
+        changes.wake = Wake(at_s=self._jump(now_s))
+        self._blame.tell(changes)
+        return changes
 
     def _drop(self, now_s: float) -> None:
         """Who has had enough of its queue goes to the tail of the next, in order of arrival."""
@@ -249,7 +249,7 @@ class QueueScheduler(Replanner):
             entry.stamp += 1
             self.queues[0].wait(entry)
 
-    def fill(self, plan: Changes, free: float, now_s: float) -> None:
+    def fill(self, changes: Changes, free: float, now_s: float) -> None:
         """Queue by queue: those that run, those that wait, those that dropped; each in order."""
         certain = True  # no new job so far: what runs still fits
         for queue in self.queues:
@@ -257,10 +257,10 @@ class QueueScheduler(Replanner):
             if certain:
                 free -= queue.held
             elif queue.running:
-                free, out = self._keep(queue, free, plan, now_s)
+                free, out = self._keep(queue, free, changes, now_s)
             if queue.waiting and free >= queue.least:
                 before = free
-                free = self._admit(queue, free, plan, now_s)
+                free = self._admit(queue, free, changes, now_s)
                 certain = certain and free == before
             if out:
                 queue.wait_ahead(out)
@@ -269,12 +269,12 @@ class QueueScheduler(Replanner):
                     free -= entry.gpus
                     queue.run(entry)
                 else:
-                    self._stop(entry, plan, now_s)
+                    self._stop(entry, changes, now_s)
                     queue.wait(entry)
             queue.dropped.clear()
 
     def _keep(
-        self, queue: JobQueue, free: float, plan: Changes, now_s: float
+        self, queue: JobQueue, free: float, changes: Changes, now_s: float
     ) -> tuple[float, list[QueuedJob]]:
         """Those that run, as far as there is room; what is left and who has to go."""
         out = []
@@ -285,10 +285,10 @@ class QueueScheduler(Replanner):
                 out.append(entry)
         for entry in out:
             queue.unrun(entry)
-            self._stop(entry, plan, now_s)
+            self._stop(entry, changes, now_s)
         return free, out
 
-    def _admit(self, queue: JobQueue, free: float, plan: Changes, now_s: float) -> float:
+    def _admit(self, queue: JobQueue, free: float, changes: Changes, now_s: float) -> float:
         """Those that wait, as far as there is room; what is left."""
         waiting = queue.waiting
         still: list[QueuedJob] = []
@@ -296,7 +296,7 @@ class QueueScheduler(Replanner):
         for entry in waiting:
             if entry.gpus <= free and entry.job.phase == WAITING:
                 free -= entry.gpus
-                self._start(entry, plan, now_s)
+                self._start(entry, changes, now_s)
                 queue.run(entry)
             else:
                 still.append(entry)
@@ -309,18 +309,18 @@ class QueueScheduler(Replanner):
             waiting[:seen] = still
         return free
 
-    def _start(self, entry: QueuedJob, plan: Changes, now_s: float) -> None:
+    def _start(self, entry: QueuedJob, changes: Changes, now_s: float) -> None:
         if entry.executed_s > 0:
             entry.waited_s += now_s - entry.since_s
         entry.origin_s = now_s - entry.executed_s
         entry.runs = True
         entry.stamp += 1
         self._blame.leaves(entry.job)
-        plan.starts.append((entry.job, self._pool[entry.gpus]))
+        changes.starts.append((entry.job, self._pool[entry.gpus]))
 
-    def _stop(self, entry: QueuedJob, plan: Changes, now_s: float) -> None:
+    def _stop(self, entry: QueuedJob, changes: Changes, now_s: float) -> None:
         self._interrupted(entry, now_s)
-        plan.stops.append(entry.job)
+        changes.stops.append(entry.job)
 
     def _jump(self, now_s: float) -> float:
         """When the next job is expected to reach its limit, or starves."""
@@ -338,10 +338,10 @@ class QueueScheduler(Replanner):
             jump_s = min(jump_s, heap[0][0])
         return max(jump_s, now_s + 1)
 
-    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:
+    def settle(self, view: View, changes: Changes) -> Sequence[tuple[float, Job]]:
         """While a start takes time the job is not served."""
         now_s = view.now_s
-        for job, _ in plan.starts:
+        for job, _ in changes.starts:
             if job.since_s != now_s:
                 self._entries[job.index].origin_s = INF
         return ()
@@ -505,7 +505,7 @@ class GittinsScheduler(QueueScheduler):
         entry.key = (-index, entry.job.submit_s)
         entry.change_s = change / entry.weight - EARLY_S
 
-    def fill(self, plan: Changes, free: float, now_s: float) -> None:
+    def fill(self, changes: Changes, free: float, now_s: float) -> None:
         """Queue by queue: jobs that fit run, in the order of the index."""
         for queue in self.queues:
             running = [*queue.running.values(), *queue.dropped]
@@ -515,10 +515,10 @@ class GittinsScheduler(QueueScheduler):
             if running or queue.waiting:
                 order = [*queue.running.values(), *queue.waiting, *queue.dropped]
                 order.sort(key=_key)
-                free = self._serve(queue, order, free, plan, now_s)
+                free = self._serve(queue, order, free, changes, now_s)
 
     def _serve(
-        self, queue: JobQueue, order: list[QueuedJob], free: float, plan: Changes, now_s: float
+        self, queue: JobQueue, order: list[QueuedJob], free: float, changes: Changes, now_s: float
     ) -> float:
         """Jobs that fit, as far as there is room; what is left."""
         waiting: list[QueuedJob] = []
@@ -535,10 +535,10 @@ class GittinsScheduler(QueueScheduler):
                 waiting.append(entry)
         for entry in waiting:
             if entry.runs:
-                self._stop(entry, plan, now_s)
+                self._stop(entry, changes, now_s)
         for entry in running:
             if not entry.runs:
-                self._start(entry, plan, now_s)
+                self._start(entry, changes, now_s)
         queue.running = {entry.number: entry for entry in running}
         queue.held = room - free
         queue.waiting = waiting
@@ -620,7 +620,7 @@ class RankedScheduler(Replanner):
 
     # --- what to do -------------------------------------------------------------------------------
 
-    def decide(self, view: View, plan: Changes) -> Changes:
+    def decide(self, view: View, changes: Changes) -> Changes:
         """Sort, fill, and preempt the rest."""
         now_s = view.now_s
         for entry in self._running.values():
@@ -630,9 +630,9 @@ class RankedScheduler(Replanner):
         self._order.sort(key=_key)
         chosen = self._fill(view.up_gpus)
         if len(chosen) != len(self._running) or not all(entry.runs for entry in chosen):
-            self._change(plan, chosen, now_s)
-        self._blame.tell(plan)
-        return plan
+            self._change(changes, chosen, now_s)
+        self._blame.tell(changes)
+        return changes
 
     def _fill(self, free: float) -> list[_RankedJob]:
         chosen = []
@@ -644,28 +644,28 @@ class RankedScheduler(Replanner):
                     break
         return chosen
 
-    def _change(self, plan: Changes, chosen: list[_RankedJob], now_s: float) -> None:
+    def _change(self, changes: Changes, chosen: list[_RankedJob], now_s: float) -> None:
         running = {entry.job.index: entry for entry in chosen}
         for index, entry in self._running.items():
             if index not in running:
                 entry.runs = False
-                plan.stops.append(entry.job)
+                changes.stops.append(entry.job)
                 self._blame.joins(entry.job)
         for entry in chosen:
             if not entry.runs:
                 entry.runs = True
                 entry.end_s = now_s + entry.job.remaining_s(now_s)
-                plan.starts.append((entry.job, self._pool[entry.gpus]))
+                changes.starts.append((entry.job, self._pool[entry.gpus]))
                 self._blame.leaves(entry.job)
         self._running = running
 
-    def settle(self, view: View, plan: Changes) -> Sequence[tuple[float, Job]]:
+    def settle(self, view: View, changes: Changes) -> Sequence[tuple[float, Job]]:
         """Jobs not running at rate 1 from now on are asked each time; victims may lose work."""
         now_s = view.now_s
-        for job, _ in plan.starts:
+        for job, _ in changes.starts:
             if job.since_s != now_s or job.rate != 1.0:
                 self._entries[job.index].end_s = 0.0
-        for job in plan.stops:
+        for job in changes.stops:
             entry = self._entries[job.index]
             entry.key = job.remaining_s(now_s) * entry.weight
         return ()

@@ -95,8 +95,8 @@ class Recorded(Scheduler):
 
         Why a job waits nobody has recorded, but for a node that failed.
         """
-        plan = Changes(view.version)
-        self._hear(plan, view.now_s, events)
+        changes = Changes(view.version)
+        self._hear(changes, view.now_s, events)
         touched: set[int] = set()
         again: list[tuple[float, int, int]] = []
         while self._due and self._due[0][0] <= view.now_s:
@@ -106,20 +106,20 @@ class Recorded(Scheduler):
                 again.append(entry)  # one change of a job per plan
             elif index in self._jobs:
                 touched.add(index)
-                self._act(plan, self._jobs[index], entry[1])
+                self._act(changes, self._jobs[index], entry[1])
             else:
                 self._late.add(index)
         for entry in again:
             heappush(self._due, entry)
-        plan.wake = Wake(at_s=max(view.now_s, self._due[0][0]) if self._due else INF)
-        return plan
+        changes.wake = Wake(at_s=max(view.now_s, self._due[0][0]) if self._due else INF)
+        return changes
 
-    def _hear(self, plan: Changes, now_s: float, events: Sequence[Event]) -> None:
+    def _hear(self, changes: Changes, now_s: float, events: Sequence[Event]) -> None:
         node = -1
         for event in events:
             if event[1] == ev.JOB_SUBMIT:
                 self._jobs[event[3].index] = event[3]
-                plan.explain(event[3], Reason.UNKNOWN)
+                changes.explain(event[3], Reason.UNKNOWN)
                 if event[3].index in self._late:
                     self._late.remove(event[3].index)
                     heappush(self._due, (now_s, START, event[3].index))
@@ -129,23 +129,23 @@ class Recorded(Scheduler):
                 self._hit.setdefault(node, []).append(event[3])
             elif event[1] == ev.NODE_UP:
                 for job in self._hit.pop(event[3].id, ()):
-                    _wonder(plan, job)
+                    _wonder(changes, job)
 
-    def _act(self, plan: Changes, job: Job, kind: int) -> None:
+    def _act(self, changes: Changes, job: Job, kind: int) -> None:
         runs = self._attempts[job.index]
         number = self._turn[job.index]
         if kind == START:
             if job.phase == WAITING:
-                plan.start(job, runs[number].allocation)
+                changes.start(job, runs[number].allocation)
             if number + 1 < len(runs):
                 heappush(self._due, (runs[number].end_s, STOP, job.index))
         else:
             if job.running:
-                plan.stop(job)
-                plan.remark(
+                changes.stop(job)
+                changes.remark(
                     job, _STOPPED.get(runs[number].state, "stopped, the log does not tell why")
                 )
-                _wonder(plan, job)
+                _wonder(changes, job)
             self._turn[job.index] = number + 1
             heappush(self._due, (runs[number + 1].start_s, START, job.index))
 
@@ -157,10 +157,10 @@ class Recorded(Scheduler):
         """A replay is not resumed."""
 
 
-def _wonder(plan: Changes, job: Job) -> None:
+def _wonder(changes: Changes, job: Job) -> None:
     """It waits once more, and the log has to say so once more."""
     job.reason = 0
-    plan.explain(job, Reason.UNKNOWN)
+    changes.explain(job, Reason.UNKNOWN)
 
 
 class Replayed(msgspec.Struct):

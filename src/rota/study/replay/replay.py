@@ -11,8 +11,11 @@ the workload, because it is unknown how long they would take.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import lru_cache
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import msgspec
@@ -27,6 +30,7 @@ from rota.metrics import write_jobs
 from rota.study.config import RunConfig
 from rota.study.fidelity import FAR, LEAST_S, LIMITS, Fidelity, closest, rank
 from rota.study.output import dump, write_run
+from rota.study.pool import cores, each, report
 from rota.study.replay.changes import Enlarged, ReplayChanges, changed, enlarged, level_names
 from rota.study.replay.cluster import seen_cluster, write_cluster
 from rota.study.replay.model import SLURM, candidates, judge, lacking, passed
@@ -56,6 +60,7 @@ REQUEUED = f"{START_OVER},lost_work_s=inf"
 MOST_GPUS = 100_000
 """Of a job: a larger one can only be an error, and machines of that size take for ever."""
 JSON, TABLE, FIDELITY, REPORT = "replay.json", "replay.csv", "fidelity.csv", "report.html"
+WORTH = 50_000  # jobs of all runs: for fewer, other processes would not be ready in time
 CLUSTER, CHANGED, WORKLOAD = "cluster.yaml", "cluster-changed.yaml", "workload-changed"
 VERSION = 1
 
@@ -150,7 +155,14 @@ class Answer(msgspec.Struct):
         }
 
 
-def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) -> Answer:
+def replay(
+    asked: Asked,
+    folder: Path,
+    final: Path,
+    told: Told | None = None,
+    *,
+    workers: int | None = 1,
+) -> Answer:
     """Answer and write all files but the page.
 
     Args:
@@ -158,6 +170,7 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
         folder: An existing folder for the files.
         final: Where the folder will be: the runs name their cluster there.
         told: Called from time to time.
+        workers: Processes for the policies; 1: this one; None: all cores if there is enough to do.
     """
     tell = told or (lambda *_: None)
     ruled = asked.slurm != SLURM
@@ -177,7 +190,7 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     recorded = replay_recorded(imported, machines.nodes)
     _write_recorded(recorded.result, folder / NAME)
 
-    runs = _Runs(asked, machines.nodes, others, imported, more, folder, tell)
+    runs = _Runs(asked, machines.nodes, others, imported, more, folder, tell, workers)
     tried = runs.try_all(names)
     fidelity = [judge(name, run, recorded, imported) for name, run in tried.items()]
     model = next((f for f in fidelity if f.policy == asked.model), None) or closest(fidelity)
@@ -189,7 +202,7 @@ def replay(asked: Asked, folder: Path, final: Path, told: Told | None = None) ->
     warnings = _told_of(asked, imported, recorded, model, machines)
     made = [(MODEL if name == model.policy else POLICY, name, tried[name]) for name in shown]
     if changes:
-        made += [(WHAT_IF, name, runs.changed(name)) for name in shown]
+        made += [(WHAT_IF, name, run) for name, run in runs.try_changed(shown).items()]
     for role, policy, run in made:
         schedule = runs.schedule(policy, run, role)
         warnings += [f"{schedule.name}: {text}" for text in run.warnings if _matters(text)]
@@ -300,6 +313,7 @@ class _Runs:
         more: Enlarged | None,
         folder: Path,
         tell: Told,
+        workers: int | None,
     ) -> None:
         self._asked = asked
         self._nodes = {False: nodes, True: others}
@@ -309,6 +323,7 @@ class _Runs:
         self._more = more
         self._folder = folder
         self._tell = tell
+        self._workers = workers
         self._steps = 0
         self._total = 0
 
@@ -316,24 +331,33 @@ class _Runs:
         """Without any change."""
         changes = self._asked.changes
         self._total = len(policies) + bool(changes) * max(1, len(self._asked.policies))
-        return {policy: self._run(policy, self._config(policy)) for policy in policies}
+        return self._run_all({policy: self._config(policy) for policy in policies})
 
-    def changed(self, policy: str) -> RunResult:
+    def try_changed(self, policies: Sequence[str]) -> dict[str, RunResult]:
         """With all changes."""
+        if self._more is None:  # the same jobs, which other processes can read for themselves
+            found = self._run_all({policy: self._changed(policy) for policy in policies})
+        else:
+            workload = self._more.imported.workload
+            found = {
+                policy: self._run(policy, self._changed(policy), workload) for policy in policies
+            }
+        for result in found.values():
+            # whom the quotas do not name was not forgotten: nobody wrote that file
+            cluster = result.config.cluster
+            result.notes = [note for note in result.notes if cluster not in note]
+        return found
+
+    def _changed(self, policy: str) -> RunConfig:
         config = self._config(policy)
         quota = "quota" if self._asked.changes.quotas else None
         config = msgspec.structs.replace(
             config, cluster=str(self._folder / CHANGED), admission=quota
         )
-        workload = None
         if self._more is not None:
             trace = str(self._folder / WORKLOAD)
             config = msgspec.structs.replace(config, trace=trace, format=None, limit=None)
-            workload = self._more.imported.workload
-        result = self._run(policy, config, workload)
-        # whom the quotas do not name was not forgotten: nobody wrote that file
-        result.notes = [note for note in result.notes if config.cluster not in note]
-        return result
+        return config
 
     def schedule(self, policy: str, run: RunResult, role: str) -> Schedule:
         """A run as it stands beside the others."""
@@ -361,6 +385,30 @@ class _Runs:
         """What Slurm preempts it requeues, so that it starts over; others are taken to save."""
         return {"costs": REQUEUED} if split(policy)[0] == SLURM and self._loses else {}
 
+    def _run_all(self, configs: Mapping[str, RunConfig]) -> dict[str, RunResult]:
+        """The policies on the recorded jobs, in processes of their own where that is faster."""
+        count = self._workers
+        if count is None:
+            count = cores() if len(self._workload) * len(configs) >= WORTH else 1
+        if min(count, len(configs)) < 2:  # noqa: PLR2004 - alone
+            return {policy: self._run(policy, config) for policy, config in configs.items()}
+        title = f"{len(configs)} policies"
+        self._steps += len(configs)
+
+        def told(done: float) -> None:
+            self._tell(title, int(done * len(self._workload)), len(configs) * len(self._workload))
+
+        names = list(configs)
+        found: dict[str, RunResult] = {}
+        with closing(each(_one, list(configs.values()), count, told=told)) as answers:
+            for number, answer in answers:
+                if isinstance(answer, Exception):
+                    raise answer
+                result, used_s = answer
+                result.begun_cpu_s = process_time() - used_s  # the clock of this process
+                found[names[number]] = result
+        return {policy: found[policy] for policy in configs}
+
     def _run(self, policy: str, config: RunConfig, workload: Workload | None = None) -> RunResult:
         self._steps += 1
         what = " with the changes" if config.cluster.endswith(CHANGED) else ""
@@ -372,6 +420,19 @@ class _Runs:
             self._tell(title, done, total)
 
         return simulate(config, progress, workload=workload)
+
+
+def _one(config: RunConfig) -> tuple[RunResult, float]:
+    """A run in another process, and the CPU time that it took there."""
+    workload = _recorded_jobs(config.trace, config.format, config.limit)
+    result = simulate(config, report, workload=workload)
+    return result, process_time() - result.begun_cpu_s
+
+
+@lru_cache(maxsize=1)
+def _recorded_jobs(trace: str, format_text: str | None, limit: int | None) -> Workload:
+    """The jobs of the log, read once in each process."""
+    return read_trace(trace, format_text, limit=limit).workload
 
 
 def _observed(recorded: Replayed, nodes: Sequence[NodeSpec]) -> Schedule:

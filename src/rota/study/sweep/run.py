@@ -38,7 +38,7 @@ from rota.study.sweep.work import Failure, SweepTask
 SWEEP_VERSION = 1
 
 Told = Callable[[int, int, "Failed | None"], None]
-"""Told (runs done, runs to do, the failure if it is one) at the beginning and after each run."""
+"""Called with (runs done, runs to do, the failure if it is one) at the start and after each run."""
 
 
 class PlannedCell(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ def sweep(
         executor: Carries out the runs.
         fresh: Do all runs again.
         command: For the manifests.
-        told: Told how it goes on.
+        told: Called at the beginning and after each run.
     """
     with SweepFolder(folder) as place:
         plan = make_plan(spec, place.workloads, command)

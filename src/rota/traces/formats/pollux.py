@@ -67,8 +67,8 @@ class Pollux(Reader):
         table = Table(path, LAYOUT, bad=params.bad, quality=quality).whole()
         frame = _jobs(table, {**HOURS, **given})
         open_ones = frame.filter("_open")["model"]
-        told = int(open_ones.is_in(list(given)).sum())
-        for why, many in ((GUESSED, len(open_ones) - told), (GIVEN, told)):
+        stated = int(open_ones.is_in(list(given)).sum())
+        for why, many in ((GUESSED, len(open_ones) - stated), (GIVEN, stated)):
             if many:
                 quality.repaired[why] = many
         return import_rows(path, frame, params, quality, rest=Rest(name=path.stem))

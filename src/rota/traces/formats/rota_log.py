@@ -4,7 +4,7 @@ The log tells what was asked (GPUs, tenant) and what happened (nodes, starts, st
 of a job is what it held its nodes for, in all its attempts. Nodes come from the log; the log of a
 daemon also has their GPU types, CPUs and memory, and the users of its jobs. Jobs that never ran are
 left out; those that ran at the end of the log are cut there. Of a job whose tasks started one by
-one only the first start and the last end are told, without its nodes.
+one only the first start and the last end are known, without its nodes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -339,14 +339,14 @@ def observed_problem(frame: "pl.DataFrame", jobs: int) -> str:
     start, end = pl.col("start_s"), pl.col("end_s")
     open_end = end.is_null()
     held, nodes = pl.col("gpus").list.len(), pl.col("nodes").list.len()
-    told = pl.col("gpus").list.eval(~pl.element().is_between(0, 1e300).fill_null(value=False))
+    impossible = pl.col("gpus").list.eval(~pl.element().is_between(0, 1e300).fill_null(value=False))
     checks = [
         ("has an attempt of no job", ~pl.col("job").is_between(0, jobs - 1)),
         ("has a start_s that is not a number", ~start.is_finite()),
         ("has an end_s that is not a number", ~end.is_finite() & ~open_end),
         ("has a state that is not known", ~pl.col("state").is_in(STATES)),
         ("has not as many GPUs as nodes", (held > 0) & (held != nodes)),
-        ("has a number of GPUs below 0", told.list.any()),
+        ("has a number of GPUs below 0", impossible.list.any()),
     ]
     return _first_of(frame, checks)
 

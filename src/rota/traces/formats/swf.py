@@ -190,7 +190,7 @@ def _not_imported(table: "pl.DataFrame") -> list[str]:
     import polars as pl
 
     asked, given = pl.col("asked_procs"), pl.col("procs")
-    told = {
+    cases = {
         "groups of users": pl.col("group") != "",
         "partitions": pl.col("partition") != "",
         "processors given, where others were asked for": (asked > 0) & (given > 0)
@@ -200,7 +200,7 @@ def _not_imported(table: "pl.DataFrame") -> list[str]:
         "think times": pl.col("think") > 0,
         "that a row is one of several parts of a job": pl.col("status").is_between(2, 4),
     }  # fmt: skip
-    counts = table.select(rows.sum().alias(what) for what, rows in told.items()).row(0, named=True)
+    counts = table.select(rows.sum().alias(what) for what, rows in cases.items()).row(0, named=True)
     return [f"{NOT_IMPORTED}{what} ({many:,} rows)" for what, many in counts.items() if many]
 
 

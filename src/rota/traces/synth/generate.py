@@ -28,23 +28,25 @@ The kind `fit` draws from the model of a trace instead (see `fit` and `sampling`
 its own: `file`, `max_s` and `exact`.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from rota.core.errors import OptionError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.registry import parse_params, unknown
-from rota.core.workload import Workload
+from rota.core.workload import OnDemand, Workload, fields
 from rota.traces.synth import draws, sampling
 from rota.traces.synth.draws import Floats, stream
 
 _LEAST_SPAN_S = 51.0  # then 0.5 / span is below 1 %
 _LEAST_DURATION_S = 1e-6
 _CARRIED = 0.75  # of the load must be usable while jobs arrive
+_NOTHING_SAID = JobSpec("", 0.0, Request.of())
 _NAMED_SIZES = {"gavel": draws.GAVEL_SIZES, "philly": draws.PHILLY_SIZES}
 
 
@@ -129,22 +131,88 @@ def generate(
     vcs = _names(stream(seed, "vcs"), jobs, "vc", params.vcs)
     users = _names(stream(seed, "users"), jobs, "user", params.users)
     estimates_s = _estimates_s(stream(seed, "estimates"), durations_s, params)
-    columns = zip(submits_s.tolist(), sizes.tolist(), vcs, users, estimates_s, strict=True)
-    specs = [
-        JobSpec(str(i), submit_s, Request.of(size), vc, user, estimate_s=estimate_s)
-        for i, (submit_s, size, vc, user, estimate_s) in enumerate(columns)
-    ]
-    behaviours = list(map(Behaviour, durations_s.tolist()))
+    specs = OnDemand(DrawnSpecs(submits_s, sizes, vcs, users, estimates_s), jobs)
+    behaviours = OnDemand(DrawnBehaviours(durations_s), jobs)
     return Workload(specs, behaviours, name=f"{kind}-{jobs}-seed{seed}")
+
+
+class DrawnSpecs:
+    """What drawn jobs ask for, as columns."""
+
+    def __init__(
+        self,
+        submits_s: Floats,
+        sizes: NDArray[np.int64],
+        tenants: Sequence[str],
+        users: Sequence[str],
+        estimates_s: Sequence[float],
+    ) -> None:
+        requests = {size: Request.of(size) for size in np.unique(sizes).tolist()}
+        self._columns: dict[str, Any] = {
+            "submit_s": submits_s,
+            "request": _objects([requests[size] for size in sizes.tolist()]),
+            "tenant": _objects(tenants),
+            "user": _objects(users),
+            "estimate_s": np.array(estimates_s),
+        }
+        self._numbers = np.arange(len(submits_s))
+
+    def make(self, rows: slice | Sequence[int]) -> list[JobSpec]:
+        """The specs of these rows."""
+        cells = [column[rows].tolist() for column in self._columns.values()]
+        return [
+            JobSpec(str(number), submit_s, request, tenant, user, estimate_s=estimate_s)
+            for number, submit_s, request, tenant, user, estimate_s in zip(
+                self._numbers[rows].tolist(), *cells, strict=True
+            )
+        ]
+
+    def field(self, name: str) -> Sequence[Any]:
+        """One attribute of all specs."""
+        if name in self._columns:
+            values: list[Any] = self._columns[name].tolist()
+            return values
+        if name == "id":
+            return list(map(str, self._numbers.tolist()))
+        return [getattr(_NOTHING_SAID, name)] * len(self._numbers)
+
+
+class DrawnBehaviours:
+    """How long drawn jobs take."""
+
+    def __init__(self, durations_s: Floats) -> None:
+        self._durations_s = durations_s
+
+    def make(self, rows: slice | Sequence[int]) -> list[Behaviour]:
+        """The behaviours of these rows."""
+        return list(map(Behaviour, self._durations_s[rows].tolist()))
+
+    def field(self, name: str) -> Sequence[Any]:
+        """One attribute of all behaviours."""
+        if name == "work":
+            values: list[float] = self._durations_s.tolist()
+            return values
+        return [getattr(Behaviour(0.0), name)] * len(self._durations_s)
+
+
+def _objects(values: Sequence[Any]) -> Any:
+    """A column of anything."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
 
 
 def offered_load(workload: Workload, gpus: float) -> float:
     """Work per GPU and second between the first and the last submission; inf when they coincide."""
-    submits_s = [spec.submit_s for spec in workload.specs]
+    submits_s, requests = fields(workload.specs, "submit_s"), fields(workload.specs, "request")
     span_s = max(submits_s) - min(submits_s)
+    gpus_of = {
+        id(request): sum(group.count * group.gpus for group in request.groups)
+        for request in requests
+    }
     work_gpu_s = sum(
-        behaviour.work * sum(group.count * group.gpus for group in spec.request.groups)
-        for spec, behaviour in workload
+        work * gpus_of[id(request)]
+        for work, request in zip(fields(workload.behaviours, "work"), requests, strict=True)
     )
     return work_gpu_s / (gpus * span_s) if span_s else INF
 
@@ -154,18 +222,19 @@ def carried(workload: Workload, gpus: float) -> str:
 
     Even if nobody waits, work that is done after the last submission loads nothing before it.
     """
-    last_s = max((spec.submit_s for spec in workload.specs), default=0.0)
+    submits_s, works = fields(workload.specs, "submit_s"), fields(workload.behaviours, "work")
+    last_s = max(submits_s, default=0.0)
     offered = offered_load(workload, gpus)
     if not offered < INF:
         return ""
     within = Workload(
         workload.specs,
-        [Behaviour(min(behaviour.work, last_s - spec.submit_s)) for spec, behaviour in workload],
+        [Behaviour(min(work, last_s - at_s)) for work, at_s in zip(works, submits_s, strict=True)],
     )
     usable = offered_load(within, gpus)
     if usable >= _CARRIED * offered:
         return ""
-    long = sum(behaviour.work > last_s for behaviour in workload.behaviours)
+    long = sum(work > last_s for work in works)
     return (
         f"a load of {offered:.2f} is asked for, but while jobs arrive at most {usable:.2f} can be "
         f"in use, because long jobs do most of their work later ({long:,} of {len(workload):,} are "

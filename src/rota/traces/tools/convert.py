@@ -66,8 +66,8 @@ def read_known(path: str | Path, format_text: str | None, limit: int | None) -> 
     """`read_trace`, with the notes of the file beside it and one that names what was read."""
     path = Path(path)
     imported = read_trace(path, format_text, limit=limit)
-    told = [path.name, format_text or "", "" if limit is None else f"limit {limit}"]
-    imported.notes = [*_told(path), *imported.notes, " ".join(["from", *filter(None, told)])]
+    origin = [path.name, format_text or "", "" if limit is None else f"limit {limit}"]
+    imported.notes = [*_told(path), *imported.notes, " ".join(["from", *filter(None, origin)])]
     return imported
 
 
@@ -101,10 +101,10 @@ def convert_known(
 ) -> list[str]:
     """`convert`; what was done to the trace at `path` before is kept, and no other history."""
     path = Path(path)
-    told = _told(path)
+    origin = _told(path)
     stored = path.name == DESCRIPTION or exists(path / DESCRIPTION)
-    if told or (stored and imported.notes):
-        imported.notes = [*told, *imported.notes]
+    if origin or (stored and imported.notes):
+        imported.notes = [*origin, *imported.notes]
         return write_known(imported, output, source=source, force=force)
     lost = convert(imported, output, source=source, force=force)
     if output.suffix and _told(output):  # of what was replaced

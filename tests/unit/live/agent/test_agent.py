@@ -162,6 +162,28 @@ def test_kill_9_of_a_shim_leaves_nobody(bench, agent_lives):
     assert marked(key) == []
 
 
+LEAVE_CGROUP = """here=$(sed -n 's/^0:://p' /proc/self/cgroup)
+for top in /sys/fs/cgroup /sys/fs/cgroup/unified; do
+    if [ -e "$top$here/cgroup.kill" ]; then echo 0 > "$top$here/../cgroup.procs"; fi
+done
+"""
+
+
+@pytest.mark.parametrize("agent_lives", [True, False])
+def test_who_escaped_is_gone_before_the_next_run_begins(bench, agent_lives):
+    machine = bench.add()
+    escape = "env -i setsid bash -c 'trap \"\" TERM; echo $$ > far; exec sleep 1000' &"
+    bench.launch("1.0", f"{LEAVE_CGROUP}\n{escape}\n{SLEEP}")
+    pid = pid_of(bench, "1", "far")
+    if not agent_lives:
+        machine.crash()
+    os.kill(bench.shim("1.0"), signal.SIGKILL)
+    if not agent_lives:
+        bench.add()
+    assert bench.told.end("1.0").why == "its shim died"
+    assert not alive(pid)
+
+
 def test_leftovers_are_found_without_a_cgroup():
     key = secrets.token_hex(8)
     env = {"ROTA_RUN_KEY": key, "PATH": os.environ["PATH"]}
@@ -284,7 +306,7 @@ def test_folder_names_differ_and_stay_inside():
 
 
 def test_an_agent_that_is_cut_off_ends_its_jobs(make_bench, tmp_path):
-    bench = make_bench(silent_s=0.6, lost_s=2.0)
+    bench = make_bench(silent_s=1.0, lost_s=6.0)
     machine = bench.add(fenced=True)
     bench.launch("1.0", "trap '' TERM; " + SLEEP)
     pid = pid_of(bench, "1")
@@ -303,7 +325,7 @@ def test_an_agent_that_is_cut_off_ends_its_jobs(make_bench, tmp_path):
 
 
 def test_a_crash_of_the_agent_does_not_keep_its_jobs_beyond_the_lease(make_bench):
-    bench = make_bench(silent_s=0.6, lost_s=2.0)
+    bench = make_bench(silent_s=1.0, lost_s=6.0)
     machine = bench.add(fenced=True)
     bench.launch("1.0", SLEEP)
     pid = pid_of(bench, "1")

@@ -154,6 +154,24 @@ def test_it_does_with_whatever_cgroups_there_are(make_shim, root_only, kind):
     assert marked(folder.key) == []
 
 
+ESCAPE = "env -i setsid bash -c 'trap \"\" TERM; echo $$ > far; exec sleep 1000' & sleep 1000"
+
+
+@pytest.mark.parametrize("victim", ["shim", "guard"])
+def test_who_escaped_dies_with_the_shim_or_its_guard(make_shim, root_only, victim):
+    folder = make_shim(ESCAPE, grace_s=1000.0)
+    folder.start("unshare", "--mount", "sh", "-c", f'{HIDE["no"]} && exec "$@"', "sh")
+    pid = folder.pid("far")
+    identity = json.loads((folder.path / "identity.json").read_text())
+    assert not identity["cgroup"]
+    os.kill(identity["pid"] if victim == "shim" else folder.process.pid, signal.SIGKILL)
+    assert folder.process.wait(300) == (1 if victim == "shim" else -9)
+    if victim == "guard":  # the shim does it, and says why
+        eventually((folder.path / "exit.json").exists)
+        assert json.loads((folder.path / "exit.json").read_text())["lost"] == "its guard died"
+    assert not alive(pid)
+
+
 def test_a_stop_that_came_before_the_shim(make_shim):
     folder = make_shim("echo never")
     (folder.path / "stop").write_text("halt")
@@ -215,7 +233,8 @@ def test_its_identity_is_of_this_boot(make_shim):
     eventually(path.exists)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert boot in path.read_text()
-    assert f'"pid": {folder.process.pid}' in path.read_text()
+    shim_pid = json.loads(path.read_text())["pid"]
+    assert shim.stat_of(shim_pid)[0] == folder.process.pid  # its guard is what was started
     folder.end()
 
 

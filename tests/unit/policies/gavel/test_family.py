@@ -133,6 +133,18 @@ def test_jobs_that_are_fast_nowhere_or_not_everywhere(name):
     assert named(mixed)["nowhere"].started
 
 
+@EVERY
+@pytest.mark.parametrize("odd", [0, 2])
+def test_who_learns_sees_that_a_job_is_not_as_others_of_its_model(name, odd):
+    """One job makes no progress where the others do: it is not left there."""
+    jobs = [
+        job(f"j{i}", 1, 1000, speeds={"fast": 1.0, "slow": 0.0 if i == odd else 0.3}, model="m")
+        for i in range(3)
+    ]
+    ended = run(made(name, aware=True, speeds="learn"), jobs, "1x1:fast+1x2:slow", until_s=9_000)
+    assert [one.phase for one in ended.jobs.values()] == [DONE] * 3
+
+
 @pytest.mark.parametrize("name", sorted(set(FAMILY) - {"gavel-isolated", "gavel-proportional"}))
 def test_a_job_prefers_the_type_on_which_it_is_fastest(name):
     speeds = {"a": 0.2, "b": 1.0, "c": 0.6}

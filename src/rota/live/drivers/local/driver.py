@@ -69,6 +69,8 @@ class AgentDriver(Driver):
         silent_s: float = SILENT_S,
         lost_s: float = LOST_S,
         claim: Callable[[Sequence[str], str], str] = lambda _nodes, _token: "",
+        term: int = 0,
+        leads: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 0 < silent_s < lost_s:
@@ -77,6 +79,8 @@ class AgentDriver(Driver):
             )
         self._fleet = AgentFleet(silent_s, lost_s)
         self._clock = clock
+        self._term = term  # of this leader, where several daemons take turns; 0: there is one
+        self._leads = leads
         self.claim = claim  # may a token speak for these nodes? If not, why
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -255,6 +259,8 @@ class AgentDriver(Driver):
                 left_s = deadline_s - time.monotonic()
                 if self._closed.is_set():
                     raise UnavailableError("the daemon is stopping: try again")
+                if not self._leads():
+                    raise UnavailableError("this daemon does not lead any more: ask the other one")
                 if orders.urgent or left_s <= 0:
                     return orders
                 self._changed.wait(left_s)
@@ -320,7 +326,7 @@ class AgentDriver(Driver):
     def _orders(self, agent: KnownAgent) -> AgentOrders:
         lost_s = 0.0 if agent.id in self._fleet.embedded else self._fleet.lost_s
         if not self._adopted:
-            return AgentOrders(lost_s=lost_s)
+            return AgentOrders(lost_s=lost_s, term=self._term)
         launch, told = [], {HALT: list[PartKey](), KILL: list[PartKey]()}
         wanted = set()
         for key in self._keys_of(agent):
@@ -350,6 +356,7 @@ class AgentDriver(Driver):
             forget=tuple(forget),
             logs=requests,
             lost_s=lost_s,
+            term=self._term,
         )
 
     # --- output of jobs ---------------------------------------------------------------------------

@@ -190,17 +190,17 @@ class SlurmShadow:
         ]
         if not events:
             events = [(view.now_s, ev.TIMER, 0, None, 0)]
-        plan = scheduler.step(view, events)
-        return self._wish(plan) if plan is not None else ShadowDecision()
+        changes = scheduler.step(view, events)
+        return self._wish(changes) if changes is not None else ShadowDecision()
 
-    def _wish(self, plan: Changes) -> ShadowDecision:
+    def _wish(self, changes: Changes) -> ShadowDecision:
         nodes_of = self.mirror.nodes_of
         wish = ShadowDecision()
-        for job, allocation in plan.starts:
+        for job, allocation in changes.starts:
             where = wish.starts if job.phase == WAITING else wish.moves
             where[job.id] = nodes_of(allocation)
-        wish.stops = [job.id for job in plan.stops]
-        wish.refuses = {job.id: message for job, message in plan.rejects}
+        wish.stops = [job.id for job in changes.stops]
+        wish.refuses = {job.id: message for job, message in changes.rejects}
         return wish
 
     def _learn(self, changes: SlurmChanges) -> None:

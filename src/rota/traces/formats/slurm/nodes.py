@@ -65,8 +65,10 @@ def shards_per_gpu(path: Path) -> tuple[float, bool]:
     text = decode(read_bytes(path, ClusterSpecError), path, ClusterSpecError)
     if "shard" not in text:
         return 0.0, True
-    told = _JSON_GRES if text.lstrip().startswith("{") else _GRES if "NodeName=" in text else _CELL
-    counts = Counter(filter(None, map(shards_on_node, told.findall(text))))
+    pattern = (
+        _JSON_GRES if text.lstrip().startswith("{") else _GRES if "NodeName=" in text else _CELL
+    )
+    counts = Counter(filter(None, map(shards_on_node, pattern.findall(text))))
     if not counts:
         return 0.0, True
     return counts.most_common(1)[0][0], len(counts) == 1

@@ -98,8 +98,8 @@ class Outages:
             "no outage, since another job ran on there": self._ran_on,
             "no outage, since a job started there at once": self._at_once,
         }
-        told = [f"{count:,} {what}" for what, count in counted.items() if count]
-        if not many and not told:
+        parts = [f"{count:,} {what}" for what, count in counted.items() if count]
+        if not many and not parts:
             return []
         down_s = sum(until_s - at_s for (_, at_s), (until_s, _) in self._down.items())
         what = "1 outage of a node" if many == 1 else f"{many:,} outages of nodes"
@@ -107,7 +107,7 @@ class Outages:
             f"{what} from NODE_FAIL, {down_s / 3_600:,.1f} node-hours, each until the next job was "
             f"seen to start there"
         )
-        return ["; ".join([text, *told])]
+        return ["; ".join([text, *parts])]
 
 
 class _OutageNode:

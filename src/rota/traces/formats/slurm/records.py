@@ -376,13 +376,13 @@ def _seen(start_s: float, parts: Sequence[SlurmRecord], sizes: Mapping[str, int]
     known_s = [end_s for end_s in ends_s if end_s is not None]
     nodes = tuple(name for record in parts for name in record.nodes)
     held = [_shares(record, sizes) for record in parts]
-    told = all(held)  # else only their sum is known
+    known = all(held)  # else only their sum is known
     return Seen(
         job=0,
         start_s=start_s,
         end_s=max(known_s) if len(known_s) == len(ends_s) else None,
         nodes=nodes,
-        gpus=tuple(share for mine in held for share in mine) if told else (),
+        gpus=tuple(share for mine in held for share in mine) if known else (),
         state=observed_state(parts[0].state),
     )
 

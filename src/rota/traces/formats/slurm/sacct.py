@@ -172,9 +172,9 @@ class _Lines:
         """What is odd about the clock."""
         import polars as pl
 
-        zone, told = self._params.tz, []
+        zone, notes = self._params.tz, []
         if self._skipped_times:
-            told.append(
+            notes.append(
                 f"{self._skipped_times:,} rows have a time that {zone} does not have, since the "
                 f"clock was set forward: is tz={zone} right?"
             )
@@ -191,9 +191,9 @@ class _Lines:
         if self._torn:
             few = ", ".join(map(str, sorted(self._torn)[:_SHOWN]))
             more = " and more" if len(self._torn) > _SHOWN else ""
-            told.append(f"left out for more fields than the header has: line {few}{more}")
+            notes.append(f"left out for more fields than the header has: line {few}{more}")
         note = suggested(off, zone) if off else ""
-        return [*told, note] if note else told
+        return [*notes, note] if note else notes
 
     @staticmethod
     def _skipped(typed: "pl.DataFrame", plain: "pl.Series") -> "pl.Series":

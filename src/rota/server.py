@@ -1,21 +1,29 @@
-"""Puts a daemon together: store, backend, engine, API. `rota serve` runs it."""
+"""A whole daemon: state folder, store, driver, loop, service and API, put together in one place.
 
-import signal
+The only module that knows both the daemon and its API; `rota serve` makes one and runs it.
+"""
+
+import os
+import pwd
 import socket
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import sqlalchemy as sa
 import structlog
 
 from rota.api import ApiSettings, Server, allowed_hosts, create_app, serve
 from rota.api.context import LOOPBACK
-from rota.cli.signals import work_until_done
+from rota.api.serving import listen_locally
+from rota.core.errors import InputError
 from rota.core.topology import NodeSpec, Topology
+from rota.daemon.authority import Authority
+from rota.daemon.database import PostgresDatabase
 from rota.daemon.folder import StateFolder
+from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_of
@@ -50,6 +58,14 @@ def declared(settings: Settings) -> tuple[Topology, Scheduling]:
     return topology, scheduling
 
 
+class LeadersTurn(msgspec.Struct, frozen=True):
+    """A daemon's turn to lead, where several share a database."""
+
+    engine: sa.Engine
+    lease: LeaderLease
+    listener: socket.socket
+
+
 class Assembly:
     """Everything that a daemon consists of, in the order in which it has to be closed."""
 
@@ -61,12 +77,14 @@ class Assembly:
         config: Path | None = None,
         said: Mapping[str, Any] | None = None,
         accept_loss: bool = False,
+        turn: LeadersTurn | None = None,
     ) -> None:
         self.settings = settings
+        self._turn = turn
         self._embedded_works = False
         with ExitStack() as opened:
             self.folder = opened.enter_context(StateFolder(state))
-            store = self.store = Store(self.folder.store, durable=settings.durable)
+            store = self.store = self._store()
             opened.callback(store.close)
             store.seal(self.folder.seal, accept_loss=accept_loss)
             store.skip_to(self.folder.last_job())
@@ -80,7 +98,9 @@ class Assembly:
             tokens = Tokens(store)
             if isinstance(self.driver, AgentDriver):
                 self.driver.claim = tokens.claim
-            tokens.local_file(self.folder.token, OWNER, ADMIN)
+            self.authority = tokens.members.authority = self._authority()
+            tokens.invited_only = self._invited_only()
+            tokens.local_file(self.folder.token, self._owner(), ADMIN)
             self.daemon = Daemon(
                 self.loop, tokens, config=config, said=said, settings=settings,
                 complete=lambda settings: declared(settings)[1],
@@ -88,9 +108,19 @@ class Assembly:
             self.embedded = self._embed(topology)
             opened.callback(self._close_embedded)
             self.server = self._listen()
+            self.daemon.on_reload = self._renew_certificate
             opened.callback(self.server.stop)
-            self.folder.announce(_from_here(self.server.url))
+            self.folder.announce(_from_here(self.server.url), self._socket)
             self._opened = opened.pop_all()
+
+    def _store(self) -> Store:
+        if self._turn is None:
+            return Store(self.folder.store, durable=self.settings.durable)
+        return Store(PostgresDatabase(self._turn.engine, self._turn.lease))
+
+    def _owner(self) -> str:
+        """The name of the token in the folder; daemons that share a database have one each."""
+        return OWNER if self._turn is None else f"{OWNER}-{self.folder.identity()}"
 
     def _driver(self, topology: Topology) -> tuple[Driver, Topology]:
         settings = self.settings
@@ -105,13 +135,20 @@ class Assembly:
             return slurm, topology if topology.nodes else Topology(slurm.nodes())
         if settings.backend == "pretend":
             return PretendDriver(), topology
-        agents = AgentDriver(silent_s=settings.local.silent_s, lost_s=settings.local.lost_s)
-        if not topology.nodes:
+        lease = None if self._turn is None else self._turn.lease
+        agents = AgentDriver(
+            silent_s=settings.local.silent_s, lost_s=settings.local.lost_s,
+            term=lease.term if lease else 0, leads=self._leads,
+        )  # fmt: skip
+        if not topology.nodes and lease is None:
             gpus = find_gpus()
             if gpus:
                 spec = NodeSpec(socket.gethostname(), len(gpus), gpu_type(gpus))
                 topology = Topology([spec])
         return agents, topology
+
+    def _leads(self) -> bool:
+        return self._turn is None or self._turn.lease.holds
 
     def _embed(self, topology: Topology) -> EmbeddedAgent | None:
         if not isinstance(self.driver, AgentDriver):
@@ -130,11 +167,33 @@ class Assembly:
         if self.embedded is not None and self._embedded_works:
             self.embedded.close()
 
+    def _authority(self) -> Authority | None:
+        """That of `rota tls init`; a certificate in the configuration takes its place."""
+        folder = self.folder.tls
+        if self.settings.tls_cert or not Authority.is_in(folder):
+            return None
+        return Authority(folder)
+
+    def _invited_only(self) -> bool:
+        said = self.settings.local.invited_only
+        return self.authority is not None if said is None else said
+
+    def _renew_certificate(self) -> list[str]:
+        return ["the certificate was replaced"] if self.server.renew_certificate() else []
+
     def _listen(self) -> Server:
         settings = self.settings
         host, port = settings.address
         hosts = allowed_hosts(host)
-        if hosts != LOOPBACK and not settings.tls_cert:
+        certificate, key = settings.tls_cert, settings.tls_key
+        if self.authority is not None:
+            certificate, key = map(str, self.authority.server)
+        if hosts != LOOPBACK and not certificate:
+            if not settings.plain_text:
+                raise InputError(
+                    f"listen {settings.listen}: tokens would travel unencrypted: make certificates "
+                    "with `rota tls init`, or set tls_cert; --plain-text if the network is safe"
+                )
             log.warning("tokens travel unencrypted", listen=settings.listen, remedy="set tls_cert")
         app = create_app(
             self.daemon,
@@ -143,13 +202,25 @@ class Assembly:
                 open_metrics=settings.public_metrics,
                 requests_per_s=settings.requests_per_s,
                 burst=max(1, int(2 * settings.requests_per_s)),
-                tls_cert=settings.tls_cert,
-                tls_key=settings.tls_key,
+                tls_cert=certificate,
+                tls_key=key,
+                tls_clients=str(self.authority.folder / "ca.pem") if self.authority else "",
+                handshake_timeout_s=settings.handshake_s,
             ),
             agent_sync=self.driver.sync_json if isinstance(self.driver, AgentDriver) else None,
             export_log=self._export,
+            leads=self._leads,
+            peers=peers(settings.socket_users, self._owner()),
         )
-        return serve(app, host, port)
+        mode = 0o666 if settings.socket_users else 0o600
+        return serve(
+            app, host, port, listener=self._turn.listener if self._turn else None,
+            local=listen_locally(self._socket, mode),
+        )  # fmt: skip
+
+    @property
+    def _socket(self) -> Path:
+        return Path(self.settings.socket) if self.settings.socket else self.folder.socket
 
     def _export(self) -> Iterator[bytes]:
         """The whole event log, and what it was made with, as Parquet, in pieces."""
@@ -159,20 +230,8 @@ class Assembly:
 
     # --- running ----------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Work until a signal says stop."""
-        handlers: dict[int, Callable[[int], None]] = {
-            signal.SIGTERM: self._stop,
-            signal.SIGINT: self._stop,
-            signal.SIGHUP: self._reload,
-        }
-        try:
-            work_until_done(self._work, handlers)
-        finally:
-            self.close()
-        log.info("stopped", state=str(self.folder.path))
-
-    def _work(self) -> None:
+    def work(self) -> None:
+        """Serve and schedule until `stop`."""
         if self.embedded is not None:
             self._embedded_works = True
             self.embedded.start()
@@ -184,24 +243,41 @@ class Assembly:
         )  # fmt: skip
         self.daemon.run()
 
+    def stop(self, signal: str) -> None:
+        """End `work`, from any thread."""
+        log.info("stopping", signal=signal)
+        self.daemon.stop()
+
+    def step_down(self) -> None:
+        """End `work` without writing anything more: another daemon leads; from any thread."""
+        self.daemon.abandon()
+
+    def reload(self) -> None:
+        """Read the configuration again; a bad one is logged and changes nothing."""
+        try:
+            changed = self.daemon.reload(Actor(OWNER, ADMIN))
+        except Exception as error:  # noqa: BLE001 - a bad file must not end the daemon
+            log.warning("reload failed", error=str(error))
+        else:
+            log.info("reloaded", changed=changed)
+
     def close(self) -> None:
         """Let everything go; jobs run on."""
         self._opened.close()
+        log.info("stopped", state=str(self.folder.path))
 
-    def _stop(self, number: int) -> None:
-        log.info("stopping", signal=signal.Signals(number).name)
-        self.daemon.stop()
 
-    def _reload(self, number: int) -> None:  # noqa: ARG002 - as for the other signals
-        def reload() -> None:
-            try:
-                changed = self.daemon.reload(Actor(OWNER, ADMIN))
-            except Exception as error:  # noqa: BLE001 - a bad file must not end the daemon
-                log.warning("reload failed", error=str(error))
-            else:
-                log.info("reloaded", changed=changed)
-
-        threading.Thread(target=reload, name="rota-reload", daemon=True).start()
+def peers(users: Mapping[str, str], owner: str) -> dict[int, Actor]:
+    """Who calls over the local socket, by uid: whoever owns the daemon, root, and accounts."""
+    found: dict[int, Actor] = {}
+    for account, role in users.items():
+        try:
+            found[pwd.getpwnam(account).pw_uid] = Actor(account, role)
+        except KeyError as error:
+            raise InputError(
+                f"socket_users.{account}: this machine has no such account: make it, or take it out"
+            ) from error
+    return found | dict.fromkeys({os.geteuid(), 0}, Actor(owner, ADMIN))
 
 
 def _from_here(url: str) -> str:

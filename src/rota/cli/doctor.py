@@ -1,0 +1,136 @@
+"""`rota doctor`: what this machine can and cannot do for a daemon or an agent."""
+
+import os
+import shutil
+import socket
+import stat
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import msgspec
+
+from rota.cli.options import DEBUG, STATE
+from rota.core.errors import RotaError, install
+
+CGROUPS = Path("/sys/fs/cgroup")
+PORT = 7842
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What was looked at: it is fine, or there is a remedy. `must`: nothing works without it."""
+
+    what: str
+    fine: bool
+    told: str
+    remedy: str = ""
+    must: bool = False
+
+
+@click.command()
+@STATE
+@DEBUG
+def doctor(state: Path | None) -> None:
+    """List what this machine can and cannot do for a daemon or an agent, each with a remedy.
+
+    Exits with 1 if something is missing without which nothing works.
+
+    \b
+    Example:
+      rota doctor --state /var/lib/rota
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.sdk.place import state_folder
+
+    found = [finding for look in LOOKS for finding in look(state or state_folder())]
+    for finding in found:
+        mark = "ok  " if finding.fine else "MISS" if finding.must else "no  "
+        remedy = "" if finding.fine or not finding.remedy else f": {finding.remedy}"
+        click.echo(f"{mark} {finding.what}: {finding.told}{remedy}")
+    missing = [finding.what for finding in found if finding.must and not finding.fine]
+    if missing:
+        raise RotaError(f"needed and not there: {', '.join(missing)}")
+
+
+def _packages(_: Path) -> Iterator[Finding]:
+    for extra, module, must in (
+        ("server", "sqlalchemy", True),
+        ("server", "uvicorn", True),
+        ("postgres", "psycopg", False),
+    ):
+        there = find_spec(module) is not None
+        told = "installed" if there else "not installed"
+        yield Finding(f"package {module}", there, told, install(extra), must)
+
+
+def _folder(state: Path) -> Iterator[Finding]:
+    if not state.exists():
+        above = next(parent for parent in state.absolute().parents if parent.exists())
+        writable = os.access(above, os.W_OK)
+        told = "will be made" if writable else f"{above} cannot be written"
+        yield Finding(
+            f"state folder {state}", writable, told, "choose another with --state", must=True
+        )
+        return
+    private = not stat.S_IMODE(state.stat().st_mode) & 0o077
+    told = "private" if private else "others can look into it"
+    yield Finding(f"state folder {state}", private, told, f"chmod 700 {state}")
+
+
+def _store(state: Path) -> Iterator[Finding]:
+    if (state / "rota.db").is_file() and find_spec("sqlalchemy") is not None:
+        from rota.daemon.upkeep import check
+
+        try:
+            found = check(state)
+        except RotaError as error:
+            found = [str(error)]
+        yield Finding("store", not found, "; ".join(found) or "sound", "see `rota store check`")
+
+
+def _tls(state: Path) -> Iterator[Finding]:
+    there = (state / "tls" / "ca.pem").exists()
+    told = "an authority of one's own" if there else "none; fine as long as only this machine calls"
+    yield Finding("certificates", there, told, "`rota tls init`")
+
+
+def _port(_: Path) -> Iterator[Finding]:
+    with socket.socket() as probe:
+        free = probe.connect_ex(("127.0.0.1", PORT)) != 0
+    told = "free" if free else "somebody listens there (perhaps a daemon)"
+    yield Finding(f"port {PORT}", free, told, "choose another with --listen")
+
+
+def _isolation(_: Path) -> Iterator[Finding]:
+    told = "none: a job runs as the user of its agent, and can read all that this user can read"
+    remedy = (
+        "give tokens only to people whom you trust, and let a daemon for several people have no "
+        "nodes of its own (its token and socket are then on another machine)"
+    )
+    yield Finding("isolation of jobs", fine=False, told=told, remedy=remedy)
+    v2 = CGROUPS / "cgroup.procs"
+    usable = v2.is_file() and os.access(CGROUPS, os.W_OK)
+    told = "v2, writable: they hold the processes of a run together" if usable else "not writable"
+    yield Finding("cgroups", usable, told, "none needed: a guard holds a run together without them")
+
+
+def _tools(_: Path) -> Iterator[Finding]:
+    for tool, remedy in (
+        ("nvidia-smi", "install the driver, or give --gpus N"),
+        ("sbatch", "install slurm-client, for the backend slurm"),
+    ):
+        path = shutil.which(tool)
+        yield Finding(f"tool {tool}", path is not None, path or "not on the path", remedy)
+
+
+def _clock(_: Path) -> Iterator[Finding]:
+    synchronised = Path("/run/systemd/timesync/synchronized").exists() or any(
+        shutil.which(name) for name in ("chronyd", "ntpd")
+    )
+    told = "kept by a time service" if synchronised else "no time service was found"
+    yield Finding("clock", synchronised, told, "install chrony where there are several machines")
+
+
+LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
+    _packages, _folder, _store, _tls, _port, _isolation, _tools, _clock,
+)  # fmt: skip

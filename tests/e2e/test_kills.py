@@ -1,0 +1,39 @@
+"""Whatever is killed: no job is lost, doubled or left behind, and no two runs of it overlap."""
+
+import signal
+
+import pytest
+
+from killed_cluster import killed_cluster
+
+SOAK = [pytest.mark.soak, pytest.mark.timeout(6 * 3600)]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "kills", "seed"), [(20, 20, 1), pytest.param(2000, 1000, 2, marks=SOAK)]
+)
+def test_kills_on_a_file_cost_nothing(tmp_path, jobs, kills, seed):
+    with killed_cluster(tmp_path) as cluster:
+        cluster.suffer(jobs, kills, seed=seed)
+        cluster.check()
+        assert sum(cluster.kills.values()) >= kills
+
+
+@pytest.mark.parametrize(("jobs", "kills", "seed"), [pytest.param(2000, 1000, 3, marks=SOAK)])
+def test_kills_on_a_database_cost_nothing(tmp_path, database, jobs, kills, seed):
+    with killed_cluster(tmp_path, database=database) as cluster:
+        cluster.suffer(jobs, kills, seed=seed)
+        cluster.check()
+        assert sum(cluster.kills.values()) >= kills
+
+
+@pytest.mark.parametrize("failovers", [3, pytest.param(50, marks=SOAK)])
+def test_another_daemon_takes_over_and_no_job_notices(tmp_path, database, failovers):
+    with killed_cluster(tmp_path, database=database) as cluster:
+        for number in range(failovers):
+            for job in range(4):
+                cluster.submit(f"j{number}-{job}", 0.5 + job)
+            cluster.fail_over((signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM)[number % 3])
+        cluster.check()
+        runs = cluster.lines("runs")
+        assert len(runs) == len(cluster.submitted)  # nothing had to begin again

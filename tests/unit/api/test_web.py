@@ -1,0 +1,78 @@
+"""Browsers: codes that work once, and sessions."""
+
+import pytest
+
+from rota.api.web import CODE_S, MOST, SESSION_S, WebSessions
+from rota.wire import Actor
+
+ADA = Actor("ada", "admin")
+OWN = {"Sec-Fetch-Site": "same-origin"}
+
+
+@pytest.fixture
+def browser(make_client, client):
+    """Return a browser that is logged in as a user, and the answer to its login."""
+    path = client.post("/api/v1/web/codes").json()["path"]
+    made = make_client("")
+    made.app.state.context.web = client.app.state.context.web
+    answer = made.get(path, follow_redirects=False)
+    return made, answer, path
+
+
+def test_a_code_becomes_a_session_once(browser):
+    web, answer, path = browser
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/")
+    cookie = answer.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert f"Max-Age={int(SESSION_S)}" in cookie
+    page = web.get("/")
+    assert page.text.startswith("Rota: logged in as ursula (user)\n")
+    assert "n1: up, 4 of 4 GPUs free" in page.text
+    again = web.get(path, follow_redirects=False)
+    assert (again.status_code, again.json()["error"]) == (401, "this code was used or is too old")
+
+
+def test_a_page_of_another_server_cannot_act_in_its_name(browser, service):
+    web, _, _ = browser
+    job = {"run": "x"}
+    for site in ({}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert web.post("/api/v1/jobs", json=job, headers=site).status_code == 401
+    assert service.changes == []
+    assert web.post("/api/v1/jobs", json=job, headers=OWN).status_code == 201
+
+
+def test_a_revoked_token_ends_its_sessions(browser, service):
+    web, _, _ = browser
+    assert web.get("/api/v1/whoami").json()["name"] == "ursula"
+    service.revoke_token("ursula", ADA)
+    assert web.get("/api/v1/whoami").status_code == 401
+
+
+def test_without_a_session_there_is_a_hint(make_client):
+    answer = make_client("").get("/")
+    assert answer.status_code == 401
+    assert "rota web" in answer.json()["remedy"]
+
+
+def test_codes_and_sessions_end():
+    now = [0.0]
+    web = WebSessions(lambda: now[0])
+    late, soon = (web.code(lambda: ADA) for _ in range(2))
+    session = web.begin(soon)
+    assert web.actor(session) == ADA
+    now[0] = CODE_S + 1
+    assert web.begin(late) is None
+    now[0] = SESSION_S + CODE_S
+    assert web.actor(session) is None
+    other = web.begin(web.code(lambda: ADA))
+    web.end(other)
+    assert web.actor(other) is None
+    assert web.actor("none") is None
+
+
+def test_of_too_many_codes_the_oldest_go():
+    web = WebSessions()
+    codes = [web.code(lambda: ADA) for _ in range(MOST + 1)]
+    assert web.begin(codes[0]) is None
+    assert web.begin(codes[1]) is not None

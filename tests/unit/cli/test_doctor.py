@@ -1,0 +1,37 @@
+"""What a machine can and cannot do."""
+
+import pytest
+from click.testing import CliRunner
+
+from rota.cli import doctor as doctor_module
+from rota.cli.doctor import Finding, doctor
+from rota.core.errors import RotaError
+
+
+def test_everything_is_looked_at_and_nothing_is_made(tmp_path):
+    done = CliRunner().invoke(doctor, ["--state", str(tmp_path / "state")])
+    assert done.exit_code == 0, done.output
+    for what in ("package sqlalchemy", "state folder", "certificates", "port 7842", "cgroups",
+                 "isolation of jobs", "tool nvidia-smi", "clock"):  # fmt: skip
+        assert what in done.output
+    assert not (tmp_path / "state").exists()
+
+
+def test_nobody_is_told_that_jobs_are_kept_apart(tmp_path):
+    done = CliRunner().invoke(doctor, ["--state", str(tmp_path / "state")])
+    assert "no   isolation of jobs: none: a job runs as the user of its agent" in done.output
+
+
+def test_a_folder_that_others_can_read_has_a_remedy(tmp_path):
+    tmp_path.chmod(0o755)
+    done = CliRunner().invoke(doctor, ["--state", str(tmp_path)])
+    assert f"no   state folder {tmp_path}: others can look into it: chmod 700" in done.output
+
+
+def test_what_must_be_there_and_is_not_is_a_failure(tmp_path, monkeypatch):
+    look = [lambda _: iter([Finding("legs", fine=False, told="none", remedy="grow", must=True)])]
+    monkeypatch.setattr(doctor_module, "LOOKS", look)
+    done = CliRunner().invoke(doctor, ["--state", str(tmp_path)])
+    assert "MISS legs: none: grow" in done.output
+    with pytest.raises(RotaError, match="needed and not there: legs"):
+        raise done.exception
