@@ -21,6 +21,7 @@ from rota.sdk import Client
 
 LEASE_S = 1.5
 SHORTEST_S = 0.01  # of jobs
+TAKEN = 75  # what `flock` returns if somebody else holds the lock
 
 
 def held_port():
@@ -126,7 +127,8 @@ class KilledCluster:
         marks = self.marks
         run = (
             f'exec 9>>"{marks}/$ROTA_JOB_ID.lock"\n'
-            f'flock -n 9 || echo "$ROTA_RUN_ID" >>{marks}/overlaps\n'
+            f'flock -n -E {TAKEN} 9\n'  # it may be killed, too: only this code says that it is held
+            f'test $? -ne {TAKEN} || echo "$ROTA_RUN_ID" >>{marks}/overlaps\n'
             f'echo "$ROTA_RUN_ID" >>{marks}/runs\n'
             f"sleep {seconds}\n"
         )
