@@ -31,13 +31,13 @@ from rota.live.inputs import Reconfigured
 from rota.live.nodes import extended
 
 if TYPE_CHECKING:
-    from rota.core.eventlog import Floats
-    from rota.metrics.history import History
     import polars as pl
 
+    from rota.core.eventlog import Floats
     from rota.daemon.loop import DaemonLoop
     from rota.daemon.store import Store, StoredJob
     from rota.metrics.basis import Basis
+    from rota.metrics.history import History
 
 EVENTS, JOBS, SUMMARY = "events.parquet", "jobs.csv", "summary.json"
 MANIFEST, WORKLOAD, CLUSTER = "manifest.json", "workload.csv", "cluster.yaml"

@@ -2,8 +2,8 @@
 
 A job with a deadline *misses* it unless it is done by then; failed, rejected and cancelled jobs
 miss theirs. An unfinished job has missed it if the run ended after the deadline, else nothing is
-known and the job does not count. Its *tardiness* is by how much a job was done too late, 0 if it was
-done in time.
+known and the job does not count. Its *tardiness* is by how much a job was done too late, 0 if it
+was done in time.
 """
 
 from typing import Any

@@ -12,7 +12,7 @@
 | migrations | times that it was moved or resized without going back to the queue |
 | state | done, failed, rejected, cancelled or unfinished |
 | deadline_s | when it was to be done; a log alone does not tell |
-| tardiness_s | by how much it was done too late, 0 if it was in time; empty without a deadline or an end |
+| tardiness_s | by how much it was done too late, 0 if it was in time; only with a deadline |
 | resizes | times that it went on with another number of GPUs (each is one of its migrations) |
 | mean_gpus | GPUs that it held on average while it made progress |
 
@@ -93,8 +93,8 @@ def fold_jobs(log: pl.DataFrame | History, deadlines_s: Floats | None = None) ->
 
 def _mean_gpus(service: Floats, ran_s: Floats) -> Floats:
     """Rounded, so that a job of 8 GPUs had 8 on average, whatever its times."""
-    mean = np.divide(service, ran_s, out=np.full(len(ran_s), np.nan), where=ran_s > 0)
-    return np.round(mean, 9)
+    mean: Floats = np.divide(service, ran_s, out=np.full(len(ran_s), np.nan), where=ran_s > 0)
+    return mean.round(9)
 
 
 def _ends(history: History) -> tuple[Floats, list[str]]:

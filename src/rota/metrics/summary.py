@@ -27,8 +27,8 @@ completed job are null when there is none.
   does not hold the deadlines;
 - `delay`: seconds that the completed jobs waited, by reason; the parts add up to
   `avg_wait_s * completed`;
-- `preemptions`, `migrations`, `resizes`: of all jobs in the window; `evictions`: times that a failure of a
-  node stopped one of them;
+- `preemptions`, `migrations`, `resizes`: of all jobs in the window; `evictions`: times that a
+  failure of a node stopped one of them;
 - `events`, `decisions`: of the whole run, as its END row tells.
 """
 
