@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rota.sdk import Client
 
 AS_CONFIGURED = "any"  # what takes a limit off
+_KEYS = {"queue": "queues", "priority_class": "priority_classes"}  # given several times
 
 
 def _complete_people(
@@ -55,10 +56,10 @@ def _number(_: click.Context, param: click.Parameter, value: str | None) -> Any:
 
 def _limits(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
-        click.option("--queue", "queues", metavar="Q", multiple=True,
+        click.option("--queue", metavar="Q", multiple=True,
                      help="They may submit there and to its parts; repeat it for more. `any` takes "
                      "the limit off."),
-        click.option("--priority-class", "priority_classes", metavar="C", multiple=True,
+        click.option("--priority-class", metavar="C", multiple=True,
                      help="They may use it; repeat it for more. `any` takes the limit off."),
         click.option("--max-priority", metavar="N", callback=_number,
                      help="The highest priority of their jobs; `any`: as configured."),
@@ -81,7 +82,7 @@ def _wanted(values: dict[str, Any]) -> dict[str, Any]:
         if value is None or value == ():
             continue
         free = value in (AS_CONFIGURED, (AS_CONFIGURED,))
-        found[key] = None if free else value
+        found[_KEYS.get(key, key)] = None if free else value
     return found
 
 
