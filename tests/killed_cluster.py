@@ -127,7 +127,7 @@ class KilledCluster:
         marks = self.marks
         run = (
             f'exec 9>>"{marks}/$ROTA_JOB_ID.lock"\n'
-            f'flock -n -E {TAKEN} 9\n'  # it may be killed, too: only this code says that it is held
+            f"flock -n -E {TAKEN} 9\n"  # it may be killed, too: only this code says that it is held
             f'test $? -ne {TAKEN} || echo "$ROTA_RUN_ID" >>{marks}/overlaps\n'
             f'echo "$ROTA_RUN_ID" >>{marks}/runs\n'
             f"sleep {seconds}\n"
