@@ -25,6 +25,7 @@ from rota.daemon.database import PostgresDatabase
 from rota.daemon.folder import StateFolder
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
+from rota.daemon.oidc import Provider
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_of
 from rota.daemon.store import Store
@@ -107,6 +108,7 @@ class Assembly:
             self.daemon = Daemon(
                 self.loop, tokens, config=config, said=said, settings=settings,
                 complete=lambda settings: declared(settings)[1],
+                provider=Provider(settings.oidc) if settings.oidc.issuer else None,
             )  # fmt: skip
             self.embedded = self._embed(topology)
             opened.callback(self._close_embedded)
