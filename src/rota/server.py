@@ -68,11 +68,14 @@ class LeadersTurn(msgspec.Struct, frozen=True):
 
 
 class Assembly:
-    """Everything that a daemon consists of, in the order in which it has to be closed."""
+    """Everything that a daemon consists of, in the order in which it has to be closed.
+
+    `state` is its own from now on: whatever happens, it is closed here.
+    """
 
     def __init__(
         self,
-        state: Path,
+        state: StateFolder,
         settings: Settings,
         *,
         config: Path | None = None,
@@ -84,7 +87,7 @@ class Assembly:
         self._turn = turn
         self._embedded_works = False
         with ExitStack() as opened:
-            self.folder = opened.enter_context(StateFolder(state))
+            self.folder = opened.enter_context(state)
             store = self.store = self._store()
             opened.callback(store.close)
             store.seal(self.folder.seal, accept_loss=accept_loss)

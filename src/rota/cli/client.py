@@ -177,8 +177,13 @@ def amount(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration in whole seconds; what clocks that disagree make negative is 0."""
-    return duration(None if seconds is None else max(0, round(seconds)))
+    """A duration; what clocks that disagree make negative is 0."""
+    return duration(None if seconds is None else max(0, seconds))
+
+
+def ticking(seconds: float | None) -> str:
+    """A duration that grows while one looks: in whole seconds."""
+    return span(None if seconds is None else round(seconds))
 
 
 def moment(unix_s: float | None) -> str:

@@ -101,12 +101,12 @@ def find_place(
     # not to the usual address: on a shared machine anybody may listen there
     servers = tuple(server.split(","))
     token = token or _read_token(session_file(socket or servers[0], env), required=False)
-    here = all(map(is_loopback, servers)) or found == _announced(folder)
+    here = all(map(is_loopback, servers)) or found == announced(folder)
     if not token and not socket and found != USUAL and here:
         token = _read_token(folder / "token", required=False)
     ca = ca or env.get("ROTA_CA", "")
     own = folder / "tls" / "ca.pem"  # of `rota tls init`
-    if not ca and found == _announced(folder) and servers[0].startswith("https:") and own.exists():
+    if not ca and found == announced(folder) and servers[0].startswith("https:") and own.exists():
         ca = own
     return Place(servers[0], token or "", found, str(ca), servers, socket, relayed)
 
@@ -122,7 +122,7 @@ def _server(server: str | None, env: Mapping[str, str], folder: Path) -> tuple[s
         running = msgspec.json.decode((folder / "server.json").read_bytes(), type=_Running)
     except (OSError, msgspec.DecodeError):
         return DEFAULT_SERVER, USUAL, ""
-    return checked_url(running.url, _announced(folder)), _announced(folder), running.socket
+    return checked_url(running.url, announced(folder)), announced(folder), running.socket
 
 
 def is_starting(folder: Path) -> bool:
@@ -144,7 +144,8 @@ def is_starting(folder: Path) -> bool:
     return False
 
 
-def _announced(folder: Path) -> str:
+def announced(folder: Path) -> str:
+    """How a daemon is found that says where it is."""
     return str(folder / "server.json")
 
 
