@@ -56,6 +56,8 @@ NEVER_S = 1e18
 """What a job waits that a cluster cannot run: a number, so that percentiles can be interpolated."""
 ENDLESS_S = 1e12
 """From here on a statistic has such a job in it."""
+TOGETHER = 2
+"""Sizes that are tried at the same time, however many processes there are: the table is the same."""
 SHORT = 2_000
 """Jobs: in fewer, a queue at a load of 0.85 left 80 % intervals in every second of 100 worlds."""
 TABLE, JSON, REPORT, SIZES = "plan.csv", "plan.json", "plan.html", "sizes"
@@ -403,7 +405,7 @@ class _Search:
         """The smallest size that is enough, where one node less is not."""
         below, above = self._bracket(enough)
         while above is not None and above - below > 1:
-            parts = min(self._workers + 1, above - below)
+            parts = min(TOGETHER + 1, above - below)
             between = [below + (above - below) * part // parts for part in range(1, parts)]
             for size in self._try(between):
                 if enough(size):
@@ -422,7 +424,7 @@ class _Search:
         first = enough(self._try([known])[0])
         end = self._least if first else self._most
         while known != end:
-            steps = [step << number for number in range(self._workers)]
+            steps = [step << number for number in range(TOGETHER)]
             step = steps[-1] << 1
             wanted = [-one if first else one for one in steps]
             for size in self._try([max(self._least, min(one, self._most)) for one in wanted]):
