@@ -86,7 +86,8 @@ def history_options(*what_if: Callable[[Command], Command]) -> Callable[[Command
     """The options of a command that replays a log, those of its own question in the middle."""
 
     def add(command: Command) -> Command:
-        for option in reversed((*_MACHINES, *_MODEL, *what_if, *_READING)):
+        options: list[Callable[[Command], Command]] = [*_MACHINES, *_MODEL, *what_if, *_READING]
+        for option in reversed(options):
             command = option(command)
         return command
 

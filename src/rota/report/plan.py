@@ -164,8 +164,8 @@ def _meaning(answer: PlanAnswer) -> str:
         "today (see report.html for how close it comes to what happened). All sizes meet the same "
         f"jobs and failures. The {100 * LEVEL:.0f} % interval of a size says what another log like "
         "this one might give, from resampling its jobs in blocks. The interval of the answer goes "
-        "from the first size that might be enough to the first that is enough even at the upper end of "
-        "its interval. A job that a cluster cannot run counts as waiting for ever. "
+        "from the first size that might be enough to the first that is enough even at the upper "
+        "end of its interval. A job that a cluster cannot run counts as waiting for ever. "
         "<b>Fragments</b> are GPUs that were free but of no use to the jobs that usually come, "
         "over the time of the log.</p>"
     )

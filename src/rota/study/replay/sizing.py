@@ -57,7 +57,7 @@ NEVER_S = 1e18
 ENDLESS_S = 1e12
 """From here on a statistic has such a job in it."""
 TOGETHER = 2
-"""Sizes that are tried at the same time, however many processes there are: the table is the same."""
+"""Sizes that are tried at the same time, however many processes there are."""
 SHORT = 2_000
 """Jobs: in fewer, a queue at a load of 0.85 left 80 % intervals in every second of 100 worlds."""
 TABLE, JSON, REPORT, SIZES = "plan.csv", "plan.json", "plan.html", "sizes"
@@ -472,14 +472,19 @@ class _Search:
         times = getattr(run, _MEASURES[self._question.target.measure])[self._counted]
         values = np.where(np.isnan(times), NEVER_S, times)
         statistic = self._question.target.of()
-        spread = jobs_spread(values, statistic, level=LEVEL) or (None, None)
+        low_s, high_s = jobs_spread(values, statistic, level=LEVEL) or (None, None)
         gpus = sum(node.gpus for node in self._machines(number))
         useless = run.frag_amount
         return SizeTried(
-            number, gpus, float(statistic(values[None, :])[0]), *spread,
-            int(np.isnan(times).sum()), run.use,
-            None if useless is None else useless * gpus * run.makespan_s / 3_600,
-        )  # fmt: skip
+            nodes=number,
+            gpus=gpus,
+            value_s=float(statistic(values[None, :])[0]),
+            low_s=low_s,
+            high_s=high_s,
+            refused=int(np.isnan(times).sum()),
+            use=run.use,
+            fragment_gpu_h=None if useless is None else useless * gpus * run.makespan_s / 3_600,
+        )
 
 
 class SizeRun(msgspec.Struct):
@@ -495,10 +500,14 @@ class SizeRun(msgspec.Struct):
 def _run_size(config: RunConfig) -> SizeRun:
     workload = recorded_jobs(config.trace, config.format, config.limit)
     result = simulate(config, report, workload=workload)
-    columns = (result.jobs[name].fill_null(math.nan).to_numpy() for name in ("wait_s", "jct_s"))
+    times = [result.jobs[name].fill_null(math.nan).to_numpy() for name in ("wait_s", "jct_s")]
     summary = result.summary
     return SizeRun(
-        *columns, summary["gpu_utilisation"], summary["frag_amount"], summary["makespan_s"]
+        times[0],
+        times[1],
+        summary["gpu_utilisation"],
+        summary["frag_amount"],
+        summary["makespan_s"],
     )
 
 
