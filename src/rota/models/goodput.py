@@ -202,26 +202,32 @@ def measured(timings: Mapping[TimedShape, StepTime]) -> tuple[Measured, ...]:
     )
 
 
-@lru_cache(maxsize=16384)
 def fit_steps(
     points: tuple[Measured, ...], *, warm: bool = False, tolerance: float | None = None
 ) -> PerfParams:
     """The parameters that predict these best; `warm`: begin where the fit without the last ended.
 
     Without it every fit begins where the paper's code begins. `tolerance` (of value and gradient)
-    is the optimiser's own unless it is given. Jobs of one application measure the
-    same, so results are kept.
+    is the optimiser's own unless it is given. Jobs of one application measure the same, so results
+    are kept.
     """
-    start = None
+    return _fitted(points, warm, tolerance)
+
+
+@lru_cache(maxsize=16384)
+def _fitted(
+    points: tuple[Measured, ...],
+    warm: bool,  # noqa: FBT001 - a key of the cache
+    tolerance: float | None,
+) -> PerfParams:
     if warm and len(points) > 1:
-        start = fit_steps(points[:-1], warm=True, tolerance=tolerance)
+        start = _fitted(points[:-1], warm, tolerance)
         if _explained(start, points):
             return start
         found = _fit(points, start, tolerance)
         if StepError(points)(found)[0] <= WORSE + StepError(points[:-1])(start)[0]:
             return found  # else it is stuck where the objective is not smooth
-        start = None
-    return _fit(points, start, tolerance)
+    return _fit(points, None, tolerance)
 
 
 WORSE = 0.02  # of the objective: what one more point may cost
