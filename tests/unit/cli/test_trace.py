@@ -5,6 +5,8 @@ import json
 import polars as pl
 import pytest
 
+from rota.traces.schema import VERSION
+
 PHILLY = (
     "timestamp,duration,num_gpus,gpu_time,cluster\n"
     "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n"
