@@ -94,6 +94,8 @@ class StepTimes:
         self._scaled = scaled
         batches = np.concatenate([rows[:, 0] for rows in placed.values()])
         self.min_batch, self.max_batch = int(batches.min()), int(batches.max())
+        self.node_gpus = max(int(digits) for digits in placed if len(digits) == 1)
+        """The most GPUs of one node that were measured."""
         self._most: dict[int, float] = {}  # by GPUs, wherever they are
         for digits, rows in placed.items():
             gpus = sum(map(int, digits))
@@ -145,6 +147,7 @@ class StepTimes:
     def _interpolator(self) -> Any:
         try:
             from scipy.interpolate import LinearNDInterpolator
+            from scipy.spatial import QhullError
         except ImportError as error:
             raise SolverError(
                 f"placements that were not measured need scipy ({error}): {install('solve')}"
@@ -157,7 +160,10 @@ class StepTimes:
         points = sorted(rows)
         where = np.vstack([np.array(points, float), self._scaled[:, :3]])
         what = np.vstack([*(np.mean(rows[point], axis=0) for point in points), self._scaled[:, 3:]])
-        return LinearNDInterpolator(where, what)
+        try:
+            return LinearNDInterpolator(where, what)
+        except QhullError:  # all of them are alike in something: nothing lies between them
+            return lambda _: [(float("nan"), float("nan"))]
 
     @property
     def alone(self) -> float:
