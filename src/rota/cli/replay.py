@@ -249,6 +249,8 @@ def _tell_model(answer: "Answer") -> None:
     closest = answer.fidelity[0]
     if closest.policy != model.policy:
         tell(f"{closest.policy} comes closer: {closest.sentence}.")
+    if answer.undecided:
+        tell(f"{answer.undecided}.")
     if answer.far:
         warn("no policy that was tried comes close to what happened. What may explain it:")
     elif model.verdict != CLOSE:

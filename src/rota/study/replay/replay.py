@@ -28,7 +28,7 @@ from rota.core.workload import Workload
 from rota.engine.parts import make_policy
 from rota.metrics import write_jobs
 from rota.study.config import RunConfig
-from rota.study.fidelity import FAR, LEAST_S, LIMITS, Fidelity, closest, rank
+from rota.study.fidelity import FAR, LEAST_S, LIMITS, Fidelity, as_close, closest, rank
 from rota.study.output import dump, write_run
 from rota.study.pool import cores, each, report
 from rota.study.replay.changes import Enlarged, ReplayChanges, changed, enlarged, level_names
@@ -109,6 +109,21 @@ class Answer(msgspec.Struct):
         """No policy comes close to what happened."""
         return self.model.verdict == FAR
 
+    @property
+    def undecided(self) -> str:
+        """That others come as close as the model, if the choice between them is ours."""
+        others = as_close(self.model, self.fidelity) if self.asked.model is None else []
+        idle = (self.model.whole.observed_mean_wait_s or 0.0) < LEAST_S  # which is warned of
+        if idle or not others:
+            return ""
+        *most, last = others
+        names = f"{', '.join(most)} and {last} come" if most else f"{last} comes"
+        return (
+            f"{names} as close: this log does not tell them from {self.model.policy}, but what "
+            f"would happen otherwise may differ between them. If your cluster runs another one, "
+            f"name it: --model {others[0]}"
+        )
+
     def facts(self) -> dict[str, Any]:
         """Everything but the table, as plain data."""
         quality = self.imported.quality
@@ -148,6 +163,7 @@ class Answer(msgspec.Struct):
                 "named": self.asked.model is not None,
                 "verdict": self.model.verdict,
                 "sentence": self.model.sentence,
+                "as_close": as_close(self.model, self.fidelity),
             },
             "fidelity": [found.facts() for found in self.fidelity],
             "limits": msgspec.to_builtins(LIMITS),
