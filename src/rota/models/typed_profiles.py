@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rota.core.errors import InputError, SolverError, install
+from rota.core.errors import InputError
+from rota.models.science import scipy_module
 
 Array = NDArray[np.float64]
 Placement = tuple[int, ...]
@@ -145,13 +146,9 @@ class StepTimes:
         return float(step_s), float(sync_s)
 
     def _interpolator(self) -> Any:
-        try:
-            from scipy.interpolate import LinearNDInterpolator
-            from scipy.spatial import QhullError
-        except ImportError as error:
-            raise SolverError(
-                f"placements that were not measured need scipy ({error}): {install('solve')}"
-            ) from error
+        purpose = "interpolating placements that were not measured"
+        scipy = scipy_module("interpolate", purpose)
+        spatial = scipy_module("spatial", purpose)
         rows: dict[tuple[float, float, float], list[Array]] = {}
         for digits, measured in self._placed.items():
             nodes, gpus = len(digits), sum(map(int, digits))
@@ -161,8 +158,8 @@ class StepTimes:
         where = np.vstack([np.array(points, float), self._scaled[:, :3]])
         what = np.vstack([*(np.mean(rows[point], axis=0) for point in points), self._scaled[:, 3:]])
         try:
-            return LinearNDInterpolator(where, what)
-        except QhullError:  # all of them are alike in something: nothing lies between them
+            return scipy.LinearNDInterpolator(where, what)
+        except spatial.QhullError:  # all of them are alike in something: nothing lies between them
             return lambda _: [(float("nan"), float("nan"))]
 
     @property
