@@ -97,7 +97,7 @@ class SiaArtifact(Recipe):
 
 def _reported(setting: RecipeSetting, policy: str) -> float:
     recorded = msgspec.json.decode(setting.need(f"sia/{SMALL}.{policy}.json").read_bytes())
-    return round(recorded["avg_jct"], 1)
+    return round(float(recorded["avg_jct"]), 1)
 
 
 RECIPE = SiaArtifact()
