@@ -226,9 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--update", action="store_true", help="write the table anew")
     parser.add_argument("--full", action="store_true", help="growth up to 320,000 jobs")
-    parser.add_argument(
-        "--jobs", help="with --full: so many jobs instead, e.g. 5000,20000"
-    )
+    parser.add_argument("--jobs", help="with --full: so many jobs instead, e.g. 5000,20000")
     parser.add_argument("--policies", help="with --full: only these, e.g. fifo,easy")
     options = parser.parse_args()
     if options.full:
