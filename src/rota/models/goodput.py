@@ -281,7 +281,7 @@ def _fit(
     try:
         from scipy.optimize import fmin_l_bfgs_b
     except ImportError as error:
-        raise OptionError("fitting throughput models needs SciPy: install rota[solve]") from error
+        raise OptionError("fitting throughput models needs SciPy (the extra solve)") from error
     begin, low, high = _bounds(points)
     if start is not None:
         begin = [

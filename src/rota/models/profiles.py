@@ -171,8 +171,8 @@ class ApplicationProfile:
                 from scipy.interpolate import LinearNDInterpolator
             except ImportError as error:
                 raise OptionError(
-                    "placements that were not measured are interpolated by SciPy: install "
-                    "rota[solve]"
+                    "placements that were not measured are interpolated by SciPy (part of the "
+                    "extra solve)"
                 ) from error
             self._interpolator = LinearNDInterpolator(self._points, self._times)
         step, sync = self._interpolator([[min(nodes, MOST_NODES), gpus, batch]])[0]
