@@ -20,8 +20,11 @@ import os
 import py_compile
 import secrets
 import shutil
+import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -177,6 +180,24 @@ class AgentFolder:
         (found["logs"] / "since").touch(0o600, exist_ok=True)
         return found
 
+    def stale_jobs(self, before_unix: float, after: int, most: int) -> list[str]:
+        """Jobs in whose folders nothing was begun since then, the next ones after a number."""
+        found = []
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self.jobs):
+                number = int(entry.name) if entry.name.isascii() and entry.name.isdigit() else -1
+                if number > after and entry.stat(follow_symlinks=False).st_mtime < before_unix:
+                    found.append(number)
+        return [str(number) for number in nsmallest(most, found)]
+
+    def discard(self, job: str) -> None:
+        """Remove the folder of a job: at once from sight, and then all of it in the background."""
+        folder = self.jobs / folder_name(job)
+        gone = self.jobs / f".gone-{secrets.token_hex(8)}"
+        with contextlib.suppress(OSError):
+            folder.rename(gone)
+            threading.Thread(target=remove_tree, args=(gone,), daemon=True).start()
+
     # --- what was forgotten -------------------------------------------------------------------
 
     def was_forgotten(self, run: str) -> bool:
@@ -193,7 +214,7 @@ class AgentFolder:
             with shim.opened(str(self.path / "forgotten"), flags) as fd:
                 _write_all(fd, line.encode())
             self._forgotten[job] = number
-        shutil.rmtree(self.folder(key), ignore_errors=True)
+        remove_tree(self.folder(key))
 
     def _read_forgotten(self) -> dict[str, int]:
         path = self.path / "forgotten"
@@ -207,6 +228,14 @@ class AgentFolder:
         with contextlib.suppress(OSError):  # on a full disk the long file stays
             shim.write_whole(str(path), text)
         return known
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder with all that is in it; a job may have made folders as deep as it likes."""
+    try:
+        shutil.rmtree(path, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", str(path)], check=False)  # noqa: S603, S607 - no shell
 
 
 def _write_all(fd: int, data: bytes) -> None:
