@@ -8,7 +8,7 @@ its GPUs, which the report counts as a repair. `hours=NAME:H/NAME:H` sets other 
 
 With `profiles=DIR` (a folder per application, see `rota.models.profiles`) jobs train as they were
 measured there: run times are those with the GPUs and the batch of the file, jobs are elastic from 1
-GPU to what their largest batch can be divided into, and rate models know the rest (`goodput`).
+GPU to what their largest batch can be divided into, and the dialect `pollux` knows the rest.
 Times are then those of the file: second 0 is its own, since the simulator counts its rounds from
 there.
 """
@@ -92,15 +92,7 @@ class Pollux(Reader):
         return _trained(imported, table, Path(params.profiles)) if profiled else imported
 
 
-class Sia(Pollux):
-    """Reads a workload of Sia, which has Pollux' columns."""
-
-    name = "sia"
-    description = "workload of Sia's simulator (Pollux' columns, perhaps with a category)"
-
-
 FORMAT = Pollux()
-SIA = Sia()
 
 
 def _hours(params: PolluxParams) -> dict[str, float]:
