@@ -116,9 +116,9 @@ LOADS = (
 """Traces that are recognised and load."""
 NEED_A_WORD = {
     "astraea/fake_fairness.csv": "tiresias:ignore=yes",
-    "elasticflow/elasticVpollux_e.csv": "tiresias:ignore=yes",
-    "elasticflow/philly_103959.csv": "tiresias:ignore=yes",
-    "elasticflow/resnet_cifar_trace.csv": "tiresias:ignore=yes",
+    "elasticflow/elasticVpollux_e.csv": "elasticflow:throughputs=DIR,gpu=T4",
+    "elasticflow/philly_103959.csv": "elasticflow:throughputs=DIR,gpu=T4",
+    "elasticflow/resnet_cifar_trace.csv": "elasticflow:throughputs=DIR,gpu=T4",
     "gavel/traces/gen120_single.trace": "gavel:throughputs=FILE",
     "gavel/traces/phys_max_min_fairness.trace": "gavel:throughputs=FILE",
     "gavel/traces/phys_minimize_makespan.trace": "gavel:throughputs=FILE",

@@ -64,12 +64,12 @@ class ElasticFlowDialect(Dialect):
             "overhead": "everyone who runs pays at every event: 2 s, and 2 (log2(GPUs) + 1) s more "
             "if it was not on the same GPUs since the last restart; all are restarted with every "
             f"{slot_s:g}th event, for 27 s more",
-            "late": "a job is late if the plan by which it was admitted would be; what it was given "
-            "beyond the plan does not count",
+            "late": "a job is late if the plan by which it was admitted would be; what it was "
+            "given beyond the plan does not count",
             "edf": "no admission and no overhead; every job gets as many GPUs as there are in the "
             "table, even where fewer would be faster",
-            "departure: ends": "a job is done when its work is, or when the simulator removes it if "
-            "it counts it as late; the simulator writes the end of the slot, with overhead",
+            "departure: ends": "a job is done when its work is, or when the simulator removes it "
+            "if it counts it as late; the simulator writes the end of the slot, with overhead",
             "departure: failures": "a job that loses its node waits for the next slot; the "
             "simulator knows no failures",
         }

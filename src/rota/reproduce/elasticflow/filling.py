@@ -1,8 +1,8 @@
 """ElasticFlow's progressive filling: the fewest GPUs, slot by slot, with which a job is in time.
 
-A plan is a dictionary from times to GPUs, each from its time on; so is what is free. Both are steps,
-and the last one holds for ever. The simulator's filling is followed step by step with all that is odd
-about it: plans of others depend on it.
+A plan is a dictionary from times to GPUs, each from its time on; so is what is free. Both are
+steps, and the last one holds for ever. The simulator's filling is followed step by step with all
+that is odd about it: plans of others depend on it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +43,16 @@ def slotted(start_s: float, time_s: float, slot_s: float) -> float:
     """The first end of a slot, counted from the start, that is not before the time."""
     slots, rest = divmod(time_s - start_s, slot_s)
     return start_s + (slots + (rest > 0)) * slot_s
+
+
+def largest(levels: Sequence[int], gpus: int) -> int:
+    """The largest level of at most so many GPUs; 0: there is none."""
+    found = 0
+    for level in levels:
+        if level > gpus:
+            break
+        found = level
+    return found
 
 
 def merged(steps: Steps) -> Steps:
@@ -172,7 +182,7 @@ class Filling:
     def _too_late(self, first: int) -> Filled:
         """All that there is up to the deadline, and then whatever is free."""
         job, start_s = self._job, self._start_s
-        most = max((level for level in job.levels if level <= self._gpus), default=0)
+        most = largest(job.levels, self._gpus)
         self._walk(lambda time_s: self._level(most, time_s), float("inf"))
         at_s = max(self._due_s, self._at_s)
         for time_s in list(self._free):
@@ -189,7 +199,7 @@ class Filling:
                         self._before = self._free[before_s]
                 self._subtract(gpus, at_s, time_s)
             at_s = time_s
-        gpus = first or min(self._gpus, job.levels[-1])
+        gpus = first or most
         self._plan[at_s] = gpus
         real_end_s = ceil(at_s + self._left / job.rates[gpus])
         end_s = slotted(start_s, real_end_s, self._slot_s)
@@ -213,13 +223,7 @@ class Filling:
 
     def _level(self, most: int, time_s: float) -> int:
         """The largest level of at most so many GPUs that is free then."""
-        most = min(most, self._free[time_s])
-        found = 0
-        for level in self._job.levels:
-            if level > most:
-                break
-            found = level
-        return found
+        return largest(self._job.levels, min(most, self._free[time_s]))
 
     def _seconds(self, from_s: float, until_s: float) -> float:
         """Of a step; the slot of the deadline ends with the deadline."""
@@ -250,13 +254,13 @@ class Filling:
 
 def earliest(job: FillingJob, start_s: float, free: Steps, *, slot_s: float, gpus: int) -> Filled:
     """EDF's plan: as many GPUs as it takes, or as there are, from now on until it is done."""
-    most = min(job.levels[-1], gpus)
+    most = largest(job.levels, gpus)
     left, at_s, available = job.left, start_s, free[start_s]
     after, plan = dict(free), {start_s: 0}
     for until_s in free:
         if until_s <= start_s:
             continue
-        taken = max((level for level in job.levels if level <= min(most, available)), default=0)
+        taken = largest(job.levels, min(most, available))
         plan[at_s] = taken
         if taken:
             end_s = ceil(at_s + left / job.rates[taken])

@@ -1,9 +1,9 @@
-"""ElasticFlow's loop: events in slots, plans for all jobs at each of them, overhead for all who run.
+"""ElasticFlow's loop: events in slots, all plans anew at each of them, overhead for all who run.
 
-An event is a submission, the end of a job, or a change of somebody's share. Events that come within
-a slot are one, at its end. At each event every plan is made anew, every job is placed anew, and
-everyone who runs pays for it. The loop looks ahead to the next event: what a job does until then is
-one rate.
+An event is a submission, the end of a job, or a change of somebody's share. Those that come within
+a slot are one event, at its end. At each event every plan is made anew, every job is placed anew,
+and everyone who runs pays for it. The loop looks ahead to the next event: what a job does until
+then is one rate.
 """
 
 from abc import abstractmethod
@@ -31,7 +31,7 @@ RESTART_LARGE_S = 47.0
 LEAST_LEFT = 1e-9  # of the work: a job that goes on has some left
 
 
-class Ahead(NamedTuple):
+class SlotAhead(NamedTuple):
     """What a job will have left at the next event, whether it ends there, and when it is done."""
 
     left: float
@@ -73,21 +73,21 @@ class SlotJob:
         """Follow this plan."""
         self.plan, self.end_s, self.real_end_s = filled.plan, filled.end_s, filled.real_end_s
 
-    def after(self, seconds: float, now_s: float, *, ends: bool) -> Ahead:
+    def after(self, seconds: float, now_s: float, *, ends: bool) -> SlotAhead:
         """What the simulator makes of so many seconds up to now; `ends`: its end is due now."""
         if not self.held:
-            return Ahead(self.left, ends and self.placed, self.end_s)
+            return SlotAhead(self.left, ends and self.placed, self.end_s)
         rate = self.rates[self.held]
         until_s = self.end_s if self.real_end_s is None else self.real_end_s
         run_s = seconds - max(0.0, now_s - until_s)
         done = max(0.0, run_s - self.overhead_s) * rate
         if self.left <= done and self.end_s > now_s:
             end_s = now_s - seconds + ceil(self.left / rate)
-            return Ahead(0.0, ends=True, end_s=end_s)
-        return Ahead(self.left - done, ends and self.placed, self.end_s)
+            return SlotAhead(0.0, ends=True, end_s=end_s)
+        return SlotAhead(self.left - done, ends and self.placed, self.end_s)
 
 
-class Events:
+class SlotEvents:
     """What is to come: by time, who is submitted (by number) and whose end is due."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class SlotLoop(Replanner):
         self.wake = Wake(on=frozenset({ev.JOB_SUBMIT}))
         self._slot_s = slot_s
         self._caps = caps
-        self._events = Events()
+        self._events = SlotEvents()
         self._expected: set[int] = set()
         self._jobs: dict[int, SlotJob] = {}
         self._order: list[SlotJob] = []  # of all who wait or run; sorting is stable
@@ -192,7 +192,7 @@ class SlotLoop(Replanner):
 
     def arrived(self, job: Job, now_s: float) -> None:
         """It takes part from the next event on."""
-        rates = {int(gpus): rate for gpus, rate in job.behaviour.scaling or () if rate > 0}
+        rates = {int(gpus): rate for gpus, rate in job.truth.scaling or () if rate > 0}
         if not rates:
             rates = {int(job.gpus): 1.0}
         most = min(max(rates), self._most(job))
@@ -231,7 +231,7 @@ class SlotLoop(Replanner):
         if entry in self._order:
             self._order.remove(entry)
 
-    # --- an event -----------------------------------------------------------------------------------
+    # --- an event ---------------------------------------------------------------------------------
 
     def decide(self, view: View, changes: Changes) -> Changes:
         """Plan all anew if it is time, and look ahead to the next event."""
@@ -295,7 +295,7 @@ class SlotLoop(Replanner):
         return self._events.gather(now_s, self._slot_s)
 
     @abstractmethod
-    def _done_s(self, entry: SlotJob, ahead: Ahead) -> float:
+    def _done_s(self, entry: SlotJob, ahead: SlotAhead) -> float:
         """When a job that ends with the next event is done."""
 
     # --- what to do -------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class SlotLoop(Replanner):
         entry.placed = True
         ahead = entry.after(int(next_s - now_s), next_s, ends=due)
         if not ahead.ends:
-            least = LEAST_LEFT * entry.job.work
+            least = LEAST_LEFT * entry.job.true_work
             return max(0.0, left - max(ahead.left, least)) / (next_s - now_s)
         done_s = min(max(self._done_s(entry, ahead), nextafter(now_s, INF)), next_s)
         rate = left / (done_s - now_s)
@@ -366,18 +366,18 @@ class SlotLoop(Replanner):
     def restore(self, view: View, state: Mapping[str, Any]) -> None:
         """Take all of it up again."""
         self._expected = set(state["expected"])
-        self._events = Events()
+        self._events = SlotEvents()
         for index, *rest in state["jobs"]:
             job = view.everyone[index]
             self.arrived(job, view.now_s)
             entry = self._jobs[index]
             entry.left, entry.held, entry.placed, entry.started, plan, *ends = rest
-            entry.plan = {time_s: gpus for time_s, gpus in plan}
+            entry.plan = dict(plan)
             entry.end_s, entry.real_end_s, entry.overhead_s = ends
             if entry.placed:
                 self._blame.leaves(job)
         self._order = [self._jobs[index] for index in state["order"]]
-        self._events = Events()
+        self._events = SlotEvents()
         self._events.restore(state["events"])
         self._now_s, self._next_s = state["now_s"], state["next_s"]
         self._turns = state["turns"]
@@ -389,23 +389,21 @@ class EdfSlots(SlotLoop):
     """Earliest deadline first: everyone is admitted and gets as many GPUs as it takes."""
 
     def _most(self, job: Job) -> int:
-        return min(64, max(int(gpus) for gpus, rate in job.behaviour.scaling or ((64, 1.0),)))
+        return min(64, max(int(gpus) for gpus, rate in job.truth.scaling or ((64, 1.0),)))
 
     def _replan(self, now_s: float, new: list[SlotJob], changes: Changes) -> None:  # noqa: ARG002
         self._order += new
         free: Steps = {now_s: self._gpus}
         for entry in sorted(self._order, key=lambda entry: entry.due_s):
             before_s = entry.end_s if entry.started else None
-            filled = earliest(
-                entry.asks(), now_s, free, slot_s=self._slot_s, gpus=self._gpus
-            )
+            filled = earliest(entry.asks(), now_s, free, slot_s=self._slot_s, gpus=self._gpus)
             free = filled.free
             entry.plan, entry.end_s = filled.plan, filled.end_s
             entry.held = filled.plan[now_s]
             if entry.started or entry.held:
                 self._events.end(entry.job.index, entry.end_s, before_s)
 
-    def _done_s(self, entry: SlotJob, ahead: Ahead) -> float:  # noqa: ARG002
+    def _done_s(self, entry: SlotJob, ahead: SlotAhead) -> float:  # noqa: ARG002
         return ahead.end_s
 
 
@@ -451,9 +449,7 @@ class ElasticFlowSlots(SlotLoop):
         self._free: Steps = {now_s: gpus}
         in_time = True
         for entry in sorted(jobs, key=lambda entry: entry.due_s):
-            filled = Filling(
-                entry.asks(), now_s, self._free, slot_s=self._slot_s, gpus=gpus
-            ).fill()
+            filled = Filling(entry.asks(), now_s, self._free, slot_s=self._slot_s, gpus=gpus).fill()
             entry.take(filled)
             self._free = filled.free
             in_time = in_time and filled.real_end_s <= entry.due_s
@@ -522,7 +518,7 @@ class ElasticFlowSlots(SlotLoop):
                 self._events.end(entry.job.index, entry.end_s, before_s)
         return super()._look_ahead(now_s)
 
-    def _done_s(self, entry: SlotJob, ahead: Ahead) -> float:
+    def _done_s(self, entry: SlotJob, ahead: SlotAhead) -> float:
         """When its work is done, without slots and overhead, if the simulator counts it in time.
 
         What the simulator compares with the deadline is the end of the smallest sufficient share.

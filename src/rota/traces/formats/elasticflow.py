@@ -1,11 +1,11 @@
 """Traces of ElasticFlow's simulator (Gu et al., ASPLOS 2023).
 
-Columns: job_id, submit_time (s), iteration (how many), model_name, ddl (a point in time), batch_size
-(of all GPUs together), num_gpu, duration; `best_effort` (1: no deadline) may follow. **Run times
-follow from a table** of iterations per second by number of GPUs, so the option `throughputs=DIR` is
-needed: a folder with `throughputs_GPU/MODEL.csv`, or with the files of one type of GPU, each with
-the columns global_batch_size, 1, 2, 4, ... A job may have any number of GPUs with a throughput; its
-`name` is model@batch.
+Columns: job_id, submit_time (s), iteration (how many), model_name, ddl (a point in time),
+batch_size (of all GPUs together), num_gpu, duration; `best_effort` (1: no deadline) may follow.
+**Run times follow from a table** of iterations per second by number of GPUs, so the option
+`throughputs=DIR` is needed: a folder with `throughputs_GPU/MODEL.csv`, or with the files of one
+type of GPU, each with the columns global_batch_size, 1, 2, 4, ... A job may have any number of GPUs
+with a throughput; its `name` is model@batch.
 """
 
 from collections.abc import Mapping
@@ -35,6 +35,8 @@ LAYOUT = Layout(
         Column("num_gpu", "number", required=True, least=1),
         Column("duration", "number", optional=True),
         Column("best_effort", "number", optional=True),
+        Column("real_iteration", "number", optional=True),
+        Column("real_duration", "number", optional=True),
     )
 )
 BATCH = "global_batch_size"
@@ -42,22 +44,22 @@ BATCH = "global_batch_size"
 Speeds = Mapping[tuple[str, int], Mapping[int, float]]
 
 
-class ElasticFlowParams(Common, frozen=True):
+class ElasticFlowTraceParams(Common, frozen=True):
     """Options of the format."""
 
     throughputs: str = ""
     gpu: str = ""
 
 
-class ElasticFlow(Reader):
+class ElasticFlowTrace(Reader):
     """Reads a trace with its tables of throughputs."""
 
     name = "elasticflow"
     description = "trace of ElasticFlow's simulator; needs throughputs=DIR (iterations/s by GPUs)"
     verified = True
-    params = ElasticFlowParams
+    params = ElasticFlowTraceParams
 
-    def import_file(self, path: Path, params: ElasticFlowParams) -> Imported:
+    def import_file(self, path: Path, params: ElasticFlowTraceParams) -> Imported:
         """All jobs, in the order of the file."""
         if not params.throughputs:
             raise OptionError(
@@ -71,14 +73,14 @@ class ElasticFlow(Reader):
         return import_rows(path, frame, params, quality, rest=Rest(name=path.stem))
 
 
-FORMAT = ElasticFlow()
+FORMAT = ElasticFlowTrace()
 
 
 def _folder(folder: Path, gpu: str) -> Path:
     """Where the files of one type of GPU are."""
     if not folder.is_dir():
         raise OptionError(
-            f"throughputs={folder}: is no folder: name the one with throughputs_T4, throughputs_A100"
+            f"throughputs={folder}: is no folder: name the one with throughputs_T4 and others"
         )
     kinds = sorted(one.name.partition("_")[2] for one in folder.glob("throughputs_*"))
     if not kinds:
