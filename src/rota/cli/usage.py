@@ -1,7 +1,6 @@
 """`rota usage`."""
 
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -37,7 +36,7 @@ def _keys() -> tuple[str, ...]:
     help="Money for a GPU-hour: 2.5, or by type: a100=2.5. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--format", "kind", metavar="F", shell_complete=names_of(FORMATS),
+    "--format", metavar="F", shell_complete=names_of(FORMATS),
     help="Format of LOG, with options; detected by default.",
 )  # fmt: skip
 @click.option(
@@ -45,15 +44,7 @@ def _keys() -> tuple[str, ...]:
     help="Output format.",
 )  # fmt: skip
 @DEBUG
-def usage(
-    log: str,
-    by: tuple[str, ...],
-    since: datetime | None,
-    until: datetime | None,
-    price: tuple[str, ...],
-    kind: str | None,
-    output: str,
-) -> None:
+def usage(log: str, output: str, **values: Any) -> None:
     """Add up GPU-hours, and what they cost, by user, queue, project and month.
 
     LOG is a history: the accounting of Slurm, an exported run, a daemon's address or state folder,
@@ -70,14 +61,11 @@ def usage(
     from rota.study.usage import UsageQuestion, fold_usage
     from rota.traces.read import read_trace
 
-    question = UsageQuestion(
-        by=tuple(dict.fromkeys(by)),
-        since=since.date() if since else None,
-        until=until.date() if until else None,
-        prices=tuple(parse_price(text) for text in price),
-    )
+    days = {key: values[key].date() for key in ("since", "until") if values[key] is not None}
+    prices = tuple(parse_price(text) for text in values["price"])
+    question = UsageQuestion(by=tuple(dict.fromkeys(values["by"])), prices=prices, **days)
     with run_folder(log) as path:
-        found = fold_usage(read_trace(path, kind), question)
+        found = fold_usage(read_trace(path, values["format"]), question)
     if output == "csv":
         click.echo(found.write_csv(), nl=False)
     elif output != "table":
