@@ -88,7 +88,7 @@ def test_convert_to_a_folder_and_to_swf(rota, here, philly):
 
     code, _, err = rota("trace", "convert", philly, "-o", "log.xlsx")
     assert code != 0
-    assert "end it with .csv or .swf" in err
+    assert "end it with .csv, .swf or .sacct" in err
 
 
 def test_what_a_form_cannot_hold_is_told(rota, here):
