@@ -30,6 +30,8 @@ COMMANDS = {
     "sweep": ("rota.cli.sweep:sweep", "Run a matrix of experiments, here or on Ray."),
     "robust": ("rota.cli.robust:robust", "Test policies against errors, failures and costs."),
     "replay": ("rota.cli.replay:replay", "Replay a cluster's history and ask what-if questions."),
+    "plan": ("rota.cli.plan:plan", "Find how many nodes a promise to users takes."),
+    "usage": ("rota.cli.usage:usage", "Add up GPU-hours by user, queue and month."),
     "scenario": ("rota.cli.scenario:scenario", "Play scripted events and check the decisions."),
     "reproduce": ("rota.cli.reproduce:reproduce", "Reproduce published results."),
     "report": ("rota.cli.report:report", "Rebuild a folder's report."),
