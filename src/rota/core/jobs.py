@@ -50,6 +50,7 @@ REMAINING_WORK = int(Knowledge.REMAINING_WORK)
 SPEEDS = int(Knowledge.SPEEDS)
 RATE = int(Knowledge.RATE)
 SCALING = int(Knowledge.SCALING)
+DEADLINES = int(Knowledge.DEADLINES)
 
 
 class Shape:
@@ -257,6 +258,13 @@ class Job:
         if not self.known & USER_ESTIMATE:
             raise _undeclared(self, "estimate_s", Knowledge.USER_ESTIMATE)
         return self.spec.estimate_s
+
+    @property
+    def deadline_s(self) -> float:
+        """When the user wants it to be done; inf when nothing was said."""
+        if not self.known & DEADLINES:
+            raise _undeclared(self, "deadline_s", Knowledge.DEADLINES)
+        return self.spec.deadline_s
 
     def speed_on(self, gpu_type: str) -> float:
         """Speed on GPUs of this type, relative to 1 (as is believed); 0 where it may not run."""
