@@ -152,15 +152,20 @@ class SiaPolicy(DecidePolicy[SiaParams]):
         rooms = _rooms(view)
         has = {job.index: self._held(view, job, rooms) for job in view.running}
         wanted = self._choose(view, rooms, has)
-        moved = []
+        moved, waiting = [], []
         for job in view.jobs:
             size = wanted.get(job.index)
             if not job.gpus or (size is not None and size == has.get(job.index)):
                 plan.place(job)  # keeps its place
             elif size is not None:
                 moved.append((size, job))
+            elif not job.running:
+                waiting.append(job)
         for size, job in sorted(moved, key=lambda each: -each[0].gpus):
-            _place_size(plan, job, size, rooms)
+            if not _place_size(plan, job, size, rooms) and not job.running:
+                waiting.append(job)
+        for job in waiting:  # the programme knows neither nodes nor CPUs: there may be room
+            _place_least(plan, job)
 
     def _held(self, view: View, job: Job, rooms: Sequence[TypeRoom]) -> TypedSize | None:
         """The configuration that it has; none if it is on several types."""
@@ -325,14 +330,13 @@ def _rooms(view: View) -> list[TypeRoom]:
     ]
 
 
-def _place_size(plan: LocalityPlan, job: Job, size: TypedSize, rooms: Sequence[TypeRoom]) -> None:
+def _place_size(plan: LocalityPlan, job: Job, size: TypedSize, rooms: Sequence[TypeRoom]) -> bool:
     """On few nodes if possible, else anywhere on its type; a running job stays if there is none."""
     kind = rooms[size.kind].gpu_type if len(rooms) > 1 else None
     gpus = size.gpus
     if plan.place_on(job, gpus=gpus, gpu_type=kind, max_nodes=size.nodes):
-        return
-    if not plan.place_on(job, gpus=gpus, gpu_type=kind) and job.running:
-        plan.place(job)
+        return True
+    return plan.place_on(job, gpus=gpus, gpu_type=kind) or (job.running and plan.place(job))
 
 
 def _place_least(plan: LocalityPlan, job: Job) -> None:
