@@ -35,7 +35,9 @@ def test_kills_on_a_database_cost_nothing(tmp_path, database, jobs, kills, seed)
         assert sum(cluster.kills.values()) >= kills
 
 
-@pytest.mark.parametrize("failovers", [3, pytest.param(10, marks=SOAK), pytest.param(50, marks=SOAK)])
+@pytest.mark.parametrize(
+    "failovers", [3, pytest.param(10, marks=SOAK), pytest.param(50, marks=SOAK)]
+)
 def test_another_daemon_takes_over_and_no_job_notices(tmp_path, database, failovers):
     with killed_cluster(tmp_path, database=database) as cluster:
         for number in range(failovers):

@@ -114,6 +114,7 @@ class Daemon:
         self._permissions = Permissions() if settings is None else settings.permissions
         self._complete = complete
         self.on_reload: Callable[[], list[str]] = list  # what else changed, for people
+        self.on_submit: Callable[[Actor], None] = lambda _: None  # before the jobs are accepted
         self._log = LogTable(loop.store)
         self._news = threading.Condition()
         self._stopping = threading.Event()
@@ -193,6 +194,7 @@ class Daemon:
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
         unfinished = self._unfinished(actor, len(jobs))
         refuse_forbidden(jobs, actor, self._permissions, engine.view.tenants, unfinished)
+        self.on_submit(actor)
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
         jobs = with_priorities(jobs, engine.view.tenants)

@@ -119,6 +119,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     leaving: bool = False
     left: bool = False
     trouble: str = ""
+    separates: str = ""  # how it keeps jobs apart: `accounts`, `namespaces`, or not at all
 
     def problem(self) -> str:
         """What in it cannot be true; empty: nothing. A machine may be in other hands."""
@@ -137,7 +138,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
         return ""
 
 
-class LaunchPart(msgspec.Struct, frozen=True):
+class LaunchPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Execute this part."""
 
     run: str
@@ -150,6 +151,8 @@ class LaunchPart(msgspec.Struct, frozen=True):
     master_address: str
     master_port: int
     restart: int = 0
+    account: str = ""  # whom it shall run as, where the agent may: a name or a number
+    of_owner: bool = False  # it is a job of whoever owns the daemon
 
     @property
     def key(self) -> PartKey:

@@ -8,6 +8,7 @@ from rota.core.topology import NodeSpec
 from rota.live.agent.agent import Agent
 from rota.live.agent.link import AgentLink
 from rota.live.agent.messages import AgentNode, AgentOrders, AgentReport
+from rota.live.agent.sandbox import Sandbox
 from rota.live.drivers.local.driver import AgentDriver
 
 
@@ -37,8 +38,10 @@ class EmbeddedAgent:
         *,
         jobs: Path | None = None,
         devices: Sequence[str] | None = None,
+        sandbox: Sandbox | None = None,
     ) -> None:
-        self.agent = Agent(root, nodes_here(specs, devices), name="here", jobs=jobs)
+        nodes = nodes_here(specs, devices)
+        self.agent = Agent(root, nodes, name="here", jobs=jobs, sandbox=sandbox)
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)
         driver.embed(self.agent.id, self.agent.root.jobs, lambda: self.agent.trouble)
