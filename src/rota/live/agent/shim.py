@@ -355,7 +355,7 @@ class Box:
         ready, say = os.pipe()
         bottom, self._line = os.pipe()
         argv = [*self.order["argv"], "--json-status-fd", str(tell), "--"]
-        argv += ["/bin/sh", "-c", "echo; exec cat"]
+        argv += ["/bin/sh", "-c", "echo; exec /bin/cat"]
         self.holder = os.fork()
         if not self.holder:
             try:
@@ -364,7 +364,7 @@ class Box:
                 for fd, number in ((bottom, 0), (say, 1)):
                     os.dup2(fd, number)
                 os.set_inheritable(tell, True)  # noqa: FBT003 - its only form
-                os.execv(argv[0], argv)  # noqa: S606 - its purpose
+                os.execve(argv[0], argv, {})  # noqa: S606 - whoever is inside may read it
             finally:
                 os._exit(NOT_STARTED)
         for fd in (tell, say, bottom):

@@ -35,7 +35,7 @@ def launches(made):
 def pid_of(bench, job, name="pid"):
     path = bench.root / "m0" / "jobs" / job / "work" / name
     inside = eventually(lambda: path.exists() and path.read_text().strip())
-    return pid_outside(bench.root, inside)
+    return pid_outside(bench.root, job, inside)
 
 
 def test_a_job_runs_and_its_output_is_kept(bench):

@@ -56,7 +56,7 @@ def spied(bench, tmp_path, *, by="bob"):
         "echo SECRET-point > $ROTA_CHECKPOINT_DIR/point; echo $$ > pid; exec sleep 1000",
         user="ann", envs={"TOKEN": "SECRET-environment"},
     )  # fmt: skip
-    pid = pid_outside(bench.root, text_of(bench, "1", "pid"))
+    pid = pid_outside(bench.root, "1", text_of(bench, "1", "pid"))
     (tmp_path / "m0" / "token").write_text("SECRET-token\n")
     paths = [
         tmp_path / "m0" / "token", tmp_path / "m0" / "agent.json", tmp_path / "m0" / "jobs",
@@ -424,6 +424,7 @@ def _as_nobody(root):
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
     sys.executable = PYTHON
+    os.environ["AGENTS_OWN"] = "SECRET-of-the-agent"
     bench = Bench(root, account=lambda order: (UIDS.get(order.user, ""), not order.user))
     home = root / "home"
     home.mkdir()
