@@ -112,6 +112,8 @@ docs: $(DEV) ## build the documentation into build/docs; a warning is an error
 bench: $(DEV) ## measure speed
 	$(BIN)/python benchmarks/steps.py
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/load.py
+	$(BIN)/python benchmarks/load.py --jobs 50000
 
 # Steps are counted, not timed: `make test` compares them with the table, too.
 .PHONY: bench-table

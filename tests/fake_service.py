@@ -8,6 +8,8 @@ import hmac
 import threading
 import time
 
+import msgspec
+
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
@@ -24,6 +26,7 @@ from rota.wire import (
     ENDED,
     GET_JOB,
     HOLD_JOB,
+    PEOPLE,
     READ_OUTPUT,
     RELEASE_JOB,
     ROLES,
@@ -33,8 +36,13 @@ from rota.wire import (
     Explanation,
     Forecast,
     JobInfo,
+    LoginStart,
+    MadeSession,
     NodeInfo,
+    Person,
     QueueInfo,
+    SessionInfo,
+    TokenInfo,
     WhyPart,
 )
 
@@ -64,6 +72,8 @@ class FakeService:
         self._keys: dict[tuple[str, str], list[str]] = {}
         self._rows: list[Event] = []
         self._logs: dict[tuple[str, str, int], bytes] = {}
+        self._people = {"pia": Person(name="pia", role="user")}
+        self._sessions: dict[str, SessionInfo] = {}
         self._tokens = {_hash(token): actor for token, actor in TOKENS.items()}
         self._nodes = {
             name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
@@ -334,19 +344,21 @@ class FakeService:
             known = {token_label(digest): digest for digest in self._tokens}
             return server_code(known[label], nonce, port) if label in known else ""
 
-    def create_token(self, name, role, actor):
+    def create_token(self, name, role, actor, *, user="", valid_s=None):
         if role not in ROLES or not TOKEN_NAME.fullmatch(name):
             raise InputError(f"bad role {role!r} or name {name!r}")
+        if user and user not in self._people:
+            raise NotFoundError(f"there is no person {user!r}")
         with self._change("create_token"):
             if any(known.name == name for known in self._tokens.values()):
                 raise ConflictError(f"there is a token {name!r} already; revoke it first")
             token = f"made-for-{name}"
-            self._tokens[_hash(token)] = Actor(name, role)
+            self._tokens[_hash(token)] = Actor(user or name, role)
             return token
 
     def tokens(self):
         with self._look():
-            return list(self._tokens.values())
+            return [TokenInfo(known.name, known.role) for known in self._tokens.values()]
 
     def revoke_token(self, name, actor):
         with self._change("revoke_token"):
@@ -355,6 +367,84 @@ class FakeService:
                 raise NotFoundError(f"there is no token {name!r}")
             for key in found:
                 del self._tokens[key]
+
+    # --- people ----------------------------------------------------------------------------------
+
+    session_s = 3600.0
+
+    def account(self, actor):
+        return actor
+
+    def people(self):
+        with self._look():
+            return list(self._people.values())
+
+    def _person(self, name):
+        if name not in self._people:
+            raise NotFoundError(f"there is no person {name!r}")
+        return self._people[name]
+
+    def add_person(self, new, actor):
+        with self._change("add_person"):
+            if new.name in self._people:
+                raise ConflictError(f"{new.name!r} is there already")
+            if new.role not in PEOPLE:
+                raise InputError(f"role {new.role!r}")
+            self._people[new.name] = Person(**msgspec.structs.asdict(new))
+            return self._people[new.name]
+
+    def change_person(self, name, change, actor):
+        with self._change("change_person"):
+            said = msgspec.structs.asdict(change)
+            wanted = {key: value for key, value in said.items() if value is not msgspec.UNSET}
+            if wanted.get("role", "user") not in PEOPLE:
+                raise InputError(f"role {wanted['role']!r}")
+            self._people[name] = msgspec.structs.replace(self._person(name), **wanted)
+            return self._people[name]
+
+    def allow_person(self, name, actor, *, allowed):
+        with self._change("allow_person"):
+            person = msgspec.structs.replace(self._person(name), disabled=not allowed)
+            self._people[name] = person
+            return person
+
+    def person_actor(self, name):
+        person = self._people.get(name)
+        return None if person is None or person.disabled else Actor(name, person.role)
+
+    def sessions(self):
+        with self._look():
+            return list(self._sessions.values())
+
+    def end_session(self, session, actor):
+        with self._change("end_session"):
+            return self._sessions.pop(session, None) is not None
+
+    def begin_session(self, name, seconds):
+        with self._change("begin_session"):
+            token = f"session-of-{name}-{len(self._sessions)}"
+            number = f"{len(self._sessions):012x}"
+            person = self._people[name]
+            self._sessions[number] = SessionInfo(
+                id=number, user=name, role=person.role, via="oidc", began_at=EPOCH,
+                until=EPOCH + seconds,
+            )  # fmt: skip
+            self._tokens[_hash(token)] = Actor(name, person.role)
+            return MadeSession(number, name, person.role, token, EPOCH + seconds)
+
+    def note(self, text):
+        with self._look():
+            self.row("note", text)
+
+    def begin_login(self, redirect):
+        with self._look():
+            return LoginStart(f"https://id.example/authorize?redirect_uri={redirect}", "secret")
+
+    def finish_login(self, answer, issuer=""):
+        if (answer.secret, answer.state) != ("secret", "state"):
+            raise ForbiddenError("the answer belongs to another log-in: begin again")
+        with self._change("finish_login"):
+            return self._people.setdefault("pia", Person(name="pia", role="user"))
 
     # --- inside ----------------------------------------------------------------------------------
 

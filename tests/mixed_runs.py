@@ -60,7 +60,7 @@ def named(made):
 def done(made):
     """Work done so far, by name."""
     now_s = made.cluster.now_s
-    return {job.id: job.work - job.left_at(now_s) for job in made.jobs.values()}
+    return {job.id: job.true_work - job.left_at(now_s) for job in made.jobs.values()}
 
 
 def kinds(made):

@@ -97,12 +97,15 @@ def parameters(argument: str) -> str:
             field.encode_name: values(field.type, "`") for field in msgspec.structs.fields(kind)
         }
         rows = [
-            [f"`{item['name']}`", types[item["name"]], _default(item["default"])]
+            [f"`{item['name']}`", types[item["name"]], _default(item["default"]), item["about"]]
             for item in about["parameters"]
         ]
+        headings = ["Parameter", "Values", "Default", "Meaning"]
+        if not any(row[-1] for row in rows):  # the sentence says it all
+            headings, rows = headings[:-1], [row[:-1] for row in rows]
         lines += [f"{'#' * int(level or 3)} `{name}`", ""]
-        lines += [_first_paragraph(about["parameters"][0]["about"]), ""]
-        lines += [_table(["Parameter", "Values", "Default"], rows), ""]
+        lines += [_first_paragraph(about["about_parameters"]), ""]
+        lines += [_table(headings, rows), ""]
     return "\n".join(lines)
 
 

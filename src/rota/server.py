@@ -26,6 +26,7 @@ from rota.daemon.database import PostgresDatabase
 from rota.daemon.folder import StateFolder
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
+from rota.daemon.oidc import Provider
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_of
 from rota.daemon.store import Store
@@ -69,11 +70,14 @@ class LeadersTurn(msgspec.Struct, frozen=True):
 
 
 class Assembly:
-    """Everything that a daemon consists of, in the order in which it has to be closed."""
+    """Everything that a daemon consists of, in the order in which it has to be closed.
+
+    `state` is its own from now on: whatever happens, it is closed here.
+    """
 
     def __init__(
         self,
-        state: Path,
+        state: StateFolder,
         settings: Settings,
         *,
         config: Path | None = None,
@@ -85,7 +89,7 @@ class Assembly:
         self._turn = turn
         self._embedded_works = False
         with ExitStack() as opened:
-            self.folder = opened.enter_context(StateFolder(state))
+            self.folder = opened.enter_context(state)
             store = self.store = self._store()
             opened.callback(store.close)
             store.seal(self.folder.seal, accept_loss=accept_loss)
@@ -109,6 +113,7 @@ class Assembly:
             self.daemon = Daemon(
                 self.loop, tokens, config=config, said=said, settings=settings,
                 complete=lambda settings: declared(settings)[1],
+                provider=Provider(settings.oidc) if settings.oidc.issuer else None,
             )  # fmt: skip
             self.daemon.on_submit = self.accounts.ensure
             self.embedded = self._embed(topology, config)

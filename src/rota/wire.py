@@ -21,6 +21,7 @@ PREFIX = "/api/v1"
 JSON = "application/json"
 PARQUET = "application/vnd.apache.parquet"
 TEXT = "text/plain"
+HTML = "text/html"
 EVENT_STREAM = "text/event-stream"
 NEXT_OFFSET = "Rota-Next-Offset"  # headers of an answer with a job's output
 FIRST_OFFSET = "Rota-First-Offset"
@@ -44,7 +45,10 @@ PUBLIC, VIEWER, USER, OPERATOR, ADMIN, AGENT = (
     "public", "viewer", "user", "operator", "admin", "agent",
 )  # fmt: skip
 ROLES = (VIEWER, USER, OPERATOR, ADMIN, AGENT)
+PEOPLE = (VIEWER, USER, OPERATOR, ADMIN)  # the roles of people, rising
 TOKEN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", re.ASCII)
+MAX_NAMES = 1_000  # in one list
+LONGEST_TOKEN_S = 10 * 366 * 86_400.0
 
 
 class Actor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,11 +62,141 @@ class Actor(msgspec.Struct, frozen=True, omit_defaults=True):
     after_job: int = 0
 
 
-class NewToken(msgspec.Struct, forbid_unknown_fields=True):
-    """A token to create. Jobs submitted with it belong to the user of its name."""
+_NAME = Meta(pattern=rf"^{TOKEN_NAME.pattern}$", max_length=64)
+Name = Annotated[str, _NAME]
 
-    name: Annotated[str, Meta(pattern=rf"^{TOKEN_NAME.pattern}$", max_length=64)]
+
+class NewToken(msgspec.Struct, forbid_unknown_fields=True):
+    """A token to create. Jobs submitted with it belong to the person whose it is.
+
+    `user`: that person; empty: the one of its name, if there is one, else nobody but its holder.
+    """
+
+    name: Name
     role: Annotated[str, Meta(extra_json_schema={"enum": list(ROLES)})]
+    user: Annotated[str, Meta(pattern=rf"^({TOKEN_NAME.pattern})?$", max_length=64)] = ""
+    valid_s: (
+        Annotated[
+            float, Meta(gt=0, le=LONGEST_TOKEN_S, description="How long; none: until revoked.")
+        ]
+        | None
+    ) = None
+
+
+class TokenInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token that there is; `user`: the person to whom it belongs, if that has another name."""
+
+    name: str
+    role: str
+    user: str = ""
+    until: float | None = None  # Unix seconds; None: until it is revoked
+
+
+_ROLE = Meta(extra_json_schema={"enum": list(PEOPLE)})
+_NAMES = Meta(max_length=MAX_NAMES)
+_Label = Annotated[str, Meta(min_length=1, max_length=200)]
+_Subject = Annotated[str, Meta(max_length=255, description="`sub` at the identity provider.")]
+_Priority = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+_MostJobs = Annotated[int, Meta(ge=0, le=MAX_NUMBER)]
+
+
+class Person(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Somebody who uses the cluster. What is None is as the configuration says (`permissions`).
+
+    The limits hold for the role user; operators and administrators may submit anything.
+    """
+
+    name: str
+    role: str
+    disabled: bool = False
+    queues: tuple[str, ...] | None = None  # where they may submit, parts of them too
+    priority_classes: tuple[str, ...] | None = None  # which they may use
+    max_priority: int | None = None
+    max_jobs: int | None = None  # held, waiting or running
+    own_queues: bool | None = None  # they may name queues that are not declared
+    subject: str = ""  # who they are at the identity provider
+    after_job: int = 0  # as in `Actor`
+
+
+class NewPerson(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Somebody to add; what is missing is as the configuration says."""
+
+    name: Name
+    role: Annotated[str, _ROLE] = USER
+    queues: Annotated[tuple[_Label, ...], _NAMES] | None = None
+    priority_classes: Annotated[tuple[_Label, ...], _NAMES] | None = None
+    max_priority: _Priority | None = None
+    max_jobs: _MostJobs | None = None
+    own_queues: bool | None = None
+    subject: _Subject = ""
+
+
+class PersonChange(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What shall be different; what is missing stays, null is as the configuration says."""
+
+    role: Annotated[str, _ROLE] | UnsetType = UNSET
+    queues: Annotated[tuple[_Label, ...], _NAMES] | UnsetType | None = UNSET
+    priority_classes: Annotated[tuple[_Label, ...], _NAMES] | UnsetType | None = UNSET
+    max_priority: _Priority | UnsetType | None = UNSET
+    max_jobs: _MostJobs | UnsetType | None = UNSET
+    own_queues: bool | UnsetType | None = UNSET
+    subject: _Subject | UnsetType = UNSET
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of somebody who logged in. Times are Unix seconds."""
+
+    id: str
+    user: str
+    role: str
+    via: str  # web: a browser; oidc: `rota login`
+    began_at: float
+    until: float
+
+
+class LoginRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Somebody wants to log in; `redirect`: where their command listens for the answer."""
+
+    redirect: Annotated[
+        str, Meta(pattern=r"^http://127\.0\.0\.1:[0-9]{1,5}/callback$", max_length=40)
+    ]
+
+
+class LoginStart(msgspec.Struct):
+    """Where the browser has to go; `secret` is for the one who asked."""
+
+    url: str
+    secret: str
+
+
+class LoginAnswer(msgspec.Struct, forbid_unknown_fields=True):
+    """What the identity provider answered the browser."""
+
+    secret: Annotated[str, Meta(min_length=1, max_length=200)]
+    state: Annotated[str, Meta(min_length=1, max_length=200)]
+    code: Annotated[str, Meta(min_length=1, max_length=4_000)]
+
+
+class MadeSession(msgspec.Struct):
+    """A token that is good until the session ends. It is shown only here."""
+
+    id: str
+    user: str
+    role: str
+    token: str
+    until: float
+
+
+class ProviderQuery(msgspec.Struct, kw_only=True):
+    """How the identity provider sends a browser back."""
+
+    state: Annotated[str, Meta(max_length=200, description="Of the attempt.")] = ""
+    code: Annotated[str, Meta(max_length=4_000, description="What it is exchanged for.")] = ""
+    error: Annotated[str, Meta(max_length=200, description="Why nobody was logged in.")] = ""
+    error_description: Annotated[str, Meta(max_length=4_000, description="The same in words.")] = ""
+    iss: Annotated[str, Meta(max_length=1_000, description="Who says so.")] = ""
+    session_state: Annotated[str, Meta(max_length=1_000, description="Not used.")] = ""
+    scope: Annotated[str, Meta(max_length=1_000, description="Not used.")] = ""
 
 
 class MadeToken(msgspec.Struct):
@@ -483,6 +617,10 @@ PATH_PARTS = {
         "node", re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,252}"), "Name of the node.", "n1", "nodes"
     ),
     "name": PathPart("token", TOKEN_NAME, "Name of the token.", "alice", "token ls"),
+    "person": PathPart("person", TOKEN_NAME, "Name of the person.", "alice", "user ls"),
+    "session": PathPart(
+        "session", re.compile("[0-9a-f]{12}"), "Id of the session.", "0123456789ab", "session ls"
+    ),
 }
 
 
@@ -633,18 +771,69 @@ WHOAMI = Operation(
     name="whoami", path=f"{PREFIX}/whoami", role=VIEWER, tag="admin", answer=Actor
 )  # fmt: skip
 LIST_TOKENS = Operation(
-    name="list_tokens", path=f"{PREFIX}/tokens", role=ADMIN, tag="admin", answer=list[Actor]
+    name="list_tokens", path=f"{PREFIX}/tokens", role=ADMIN, tag="admin", answer=list[TokenInfo]
 )
 CREATE_TOKEN = Operation(
     name="create_token", method="POST", path=f"{PREFIX}/tokens", role=ADMIN, tag="admin",
     body=NewToken, examples={"a user": {"name": "alice", "role": "user"}},
-    answer=MadeToken, status=201, about="The token.", errors=(409,),
+    answer=MadeToken, status=201, about="The token.", errors=(404, 409),
     again=False,  # the second time its name would be taken
 )  # fmt: skip
 REVOKE_TOKEN = Operation(
     name="revoke_token", method="DELETE", path=f"{PREFIX}/tokens/{{name}}", role=ADMIN,
     tag="admin", answer=type(None), status=204, about="It is worthless.", errors=(409,),
     again=False,  # the second time it would not be found
+)  # fmt: skip
+LIST_PEOPLE = Operation(
+    name="list_people", path=f"{PREFIX}/people", role=ADMIN, tag="people", answer=list[Person]
+)
+ADD_PERSON = Operation(
+    name="add_person", method="POST", path=f"{PREFIX}/people", role=ADMIN, tag="people",
+    body=NewPerson, examples={"a user": {"name": "alice", "role": "user", "queues": ["research"]}},
+    answer=Person, status=201, about="The person.", errors=(409,),
+    again=False,  # the second time the name would be taken
+)  # fmt: skip
+CHANGE_PERSON = Operation(
+    name="change_person", method="POST", path=f"{PREFIX}/people/{{person}}", role=ADMIN,
+    tag="people", body=PersonChange, examples={"an operator": {"role": "operator"}},
+    answer=Person, about="The person afterwards.", errors=(409,),
+)  # fmt: skip
+DISABLE_PERSON, ENABLE_PERSON = (
+    Operation(
+        name=f"{verb}_person", method="POST", path=f"{PREFIX}/people/{{person}}/{verb}",
+        role=ADMIN, tag="people", answer=Person, about="The person afterwards.", errors=(409,),
+    )
+    for verb in ("disable", "enable")
+)  # fmt: skip
+LIST_SESSIONS = Operation(
+    name="list_sessions", path=f"{PREFIX}/sessions", role=VIEWER, tag="people",
+    answer=list[SessionInfo],
+)  # fmt: skip
+END_SESSION = Operation(
+    name="end_session", method="DELETE", path=f"{PREFIX}/sessions/{{session}}", role=VIEWER,
+    tag="people", answer=type(None), status=204, about="It is over.",
+    again=False,  # the second time it would not be found
+)  # fmt: skip
+BEGIN_LOGIN = Operation(
+    name="begin_login", method="POST", path=f"{PREFIX}/login", role=PUBLIC, tag="people",
+    body=LoginRequest, examples={"a command": {"redirect": "http://127.0.0.1:41234/callback"}},
+    answer=LoginStart, status=201, about="Where to go.", errors=(404, 422, 429, 503),
+)  # fmt: skip
+FINISH_LOGIN = Operation(
+    name="finish_login", method="POST", path=f"{PREFIX}/login/answer", role=PUBLIC, tag="people",
+    body=LoginAnswer, answer=MadeSession, status=201, about="The session.",
+    errors=(401, 403, 404, 409, 422, 429, 503),
+    again=False,  # a code is good once
+)  # fmt: skip
+BEGIN_WEB_LOGIN = Operation(
+    name="begin_web_login", path="/web/oidc", role=PUBLIC, tag="people", answer=bytes,
+    shape={"type": "string"}, media=TEXT, status=303, about="To the identity provider.",
+    errors=(404, 422, 429, 503),
+)  # fmt: skip
+FINISH_WEB_LOGIN = Operation(
+    name="finish_web_login", path="/web/oidc/callback", role=PUBLIC, tag="people",
+    query=ProviderQuery, answer=bytes, shape={"type": "string"}, media=HTML,
+    about="Logged in: the page is at `/`.", errors=(401, 403, 404, 409, 422, 429, 503),
 )  # fmt: skip
 RELOAD = Operation(
     name="reload_configuration", method="POST", path=f"{PREFIX}/reload", role=ADMIN, tag="admin",

@@ -55,7 +55,7 @@ def test_a_job_that_changes_phase_without_a_row():
 
 def test_progress_that_falls():
     engine = engine_at(2)
-    engine.jobs[0].left += 4
+    engine.jobs[0].true_left += 4
     broken(engine, "job j0 at 3 s: -1 of its work .* from the log it is 3")
 
 
@@ -67,7 +67,7 @@ def test_service_that_falls():
 
 def test_a_rate_that_changes_without_a_row():
     engine = engine_at(2)
-    engine.jobs[0].rate = 0.5
+    engine.jobs[0].true_rate = 0.5
     broken(engine, "job j0 at 3 s")
 
 

@@ -28,7 +28,7 @@ class Peeks(Base):
     name = "peeks"
 
     def key(self, job, now_s):
-        return job.work
+        return job.true_work
 
 
 class KnowsSpeeds(Base):
@@ -37,7 +37,7 @@ class KnowsSpeeds(Base):
     name = "knows-speeds"
 
     def key(self, job, now_s):
-        return -(job.behaviour.speeds or {}).get("", 1.0)
+        return -(job.truth.speeds or {}).get("", 1.0)
 
 
 class Undeclared(Srtf):

@@ -7,7 +7,7 @@ import pytest
 
 from rota.core.events import INF, NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
-from rota.core.tenants import Tenant, TenantTree
+from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.engine.compose import compose
@@ -34,6 +34,11 @@ POLICIES = (
     ("yarn_cs", "YarnCs", {}),
     ("yarn_cs", "YarnCs", {"skip": True, "relax_s": 100.0}),
     ("yarn_cs", "YarnCs", {"borrow": False, "relax_s": 50.0, "preempt_above": 0.0}),
+    ("capacity", "Capacity", {}),
+    ("capacity", "Capacity", {"preset": "kueue", "min_runtime_s": 60.0}),
+    ("capacity", "Capacity", {"inside": "las", "aging_s": 300.0}),
+    ("hierarchical_fair", "HierarchicalFair", {}),
+    ("hierarchical_fair", "HierarchicalFair", {"inside": "sjf", "half_life_s": 100.0}),
 )
 
 
@@ -53,6 +58,12 @@ class World:
         self.costs = Custom(FixedParams(start_s=3.0, stop_s=5.0)) if number % 2 else Zero()
         quotas = (Tenant("a", quota=8), Tenant("b", quota=8), Tenant("c", quota=4), Tenant("d"))
         self.tenants = quotas if number % 4 < 2 else ()
+        if number % 4 == 3:  # queues below another, and bounds
+            below = (Tenant("a", "e", quota=8, lend=4), Tenant("b", "e", weight=2, limit=12))
+            self.tenants = (Tenant("e", quota=12), *below, Tenant("c", quota=6, borrow=8))
+        idle = PriorityClass("idle", guaranteed=False)
+        firm = PriorityClass("firm", 1, preemptible=number % 2 == 0, min_runtime_s=40.0)
+        self.classes = (idle, firm) if number % 3 == 2 else ()
         self.placement = PLACEMENTS[number % len(PLACEMENTS)]
         self.admission = "quota" if number % 5 == 2 else "accept-all"
 
@@ -114,7 +125,7 @@ def log(policy, number, count):
         cluster,
         compose(policy, placement, make_admission(world.admission)),
         WorkloadSource(world.workload),
-        tenants=TenantTree(world.tenants),
+        tenants=TenantTree(world.tenants, world.classes),
         checker=Invariants() if number < 3 else None,
     )
     made.run()

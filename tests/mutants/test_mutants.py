@@ -71,7 +71,7 @@ MUTANTS = {
     ),
     "lost work is not done again": (
         "rota.core.machine:begin_stop",
-        "job.left += lost",
+        "job.true_left += lost",
         "pass",
     ),
     "ties are broken by chance, not by index": (

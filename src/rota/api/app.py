@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
 
-from rota.api import browser, cluster, events, jobs, problems
+from rota.api import browser, cluster, events, jobs, people, problems
 from rota.api.context import AgentSync, ApiSettings, Context, LogExport
 from rota.api.middleware import Edge
 from rota.api.openapi import document
@@ -29,7 +29,7 @@ def _handlers() -> dict[str, Handler[Any]]:
     """The handler of every operation, in the order of the operations."""
     found = {
         handler.operation.name: handler
-        for module in (jobs, events, cluster, browser)
+        for module in (jobs, events, cluster, browser, people)
         for handler in vars(module).values()
         if isinstance(handler, Handler)
     }

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from rota.api.context import Context
 from rota.api.problems import Refusal
-from rota.api.web import COOKIE
+from rota.api.web import cookie_name
 from rota.daemon.access import check_role
 from rota.wire import AGENT, GET_METRICS, PUBLIC, Actor, Operation, Problem
 
@@ -51,9 +51,16 @@ def sender_of(context: Context, request: Request) -> Actor | None:
         return context.service.recognise(certificate)
     uid = peer_uid(request)
     if uid is not None:
-        return context.peers.get(uid)
-    session = request.cookies.get(COOKIE, "")
+        known = context.peers.get(uid)
+        return None if known is None else context.service.account(known)
+    session = request.cookies.get(cookie_of(request), "")
     return context.web.actor(session) if session and _is_own_page(request) else None
+
+
+def cookie_of(request: Request, what: str = "session") -> str:
+    """The name of the cookie that a browser keeps for this daemon."""
+    port = int((request.scope.get("server") or ("", 0))[1] or 0)
+    return cookie_name(port, secure=request.url.scheme == "https", what=what)
 
 
 def peer_uid(request: Request) -> int | None:

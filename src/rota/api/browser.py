@@ -5,10 +5,11 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from rota.api.auth import sender_of
+from rota.api.auth import cookie_of, sender_of
+from rota.api.limits import in_thread
 from rota.api.problems import Refusal
 from rota.api.routing import ApiCall, serves
-from rota.api.web import CODE_S, COOKIE, SESSION_S
+from rota.api.web import CODE_S, SESSION_S, web_session_id
 from rota.wire import (
     CREATE_WEB_CODE,
     LOG_IN,
@@ -28,7 +29,7 @@ async def prove_server(call: ApiCall, query: ProofQuery) -> ServerCode:
     port = int((call.request.scope.get("server") or ("", 0))[1] or 0)
     code = call.service.prove(query.token, query.nonce, port)
     if not code:
-        raise _stranger(call, "no such token", "check the token file")
+        raise stranger(call, "no such token", "check the token file")
     return ServerCode(code, port)
 
 
@@ -46,13 +47,23 @@ async def log_in(call: ApiCall, query: LoginQuery) -> Response:
     """Exchange a code for a session: a cookie that only this server and no script can read."""
     session = call.context.web.begin(query.code)
     if session is None:
-        raise _stranger(call, "this code was used or is too old", "run `rota web` again")
+        raise stranger(call, "this code was used or is too old", "run `rota web` again")
     response = Response("logged in\n", LOG_IN.status, {"Location": "/"}, media_type=LOG_IN.media)
-    response.set_cookie(
-        COOKIE, session, max_age=int(SESSION_S), path="/", httponly=True, samesite="strict",
-        secure=call.request.url.scheme == "https",
-    )  # fmt: skip
+    await give_session(call, response, session, SESSION_S)
     return response
+
+
+async def give_session(call: ApiCall, response: Response, session: str, seconds: float) -> None:
+    """Let a browser keep its session, and note that it began."""
+    request = call.request
+    response.set_cookie(
+        cookie_of(request), session, max_age=int(seconds), path="/", httponly=True,
+        samesite="strict", secure=request.url.scheme == "https",
+    )  # fmt: skip
+    actor = call.context.web.actor(session)
+    name = actor.name if actor else "nobody"
+    text = f"{name} logged in with a browser: session {web_session_id(session)}"
+    await in_thread(call.service.note, text)
 
 
 @serves(SHOW_OVERVIEW)
@@ -71,7 +82,7 @@ def show_overview(call: ApiCall) -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
-def _stranger(call: ApiCall, error: str, remedy: str) -> Refusal:
+def stranger(call: ApiCall, error: str, remedy: str) -> Refusal:
     """Refuse somebody who has shown nothing yet; those who try often have to wait."""
     call.context.strangers.take(call.request.client.host if call.request.client else "")
     return Refusal(401, Problem(error, "unauthorised", remedy), {"WWW-Authenticate": "Bearer"})

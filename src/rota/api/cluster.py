@@ -41,6 +41,7 @@ from rota.wire import (
     Readiness,
     ReloadResult,
     RenewRequest,
+    TokenInfo,
 )
 
 
@@ -93,15 +94,17 @@ async def whoami(call: ApiCall) -> Actor:
 
 
 @serves(LIST_TOKENS)
-def list_tokens(call: ApiCall) -> list[Actor]:
-    """List the names and roles of all tokens."""
+def list_tokens(call: ApiCall) -> list[TokenInfo]:
+    """List the names and roles of all tokens, and whose they are."""
     return call.service.tokens()
 
 
 @serves(CREATE_TOKEN)
 def create_token(call: ApiCall, body: NewToken) -> MadeToken:
     """Create a token. It is shown only once."""
-    token = call.service.create_token(body.name, body.role, call.actor)
+    token = call.service.create_token(
+        body.name, body.role, call.actor, user=body.user, valid_s=body.valid_s
+    )
     return MadeToken(body.name, body.role, token)
 
 

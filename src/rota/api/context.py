@@ -56,6 +56,8 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     forecasts: int = 2  # at the same time: each simulates the cluster many times
     outputs: int = 16  # pieces of output that are read at the same time, from agents that may hang
     outputs_queue: int = 64  # that wait for that
+    logins: int = 4  # at the same time: each asks an identity provider that may hang
+    logins_queue: int = 32  # that wait for that
 
     open_metrics: bool = False  # /metrics without a token
     queue_labels: int = 50  # queues with numbers of their own in /metrics; the rest is `other`
@@ -98,4 +100,5 @@ class Context:
         self.strangers = Buckets(limits.strangers_per_s, limits.strangers_burst)
         self.agent_lane = Lane(limits.agent_calls)
         self.forecast_lane = Lane(limits.forecasts)
+        self.login_lane = Lane(limits.logins, limits.logins_queue)
         self.output_lane = Lane(limits.outputs, limits.outputs_queue)

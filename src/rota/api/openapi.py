@@ -29,6 +29,7 @@ TAGS = {
     "events": "The event log: everything that happened, in order.",
     "cluster": "Nodes, queues and the daemon in numbers.",
     "admin": "Tokens and configuration.",
+    "people": "People, their sessions, and how they log in.",
     "agents": "For the agents on the machines.",
     "health": "For monitoring.",
 }

@@ -8,9 +8,8 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from rota.api.auth import bearer
+from rota.api.auth import sender_of
 from rota.api.context import Context
-from rota.api.limits import in_thread
 from rota.wire import Actor
 
 
@@ -34,11 +33,11 @@ class Stream(StreamingResponse):
 
 
 class StreamLife:
-    """When a stream has to end: the server stops, it is old, or its token was revoked."""
+    """When a stream ends: the server stops, it is old, or its sender may not come in any more."""
 
     def __init__(self, context: Context, request: Request) -> None:
         self._context = context
-        self._token = bearer(request)
+        self._request = request
         self._until_s = time.monotonic() + context.settings.stream_s
         self._check_s = time.monotonic() + context.settings.heartbeat_s
 
@@ -50,7 +49,7 @@ class StreamLife:
         if now < self._check_s:
             return False
         self._check_s = now + self._context.settings.heartbeat_s
-        return await in_thread(self._context.service.authenticate, self._token) is None
+        return sender_of(self._context, self._request) is None
 
     def patience_s(self) -> float:
         """How long to wait before looking again."""

@@ -1,4 +1,4 @@
-"""Browsers: a code that works once becomes a session, and no token ever gets there.
+"""Browsers: a code that works once, or a log-in, becomes a session, and no token ever gets there.
 
 Codes and sessions are kept in memory, as digests: a daemon that was started again knows none, so
 what somebody caught who listened in its place is worth nothing.
@@ -12,19 +12,27 @@ from typing import TypeAlias
 
 import msgspec
 
-from rota.core.proof import token_digest
-from rota.wire import Actor
+from rota.core.proof import token_digest, token_label
+from rota.wire import Actor, SessionInfo
 
 CODE_S, SESSION_S = 60.0, 12 * 3600.0
-MOST = 1_000  # codes or sessions: the oldest go
-COOKIE = "rota_session"
+MOST, MOST_EACH = 1_000, 50  # codes or sessions, in all and of one name: the oldest go
+VIA = "web"
 
 Sender: TypeAlias = Callable[[], Actor | None]
 """Who it is, asked anew each time: a token may have been revoked meanwhile."""
 
 
+def cookie_name(port: int, *, secure: bool, what: str = "session") -> str:
+    """Browsers keep the cookies of all ports of a machine together: each daemon has its own."""
+    return f"{'__Host-' if secure else ''}rota_{what}_{port}"
+
+
 class _Expiring(msgspec.Struct, frozen=True):
+    id: str
+    name: str
     sender: Sender
+    began_s: float
     until_s: float
 
 
@@ -47,7 +55,11 @@ class WebSessions:
             entry = self._codes.pop(token_digest(code), None)
         if entry is None or entry.until_s < self._clock() or entry.sender() is None:
             return None
-        return self._give(self._sessions, entry.sender, SESSION_S)
+        return self.begin_for(entry.sender)
+
+    def begin_for(self, sender: Sender, seconds: float = SESSION_S) -> str:
+        """A session of somebody who has shown who they are."""
+        return self._give(self._sessions, sender, seconds)
 
     def actor(self, session: str) -> Actor | None:
         """Whose session it is."""
@@ -57,17 +69,49 @@ class WebSessions:
             return None
         return entry.sender()
 
-    def end(self, session: str) -> None:
-        """Log out."""
+    def all(self, now_unix: float) -> list[SessionInfo]:
+        """Those that are not over, oldest first."""
+        now_s = self._clock()
         with self._lock:
-            self._sessions.pop(token_digest(session), None)
+            entries = [each for each in self._sessions.values() if each.until_s >= now_s]
+        found = []
+        for each in entries:
+            actor = each.sender()
+            if actor is not None:
+                began_at, until = (now_unix + at - now_s for at in (each.began_s, each.until_s))
+                found.append(
+                    SessionInfo(
+                        id=each.id, user=each.name, role=actor.role, via=VIA, began_at=began_at,
+                        until=until,
+                    )
+                )  # fmt: skip
+        return found
+
+    def end(self, session: str) -> bool:
+        """Log somebody out, by the id of the session; False if there is none."""
+        with self._lock:
+            gone = [key for key, entry in self._sessions.items() if entry.id == session]
+            for key in gone:
+                del self._sessions[key]
+        return bool(gone)
 
     def _give(self, kept: dict[str, _Expiring], sender: Sender, seconds: float) -> str:
         secret, now_s = secrets.token_urlsafe(32), self._clock()
+        actor = sender()
+        name = actor.name if actor else ""
+        digest = token_digest(secret)
         with self._lock:
-            for old in [key for key, entry in kept.items() if entry.until_s < now_s]:
-                del kept[old]
+            old = [key for key, entry in kept.items() if entry.until_s < now_s]
+            theirs = [key for key, entry in kept.items() if entry.name == name]
+            for key in {*old, *theirs[: max(0, len(theirs) + 1 - MOST_EACH)]}:
+                del kept[key]
             while len(kept) >= MOST:
                 del kept[next(iter(kept))]
-            kept[token_digest(secret)] = _Expiring(sender, now_s + seconds)
+            label = token_label(digest)[:12]
+            kept[digest] = _Expiring(label, name, sender, now_s, now_s + seconds)
         return secret
+
+
+def web_session_id(session: str) -> str:
+    """By which people speak of a session."""
+    return token_label(token_digest(session))[:12]

@@ -9,12 +9,15 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from rota.core.errors import InputError, RotaError, is_full, why_unwritten
 from rota.core.version import VERSION
+
+if TYPE_CHECKING:
+    from traceback import FrameSummary
 
 YOUNG_OBJECTS = 50_000
 """New objects until the collector looks at them: what imports make stays, so looking is in vain."""
@@ -27,6 +30,8 @@ COMMANDS = {
     "sweep": ("rota.cli.sweep:sweep", "Run a matrix of experiments, here or on Ray."),
     "robust": ("rota.cli.robust:robust", "Test policies against errors, failures and costs."),
     "replay": ("rota.cli.replay:replay", "Replay a cluster's history and ask what-if questions."),
+    "plan": ("rota.cli.plan:plan", "Find how many nodes a promise to users takes."),
+    "usage": ("rota.cli.usage:usage", "Add up GPU-hours by user, queue and month."),
     "scenario": ("rota.cli.scenario:scenario", "Play scripted events and check the decisions."),
     "reproduce": ("rota.cli.reproduce:reproduce", "Reproduce published results."),
     "report": ("rota.cli.report:report", "Rebuild a folder's report."),
@@ -54,6 +59,10 @@ COMMANDS = {
     "queues": ("rota.cli.nodes:queues", "List the queues."),
     "tls": ("rota.cli.tls:tls", "Make certificates for the daemon and its machines."),
     "token": ("rota.cli.token:token", "Create, list and revoke tokens."),
+    "user": ("rota.cli.user:user", "Add, change and disable people."),
+    "session": ("rota.cli.user:session", "List and end sessions of people."),
+    "login": ("rota.cli.login:login", "Log in by the cluster's identity provider."),
+    "logout": ("rota.cli.login:logout", "End the session of `rota login`."),
     "web": ("rota.cli.web:web", "Log a browser in."),
     "doctor": ("rota.cli.doctor:doctor", "List what this machine can do for a cluster."),
     "store": ("rota.cli.store:store", "Back up, check and repair a daemon's store."),
@@ -189,7 +198,15 @@ def _explain(error: Exception, *, debug: bool) -> int:
     if isinstance(error, OSError) and is_full(error):
         click.echo(f"error: {error.filename or 'a file'}: {why_unwritten(error, '')}", err=True)
         return FAILED
-    place = traceback.extract_tb(error.__traceback__)[-1]
+    if isinstance(error, MemoryError):
+        why = f" ({error})" if str(error) else ""
+        click.echo(
+            f"error: this machine has too little memory for it{why}: ask for less (fewer jobs, a "
+            f"smaller cluster, a part of the trace), or take a larger one",
+            err=True,
+        )
+        return FAILED
+    place = _blamed(traceback.extract_tb(error.__traceback__))
     click.echo(
         f"error: {type(error).__name__}: {error} "
         f"({place.filename.rpartition(os.sep)[2]}, line {place.lineno})"
@@ -197,6 +214,15 @@ def _explain(error: Exception, *, debug: bool) -> int:
         err=True,
     )
     return FAILED
+
+
+def _blamed(frames: "Sequence[FrameSummary]") -> "FrameSummary":
+    """The innermost line of a file of the user's own, if there is one; else the innermost line."""
+    import rota as package
+
+    ours = (*package.__path__, sys.prefix, sys.base_prefix, "<")
+    own = [frame for frame in frames if not frame.filename.startswith(ours)]
+    return (own or frames)[-1]
 
 
 def _forget_stdout() -> None:

@@ -101,7 +101,7 @@ def job_id(rota: "Client", text: str) -> str:
     raise NotFoundError(f"{len(found)} jobs are called {text!r}: give one of the ids {ids}")
 
 
-def _complete(
+def complete(
     ctx: click.Context, find: "Callable[[Client], Iterator[CompletionItem]]", incomplete: str
 ) -> list[CompletionItem]:
     """Names that the daemon knows. Nothing at all if it cannot be asked: this is only a help."""
@@ -125,7 +125,7 @@ def complete_jobs(
         for job in rota.jobs(active=True, limit=PAGE):
             yield CompletionItem(job.id, help=clean(f"{job.name} {job.state}".strip()))
 
-    return _complete(ctx, find, incomplete)
+    return complete(ctx, find, incomplete)
 
 
 def complete_nodes(
@@ -139,7 +139,7 @@ def complete_nodes(
         for node in rota.nodes():
             yield CompletionItem(node.name, help=node.state)
 
-    return _complete(ctx, find, incomplete)
+    return complete(ctx, find, incomplete)
 
 
 JOB = click.argument("job", metavar="JOB", shell_complete=complete_jobs)
@@ -177,8 +177,13 @@ def amount(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration in whole seconds; what clocks that disagree make negative is 0."""
-    return duration(None if seconds is None else max(0, round(seconds)))
+    """A duration; what clocks that disagree make negative is 0."""
+    return duration(None if seconds is None else max(0, seconds))
+
+
+def ticking(seconds: float | None) -> str:
+    """A duration that grows while one looks: in whole seconds."""
+    return span(None if seconds is None else round(seconds))
 
 
 def moment(unix_s: float | None) -> str:

@@ -16,7 +16,7 @@ from rota.cli.options import (
     run_options,
 )
 from rota.cli.progress import ProgressBar
-from rota.cli.show import table, tell, tell_assumptions
+from rota.cli.show import IDLE, table, tell, tell_assumptions, tell_notes
 from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
@@ -159,16 +159,18 @@ def _about_ratio(found: "PolicyComparison") -> str:
 
 
 def _show(found: "PolicyComparison", *, full: bool) -> None:
-    from rota.study.notes import LOUD
+    from rota.study.notes import NOBODY_WAITED
     from rota.study.table import FULL_HEADINGS, HEADINGS, cells, full_cells
 
-    gone = table(HEADINGS, [cells(row) for row in found.rows], numbers=True, spare=SPARE)
+    rows = [cells(row) for row in found.rows]
+    if any(note.startswith(NOBODY_WAITED) for note in found.notes):
+        rows = [(*row[:-1], IDLE) for row in rows]
+    gone = table(HEADINGS, rows, numbers=True, spare=SPARE)
     if full:
         table(FULL_HEADINGS, full_cells(found))
     if gone:
         tell(f"(too narrow for: {', '.join(gone)}; they are in the report)")
     if len(found.rows) > 1:
         tell(_about_ratio(found))
-    for note in found.notes:
-        tell(f"{'warning' if note.startswith(LOUD) else 'note'}: {note}")
+    tell_notes(found.notes)
     tell_assumptions(found.assumptions)

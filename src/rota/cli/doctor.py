@@ -104,7 +104,7 @@ def _port(_: Path) -> Iterator[Finding]:
 def _isolation(_: Path) -> Iterator[Finding]:
     from rota.live.agent.sandbox import obstacle
 
-    why, _, remedy = obstacle().partition(": ")
+    why, _colon, remedy = obstacle().partition(": ")
     told = "a job runs as its user, in a sandbox"
     if os.geteuid():
         told = "jobs do not see each other; all have this account (as root each has its user's)"

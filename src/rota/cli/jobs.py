@@ -19,6 +19,7 @@ from rota.cli.client import (
     shortened,
     span,
     stopping,
+    ticking,
 )
 from rota.cli.logs import last_lines
 from rota.cli.show import FORMAT, emit, listing
@@ -142,8 +143,8 @@ def row(job: JobInfo, now: float) -> dict[str, str]:
         "why": clean(job.reason) or stopping(job.stopping_s) or "-",
         "gpus": amount(job.gpus),
         "nodes": shortened(list(job.nodes), 3),
-        "age": span(now - job.submitted_at),
-        "ran": span(job.run_s) if job.starts else "-",
+        "age": ticking(now - job.submitted_at),
+        "ran": ticking(job.run_s) if job.starts else "-",
         "starts": str(job.starts),
     }
 
@@ -206,7 +207,7 @@ def facts(job: JobInfo) -> dict[str, str]:
         "ended": moment(job.ended_at) if job.ended_at is not None else "",
         "deadline": moment(job.deadline_at) if job.deadline_at is not None else "",
         "estimate": span(job.estimate_s) if job.estimate_s is not None else "",
-        "ran": f"{span(job.run_s)}, {amount(round(job.gpu_s, 1))} GPU-seconds",
+        "ran": f"{span(job.run_s)}, {amount(round(job.gpu_s, 3))} GPU-seconds",
         "starts": f"{job.starts}, {job.preemptions} preemptions",
         "metrics": shortened([f"{key}={amount(v)}" for key, v in job.metrics.items()], 20)
         if job.metrics

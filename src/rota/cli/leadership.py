@@ -124,7 +124,7 @@ class Candidate:
         self._read_again()
         try:
             assembly = Assembly(
-                self._state, self._settings, config=self._config, said=self._said,
+                StateFolder(self._state), self._settings, config=self._config, said=self._said,
                 accept_loss=self._accept_loss,
                 turn=LeadersTurn(self._engine, lease, self._listener.dup()),
             )  # fmt: skip

@@ -43,6 +43,7 @@ def facts(group: str, name: str) -> Facts:
         if part.startswith("Depart")
     ]
     about["parameters"] = _parameters(found)
+    about["about_parameters"] = _before_attributes(getattr(found, "Parameters", None))
     files = getattr(getattr(found, "Parameters", None), "files", {})
     if files:
         about["files"] = {
@@ -76,15 +77,30 @@ def _parameters(found: Any) -> list[Facts]:
     kind = getattr(found, "Parameters", None)
     if kind is None:
         return []
+    told = {key: text for base in reversed(kind.__mro__) for key, text in _attributes(base).items()}
     return [
         {
             "name": field.encode_name,
             "type": values(field.type),
             "default": _default(field),
-            "about": inspect.getdoc(kind) or "",
+            "about": told.get(field.name, ""),
         }
         for field in msgspec.structs.fields(kind)
     ]
+
+
+def _before_attributes(kind: type | None) -> str:
+    """What the docstring of a class says of all of them."""
+    text = inspect.getdoc(kind) or "" if kind is not None else ""
+    return text.partition("\nAttributes:\n")[0].strip()
+
+
+def _attributes(kind: type) -> dict[str, str]:
+    """What the docstring of a class says of each attribute."""
+    _, _, section = inspect.cleandoc(vars(kind).get("__doc__") or "").partition("\nAttributes:\n")
+    own = textwrap.dedent(section.partition("\n\n")[0])
+    parts = re.split(r"^(\w+): ", own, flags=re.MULTILINE)[1:]
+    return {key: " ".join(text.split()) for key, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def values(hint: Any, quote: str = "") -> str:
@@ -139,9 +155,11 @@ def _print_facts(about: Facts) -> None:
     lines.append("parameters:" if about["parameters"] else "parameters: none")
     if about["parameters"]:
         lines += textwrap.wrap(
-            about["parameters"][0]["about"], 96, initial_indent="    ", subsequent_indent="    "
+            about["about_parameters"], 96, initial_indent="    ", subsequent_indent="    "
         )
-    lines += [f"    {p['name']} = {p['default']}  ({p['type']})" for p in about["parameters"]]
+    for one in about["parameters"]:
+        lines.append(f"    {one['name']} = {one['default']}  ({one['type']})")
+        lines += textwrap.wrap(one["about"], 92, initial_indent=" " * 8, subsequent_indent=" " * 8)
     if "files" in about:
         lines.append("files:")
         lines += [f"    {key} = FILE  ({told})" for key, told in about["files"].items()]

@@ -35,7 +35,8 @@ def logs(
 ) -> int:
     """Print what a JOB (its id or name) wrote, in all its runs.
 
-    Standard output and error output come together, in the order in which they were written.
+    Standard output and error output come together, in the order in which they were written (of a
+    quick burst: line by line, as the two took turns).
 
     \b
     Examples:

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rota.cli.history import asked_of, history_options
 from rota.cli.options import DEBUG, FILES, FORCE, OUTPUT_DIR, POLICY_HELP, names_of
 from rota.cli.progress import ProgressBar
 from rota.cli.show import table, tell, warn, warn_about
-from rota.core.registry import FORMATS, PLACEMENTS, POLICIES
+from rota.core.registry import POLICIES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,71 +47,44 @@ SPARE_CLOSENESS = ("mean distance", "K-S distance", "rank correlation")
     "cluster.yaml (the machines, for --cluster), and a folder per schedule as of `rota simulate`."
 )
 @click.argument("log", shell_complete=FILES)
-@click.option(
-    "--nodes", metavar="FILE", shell_complete=FILES,
-    help="The machines: what `scontrol show node`, `sinfo --json` or `kubectl get nodes -o json` "
-    "prints. Without it, nodes are as large as jobs were seen on them.",
-)  # fmt: skip
-@click.option(
-    "--cluster", metavar="SPEC",
-    help="The machines instead, as for `rota simulate`: 16x8, a YAML file or a CSV node list.",
-)  # fmt: skip
-@click.option(
-    "--policy", metavar="P", multiple=True, shell_complete=names_of(POLICIES),
-    help=f"What-if {POLICY_HELP[0].lower()}{POLICY_HELP[1:]} May be repeated.",
-)  # fmt: skip
-@click.option(
-    "--model", metavar="P", shell_complete=names_of(POLICIES),
-    help="Policy that models the present cluster. [default: the one of fifo, fifo-skip, easy, "
-    "conservative, slurm and those of --policy that comes closest to what happened]",
-)  # fmt: skip
-@click.option(
-    "--slurm-conf", metavar="FILE", shell_complete=FILES,
-    help="The rules of the Slurm behind LOG, for the policy slurm: its slurm.conf, or what "
-    "`scontrol show config` and `scontrol show partition` print.",
-)  # fmt: skip
-@click.option(
-    "--slurm-qos", metavar="FILE", shell_complete=FILES,
-    help="The same: what `sacctmgr show qos --parsable2` prints.",
-)  # fmt: skip
-@click.option(
-    "--slurm-assoc", metavar="FILE", shell_complete=FILES,
-    help="The same: what `sacctmgr show assoc --parsable2` prints.",
-)  # fmt: skip
-@click.option(
-    "--placement", metavar="PL", shell_complete=names_of(PLACEMENTS),
-    help="Placement; consolidate by default.",
-)  # fmt: skip
-@click.option(
-    "--add-nodes", metavar="NxG", multiple=True,
-    help="What if machines were added: 4x8 (nodes x GPUs), 4x8:a100, and in which partitions "
-    "if there are several: 4x8:a100@gpu+debug. May be repeated.",
-)  # fmt: skip
-@click.option(
-    "--remove", metavar="NODES", multiple=True,
-    help="What if machines were removed: names (n1,a[001-008]), patterns (gpu*), or all with "
-    "partition=debug, label=nvlink, type=a100, rack=r1. May be repeated.",
-)  # fmt: skip
-@click.option(
-    "--quota", metavar="TENANT=GPUS", multiple=True,
-    help="What if a tenant had a quota, for all its jobs in the queue together. May be "
-    "repeated.",
-)  # fmt: skip
-@click.option(
-    "--also", metavar="FILE", multiple=True, shell_complete=FILES,
-    help="What if more jobs arrived: any workload, from the first second of the log on; "
-    "new-group.csv@gpu says in which partition. May be repeated.",
-)  # fmt: skip
-@click.option(
-    "--format", metavar="F", shell_complete=names_of(FORMATS),
-    help="Format of LOG, with options: sacct:tz=Europe/Berlin; detected by default.",
-)  # fmt: skip
-@click.option("--limit", metavar="N", type=click.IntRange(min=1), help="Only the first N jobs.")
-@click.option(
-    "--jobs", metavar="N", type=click.IntRange(min=1),
-    help="Parallel runs, each in its own process; by default one per core if the log is long.",
-)  # fmt: skip
-@click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0, help="Random seed.")
+@history_options(
+    click.option(
+        "--policy",
+        metavar="P",
+        multiple=True,
+        shell_complete=names_of(POLICIES),
+        help=f"What-if {POLICY_HELP[0].lower()}{POLICY_HELP[1:]} May be repeated.",
+    ),
+    click.option(
+        "--add-nodes",
+        metavar="NxG",
+        multiple=True,
+        help="What if machines were added: 4x8 (nodes x GPUs), 4x8:a100, and in which partitions "
+        "if there are several: 4x8:a100@gpu+debug. May be repeated.",
+    ),
+    click.option(
+        "--remove",
+        metavar="NODES",
+        multiple=True,
+        help="What if machines were removed: names (n1,a[001-008]), patterns (gpu*), or all with "
+        "partition=debug, label=nvlink, type=a100, rack=r1. May be repeated.",
+    ),
+    click.option(
+        "--quota",
+        metavar="TENANT=GPUS",
+        multiple=True,
+        help="What if a tenant had a quota, for all its jobs in the queue together. May be "
+        "repeated.",
+    ),
+    click.option(
+        "--also",
+        metavar="FILE",
+        multiple=True,
+        shell_complete=FILES,
+        help="What if more jobs arrived: any workload, from the first second of the log on; "
+        "new-group.csv@gpu says in which partition. May be repeated.",
+    ),
+)
 @OUTPUT_DIR
 @FORCE
 @DEBUG
@@ -138,27 +112,16 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
     from rota.report.replay import write_page
     from rota.study.folder import OutputFolder
     from rota.study.replay.changes import ReplayChanges, parse_quota
-    from rota.study.replay.replay import Asked, own_files
+    from rota.study.replay.replay import own_files
     from rota.study.replay.replay import replay as run
 
-    if values["nodes"] and values["cluster"]:
-        raise click.UsageError("--nodes and --cluster both tell the machines: give one of them.")
     changes = ReplayChanges(
         add=values["add_nodes"],
         remove=values["remove"],
         quotas=tuple(parse_quota(text) for text in values["quota"]),
         also=values["also"],
     )
-    asked = Asked(
-        log=log,
-        changes=changes,
-        policies=values["policy"],
-        slurm=_slurm(values),
-        **{
-            key: values[key]
-            for key in ("model", "format", "nodes", "cluster", "placement", "limit", "seed")
-        },
-    )
+    asked = asked_of(log, values, changes=changes, policies=values["policy"])
     bar = ProgressBar("replaying")
     with OutputFolder(output, force=force, own=own_files(output)) as folder, bar:
         answer = run(
@@ -175,13 +138,6 @@ def replay(log: str, output: Path, *, force: bool, **values: Any) -> None:
     _show_fidelity(answer)
     _show(answer)
     click.echo(f"report: {output / 'report.html'}", err=True)
-
-
-def _slurm(values: "Mapping[str, Any]") -> str:
-    """The policy `slurm` with the files of the site."""
-    files = {key: values[f"slurm_{key}"] for key in ("conf", "qos", "assoc")}
-    given = ",".join(f"{key}={file}" for key, file in files.items() if file)
-    return f"slurm:{given}" if given else "slurm"
 
 
 def _show(answer: "Answer") -> None:
@@ -249,6 +205,8 @@ def _tell_model(answer: "Answer") -> None:
     closest = answer.fidelity[0]
     if closest.policy != model.policy:
         tell(f"{closest.policy} comes closer: {closest.sentence}.")
+    if answer.undecided:
+        tell(f"{answer.undecided}.")
     if answer.far:
         warn("no policy that was tried comes close to what happened. What may explain it:")
     elif model.verdict != CLOSE:

@@ -8,7 +8,7 @@ import click
 
 from rota.cli.options import DEBUG, FORCE, OUTPUT_DIR, POLICY_HELP, names_of, run_options
 from rota.cli.progress import ProgressBar
-from rota.cli.show import table, tell, tell_assumptions, warn, warn_about
+from rota.cli.show import table, tell_assumptions, tell_notes, warn, warn_about
 from rota.core.errors import install
 from rota.core.registry import POLICIES
 
@@ -175,8 +175,7 @@ def _show(curves: "Curves") -> None:
         for line in curves.lines
     ]
     table(["policy", "knows", *curves.axis.levels], rows, numbers=True)
-    for note in curves.notes:
-        tell(f"note: {note}")
+    tell_notes(curves.notes)
     tell_assumptions(curves.assumptions)
 
 

@@ -110,23 +110,28 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
         if said["cluster"] is not None:
             raise click.UsageError("--gpus and --nodes say the same: give one of them")
         said["cluster"] = f"1x{gpus}"
-    try:
-        from rota.api.logs import configure
-        from rota.server import Assembly
-    except ImportError as error:
-        raise RotaError(
-            f"{error.name} is missing, which the daemon needs: {install('server')}"
-        ) from error
+    from rota.daemon.folder import StateFolder
     from rota.daemon.settings import read_settings
     from rota.sdk.place import state_folder
 
     settings = read_settings(config, said)
+    path = state or state_folder()
+    # Before all that takes long: from now on clients see that a daemon is starting, and wait.
+    folder = None if settings.store else StateFolder(path)
+    try:
+        from rota.api.logs import configure
+        from rota.server import Assembly
+    except ImportError as error:
+        if folder is not None:
+            folder.close()
+        raise RotaError(
+            f"{error.name} is missing, which the daemon needs: {install('server')}"
+        ) from error
     configure(settings.log_level, json=settings.log_json)
-    folder = state or state_folder()
-    if settings.store:
+    if folder is None:
         from rota.cli.leadership import Candidate
 
-        Candidate(folder, settings, config=config, said=said, accept_loss=accept_loss).run()
+        Candidate(path, settings, config=config, said=said, accept_loss=accept_loss).run()
         return
     assembly = Assembly(folder, settings, config=config, said=said, accept_loss=accept_loss)
     try:

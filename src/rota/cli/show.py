@@ -13,6 +13,9 @@ import click
 if TYPE_CHECKING:
     from rota.study.compare_file import Assumption
 
+IDLE = "nobody waited"
+"""In the place of a ratio where every policy serves everybody at once."""
+
 FORMAT = click.option(
     "-o", "--output", default="table", show_default=True,
     type=click.Choice(["table", "json", "yaml"]), help="Output format.",
@@ -164,6 +167,14 @@ def tell(text: str, indent: int = 2) -> None:
         text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )
     click.echo(folded, err=True)
+
+
+def tell_notes(notes: Iterable[str]) -> None:
+    """What a careful reader must know; a warning where it makes the result useless."""
+    from rota.study.notes import LOUD
+
+    for note in notes:
+        tell(f"{'warning' if note.startswith(LOUD) else 'note'}: {note}")
 
 
 def tell_assumptions(assumptions: "Sequence[Assumption]") -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from rota.cli.options import DEBUG
-from rota.cli.show import emit, table, warn_about
+from rota.cli.show import IDLE, emit, table, warn_about
 from rota.core.errors import OptionError
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def sweep(spec: Path, output: Path | None, **values: Any) -> int:
     from rota.study.sweep.spec import parse_spec
 
     if values["show"]:
-        return _report(load_sweep(spec), as_json=values["json"])
+        shown = load_sweep(spec)
+        warn_about(shown.warnings)
+        return _report(shown, as_json=values["json"])
     if spec.is_dir():
         raise OptionError(f"{spec}: is a folder: name a YAML file, or add --show to look at it")
     parsed = parse_spec(read_source(spec))
@@ -210,6 +212,8 @@ def _print_means(means: Sequence["Mean"]) -> None:
 
 def _ratio(mean: "Mean") -> str:
     ratio, low, high = mean.ratio
+    if mean.idle:
+        return IDLE
     if ratio is None:
         return "-"
     return f"{ratio:.3f}" + ("" if low is None or high is None else f" [{low:.3f}, {high:.3f}]")

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.cli.client import clean, on_daemon
+from rota.cli.client import clean, moment, on_daemon
 from rota.cli.show import FORMAT, emit, listing
 from rota.core.errors import OutputError
 from rota.wire import ROLES
 
 if TYPE_CHECKING:
     from rota.sdk import Client
+    from rota.wire import TokenInfo
 
 
 @click.group()
@@ -24,20 +25,33 @@ def token() -> None:
 @click.argument("name")
 @click.option("--role", metavar="R", type=click.Choice(ROLES), default="user", show_default=True,
               help=f"What it is good for: {', '.join(ROLES)}.")  # fmt: skip
+@click.option(
+    "--user",
+    metavar="U",
+    default="",
+    help="The person whose it is (`rota user add`); default: the one of its name, if any.",
+)
+@click.option("--valid", metavar="D", help="How long it is good, e.g. 90d; default: until revoked.")
 @click.option("--file", metavar="F", type=click.Path(path_type=Path),
               help="Write it there, readable by you only, instead of to the screen.")  # fmt: skip
 @on_daemon
-def create(rota: "Client", *, name: str, role: str, file: Path | None) -> None:
-    """Make a token for NAME. It is shown this once; the daemon keeps only its hash.
+def create(
+    rota: "Client", *, name: str, role: str, user: str, valid: str | None, file: Path | None
+) -> None:
+    """Make a token NAME. It is shown this once; the daemon keeps only its hash.
 
     \b
     Examples:
       rota token create ann
       rota token create watcher --role viewer
+      rota token create ann-laptop --user ann --valid 90d
       rota token create n7 --role agent --file n7.token
     """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.jobfile.quantities import duration_s
+
+    valid_s = None if valid is None else duration_s(valid, "--valid")
     if file is None:
-        click.echo(rota.create_token(name, role))
+        click.echo(rota.create_token(name, role, user=user, valid_s=valid_s))
         return
     try:  # before the token is made, so that none is lost
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -47,7 +61,7 @@ def create(rota: "Client", *, name: str, role: str, file: Path | None) -> None:
         ) from error
     with os.fdopen(handle, "w") as out:
         try:
-            out.write(rota.create_token(name, role) + "\n")
+            out.write(rota.create_token(name, role, user=user, valid_s=valid_s) + "\n")
         except BaseException:
             file.unlink()
             raise
@@ -86,11 +100,25 @@ def ls(rota: "Client", *, output: str) -> None:
     Example:
       rota token ls -o json
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    rows = [{"name": actor.name, "role": actor.role} for actor in rota.tokens()]
+    tokens = rota.tokens()
     if output == "table":
-        listing([{key: clean(value) for key, value in row.items()} for row in rows], "table")
+        owned = any(each.user for each in tokens)
+        ends = any(each.until for each in tokens)
+        listing([_row(each, owned=owned, ends=ends) for each in tokens], "table")
     else:
-        emit(rows, output)
+        import msgspec
+
+        emit([msgspec.to_builtins(each) for each in tokens], output)
+
+
+def _row(token: "TokenInfo", *, owned: bool, ends: bool) -> dict[str, str]:
+    """Columns that would be empty are not shown."""
+    row = {"name": clean(token.name), "role": clean(token.role)}
+    if owned:
+        row["user"] = clean(token.user)
+    if ends:
+        row["until"] = moment(token.until)
+    return row
 
 
 @token.command()

@@ -17,7 +17,7 @@ from rota.cli.client import (
     connect,
     server_options,
     shortened,
-    span,
+    ticking,
 )
 from rota.cli.show import WIDE, too_wide
 from rota.core.errors import UnavailableError
@@ -129,7 +129,7 @@ class _Picture:
         jobs = status.get("jobs") or {}
         counts = ", ".join(f"{count} {state.lower()}" for state, count in sorted(jobs.items()))
         since = status.get("started_at")
-        up = f", up {span(status.get('now', time.time()) - since)}" if since else ""
+        up = f", up {ticking(status.get('now', time.time()) - since)}" if since else ""
         return clean(
             f"rota {status.get('version', '?')}  {status.get('policy', '?')} on "
             f"{status.get('placement', '?')} ({status.get('backend', '?')}){up}  "
@@ -208,7 +208,7 @@ def _jobs(jobs: list[JobInfo], most: int, width: int, *, cut: bool) -> "Table":
     rows = [
         [job.id, clean(job.name) or "-", clean(job.user) or "-", clean(job.queue) or "-",
          job.state, clean(job.reason) or "-", amount(job.gpus), shortened(list(job.nodes), 2),
-         span(now - job.submitted_at), span(job.run_s) if job.starts else "-"]
+         ticking(now - job.submitted_at), ticking(job.run_s) if job.starts else "-"]
         for job in first[:most]
     ]  # fmt: skip
     return _table(headings, rows, len(jobs) - most, width, _SPARE, cut=cut)

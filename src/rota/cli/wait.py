@@ -17,7 +17,7 @@ from rota.cli.client import (
     connect,
     job_id,
     server_options,
-    span,
+    ticking,
 )
 from rota.cli.jobs import print_jobs
 from rota.cli.show import FORMAT
@@ -160,7 +160,7 @@ class _Watch:
             if self._line is not None:
                 self._line.update(
                     f"{self._over} of {self._total} {self._wanted.lower()}, job {found.id} is "
-                    f"{found.state.lower()} ({span(now_s - self._begun_s)})"
+                    f"{found.state.lower()} ({ticking(now_s - self._begun_s)})"
                 )
             time.sleep(min(pause_s, self._until_s - now_s))
             pause_s = min(pause_s * 1.5, LONGEST_PAUSE_S)

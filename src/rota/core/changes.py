@@ -160,6 +160,11 @@ def check_size(job: Job, gpus: float) -> None:
             f"job {job.id} asks for {job.gpus:g} GPUs and is given {gpus:g}: it is rigid, so give "
             f"it {job.gpus:g} or none (jobs with min_gpus and max_gpus take other sizes)"
         )
+    if request.only:
+        sizes = ", ".join(f"{size:g}" for size in sorted(request.only))
+        raise InvalidPlanError(
+            f"job {job.id} takes {sizes} GPUs and is given {gpus:g}: give it one of these, or none"
+        )
     raise InvalidPlanError(
         f"job {job.id} takes {least:g} to {most:g} GPUs and is given {gpus:g}: give it a number of "
         "its tasks in this range, or none"

@@ -15,6 +15,7 @@ RotaError
 │   ├── InfeasibleError   its constraints contradict each other
 │   ├── UnboundedError    its objective has no limit
 │   └── SolverLimitError  no answer within the time or the number of steps allowed
+├── PhaseError            a rate model tells of a phase that cannot be
 ├── TransitionError       a job was driven through an impossible change of phase
 ├── InvariantError        a check of `--check` failed: a bug in the engine or in a cluster
 ├── ClusterError          the outside failed; `retryable` says whether trying again can help
@@ -119,6 +120,10 @@ class UnboundedError(SolverError):
 
 class SolverLimitError(SolverError):
     """No answer within the time or the number of steps allowed."""
+
+
+class PhaseError(RotaError):
+    """A rate model tells of a phase that cannot be."""
 
 
 class TransitionError(RotaError):

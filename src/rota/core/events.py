@@ -33,6 +33,7 @@ class EventKind(IntEnum):
     NODE_CLOSED = 14  # nothing more is to be started there
     NODE_OPENED = 15
     NODE_CLEARED = 16  # moreover, what runs there shall stop
+    JOB_PHASE = 17  # it goes on at another rate by itself: wakes only who asks for it
 
 
 # Plain ints for hot comparisons: reading an IntEnum member costs an attribute look-up each time.
@@ -53,6 +54,7 @@ JOB_RELEASED = int(EventKind.JOB_RELEASED)
 NODE_CLOSED = int(EventKind.NODE_CLOSED)
 NODE_OPENED = int(EventKind.NODE_OPENED)
 NODE_CLEARED = int(EventKind.NODE_CLEARED)
+JOB_PHASE = int(EventKind.JOB_PHASE)
 
 
 ENDS = (JOB_DONE, JOB_FAILED, JOB_CANCELLED, JOB_EVICTED, JOB_HELD)

@@ -7,13 +7,14 @@ cluster uses; everything a policy learns of it goes through accessors that check
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from rota.core.allocation import NOTHING
 from rota.core.errors import KnowledgeError
 from rota.core.events import INF
+from rota.core.hints import NOTHING_TOLD, Hints, Learning, StepTime, TimedShape
 from rota.core.knowledge import Knowledge
 from rota.core.sensitivity import Sensitivity
 
@@ -43,6 +44,8 @@ USER_ESTIMATE = int(Knowledge.USER_ESTIMATE)
 PROGRESS = int(Knowledge.PROGRESS)
 REMAINING_WORK = int(Knowledge.REMAINING_WORK)
 SPEEDS = int(Knowledge.SPEEDS)
+RATE = int(Knowledge.RATE)
+SCALING = int(Knowledge.SCALING)
 
 DUST = 1e-9  # parts of GPUs are floats
 
@@ -67,10 +70,13 @@ class Request(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] = ()  # required of every node
     gang: bool = True  # all tasks start together or none does
     apart: bool = False  # every task on a node of its own, with all its GPUs there
+    only: tuple[float, ...] = ()  # numbers of GPUs that an elastic job takes; empty: any in range
 
     @property
     def sizes(self) -> tuple[float, float]:
         """The least and the most GPUs that it takes: equal unless it is elastic."""
+        if self.only:
+            return min(self.only), max(self.only)
         return (
             sum((group.min_count or group.count) * group.gpus for group in self.groups),
             sum((group.max_count or group.count) * group.gpus for group in self.groups),
@@ -78,6 +84,8 @@ class Request(msgspec.Struct, frozen=True):
 
     def takes(self, gpus: float) -> bool:
         """May a job with this request be given so many GPUs?"""
+        if self.only:
+            return any(abs(gpus - size) <= DUST for size in self.only)
         least, most = self.sizes
         if not least - DUST <= gpus <= most + DUST:  # nor what is no number
             return False
@@ -89,6 +97,8 @@ class Request(msgspec.Struct, frozen=True):
 
     def within(self, gpus: float) -> float:
         """The largest size of at most so many GPUs that it takes; 0 if there is none."""
+        if self.only:
+            return max((size for size in self.only if size <= gpus + DUST), default=0.0)
         least, most = self.sizes
         if gpus < least - DUST:
             return 0.0
@@ -221,7 +231,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     `work` is in seconds on the allocation that the job asked for, on GPUs of speed 1. `speeds`
     gives the rate per GPU type, `scaling` the rate by number of GPUs relative to the request
     (missing numbers are interpolated linearly), `fails_at` the work after which the job fails
-    (inf: never), `sensitivity` the speed by CPUs and memory.
+    (inf: never), `sensitivity` the speed by CPUs and memory, `course` the factor on the rate from
+    each level of work on, `training` what a rate model knows of how it trains.
     """
 
     work: float
@@ -229,6 +240,8 @@ class Behaviour(msgspec.Struct, frozen=True):
     scaling: Sequence[tuple[float, float]] | None = None
     fails_at: float = INF
     sensitivity: Sensitivity | None = None
+    course: Sequence[tuple[float, float]] | None = None
+    training: Any = None
 
 
 class SpeedBook(Protocol):
@@ -242,6 +255,13 @@ class SpeedBook(Protocol):
         """The same while another job uses the same GPUs; 0 if the two cannot share."""
         ...
 
+    def speed_with(self, job: "Job", gpus: float, nodes: int, gpu_type: str) -> float:
+        """Relative to 1 on what it asked for: with so many GPUs on so many nodes (0: few), alone.
+
+        An empty type is the only one that there is.
+        """
+        ...
+
 
 UNKNOWN = Behaviour(INF)
 """What is known of a job on a real cluster."""
@@ -250,8 +270,9 @@ UNKNOWN = Behaviour(INF)
 class Job:
     """Live state of a job. Policies read it; only the engine writes it.
 
-    Nothing is integrated between events: `left` is the work that remained at `since_s`, and it
-    shrinks by `rate` per second from then on.
+    Nothing is integrated between events: `true_left` is the work that remained at `since_s`, and it
+    shrinks by `true_rate` per second from then on. What is called true, and `truth`, is not for
+    policies: they read what they have declared (`rate`, `remaining_s`, `progress`, ...).
     """
 
     __slots__ = (  # noqa: RUF023 - by topic
@@ -260,9 +281,9 @@ class Job:
         # life
         "phase", "allocation", "epoch", "version", "first_start_s", "start_s", "end_s",
         "preemptions", "migrations", "moving", "reason", "metrics",
-        # progress: `left` work at `since_s`, shrinking by `rate`; `service` GPU-seconds so far
-        "work", "left", "since_s", "rate", "service", "held_gpus", "run_s", "behaviour", "belief",
-        "known", "book",
+        # progress: `true_left` work at `since_s`, shrinking by `true_rate`; `service` GPU-seconds
+        "true_work", "true_left", "since_s", "true_rate", "service", "held_gpus", "run_s", "truth",
+        "belief", "known", "book", "told",
     )  # fmt: skip
 
     def __init__(self, spec: JobSpec, behaviour: Behaviour, index: int, shape: Shape) -> None:
@@ -288,16 +309,17 @@ class Job:
         self.moving = False  # being stopped in order to start elsewhere
         self.reason = 0
         self.metrics: dict[str, float] | None = None
-        self.work = self.left = behaviour.work
+        self.true_work = self.true_left = behaviour.work
         self.since_s = 0.0
-        self.rate = 0.0
+        self.true_rate = 0.0
         self.service = 0.0
         self.held_gpus: float = 0
         self.run_s = 0.0
-        self.behaviour = behaviour
+        self.truth = behaviour
         self.belief = 1.0
         self.known = 0
         self.book: SpeedBook | None = None  # None: its speeds are what they are
+        self.told: Hints | None = None  # what it has reported; see `timings` and `learning`
 
     @property
     def min_gpus(self) -> float:
@@ -352,18 +374,18 @@ class Job:
         """Oracle: seconds that it still needs at the rate of its request (as is believed)."""
         if not self.known & REMAINING_WORK:
             raise _undeclared(self, "remaining_s", Knowledge.REMAINING_WORK)
-        left = self.left
+        left = self.true_left
         if self.phase == RUNNING and now_s > self.since_s:
-            left -= (now_s - self.since_s) * self.rate
+            left -= (now_s - self.since_s) * self.true_rate
         if self.belief != 1.0:
-            left += (self.belief - 1.0) * self.work
+            left += (self.belief - 1.0) * self.true_work
         return left
 
     def duration_s(self) -> float:
         """Oracle: seconds that it needs in all at the rate of its request (as is believed)."""
         if not self.known & REMAINING_WORK:
             raise _undeclared(self, "duration_s", Knowledge.REMAINING_WORK)
-        return self.work * self.belief
+        return self.true_work * self.belief
 
     def estimate_s(self) -> float:
         """What the user said that it would need in all; inf when nothing was said."""
@@ -379,7 +401,7 @@ class Job:
             return 0.0
         if self.book is not None:
             return self.book.speed(self, gpu_type)
-        speeds = self.behaviour.speeds
+        speeds = self.truth.speeds
         return 1.0 if speeds is None else speeds.get(gpu_type, 1.0)
 
     def speed_beside(self, other: "Job", gpu_type: str) -> float:
@@ -401,17 +423,69 @@ class Job:
         """Share of its work that is done, between 0 and 1."""
         if not self.known & PROGRESS:
             raise _undeclared(self, "progress", Knowledge.PROGRESS)
-        if self.work == INF:
+        if self.true_work == INF:
             return 0.0 if self.metrics is None else self.metrics.get("progress", 0.0)
-        return 1.0 - self.left_at(now_s) / self.work if self.work else 1.0
+        return 1.0 - self.left_at(now_s) / self.true_work if self.true_work else 1.0
+
+    @property
+    def rate(self) -> float:
+        """Its present progress per second; 1 on what it asked for."""
+        if not self.known & (RATE | REMAINING_WORK):  # who knows the one can observe the other
+            raise _undeclared(self, "rate", Knowledge.RATE)
+        return self.true_rate if self.phase == RUNNING else 0.0
+
+    def speed_with(self, gpus: float, *, nodes: int = 0, gpu_type: str = "") -> float:
+        """Progress per second with so many GPUs, alone (as is believed); 1 on what it asked for.
+
+        `nodes`: on so many of them; 0: on as few as possible. `gpu_type`: on GPUs of this type;
+        empty: of the only one. 0 where it may not run.
+        """
+        if not self.known & SCALING:
+            raise _undeclared(self, "speed_with", Knowledge.SCALING)
+        if gpu_type and self.shape.types and gpu_type not in self.shape.types:
+            return 0.0
+        if self.book is not None:
+            return self.book.speed_with(self, gpus, nodes, gpu_type)
+        return gpus / self.gpus if self.gpus else 1.0
+
+    @property
+    def timings(self) -> Mapping[TimedShape, StepTime]:
+        """How long its steps took, for every shape and batch with which it has run."""
+        if not self.known & SCALING:
+            raise _undeclared(self, "timings", Knowledge.SCALING)
+        return self.told.timings if self.told is not None else {}
+
+    @property
+    def learning(self) -> Learning:
+        """What it has told of its training: batches, noise of its gradients, losses."""
+        if not self.known & PROGRESS:
+            raise _undeclared(self, "learning", Knowledge.PROGRESS)
+        return self.told.learning if self.told is not None else NOTHING_TOLD
+
+    # --- what no policy may know ------------------------------------------------------------------
+
+    @property
+    def left(self) -> float:
+        """Nothing for a policy: `remaining_s` tells what is believed."""
+        raise _secret(self, "left", "remaining_s(now_s)", Knowledge.REMAINING_WORK)
+
+    @property
+    def work(self) -> float:
+        """Nothing for a policy: `duration_s` tells what is believed."""
+        raise _secret(self, "work", "duration_s()", Knowledge.REMAINING_WORK)
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """Nothing for a policy: `speed_on` and `speed_with` tell what is believed."""
+        raise _secret(self, "behaviour", "speed_on(gpu_type)", Knowledge.SPEEDS)
 
     # --- for the engine and clusters ------------------------------------------------------------
 
     def left_at(self, now_s: float) -> float:
         """True remaining work. Not for policies: use `remaining_s`."""
         if self.phase == RUNNING and now_s > self.since_s:
-            return self.left - (now_s - self.since_s) * self.rate
-        return self.left
+            return self.true_left - (now_s - self.since_s) * self.true_rate
+        return self.true_left
 
     def __repr__(self) -> str:
         return f"Job({self.id}, {Phase(self.phase).name.lower()}, gpus={self.gpus:g})"
@@ -435,4 +509,11 @@ def _undeclared(job: Job, what: str, needed: Knowledge) -> KnowledgeError:
     return KnowledgeError(
         f"job {job.id}: a policy read {what!r} without declaring Knowledge.{needed.name}: "
         f"add it to the policy's `knowledge`"
+    )
+
+
+def _secret(job: Job, what: str, instead: str, needed: Knowledge) -> KnowledgeError:
+    return KnowledgeError(
+        f"job {job.id}: a policy read {what!r}, which is the truth of a simulation: declare "
+        f"Knowledge.{needed.name} and read `{instead}`"
     )

@@ -15,6 +15,7 @@ class Knowledge(IntFlag):
     REMAINING_WORK = 32  # oracle: how long a job still needs
     FUTURE_ARRIVALS = 64  # offline bounds only
     SPEEDS = 128  # speed of a job on each GPU type
+    SCALING = 256  # speed of a job by number of GPUs, and how long its steps took
 
     def describe(self) -> str:
         """Human form, e.g. `user estimate, history`."""

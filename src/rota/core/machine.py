@@ -59,16 +59,16 @@ def run(job: Job, since_s: float, rate: float) -> None:
         raise _refuse(job, "begin to make progress")
     job.phase = RUNNING
     job.since_s = since_s
-    job.rate = rate
+    job.true_rate = rate
 
 
 def settle(job: Job, now_s: float) -> None:
     """Integrate progress and service up to now; the job goes on at the same rate."""
     if job.phase == RUNNING and now_s > job.since_s:
         ran = now_s - job.since_s
-        left = job.left - ran * job.rate
+        left = job.true_left - ran * job.true_rate
         # it may be done already while its end comes at the next round
-        job.left = left if left > 0.0 else 0.0  # noqa: FURB136 - hot
+        job.true_left = left if left > 0.0 else 0.0  # noqa: FURB136 - hot
         job.service += ran * job.held_gpus
         job.run_s += ran
         job.since_s = now_s
@@ -78,7 +78,7 @@ def take_back(job: Job, at_s: float) -> None:
     """It had ended at `at_s` when it was asked to stop: what was counted since is not so."""
     if job.phase == STOPPING and at_s < job.since_s < INF:
         ran = job.since_s - at_s
-        job.left += ran * job.rate
+        job.true_left += ran * job.true_rate
         job.service -= ran * job.held_gpus
         job.run_s -= ran
         job.since_s = at_s
@@ -89,8 +89,16 @@ def change_rate(job: Job, now_s: float, rate: float) -> None:
     if job.phase != RUNNING:
         raise _refuse(job, "change its rate")
     settle(job, now_s)
-    job.rate = rate
+    job.true_rate = rate
     job.epoch += 1
+
+
+def change_phase(job: Job, now_s: float, rate: float) -> None:
+    """It goes on at another rate by itself: what was planned with its run still holds."""
+    if job.phase != RUNNING:
+        raise _refuse(job, "begin another phase")
+    settle(job, now_s)
+    job.true_rate = rate
 
 
 def begin_stop(job: Job, now_s: float, lost_work: float) -> float:
@@ -98,8 +106,8 @@ def begin_stop(job: Job, now_s: float, lost_work: float) -> float:
     if job.phase not in (RUNNING, STARTING):
         raise _refuse(job, "stop")
     settle(job, now_s)
-    lost = min(lost_work, job.work - job.left) if lost_work else 0.0
-    job.left += lost
+    lost = min(lost_work, job.true_work - job.true_left) if lost_work else 0.0
+    job.true_left += lost
     job.phase = STOPPING
     job.epoch += 1
     return lost
@@ -124,7 +132,7 @@ def finish(job: Job, now_s: float) -> None:
         take_back(job, now_s)
     else:
         raise _refuse(job, "finish")
-    job.left = 0.0
+    job.true_left = 0.0
     job.phase = DONE  # as `_end` does: most jobs end this way
     job.end_s = now_s
     job.held_gpus = 0

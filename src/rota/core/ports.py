@@ -1,13 +1,13 @@
 """The seams of Rota: what a scheduler, a cluster, a source or a cost model must answer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from rota.core.allocation import Allocation
 from rota.core.changes import Changes, Wake
-from rota.core.events import Event
+from rota.core.events import INF, Event
 from rota.core.jobs import Behaviour, Job, JobSpec, Request
 from rota.core.knowledge import Knowledge
 from rota.core.topology import Topology, Vertex
@@ -26,6 +26,8 @@ class ClusterCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It knows how fast two jobs run on the same GPUs."""
     exact_ends: bool = False
     """A job ends at the very moment at which its work is done."""
+    phased: bool = False
+    """Rates change by themselves (JOB_PHASE), and jobs tell of it (`measured`)."""
 
 
 class Cluster(Protocol):
@@ -70,7 +72,7 @@ class Cluster(Protocol):
         ...
 
     def measured(self, job: Job) -> Mapping[str, float]:
-        """What the job reported last (after REPORT)."""
+        """What the job reported last (after REPORT, or when it begins a phase)."""
         ...
 
     def rerated(self) -> Sequence[tuple[Job, float]]:
@@ -138,8 +140,10 @@ class Costs(Protocol):
         """Stopping takes no time."""
         ...
 
-    def transition(self, job: Job, new: Allocation | None, now_s: float) -> TransitionCost:
-        """From what the job holds (nothing when it waits) to `new` (None: stop)."""
+    def transition(
+        self, job: Job, old: Allocation | None, new: Allocation | None, now_s: float
+    ) -> TransitionCost:
+        """From what the job holds (None: it waits) to `new` (None: it stops)."""
         ...
 
     def failure_loss(self, job: Job, now_s: float) -> float:
@@ -149,6 +153,18 @@ class Costs(Protocol):
     def describe(self) -> Mapping[str, Any]:
         """For the assumptions printed with every result."""
         ...
+
+
+class RatePhase(NamedTuple):
+    """A rate that holds until a time or a level of work, whichever comes first.
+
+    `told` is what the job reports of it (names as in `core.hints`).
+    """
+
+    rate: float
+    until_s: float = INF
+    until_done: float = INF
+    told: Mapping[str, float] | None = None
 
 
 class RateModel(Protocol):
@@ -161,6 +177,8 @@ class RateModel(Protocol):
     """The rate depends on the jobs that have a key in common (see `keys`)."""
     packs: bool = False
     """It knows how fast two jobs run on the same GPUs."""
+    phased: bool = False
+    """Rates change while a job runs: `phase` is asked instead of `rate`."""
 
     def keys(self, job: Job) -> Sequence[int]:
         """Numbers that neighbours have in common: the vertices of their slices.
@@ -173,9 +191,27 @@ class RateModel(Protocol):
         """`sharers` are its neighbours (only when `neighbours` is set)."""
         ...
 
+    def phase(
+        self,
+        job: Job,
+        allocation: Allocation,
+        sharers: Sequence[Job],
+        done: float,  # noqa: ARG002 - for those that change
+        now_s: float,  # noqa: ARG002
+    ) -> RatePhase:
+        """The rate from now on, with so much work done, and for how long it holds.
+
+        It ends after now and beyond `done`. Asked twice for the same it says the same.
+        """
+        return RatePhase(self.rate(job, allocation, sharers))
+
     def speed(self, job: Job, gpu_type: str) -> float:
         """The rate on GPUs of this type, alone, with what it asks for."""
-        return (job.behaviour.speeds or {}).get(gpu_type, 1.0)
+        return (job.truth.speeds or {}).get(gpu_type, 1.0)
+
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:  # noqa: ARG002
+        """The rate with so many GPUs of a type on so many nodes (0: on few), alone."""
+        return self.speed(job, gpu_type)
 
     def beside(self, job: Job, other: Job, gpu_type: str) -> float:  # noqa: ARG002
         """The factor on its speed while another job uses the same GPUs (if the model `packs`)."""
@@ -184,6 +220,14 @@ class RateModel(Protocol):
     def describe(self) -> Mapping[str, Any]:
         """For the assumptions printed with every result."""
         ...
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """What it remembers of jobs, as plain data."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any], jobs: Mapping[int, Job]) -> None:  # noqa: ARG002
+        """Take the state of `snapshot` up again."""
+        return
 
 
 class Scheduler(Protocol):
@@ -198,6 +242,8 @@ class Scheduler(Protocol):
     wake: Wake
     trusted: bool
     """Its own accounts are exact (a placement of Rota keeps them): plans are not checked twice."""
+    hears_phases: bool = False
+    """A job that goes on at another rate by itself (JOB_PHASE) is a reason to ask."""
     settles: bool = False
     """`settle` must be called after the changes of each step."""
     in_order: bool = False

@@ -188,9 +188,11 @@ class Columns:
             "remaining_s",
             "float64",
             [
-                job.left - (now_s - job.since_s) * job.rate + (job.belief - 1.0) * job.work
+                job.true_left
+                - (now_s - job.since_s) * job.true_rate
+                + (job.belief - 1.0) * job.true_work
                 if job.phase == RUNNING
-                else job.left + (job.belief - 1.0) * job.work
+                else job.true_left + (job.belief - 1.0) * job.true_work
                 for job in self.jobs
             ],
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.core.errors import InputError
+from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.log import SCHEMA_VERSION
 from rota.core.tenants import PriorityClass
@@ -32,9 +33,11 @@ from rota.live.nodes import extended
 if TYPE_CHECKING:
     import polars as pl
 
+    from rota.core.eventlog import Floats
     from rota.daemon.loop import DaemonLoop
     from rota.daemon.store import Store, StoredJob
     from rota.metrics.basis import Basis
+    from rota.metrics.history import History
 
 EVENTS, JOBS, SUMMARY = "events.parquet", "jobs.csv", "summary.json"
 MANIFEST, WORKLOAD, CLUSTER = "manifest.json", "workload.csv", "cluster.yaml"
@@ -195,10 +198,13 @@ def write_export(export: Export, folder: Path) -> list[str]:
 
     (folder / EVENTS).write_bytes(export.parquet())
     history = read_history(export.log)
-    jobs = fold_jobs(history)
+    deadlines_s = _deadlines_s(export.made, history)
+    jobs = fold_jobs(history, deadlines_s)
     write_jobs(jobs, folder / JOBS)
     basis = _basis(export.made)
-    summary = fold_summary(history, jobs=jobs, fragments=fold_fragments(history, basis))
+    summary = fold_summary(
+        history, jobs=jobs, deadlines_s=deadlines_s, fragments=fold_fragments(history, basis)
+    )
     notes: list[str] = []
     workload = observed_workload(export, notes)
     write_workload(workload, folder / WORKLOAD)
@@ -207,6 +213,20 @@ def write_export(export: Export, folder: Path) -> list[str]:
     for name, content in ((SUMMARY, summary), (MANIFEST, manifest)):
         (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
     return notes
+
+
+def _deadlines_s(made: Made, history: "History") -> "Floats":
+    """Of all jobs of the log, on its clock."""
+    import numpy as np
+
+    asked = {str(job.number): job for job in made.jobs}
+    submits_s = history.time_s[history.entry_row[history.is_job]].tolist()
+    found = []
+    for name, submit_s in zip(history.ids, submits_s, strict=True):
+        job = asked.get(name)
+        spec = None if job is None else to_spec(job.file, name, submit_s, job.user)
+        found.append(INF if spec is None else spec.deadline_s)
+    return np.array(found)
 
 
 def _basis(made: Made) -> "Basis | None":

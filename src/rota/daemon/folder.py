@@ -36,6 +36,8 @@ class StateFolder:
                 f"{self.path}: another daemon uses this state folder: stop it, or choose another "
                 f"with --state"
             ) from None
+        # Of a daemon that was killed: it is not there any more, or the lock would be its own.
+        (self.path / "server.json").unlink(missing_ok=True)
 
     store = property(lambda self: self.path / "rota.db")
     seal = property(lambda self: self.path / "rota.seal")

@@ -20,8 +20,16 @@ from rota.wire import (
     Explanation,
     Forecast,
     JobInfo,
+    LoginAnswer,
+    LoginStart,
+    MadeSession,
+    NewPerson,
     NodeInfo,
+    Person,
+    PersonChange,
     QueueInfo,
+    SessionInfo,
+    TokenInfo,
 )
 
 
@@ -156,14 +164,74 @@ class Service(Protocol):
         """The proof that we know the token with this label; empty if we do not."""
         ...
 
-    def create_token(self, name: str, role: str, actor: Actor) -> str:
-        """A new token; only its hash is kept."""
+    def create_token(
+        self, name: str, role: str, actor: Actor, *, user: str = "", valid_s: float | None = None
+    ) -> str:
+        """A new token; only its hash is kept. `user`: the person whose it is."""
         ...
 
-    def tokens(self) -> list[Actor]:
+    def tokens(self) -> list[TokenInfo]:
         """Names and roles."""
         ...
 
     def revoke_token(self, name: str, actor: Actor) -> None:
         """It is worth nothing from now on."""
+        ...
+
+    # --- people ----------------------------------------------------------------------------------
+
+    def account(self, actor: Actor) -> Actor | None:
+        """Somebody whom the machine knows by this name; None: they are disabled."""
+        ...
+
+    def people(self) -> list[Person]:
+        """Everybody, by name."""
+        ...
+
+    def add_person(self, new: NewPerson, actor: Actor) -> Person:
+        """Somebody who may use the cluster; a token of their name is theirs from now on."""
+        ...
+
+    def change_person(self, name: str, change: PersonChange, actor: Actor) -> Person:
+        """Let some things be different; None where the configuration shall say it."""
+        ...
+
+    def allow_person(self, name: str, actor: Actor, *, allowed: bool) -> Person:
+        """Let somebody in, or end what their tokens and sessions are good for, at once."""
+        ...
+
+    def person_actor(self, name: str) -> Actor | None:
+        """What a person is at present; None: they are disabled."""
+        ...
+
+    def sessions(self) -> list[SessionInfo]:
+        """Sessions of people that are not over, those of browsers excepted."""
+        ...
+
+    def end_session(self, session: str, actor: Actor) -> bool:
+        """End one, by id; False if there is none."""
+        ...
+
+    def begin_session(self, name: str, seconds: float) -> MadeSession:
+        """Somebody has shown who they are."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Write something into the event log and the audit log."""
+        ...
+
+    def begin_login(self, redirect: str) -> LoginStart:
+        """Where a browser has to go to show who somebody is; NotFoundError: there is no provider.
+
+        `redirect`: where the identity provider sends it back to.
+        """
+        ...
+
+    @property
+    def session_s(self) -> float:
+        """How long somebody stays logged in."""
+        ...
+
+    def finish_login(self, answer: LoginAnswer, issuer: str = "") -> Person:
+        """Who it is, whom the identity provider has recognised; ForbiddenError: nobody of ours."""
         ...

@@ -8,9 +8,11 @@ from time import time
 from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from rota.core.errors import (
     ConflictError,
+    ForbiddenError,
     InputError,
     NotFoundError,
     UnavailableError,
@@ -18,11 +20,13 @@ from rota.core.errors import (
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.core.membership import Membership
+from rota.core.words import duration
 from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
+from rota.daemon.oidc import Identity, Provider
 from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
 from rota.daemon.settings import (
     Permissions,
@@ -34,7 +38,13 @@ from rota.daemon.settings import (
 )
 from rota.daemon.status import Histogram, status_of
 from rota.daemon.store import StoredJob, UsedKey
-from rota.daemon.submissions import refuse_forbidden, refuse_impossible, with_ids, with_priorities
+from rota.daemon.submissions import (
+    Allowance,
+    refuse_forbidden,
+    refuse_impossible,
+    with_ids,
+    with_priorities,
+)
 from rota.daemon.tokens import Tokens
 from rota.jobfile.convert import to_request
 from rota.jobfile.model import JobFile
@@ -64,9 +74,17 @@ from rota.wire import (
     Explanation,
     Forecast,
     JobInfo,
+    LoginAnswer,
+    LoginStart,
+    MadeSession,
+    NewPerson,
     NodeInfo,
     Operation,
+    Person,
+    PersonChange,
     QueueInfo,
+    SessionInfo,
+    TokenInfo,
 )
 
 T = TypeVar("T")
@@ -85,6 +103,7 @@ class Daemon:
         said: Any = None,
         settings: Settings | None = None,
         complete: Callable[[Settings], Scheduling] = lambda settings: settings.scheduling,
+        provider: Provider | None = None,
     ) -> None:
         """Answer for a loop, from any thread.
 
@@ -95,11 +114,13 @@ class Daemon:
             said: What the command line said on top of it.
             settings: What holds now.
             complete: Makes the scheduling from settings (queues may stand in a cluster file).
+            provider: By whom people log in.
         """
         self.loop = loop
         self.state = loop.state
         self.store = loop.store
         self.access = tokens
+        self.provider = provider
         self.started_unix = time()
         self.decision_s = Histogram()
         self.start_s = Histogram()
@@ -117,6 +138,7 @@ class Daemon:
         self.on_submit: Callable[[Actor], None] = lambda _: None  # before the jobs are accepted
         self._log = LogTable(loop.store)
         self._news = threading.Condition()
+        self._door = threading.Lock()
         self._stopping = threading.Event()
         self._abandoned = False
         self._running = False
@@ -193,7 +215,8 @@ class Daemon:
                 numbers = range(known.first, known.first + known.count)
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
         unfinished = self._unfinished(actor, len(jobs))
-        refuse_forbidden(jobs, actor, self._permissions, engine.view.tenants, unfinished)
+        allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
+        refuse_forbidden(jobs, actor, allowed, engine.view.tenants, unfinished)
         self.on_submit(actor)
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
@@ -216,7 +239,8 @@ class Daemon:
         if actor.role != USER:
             return 0  # nothing depends on it
         known = self._unfinished_at_most.get(actor.name)
-        if known is None or known + more > self._permissions.max_jobs:
+        person = self.access.people.find(actor.name)
+        if known is None or known + more > Allowance.of(self._permissions, person).max_jobs:
             active = self.state.engine.view.active.values()
             known = sum(
                 submitted_job(actor, job.spec.user, job.index) and job.parent is None
@@ -509,13 +533,13 @@ class Daemon:
     def invite(self, node: str, valid_s: float, actor: Actor) -> str:
         """A code with which one machine may join once, as this node."""
         code = self.access.invite(node, valid_s)
-        self._note(f"node {node!r} invited by {actor.name}")
+        self.note(f"node {node!r} invited by {actor.name}")
         return str(code)
 
     def join(self, secret: str, node: str, csr: str = "") -> Membership:
         """Exchange the secret of a code for the node's own credential."""
         joined = self.access.join(secret, node, csr)
-        self._note(f"node {node!r} joined")
+        self.note(f"node {node!r} joined")
         return joined
 
     def renew_certificate(self, csr: str, actor: Actor) -> Membership:
@@ -526,14 +550,37 @@ class Daemon:
         """The proof that we know the token with this label; empty if we do not."""
         return self.access.prove(label, nonce, port)
 
-    def create_token(self, name: str, role: str, actor: Actor) -> str:
-        """A new token; only its digest is kept."""
-        after_job = self._ask(lambda: self.loop.journal.next_number() - 1)
-        token = self.access.create(name, role, after_job=after_job)
-        self._note(f"token {name!r} with the role {role} created by {actor.name}")
+    def create_token(
+        self, name: str, role: str, actor: Actor, *, user: str = "", valid_s: float | None = None
+    ) -> str:
+        """A new token; only its digest is kept. `user`: the person whose it is."""
+        after_job = self._after_job(name) if not user else 0
+        token = self.access.create(name, role, after_job=after_job, person=user, valid_s=valid_s)
+        whose = f" for {user}" if user and user != name else ""
+        until = f", for {duration(round(valid_s))}" if valid_s is not None else ""
+        self.note(f"token {name!r} with the role {role}{whose}{until} created by {actor.name}")
         return token
 
-    def tokens(self) -> list[Actor]:
+    def _after_job(self, name: str) -> int:
+        """The last job that cannot be that of a new holder of a name.
+
+        Nobody gets a name while jobs of a former holder are unfinished: limits count by name.
+        """
+
+        def read() -> int:
+            active = self.state.engine.view.active.values()
+            theirs = [job for job in active if job.spec.user == name and job.parent is None]
+            if theirs or self.loop.journal.accepted_by(name):
+                raise ConflictError(
+                    f"{len(theirs) or 'some'} jobs of a former {name!r} are not finished (such as "
+                    f"{theirs[0].id if theirs else 'a new one'}): cancel them or wait, or use "
+                    "another name"
+                )
+            return self.loop.journal.next_number() - 1
+
+        return 0 if self.access.has(name) else self._ask(read)
+
+    def tokens(self) -> list[TokenInfo]:
         """Names and roles."""
         return self.access.all()
 
@@ -542,7 +589,133 @@ class Daemon:
         if name == actor.name:
             raise ConflictError(f"token {name!r} is the one that you use: use another to revoke it")
         self.access.revoke(name)
-        self._note(f"token {name!r} revoked by {actor.name}")
+        self.note(f"token {name!r} revoked by {actor.name}")
 
-    def _note(self, text: str) -> None:
+    # --- people -----------------------------------------------------------------------------------
+
+    def account(self, actor: Actor) -> Actor | None:
+        """Somebody whom the machine knows by this name; None: they are disabled."""
+        return self.access.account(actor)
+
+    def people(self) -> list[Person]:
+        """Everybody, by name."""
+        return self.access.people.all()
+
+    def add_person(self, new: NewPerson, actor: Actor) -> Person:
+        """Somebody who may use the cluster; a token of their name is theirs from now on."""
+        self._check_limits(new)
+        person = self.access.add_person(new, after_job=self._after_job(new.name))
+        self.note(f"person {person.name!r} added by {actor.name}: {_told(person)}")
+        return person
+
+    def change_person(self, name: str, change: PersonChange, actor: Actor) -> Person:
+        """Let some things be different; None where the configuration shall say it."""
+        self._check_limits(change)
+        if name == actor.name and change.role is not UNSET:
+            raise ConflictError(f"you are {name}: let another administrator change your role")
+        person = self.access.people.change(name, change)
+        self.note(f"person {name!r} changed by {actor.name}: {_told(person)}")
+        return person
+
+    def _check_limits(self, wanted: NewPerson | PersonChange) -> None:
+        """Names that are not declared would be mistakes."""
+        tenants = self.state.scheduling.tenants()
+        for key, known in (
+            ("queues", list(tenants.names)),
+            ("priority_classes", [each.name for each in tenants.classes]),
+        ):
+            for name in getattr(wanted, key) or ():
+                if name not in known:
+                    told = ", ".join(known) or "none"
+                    raise InputError(f"{key}: {name!r} is not declared; declared here: {told}")
+
+    def allow_person(self, name: str, actor: Actor, *, allowed: bool) -> Person:
+        """Let somebody in, or end what their tokens and sessions are good for, at once."""
+        if name == actor.name and not allowed:
+            raise ConflictError(f"you are {name}: let another administrator disable you")
+        person = self.access.people.allow(name, allowed=allowed)
+        self.note(f"person {name!r} {'enabled' if allowed else 'disabled'} by {actor.name}")
+        return person
+
+    def person_actor(self, name: str) -> Actor | None:
+        """What a person is at present; None: they are disabled."""
+        return self.access.people.actor(name)
+
+    def sessions(self) -> list[SessionInfo]:
+        """Sessions of people that are not over, those of browsers excepted."""
+        return self.access.people.sessions()
+
+    def end_session(self, session: str, actor: Actor) -> bool:
+        """End one, by id; False if there is none."""
+        ended = self.access.people.end(session)
+        if ended:
+            self.note(f"session {session} ended by {actor.name}")
+        return ended
+
+    def begin_session(self, name: str, seconds: float) -> MadeSession:
+        """Somebody has shown who they are."""
+        made = self.access.people.begin(name, seconds)
+        self.note(f"{name} logged in: session {made.id}")
+        return made
+
+    def begin_login(self, redirect: str) -> LoginStart:
+        """Where a browser has to go to show who somebody is."""
+        return self._known_provider().begin(redirect)
+
+    def finish_login(self, answer: LoginAnswer, issuer: str = "") -> Person:
+        """Whom the identity provider has recognised; they are added when they first come."""
+        found = self._known_provider().finish(answer, issuer)
+        with self._door:  # they may come twice at the same time
+            return self._come(found)
+
+    def _come(self, found: Identity) -> Person:
+        person = self.access.people.of_subject(found.subject)
+        if person is None:
+            person = self._welcome(found)
+        elif (found.role, found.queues) != (person.role, person.queues):
+            change = PersonChange(role=found.role, queues=found.queues)
+            person = self.access.people.change(person.name, change)
+            self.note(f"person {person.name!r} changed by the identity provider: {_told(person)}")
+        if person.disabled:
+            raise ForbiddenError(f"{person.name} is disabled: ask whoever runs this cluster")
+        return person
+
+    def _welcome(self, found: Identity) -> Person:
+        """Somebody who logs in for the first time.
+
+        A name that is known already is somebody else's: what the provider calls people may change.
+        """
+        if self.access.has(found.name):
+            raise ForbiddenError(
+                f"the name {found.name!r} is taken here: if it is yours, let an administrator say "
+                f"so: rota user change {found.name} --subject {found.subject[:255]}"
+            )
+        new = NewPerson(
+            name=found.name, role=found.role, queues=found.queues, subject=found.subject
+        )
+        person = self.access.add_person(new, after_job=self._after_job(new.name))
+        self.note(f"person {person.name!r} added by the identity provider: {_told(person)}")
+        return person
+
+    def _known_provider(self) -> Provider:
+        if self.provider is None:
+            raise NotFoundError("nobody logs in here: set oidc.issuer in the configuration")
+        return self.provider
+
+    @property
+    def session_s(self) -> float:
+        """How long somebody stays logged in."""
+        return self._known_provider().settings.session_s
+
+    def note(self, text: str) -> None:
+        """Write something into the event log and the audit log."""
         self._do(lambda: ([Noted(text)], lambda: None))
+
+
+def _told(person: Person) -> str:
+    """What somebody is, for the log."""
+    said = {
+        key: ", ".join(value) or "none" if isinstance(value, tuple) else value
+        for key, value in msgspec.to_builtins(person).items()
+    }
+    return "; ".join(f"{key} {said[key]}" for key in said if key not in ("name", "after_job"))

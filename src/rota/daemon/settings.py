@@ -5,20 +5,22 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
 from rota.core.errors import InputError
 from rota.core.events import INF
+from rota.core.proof import is_loopback
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.live.agent.sandbox import PROCESSES, IsolationMode
-from rota.wire import ADMIN, OPERATOR, USER, VIEWER
+from rota.wire import PEOPLE, USER
 
-PEOPLE = (VIEWER, USER, OPERATOR, ADMIN)
 BACKENDS = ("local", "slurm", "pretend")
 LEAST_LEASE_S = 1.0
 LEAST_UID = 1000  # below are those of the system
+SHORTEST_SESSION_S, LONGEST_SESSION_S = 60.0, 30 * 86_400.0
 
 
 class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -144,6 +146,21 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_jobs: int = 10_000  # jobs of one user that are held, wait or run
 
 
+class OidcSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Log-in by an identity provider (OpenID Connect)."""
+
+    issuer: str = ""  # its URL, as the provider writes it; empty: nobody logs in like that
+    client_id: str = "rota"  # by which the provider knows this cluster
+    client_secret_file: str = ""  # a file with the secret, if the provider demands one
+    scopes: tuple[str, ...] = ("openid", "profile", "email")  # what is asked for
+    name_claim: str = "preferred_username"  # how people are called here
+    group_claim: str = "groups"  # what `roles` and `queues` are about
+    roles: dict[str, str] = {}  # role by group; the highest counts
+    default_role: str = ""  # of those in none of these groups; empty: they may not come in
+    queues: dict[str, tuple[str, ...]] = {}  # queues by group; none named: as `permissions` say
+    session_s: float = 12 * 3600.0  # how long a session lasts
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `rota.yaml`."""
 
@@ -172,6 +189,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     log_json: bool = False  # log lines as JSON
     requests_per_s: float = 500.0  # per token
     permissions: Permissions = Permissions()
+    oidc: OidcSettings = OidcSettings()
     local: LocalSettings = LocalSettings()
     isolation: IsolationSettings = IsolationSettings()
     slurm: SlurmSettings = SlurmSettings()
@@ -297,6 +315,7 @@ def _check(settings: Settings, where: str) -> None:
         raise InputError(f"{where}: tls_cert and tls_key go together: give both or none")
     _check_socket(settings, where)
     _check_isolation(settings.isolation, where)
+    _check_oidc(settings.oidc, f"{where}: oidc")
     if not 0 < settings.handshake_s < INF:
         raise InputError(f"{where}: handshake_s is {settings.handshake_s:g}: give more than 0")
     if settings.backend not in BACKENDS:
@@ -346,6 +365,30 @@ def _check_isolation(isolation: IsolationSettings, where: str) -> None:
             raise InputError(f"{where}: isolation.visible {path!r}: write an absolute path")
     if isolation.processes < 1:
         raise InputError(f"{where}: isolation.processes is {isolation.processes}: give 1 or more")
+
+
+def _check_oidc(oidc: OidcSettings, where: str) -> None:
+    if not oidc.issuer:
+        if oidc != OidcSettings():
+            raise InputError(f"{where}: issuer is empty: give the URL of the identity provider")
+        return
+    parts = urlsplit(oidc.issuer)
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(oidc.issuer)):
+        raise InputError(
+            f"{where}.issuer {oidc.issuer!r}: write the https:// URL of the identity provider"
+        )
+    if "openid" not in oidc.scopes:
+        raise InputError(f"{where}.scopes {', '.join(oidc.scopes)}: openid must be among them")
+    for key, role in (*oidc.roles.items(), ("default_role", oidc.default_role or USER)):
+        if role not in PEOPLE:
+            raise InputError(f"{where}: {key} is {role!r}: write one of {', '.join(PEOPLE)}")
+    if not oidc.roles and not oidc.default_role:
+        raise InputError(f"{where}: nobody would get a role: give roles, or default_role")
+    if not SHORTEST_SESSION_S <= oidc.session_s <= LONGEST_SESSION_S:
+        raise InputError(
+            f"{where}.session_s is {oidc.session_s:g}: give {SHORTEST_SESSION_S:g} to "
+            f"{LONGEST_SESSION_S:g}"
+        )
 
 
 def _check_shared(settings: Settings, where: str) -> None:

@@ -25,7 +25,6 @@ from rota.jobfile.model import JobFile
 from rota.live.agent.processes import boot_id
 from rota.live.clock import boot_time_s
 from rota.live.inputs import DECODER, ENCODER, Batch
-from rota.wire import Actor
 
 log = logging.getLogger("rota.daemon")
 
@@ -56,6 +55,17 @@ class UsedKey(msgspec.Struct, frozen=True):
     first: int
     count: int
     digest: str = ""
+
+
+class StoredToken(msgspec.Struct, frozen=True):
+    """What is known of a token: whose it is (`person`; empty: nobody's but its holder's)."""
+
+    name: str
+    role: str
+    digest: str
+    after_job: int = 0
+    person: str = ""
+    until_unix: float | None = None  # None: until it is revoked
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -507,24 +517,20 @@ class Store:
 
     # --- tokens -----------------------------------------------------------------------------------
 
-    def save_token(self, actor: Actor, digest: str) -> None:
+    def save_token(self, token: StoredToken) -> None:
         """Keep the digest of a token; a name has one."""
         with self.writing() as connection:
-            connection.execute(sa.delete(tables.tokens).where(tables.tokens.c.name == actor.name))
+            connection.execute(sa.delete(tables.tokens).where(tables.tokens.c.name == token.name))
             connection.execute(
-                tables.tokens.insert().values(
-                    name=actor.name, role=actor.role, digest=digest, made_unix=time(),
-                    after_job=actor.after_job,
-                )
-            )  # fmt: skip
+                tables.tokens.insert().values(**msgspec.structs.asdict(token), made_unix=time())
+            )
 
-    def tokens(self) -> list[tuple[Actor, str]]:
-        """Whose they are, and their digests."""
+    def tokens(self) -> list[StoredToken]:
+        """All of them, by name."""
         columns = tables.tokens.c
-        query = sa.select(columns.name, columns.role, columns.after_job, columns.digest)
+        query = sa.select(*(columns[key] for key in StoredToken.__struct_fields__))
         with self.reading() as connection:
-            found = connection.execute(query.order_by(columns.name))
-            return [(Actor(str(n), str(r), int(a)), str(d)) for n, r, a, d in found]
+            return [StoredToken(*row) for row in connection.execute(query.order_by(columns.name))]
 
     def drop_token(self, name: str) -> bool:
         """Forget it; False if there was none."""

@@ -11,11 +11,67 @@ from rota.daemon.access import owns_job, submitted_job
 from rota.daemon.settings import Permissions
 from rota.jobfile.model import JobFile
 from rota.live.driver import Driver
-from rota.wire import USER, Actor
+from rota.wire import USER, Actor, Person
+
+
+class Allowance(msgspec.Struct, frozen=True):
+    """What one user may submit: as the configuration says, and as it was said of that person."""
+
+    permissions: Permissions
+    max_jobs: int
+    max_priority: int | None
+    undeclared_queues: bool | None
+    queues: tuple[str, ...] | None = None  # none: all that the configuration allows
+    priority_classes: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, permissions: Permissions, person: Person | None) -> "Allowance":
+        """`person`: None if it is a token that belongs to nobody."""
+        told = person or Person(name="", role=USER)
+        jobs, priority, own = told.max_jobs, told.max_priority, told.own_queues
+        return cls(
+            permissions,
+            permissions.max_jobs if jobs is None else jobs,
+            permissions.max_priority if priority is None else priority,
+            permissions.undeclared_queues if own is None else own,
+            told.queues,
+            told.priority_classes,
+        )
+
+    def refuse_queue(self, name: str, queue: str, tenants: TenantTree) -> None:
+        """Raise if the user of this name may not submit there."""
+        undeclared = self.undeclared_queues
+        if undeclared is None:
+            undeclared = not len(tenants)
+        if queue and queue not in tenants.names and not undeclared:
+            raise ForbiddenError(
+                f"queue {queue!r} is not declared: there are {', '.join(tenants.names)}"
+            )
+        path = [each.name for each in tenants.path(queue)]
+        for each in path:
+            if name not in self.permissions.queues.get(each, (name,)):
+                raise ForbiddenError(f"queue {queue!r}: {name} may not submit there")
+        own = undeclared and queue and queue not in tenants.names
+        if self.queues is not None and not own and not set(path).intersection(self.queues):
+            known = ", ".join(self.queues) or "none"
+            raise ForbiddenError(f"queue {queue!r}: {name} may submit to these only: {known}")
+
+    def refuse_priority(self, name: str, priority: int, tenants: TenantTree) -> None:
+        """Raise if the user of this name may not use it."""
+        if self.max_priority is not None and priority > self.max_priority:
+            raise ForbiddenError(
+                f"priority {priority}: {self.max_priority} is the highest that {name} may "
+                "give (permissions.max_priority)"
+            )
+        found = tenants.class_of(priority).name
+        allowed = self.permissions.priority_classes.get(found, (name,))
+        own = self.priority_classes
+        if name not in allowed or (own is not None and found and found not in own):
+            raise ForbiddenError(f"priority class {found!r}: {name} may not use it")
 
 
 def refuse_forbidden(
-    jobs: Sequence[JobFile], actor: Actor, allowed: Permissions, tenants: TenantTree, active: int
+    jobs: Sequence[JobFile], actor: Actor, allowed: Allowance, tenants: TenantTree, active: int
 ) -> None:
     """What the actor may not submit; `active`: their jobs that are held, wait or run."""
     if actor.role != USER:
@@ -25,26 +81,10 @@ def refuse_forbidden(
             f"{actor.name} has {active:,} jobs that are not finished and submits {len(jobs):,}: "
             f"{allowed.max_jobs:,} are allowed (permissions.max_jobs): cancel some, or wait"
         )
-    undeclared = allowed.undeclared_queues
-    if undeclared is None:
-        undeclared = not len(tenants)
     for job in jobs:
-        if job.queue and job.queue not in tenants.names and not undeclared:
-            raise ForbiddenError(
-                f"queue {job.queue!r} is not declared: there are {', '.join(tenants.names)}"
-            )
-        for queue in tenants.path(job.queue):
-            if actor.name not in allowed.queues.get(queue.name, (actor.name,)):
-                raise ForbiddenError(f"queue {job.queue!r}: {actor.name} may not submit there")
+        allowed.refuse_queue(actor.name, job.queue, tenants)
         priority = _value(job, tenants) if job.priority_class else job.priority
-        if allowed.max_priority is not None and priority > allowed.max_priority:
-            raise ForbiddenError(
-                f"priority {priority}: {allowed.max_priority} is the highest that users may "
-                "give (permissions.max_priority)"
-            )
-        name = tenants.class_of(priority).name
-        if actor.name not in allowed.priority_classes.get(name, (actor.name,)):
-            raise ForbiddenError(f"priority class {name!r}: {actor.name} may not use it")
+        allowed.refuse_priority(actor.name, priority, tenants)
 
 
 def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import (
     TypeDecorator,
 )
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest migration."""
 
 metadata = MetaData()
@@ -126,6 +126,25 @@ tokens = Table(
     Column("digest", Words, nullable=False, unique=True),
     Column("made_unix", Float, nullable=False),
     Column("after_job", Count, nullable=False, server_default="0"),  # see `rota.wire.Actor`
+    Column("person", Words, nullable=False, server_default=""),  # whose it is; empty: nobody's
+    Column("until_unix", Float),  # null: until it is revoked
+)
+
+people = Table(
+    "people",
+    metadata,
+    Column("name", Words, primary_key=True),
+    Column("subject", Words, unique=True),  # at the identity provider; null: not known there
+    Column("body", LargeBinary, nullable=False),  # a `rota.wire.Person`
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", Words, primary_key=True),
+    Column("person", Words, nullable=False),
+    Column("began_unix", Float, nullable=False),
+    Column("until_unix", Float, nullable=False),
 )
 
 invitations = Table(  # codes with which machines join, each once

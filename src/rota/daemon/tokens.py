@@ -2,52 +2,88 @@
 
 import os
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
+
+import msgspec
 
 from rota.core.errors import ConflictError, InputError, NotFoundError
 from rota.core.membership import Membership
 from rota.core.proof import server_code, token_digest, token_label
 from rota.daemon.members import Members
-from rota.daemon.store import Store
+from rota.daemon.people import People, lesser
+from rota.daemon.store import Store, StoredToken
 from rota.live.agent.identity import JoinCode
-from rota.wire import ADMIN, AGENT, ROLES, TOKEN_NAME, Actor
+from rota.wire import ADMIN, AGENT, ROLES, TOKEN_NAME, Actor, NewPerson, Person, TokenInfo
 
 _PREFIX = "rota_"
 
 
 class Tokens:
-    """Tokens are 256 random bits, so a plain digest is as good as a slow one."""
+    """Tokens are 256 random bits, so a plain digest is as good as a slow one.
 
-    def __init__(self, store: Store) -> None:
+    One that belongs to a person is worth at most what the person is, and nothing while they are
+    disabled. `clock`: Unix seconds.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.time) -> None:
         self._store = store
+        self._clock = clock
         self._lock = Lock()
         self._load()
-        self.members = Members(store)
+        self.members = Members(store, clock)
+        self.people = People(store, clock)
         self.invited_only = False  # an agent's token is not enough: machines have to join
         self._speaks_for = store.node_tokens()  # node -> name of the token
 
     def _load(self) -> None:
-        self._actors = {digest: actor for actor, digest in self._store.tokens()}
+        self._tokens = {token.digest: token for token in self._store.tokens()}
+
+    # --- who it is --------------------------------------------------------------------------------
 
     def authenticate(self, token: str) -> Actor | None:
         """Whose token is it?"""
         digest = token_digest(token)
-        return self._actors.get(digest) or self.members.recognise(digest)
+        found = self._tokens.get(digest)
+        if found is None:
+            return self.people.recognise(digest) or self.members.recognise(digest)
+        if found.until_unix is not None and found.until_unix <= self._clock():
+            return None
+        if found.person:
+            return self.people.actor(found.person, found.role)
+        return Actor(found.name, found.role, found.after_job)
+
+    def account(self, actor: Actor) -> Actor | None:
+        """Somebody whom the machine knows by this name; a person of that name counts for more."""
+        if self.people.find(actor.name) is None:
+            return actor
+        return self.people.actor(actor.name, actor.role)
 
     def prove(self, label: str, nonce: str, port: int) -> str:
         """The proof that we know the token with this label; empty if we do not."""
-        for digest in [*self._actors, *self.members.digests()]:
+        for digest in [*self._tokens, *self.members.digests(), *self.people.digests()]:
             if token_label(digest) == label:
                 return server_code(digest, nonce, port)
         return ""
 
-    def create(self, name: str, role: str, *, after_job: int = 0) -> str:
+    # --- making them ------------------------------------------------------------------------------
+
+    def create(
+        self,
+        name: str,
+        role: str,
+        *,
+        after_job: int = 0,
+        person: str = "",
+        valid_s: float | None = None,
+    ) -> str:
         """A new token; it can be read only now.
 
         Jobs up to the number `after_job` are not its holder's, whatever their name: that of a
-        revoked token may be given again, to somebody else.
+        revoked token may be given again, to somebody else. `person`: whose it is; one with the name
+        of a person is theirs.
         """
         if role not in ROLES:
             raise InputError(f"role {role!r}: there are {', '.join(ROLES)}")
@@ -56,25 +92,70 @@ class Tokens:
                 f"token name {name!r}: use up to 64 letters, digits, '.', '_', '@' and '-'"
             )
         token = _PREFIX + secrets.token_urlsafe(32)
+        until = None if valid_s is None else self._clock() + valid_s
         with self._lock:
+            person = self._holder(name, role, person)
             self._refuse_taken(name)
-            self._store.save_token(Actor(name, role, after_job), token_digest(token))
+            self._store.save_token(
+                StoredToken(name, role, token_digest(token), after_job, person, until)
+            )
             self._load()
         return token
+
+    def _holder(self, name: str, role: str, person: str) -> str:
+        """The person whose token it will be; empty: nobody."""
+        namesake = self.people.find(name)
+        if not person and namesake is None:
+            return ""
+        found = self.people.known(person) if person else namesake
+        assert found is not None  # noqa: S101 - one of both is there
+        if namesake is not None and namesake is not found:
+            raise InputError(
+                f"token name {name!r} is that of a person: use another, such as {person}-laptop"
+            )
+        if role == AGENT:
+            raise InputError(
+                f"token {name!r}: agents are no people: use another name than that of a person"
+            )
+        if lesser(role, found.role) != role:
+            raise InputError(
+                f"role {role!r}: {found.name} is {found.role}: a token cannot be more than that"
+            )
+        return found.name
+
+    def add_person(self, new: NewPerson, *, after_job: int) -> Person:
+        """Add somebody; the token of their name, if there is one, is theirs from now on."""
+        with self._lock:
+            token = next((each for each in self._tokens.values() if each.name == new.name), None)
+            if (token is not None and token.role == AGENT) or self.members.has(new.name):
+                raise InputError(f"name {new.name!r} is that of a machine: use another")
+            if token is not None and token.person:
+                raise InputError(f"name {new.name!r} is that of a token of {token.person!r}")
+            person = self.people.add(new, after_job=token.after_job if token else after_job)
+            if token is not None:
+                self._store.save_token(msgspec.structs.replace(token, person=new.name))
+                self._load()
+        return person
+
+    def has(self, name: str) -> bool:
+        """Is there a token or a person of this name?"""
+        return self._is_known(name) or self.people.find(name) is not None
 
     def _refuse_taken(self, name: str) -> None:
         if self._is_known(name):
             raise InputError(f"token name {name!r} is taken: revoke it first, or use another")
 
     def _is_known(self, name: str) -> bool:
-        return self.members.has(name) or any(actor.name == name for actor in self._actors.values())
+        return self.members.has(name) or any(each.name == name for each in self._tokens.values())
 
     def invite(self, node: str, valid_s: float) -> JoinCode:
         """A code with which a machine may join once, as this node."""
         with self._lock:
             self._refuse_taken(node)
+            if self.people.find(node) is not None:
+                raise InputError(f"node {node!r} has the name of a person: use another")
             owner = self._speaks_for.get(node, "")
-            if owner and self._is_known(owner):
+            if owner and self.has(owner):
                 raise ConflictError(_belongs(node, owner))
         return self.members.invite(node, valid_s)
 
@@ -103,7 +184,7 @@ class Tokens:
                         f"`rota token join {node}`"
                     )
                 owner = self._speaks_for.get(node, name)
-                if owner != name and self._is_known(owner):
+                if owner != name and self.has(owner):
                     return _belongs(node, owner)
             new = [node for node in nodes if self._speaks_for.get(node) != name]
             if new:
@@ -121,10 +202,11 @@ class Tokens:
         self._store.bind_nodes([node], "")
         del self._speaks_for[node]
 
-    def all(self) -> list[Actor]:
+    def all(self) -> list[TokenInfo]:
         """Names and roles."""
-        joined = {name: Actor(name, AGENT) for name in self.members.names()}
-        found = joined | {actor.name: actor for actor in self._actors.values()}
+        found = {name: TokenInfo(name, AGENT) for name in self.members.names()}
+        for each in self._tokens.values():
+            found[each.name] = TokenInfo(each.name, each.role, each.person, each.until_unix)
         return [found[name] for name in sorted(found)]
 
     def revoke(self, name: str) -> None:

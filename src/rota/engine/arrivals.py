@@ -85,7 +85,7 @@ class Arrivals:
 
     def tasks(self, parent: Job) -> list[Job]:
         """One job per task of a non-gang job."""
-        spec, behaviour, request = parent.spec, parent.behaviour, parent.shape.request
+        spec, behaviour, request = parent.spec, parent.truth, parent.shape.request
         tasks = []
         family = Group(spec.id)
         for number, group in enumerate(_unrolled(request)):

@@ -12,7 +12,9 @@ from typing import Any
 from rota.core import machine
 from rota.core.allocation import Allocation, host_of
 from rota.core.events import INF
+from rota.core.hints import Hints
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
+from rota.core.knowledge import Knowledge
 from rota.core.log import ON_REQUEST, TOLD, Record
 from rota.core.machine import run, start
 from rota.core.ports import Cluster
@@ -21,6 +23,7 @@ from rota.core.view import View
 from rota.engine.log import Log
 from rota.engine.occupancy import Occupancy
 
+HEARD = int(Knowledge.SCALING | Knowledge.PROGRESS)
 R_START, R_STOP, R_MOVE = int(Record.START), int(Record.STOP), int(Record.MOVE)
 
 
@@ -35,6 +38,7 @@ class Executor:
         self.physical = None if cluster.capabilities.instant_stop else Occupancy(cluster.topology)
         self._frictionless = cluster.capabilities.frictionless
         self._pairs = view.sharing
+        self._phased = cluster.capabilities.phased
         self.deferred: list[Job] = []  # hold slices that victims have not left yet
         self.begun: list[Job] = []  # began to make progress later than their START row said
         self.moving: set[int] = set()  # jobs that go to `job.allocation` when they have stopped
@@ -123,6 +127,8 @@ class Executor:
         since_s = self.cluster.start(job)
         if since_s <= now_s:
             run(job, now_s, self.cluster.rate(job))
+            if self._phased:
+                self.hear(job)
         return since_s if since_s < INF else TOLD
 
     def _stop(self, job: Job, other: int, now_s: float) -> None:
@@ -255,14 +261,16 @@ class Executor:
                     self.log.row(now_s, R_START, job.index, number, 1, since_s)
 
     def _begins(self, job: Job, now_s: float) -> None:
-        self.log.row(now_s, Record.RUN, job.index, -1, -1, job.rate)
+        self.log.row(now_s, Record.RUN, job.index, -1, -1, job.true_rate)
         self.begun.append(job)
 
     def running(self, job: Job, now_s: float, at_s: float) -> None:
         """Its start is over (since `at_s`), or it goes on at another rate."""
         if job.phase == STARTING:
             machine.run(job, at_s, self.cluster.rate(job))
-            self.log.row(now_s, Record.RUN, job.index, -1, -1, job.rate)
+            self.log.row(now_s, Record.RUN, job.index, -1, -1, job.true_rate)
+            if self._phased:
+                self.hear(job)
         elif job.phase == RUNNING:
             self.rate_changed(job, self.cluster.rate(job), now_s)
 
@@ -270,6 +278,29 @@ class Executor:
         """Same slices, other speed."""
         machine.change_rate(job, now_s, rate)
         self.log.row(now_s, Record.RATE, job.index, -1, -1, rate)
+
+    def phase_changed(self, job: Job, now_s: float) -> None:
+        """It goes on at another rate by itself, and tells of it."""
+        rate = self.cluster.rate(job)
+        if rate != job.true_rate:
+            machine.change_phase(job, now_s, rate)
+            self.log.row(now_s, Record.RATE, job.index, -1, -1, rate)
+        self.hear(job)
+
+    def hear(self, job: Job) -> None:
+        """What the job tells of itself, for those who may know it."""
+        if not job.known & HEARD:
+            return
+        values = self.cluster.measured(job)
+        if not values:
+            return
+        if job.told is None:
+            job.told = Hints()
+        topology, vertices = self.cluster.topology, job.allocation.vertices
+        places = topology.vertices
+        nodes = {places[vertex].node for vertex in vertices}
+        types = topology.types_at(vertices)
+        job.told.take(values, len(nodes), job.held_gpus, types.pop() if len(types) == 1 else "")
 
     # --- jobs that use the GPUs of another job ----------------------------------------------------
 

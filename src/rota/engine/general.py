@@ -131,7 +131,7 @@ class GeneralScheduler(Successor):
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 self.placement.set_node(subject, up=kind == ev.NODE_UP)
                 self._dirty = nodes = True
-            elif kind == ev.JOB_RUNNING:
+            elif kind in (ev.JOB_RUNNING, ev.JOB_PHASE):
                 if hears is not None and subject.index in self.running:
                     hears.changed(subject, now_s)
             elif kind not in QUIET:

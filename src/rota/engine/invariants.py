@@ -259,8 +259,8 @@ def _adopt(replica: JobReplica, job: Job, now_s: float) -> None:
     """Begin with a run that was resumed: its past is taken as it is."""
     replica.at_s = now_s
     replica.useful = job.attained_gpu_s(now_s)
-    replica.done = job.work - job.left_at(now_s)
-    replica.rate = job.rate if job.phase == RUNNING else replica.rate
+    replica.done = job.true_work - job.left_at(now_s)
+    replica.rate = job.true_rate if job.phase == RUNNING else replica.rate
 
 
 def _check_place(engine: Engine, job: Job, now_s: float) -> None:

@@ -177,6 +177,11 @@ class Lifecycle:
                     if not subject.closed:  # else its scheduler does not use it anyway
                         passed.append(event)
                     self._node_changed(subject, passed, up=kind == ev.NODE_UP)
+            elif kind == ev.JOB_PHASE:
+                if subject.phase == RUNNING and subject.epoch == event[4]:  # else it stops just now
+                    executor.phase_changed(subject, now_s)
+                    self.timers.repaced(subject, now_s)
+                    passed.append(event)
             else:
                 self._requested(event, passed)
         if executor.deferred:
@@ -227,6 +232,7 @@ class Lifecycle:
         for name, value in values.items():
             self.log.row(self.view.now_s, Record.REPORT, job.index, -1, -1, value)
             self.log.text(name)
+        self.executor.hear(job)
 
     # --- ends -------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from rota.engine.arrivals import Arrivals
 from rota.engine.executor import Executor, on_cluster
 from rota.engine.lifecycle import Lifecycle
 from rota.engine.log import CHUNK, Log
-from rota.engine.timers import Timers
+from rota.engine.timers import Timers, only_phases
 
 R_REASON = int(Record.REASON)
 LIVELOCK = 10_000  # batches at one instant
@@ -63,6 +63,7 @@ class Engine:
         self.view.rank = scheduler.rank
         self.view.sharing = cluster.capabilities.shares
         self.timers = Timers(scheduler.wake, imposed=wake)
+        self.timers.hears_phases = scheduler.hears_phases
         self.arrivals = Arrivals(
             scheduler.knowledge, first_task, belief, linked=source.linked, refine=scheduler.refine
         )
@@ -94,6 +95,7 @@ class Engine:
         timers, lifecycle, view = self.timers, self.lifecycle, self.view
         cluster, source, scheduler = self.cluster, self.source, self.scheduler
         poll, checker, frictionless = cluster.poll, self.checker, self._frictionless
+        phased = cluster.capabilities.phased and not timers.hears_phases
         rows = self.log.rows
         for _ in range(batches):  # not `while`: CPython 3.11 would not specialise its code
             horizon_s = source.next_s
@@ -128,7 +130,11 @@ class Engine:
             timers.idle_rounds = 0 if events else timers.idle_rounds + 1
             if timers.ask_now:
                 timers.ask_now = False
-            elif wake is not ON_EVERY_EVENT and timers.asleep(events, now_s):
+            elif (
+                timers.asleep(events, now_s)
+                if wake is not ON_EVERY_EVENT
+                else phased and events and only_phases(events)
+            ):
                 self._defer(events, now_s)
                 continue
             if lifecycle.backlog:
@@ -293,6 +299,7 @@ class Engine:
         for job in view.active.values():
             job.known = int(scheduler.knowledge)
         self.timers.request(scheduler.wake)
+        self.timers.hears_phases = scheduler.hears_phases
         self.log.topology(self.cluster.topology, view.now_s)  # it may have grown
         self.executor.renew(view.active.values(), trusted=scheduler.trusted)
         if state is not None:

@@ -20,6 +20,7 @@ from rota.engine.packer import IN_QUEUE, NOWHERE, ON_CLUSTER, Entry, Packer, Wai
 from rota.placement.base import Placement
 
 Timers = list[tuple[float, Job]]
+FOLLOWS_PROGRESS = Knowledge.PROGRESS | Knowledge.RATE | Knowledge.REMAINING_WORK
 
 
 class PriorityScheduler(Successor):
@@ -41,6 +42,7 @@ class PriorityScheduler(Successor):
         self.placement = placement
         self.knowledge = policy.knowledge
         self.wake = ON_EVERY_EVENT
+        self.hears_phases = bool(policy.knowledge & FOLLOWS_PROGRESS)  # its keys may depend on them
         self.in_order = policy.in_order and admission.trivial
         self.looks_back = bool(policy.knowledge & Knowledge.HISTORY) or not admission.trivial
         self.refine = placement.refine if placement.refines else None
@@ -221,7 +223,7 @@ class PriorityScheduler(Successor):
     def _other(self, kind: int, subject: Any, dirty: set[int], now_s: float) -> bool:
         """The rarer kinds; True if something was freed or lost rank."""
         index = self.packer.index
-        if kind == ev.JOB_RUNNING:
+        if kind in (ev.JOB_RUNNING, ev.JOB_PHASE):
             return self._reanchor(subject, dirty, now_s)
         if kind == ev.JOB_STOPPED:
             self.packer.forget_failures()  # what changed while it was away was not remembered

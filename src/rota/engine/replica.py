@@ -285,8 +285,8 @@ def agree(replica: JobReplica, job: Job, now_s: float, *, exact_end: bool) -> No
     _agree_on_phase(replica, job, now_s)
     replica.advance(now_s)
     if replica.phase == RUNNING and replica.rate < 0:
-        replica.rate = job.rate
-    if job.work != INF:
+        replica.rate = job.true_rate
+    if job.true_work != INF:
         _agree_on_work(replica, job, now_s, exact_end=exact_end)
     replica.moves = False
     service = job.attained_gpu_s(now_s)
@@ -295,9 +295,10 @@ def agree(replica: JobReplica, job: Job, now_s: float, *, exact_end: bool) -> No
             f"job {job.id} at {now_s:g} s: {service:g} GPU-s of service, but the log says "
             f"{replica.useful:g} GPU-s"
         )
-    if replica.phase == RUNNING and replica.rate != job.rate:
+    if replica.phase == RUNNING and replica.rate != job.true_rate:
         raise InvariantError(
-            f"job {job.id} at {now_s:g} s: its rate is {job.rate:g}, the log says {replica.rate:g}"
+            f"job {job.id} at {now_s:g} s: its rate is {job.true_rate:g}, the log says "
+            f"{replica.rate:g}"
         )
 
 
@@ -316,15 +317,17 @@ def _agree_on_phase(replica: JobReplica, job: Job, now_s: float) -> None:
 
 
 def _agree_on_work(replica: JobReplica, job: Job, now_s: float, *, exact_end: bool) -> None:
-    done = job.work - job.left_at(now_s)
+    done = job.true_work - job.left_at(now_s)
     if not exact_end and job.phase == DONE:
         return
-    if not exact_end and replica.done > job.work:  # done already, but its end comes with the round
+    if (
+        not exact_end and replica.done > job.true_work
+    ):  # done already, but its end comes with the round
         if job.phase == RUNNING:
             return
-        replica.done = job.work
+        replica.done = job.true_work
     if not close(replica.done, done, now_s):
         raise InvariantError(
-            f"job {job.id} at {now_s:g} s: {done:g} of its work ({job.work:g}) is done, from the "
-            f"log it is {replica.done:g}: progress changed without a row"
+            f"job {job.id} at {now_s:g} s: {done:g} of its work ({job.true_work:g}) is done, from "
+            f"the log it is {replica.done:g}: progress changed without a row"
         )

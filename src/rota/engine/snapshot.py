@@ -9,7 +9,8 @@ Versions of the state:
 * 2: jobs carried the scheduler's keys and the queue that they were in;
 * 3: the scheduler keeps entries of its own;
 * 4: requests that a placement refined are saved, and the placement's state is apart from that of
-  admission.
+  admission;
+* 5: what jobs have told of themselves, and the levels of their progress that are watched.
 """
 
 import zlib
@@ -22,15 +23,16 @@ import msgspec
 
 from rota.core.allocation import NOTHING, Allocation
 from rota.core.errors import InputError
+from rota.core.hints import Hints
 from rota.core.jobs import Request
 from rota.engine.loop import Engine
 
 FORMAT = "rota-snapshot"
-VERSION = 4
+VERSION = 5
 
 FIELDS = (
     "phase", "epoch", "version", "first_start_s", "start_s", "end_s", "preemptions", "migrations",
-    "reason", "metrics", "left", "since_s", "rate", "service", "held_gpus", "run_s",
+    "reason", "metrics", "true_left", "since_s", "true_rate", "service", "held_gpus", "run_s",
 )  # fmt: skip
 
 
@@ -89,6 +91,11 @@ def freeze(engine: Engine) -> dict[str, Any]:
             for job in engine.jobs.values()
         ],
         "refined": _refined(engine),
+        "told": [
+            (job.index, job.told.snapshot())
+            for job in engine.jobs.values()
+            if job.told is not None
+        ],
         **engine.lifecycle.snapshot(),
         **engine.timers.snapshot(),
         **engine.executor.snapshot(number),
@@ -144,6 +151,8 @@ def _restore_jobs(engine: Engine, state: dict[str, Any], allocations: Sequence[A
         for field, value in zip(FIELDS, values, strict=True):
             setattr(job, field, value)
         job.allocation = allocations[allocation] if allocation >= 0 else NOTHING
+    for index, told in state["told"]:
+        engine.jobs[index].told = Hints.restored(told)
 
 
 # --- older versions -------------------------------------------------------------------------------
@@ -190,5 +199,12 @@ def _from_3(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "refined": None, "scheduler": scheduler}
 
 
+def _from_4(state: dict[str, Any]) -> dict[str, Any]:
+    """Nothing was told, and rates never changed by themselves."""
+    return {**state, "told": [], "progress": []}
+
+
 FIELDS_OF_3 = FIELDS
-MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2, 3: _from_3}
+MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    2: _from_2, 3: _from_3, 4: _from_4,
+}  # fmt: skip

@@ -1,7 +1,7 @@
 """When the scheduler is asked: its wake condition, rounds, and levels that jobs reach."""
 
 from collections.abc import Callable, Mapping
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import nextafter
 from typing import Any
 
@@ -27,6 +27,9 @@ class Timers:
         self.pending: dict[int, list[Level]] = {}  # of jobs that are being started
         self.sequence = 0
         self.ask_now = False  # at this very instant, whatever the wake condition says
+        self.hears_phases = False  # by themselves phases of jobs are no reason to ask
+        # levels of progress that are watched, by job, with the numbers and epochs of their timers
+        self._progress: dict[int, list[tuple[Level, int, int]]] = {}
         self.idle_rounds = 0
 
     # --- when -----------------------------------------------------------------------------------
@@ -64,10 +67,12 @@ class Timers:
             self.wake = Wake(wake.on, INF, wake.every_s)
             events.append((now_s, ev.TIMER, 0, None, 0))
             return False
-        if wake.on is None:
+        if wake.on is None and (self.hears_phases or not events or not only_phases(events)):
             return False
         if wake.every_s and on_boundary(now_s, wake.every_s):
             return False
+        if wake.on is None:
+            return True
         levels = self.imposed is None  # imposed rounds are not broken by levels either
         return not any(event[1] in wake.on or (levels and event[1] == ev.LEVEL) for event in events)
 
@@ -95,6 +100,21 @@ class Timers:
         at_s = level_time(level, now_s)
         if at_s < INF:
             self.arm(at_s, level.job)
+            if level.quantity == "progress":
+                watched = self._progress.setdefault(level.job.index, [])
+                watched.append((level, self.sequence, level.job.epoch))
+
+    def repaced(self, job: Job, now_s: float) -> None:
+        """Its rate has changed by itself: the levels of its progress are reached at other times."""
+        watched = self._progress.pop(job.index, ())
+        if not watched:
+            return
+        numbers = {number for _, number, _ in watched}
+        self.heap[:] = [timer for timer in self.heap if timer[1] not in numbers]
+        heapify(self.heap)
+        for level, _, epoch in watched:
+            if epoch == job.epoch:
+                self.watch(level, now_s)
 
     def progressing(self, job: Job, now_s: float) -> None:
         """A job begins to make progress: watch what was asked for while it was being started."""
@@ -105,6 +125,7 @@ class Timers:
         """Forget what a former scheduler asked for."""
         self.heap.clear()
         self.pending.clear()
+        self._progress.clear()
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -120,6 +141,12 @@ class Timers:
                 (index, [(level.quantity, level.value) for level in levels])
                 for index, levels in self.pending.items()
             ],
+            "progress": [
+                (index, level.value, number, epoch)
+                for index, watched in self._progress.items()
+                for level, number, epoch in watched
+                if epoch == level.job.epoch
+            ],
             "timers": [(t, n, job.index, epoch) for t, n, job, epoch in timers
                        if epoch == job.epoch],
         }  # fmt: skip
@@ -134,6 +161,15 @@ class Timers:
             for index, levels in state["levels"]
         }
         self.heap[:] = [(t, n, jobs[i], epoch) for t, n, i, epoch in state["timers"]]
+        self._progress = {}
+        for index, value, number, epoch in state["progress"]:
+            level = Level(jobs[index], "progress", value)
+            self._progress.setdefault(index, []).append((level, number, epoch))
+
+
+def only_phases(events: list[Event]) -> bool:
+    """Jobs go on at other rates by themselves, and nothing else has happened."""
+    return all(event[1] == ev.JOB_PHASE for event in events)
 
 
 def next_boundary(now_s: float, every_s: float) -> float:
@@ -174,7 +210,9 @@ def _quantity(job: Job, name: str) -> tuple[Callable[[float], float], float]:
     if name == "waiting":
         return job.waiting_s, 0.0 if going else 1.0
     if name == "progress":
-        if not job.work:
+        if not job.true_work:
             return (lambda _: 1.0), 0.0
-        return (lambda t: 1.0 - job.left_at(t) / job.work), job.rate / job.work if going else 0.0
+        return (
+            lambda t: 1.0 - job.left_at(t) / job.true_work
+        ), job.true_rate / job.true_work if going else 0.0
     raise PolicyError(f"unknown quantity {name!r} to watch: service, executed, progress or waiting")

@@ -30,7 +30,7 @@ class Halt(msgspec.Struct, kw_only=True):
 
 
 class Stay(msgspec.Struct, kw_only=True):
-    """The job was `started`, `started again` or `moved`, and ran there for `ran_s`."""
+    """The job was `started`, `started again`, `moved`, `grown` or `shrunk`, and ran for `ran_s`."""
 
     at_s: float
     what: str
@@ -231,9 +231,13 @@ class Course:
         """Every start and move of a job or of its tasks, in order of time."""
         found = []
         for task, actor in enumerate(actors_of(self._history, slot)):
-            for number, placed in enumerate(self._waits.stays(actor)):
-                what = "started again" if number else "started"
-                stay = self._stay("moved" if placed.kind == Record.MOVE else what, placed)
+            before = None
+            for placed in self._waits.stays(actor):
+                stay = self._stay("started again" if before else "started", placed)
+                if placed.kind == Record.MOVE:
+                    more = 0.0 if before is None else stay.gpus - before.gpus
+                    stay.what = "grown" if more > 0 else "shrunk" if more < 0 else "moved"
+                before = stay
                 stay.task = task if self._history.has_tasks[slot] else None
                 found.append(stay)
         return sorted(found, key=lambda stay: (stay.at_s, stay.task or 0))

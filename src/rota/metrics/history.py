@@ -247,6 +247,23 @@ class History(EventLog):
             waited[self.has_tasks] -= self._family_run_s()[self.has_tasks]
         return np.maximum(waited, 0.0)
 
+    @cached_property
+    def ran_s(self) -> Floats:
+        """Seconds of progress of each actor; of a non-gang job: of any of its tasks."""
+        ran = self.per_actor(np.where(self.state == RUNS, self.length_s, 0.0))
+        if self.has_tasks.any():
+            ran[self.has_tasks] = self._family_run_s()[self.has_tasks]
+        return ran
+
+    @cached_property
+    def resizes(self) -> Ints:
+        """How often each actor went on with another number of GPUs, without waiting in between."""
+        placed = np.flatnonzero((self.kind == Record.START) | (self.kind == Record.MOVE))
+        gpus = self._allocation_gpus()[self.ref[self.row[placed]]]
+        other = np.zeros(len(placed), dtype=np.bool_)
+        other[1:] = (gpus[1:] != gpus[:-1]) & (self.kind[placed[1:]] == Record.MOVE)
+        return np.bincount(self.actor[placed[other]], minlength=len(self.actors))
+
     def _family_run_s(self) -> Floats:
         """Seconds in which at least one task of each non-gang job makes progress."""
         owner = self.owner[self.actor]

@@ -11,6 +11,10 @@
 | preemptions | times that it was stopped in favour of others (failures of nodes do not count) |
 | migrations | times that it was moved or resized without going back to the queue |
 | state | done, failed, rejected, cancelled or unfinished |
+| deadline_s | when it was to be done; a log alone does not tell |
+| tardiness_s | by how much it was done too late, 0 if it was in time; only with a deadline |
+| resizes | times that it went on with another number of GPUs (each is one of its migrations) |
+| mean_gpus | GPUs that it held on average while it made progress |
 
 A column of whole numbers is written without decimal points; in any other every number has one.
 
@@ -25,13 +29,14 @@ from typing import BinaryIO
 import numpy as np
 import polars as pl
 
-from rota.core.eventlog import Floats
+from rota.core.eventlog import Floats, Ints
 from rota.core.log import ON_REQUEST, Record
 from rota.metrics.history import OVER, RUNS, History, read_history
 
 COLUMNS = (
     "job_id", "tenant", "gpus", "submit_s", "first_start_s", "end_s", "wait_s", "jct_s",
-    "service_gpu_s", "preemptions", "migrations", "state",
+    "service_gpu_s", "preemptions", "migrations", "state", "deadline_s", "tardiness_s", "resizes",
+    "mean_gpus",
 )  # fmt: skip
 STATES = {
     Record.DONE: "done",
@@ -42,8 +47,13 @@ STATES = {
 UNFINISHED = "unfinished"
 
 
-def fold_jobs(log: pl.DataFrame | History) -> pl.DataFrame:
-    """The table of jobs; numbers that do not exist are null."""
+def fold_jobs(log: pl.DataFrame | History, deadlines_s: Floats | None = None) -> pl.DataFrame:
+    """The table of jobs; numbers that do not exist are null.
+
+    Args:
+        log: The log or its history.
+        deadlines_s: Of every job on the clock of the log, inf for none; the log does not hold them.
+    """
     history = read_history(log)
     jobs = history.is_job
     rows = history.entry_row[jobs]
@@ -52,6 +62,12 @@ def fold_jobs(log: pl.DataFrame | History) -> pl.DataFrame:
     submit_s = history.time_s[rows]
     jct_s = end_s[jobs] - submit_s
     service = history.per_job(np.where(history.state == RUNS, history.held * history.length_s, 0.0))
+    ran_s = history.ran_s[jobs]
+    names = pl.Series(state, dtype=pl.String).gather(np.flatnonzero(jobs))
+    due_s = np.full(len(rows), np.nan)
+    if deadlines_s is not None:
+        due_s = np.where(np.isfinite(deadlines_s), deadlines_s, np.nan)
+    late_s = np.maximum(end_s[jobs] - due_s, 0.0)
     return pl.DataFrame(
         {
             "job_id": history.log["text"].gather(rows),
@@ -65,10 +81,20 @@ def fold_jobs(log: pl.DataFrame | History) -> pl.DataFrame:
             "service_gpu_s": service[jobs],
             "preemptions": (count_of(history, Record.STOP) - _requested(history))[jobs],
             "migrations": (count_of(history, Record.MOVE) - _inherited(history))[jobs],
-            "state": pl.Series(state, dtype=pl.String).gather(np.flatnonzero(jobs)),
+            "state": names,
+            "deadline_s": due_s,
+            "tardiness_s": np.where((names == "done").to_numpy(), late_s, np.nan),
+            "resizes": _of_families(history, history.resizes)[jobs],
+            "mean_gpus": _mean_gpus(service[jobs], ran_s),
         },
         nan_to_null=True,
     )
+
+
+def _mean_gpus(service: Floats, ran_s: Floats) -> Floats:
+    """Rounded, so that a job of 8 GPUs had 8 on average, whatever its times."""
+    mean: Floats = np.divide(service, ran_s, out=np.full(len(ran_s), np.nan), where=ran_s > 0)
+    return mean.round(9)
 
 
 def _ends(history: History) -> tuple[Floats, list[str]]:
@@ -94,6 +120,13 @@ def count_of(history: History, record: Record) -> "np.ndarray[tuple[int], np.dty
     """Rows of this kind per actor, those of tasks with their job."""
     owners = history.owner[history.actor[history.kind == record]]
     return np.bincount(owners, minlength=len(history.actors))
+
+
+def _of_families(history: History, counts: Ints) -> Ints:
+    """Counts of actors, those of tasks with their job."""
+    if not history.has_tasks.any():
+        return counts
+    return np.bincount(history.owner, counts, minlength=len(counts)).astype(np.int64)
 
 
 def _requested(history: History) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
@@ -137,5 +170,6 @@ def leave_open(table: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:
     return table.with_columns(
         end_s=pl.when(~still).then("end_s"),
         jct_s=pl.when(~still).then("jct_s"),
+        tardiness_s=pl.when(~still).then("tardiness_s"),
         state=pl.when(still).then(pl.lit(UNFINISHED)).otherwise("state"),
     )

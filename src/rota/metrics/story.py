@@ -5,7 +5,7 @@ the rules of `delay`. A non-gang job waits while none of its tasks makes progres
 those of its tasks; its parts are the job's own wait, divided in proportion to them.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import fsum
 from typing import Any, NamedTuple
@@ -87,6 +87,8 @@ class Story(msgspec.Struct, kw_only=True):
     stays: list[Stay] = []
     run_s: float = 0.0
     lost_s: float = 0.0
+    deadline_s: float | None = None
+    tardiness_s: float | None = None  # of a job that is done: by how much it was too late
 
 
 class _Told(NamedTuple):
@@ -99,9 +101,21 @@ class _Told(NamedTuple):
 class Stories:
     """Tells the stories of one log."""
 
-    def __init__(self, log: pl.DataFrame | History, open_ended: Collection[str] = ()) -> None:
-        """Read a log; `open_ended`: ids of jobs whose end there is only the end of a history."""
+    def __init__(
+        self,
+        log: pl.DataFrame | History,
+        open_ended: Collection[str] = (),
+        deadlines_s: Mapping[str, float] | None = None,
+    ) -> None:
+        """Read a log.
+
+        Args:
+            log: The log or its history.
+            open_ended: Ids of jobs whose end there is only the end of a history.
+            deadlines_s: By id of the job, on the clock of the log, which does not hold them.
+        """
         self._open_ended = frozenset(open_ended)
+        self._deadlines_s = deadlines_s or {}
         self.history = history = read_history(log)
         self.ids = history.ids
         self._job_slots = np.flatnonzero(history.is_job)
@@ -188,11 +202,16 @@ class Stories:
         reason = self._present(state, intervals)
         if row["job_id"] in self._open_ended:
             state, said, end_s = UNFINISHED, STILL, None
+        due_s = self._deadlines_s.get(row["job_id"])
+        late_s = max(0.0, end_s - due_s) if due_s is not None and state == "done" else None
+        text = _sentence(said, wait_s, parts, halts, lost_s)
+        if due_s is not None:
+            text += "; " + _promptness(state, late_s, self.history.end_s - due_s)
         return Story(
             id=row["job_id"],
             state=state,
             reason=reason,
-            text=_sentence(said, wait_s, parts, halts, lost_s),
+            text=text,
             wait_s=wait_s,
             parts=parts,
             ahead=_union(one.ahead for one in told if one.interval.reason == "order"),
@@ -207,6 +226,8 @@ class Stories:
             stays=self._course.stays(slot),
             run_s=run_s,
             lost_s=lost_s,
+            deadline_s=due_s,
+            tardiness_s=late_s,
         )
 
     def _present(self, state: str, intervals: Sequence[Interval]) -> str:
@@ -378,3 +399,10 @@ def _sentence(
         said.append(f"evicted {times_of(len(evicted))}{by}")
     lost = lost_of(lost_s, state)
     return "; ".join([*said, lost] if lost else said)
+
+
+def _promptness(state: str, late_s: float | None, past_s: float) -> str:
+    """What became of its deadline; `past_s`: how long ago it was when the log ended."""
+    if late_s is not None:
+        return f"{duration(late_s)} too late for its deadline" if late_s else "met its deadline"
+    return "missed its deadline" if state != UNFINISHED or past_s > 0 else "its deadline is to come"

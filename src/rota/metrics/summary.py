@@ -22,12 +22,13 @@ completed job are null when there is none.
 - `avg_rho`, `p99_rho`, `max_rho`: finish-time fairness, see below; `jain_tenants`: Jain's index
   over tenants, see below;
 - `with_deadline`, `deadline_misses`, `deadline_miss_share`: jobs with a deadline whose fate is
-  known, those of them that were not done by then, and their share; null for a log alone, which
+  known, those of them that were not done by then, and their share; `avg_tardiness_s`,
+  `max_tardiness_s`: by how much those that are done were too late; all null for a log alone, which
   does not hold the deadlines;
 - `delay`: seconds that the completed jobs waited, by reason; the parts add up to
   `avg_wait_s * completed`;
-- `preemptions`, `migrations`: of all jobs in the window; `evictions`: times that a failure of a
-  node stopped one of them;
+- `preemptions`, `migrations`, `resizes`: of all jobs in the window; `evictions`: times that a
+  failure of a node stopped one of them;
 - `events`, `decisions`: of the whole run, as its END row tells.
 """
 
@@ -94,6 +95,7 @@ def fold_summary(
         **fold_deadlines(table, chosen, deadlines_s, history.end_s),
         "preemptions": int(inside["preemptions"].sum()),
         "migrations": int(inside["migrations"].sum()),
+        "resizes": int(inside["resizes"].sum()),
         "evictions": int(count_of(history, Record.EVICTED)[history.is_job][chosen].sum()),
         "events": events,
         "decisions": decisions,

@@ -40,6 +40,7 @@ MEASURES = (
     Measure("frag_amount", "GPUs that are fragments", "share", "less"),
     Measure("preemptions", "preemptions", "count", "less"),
     Measure("migrations", "migrations", "count", "less"),
+    Measure("resizes", "resizes", "count", "less"),
     Measure("evictions", "evictions by failures", "count", None),
     Measure("avg_rho", "mean rho (finish-time fairness)", "ratio", "less"),
     Measure("p99_rho", "p99 rho", "ratio", "less"),
@@ -47,6 +48,8 @@ MEASURES = (
     Measure("jain_tenants", "Jain index of tenants", "index", "more"),
     Measure("deadline_misses", "deadlines missed", "count", "less"),
     Measure("deadline_miss_share", "share of deadlines missed", "share", "less"),
+    Measure("avg_tardiness_s", "mean tardiness", "s", "less"),
+    Measure("max_tardiness_s", "largest tardiness", "s", "less"),
     Measure("completed", "jobs completed", "count", "more"),
     Measure("censored", "jobs unfinished", "count", "less"),
 )

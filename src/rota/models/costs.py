@@ -52,15 +52,21 @@ class CostModel(Generic[P]):
         self.free = False
         self.instant_stop = True
 
-    def transition(self, job: Job, new: Allocation | None, now_s: float) -> TransitionCost:  # noqa: ARG002
-        """From what the job holds (nothing when it waits) to `new` (None: stop)."""
+    def transition(
+        self,
+        job: Job,
+        old: Allocation | None,
+        new: Allocation | None,
+        now_s: float,  # noqa: ARG002 - for those whom it concerns
+    ) -> TransitionCost:
+        """From what the job holds (None: it waits) to `new` (None: it stops)."""
         if new is None:
             return self.stop(job)
-        if job.phase == WAITING or new == job.allocation:  # a job that is launched has it already
-            return self.start(job)
-        return self.move(job)
+        if old is None:
+            return self.start(job, new)
+        return self.move(job, old, new)
 
-    def start(self, job: Job) -> TransitionCost:  # noqa: ARG002
+    def start(self, job: Job, new: Allocation) -> TransitionCost:  # noqa: ARG002
         """A job that holds nothing starts, for the first time or again."""
         return FREE
 
@@ -68,9 +74,9 @@ class CostModel(Generic[P]):
         """A job returns to the queue."""
         return FREE
 
-    def move(self, job: Job) -> TransitionCost:
+    def move(self, job: Job, old: Allocation, new: Allocation) -> TransitionCost:  # noqa: ARG002
         """A job goes from its slices to others at once: by default it is stopped and started."""
-        stop, start = self.stop(job), self.start(job)
+        stop, start = self.stop(job), self.start(job, new)
         return TransitionCost(
             stop.stop_s, start.start_s, stop.lost_work, start.slow_s, start.slow_factor
         )
@@ -81,7 +87,7 @@ class CostModel(Generic[P]):
         if not every_s or job.phase != RUNNING:
             return 0.0
         since_checkpoint_s = job.executed_s(now_s) % every_s
-        return min(since_checkpoint_s, now_s - job.start_s) * job.rate
+        return min(since_checkpoint_s, now_s - job.start_s) * job.true_rate
 
     def describe(self) -> Mapping[str, Any]:
         """Name, parameters and source."""
@@ -151,7 +157,7 @@ class Custom(CostModel[FixedParams]):
             or p.checkpoint_s
         )  # fmt: skip
 
-    def start(self, job: Job) -> TransitionCost:
+    def start(self, job: Job, new: Allocation) -> TransitionCost:  # noqa: ARG002
         """The first start may cost something else."""
         return self._first if starts_first(job) else self._again
 
@@ -159,7 +165,7 @@ class Custom(CostModel[FixedParams]):
         """To stop a start may cost something else."""
         return self._abort if job.phase == STARTING else self._stop
 
-    def move(self, job: Job) -> TransitionCost:
+    def move(self, job: Job, old: Allocation, new: Allocation) -> TransitionCost:  # noqa: ARG002
         """To stop a start may cost something else."""
         return self._redirect if job.phase == STARTING else self._move
 
@@ -301,7 +307,7 @@ class Bytes(CostModel[BytesParams]):
         self._stop = TransitionCost(stop_s=p.checkpoint_gib / p.write_gib_s)
         self.instant_stop = not p.checkpoint_gib
 
-    def start(self, job: Job) -> TransitionCost:
+    def start(self, job: Job, new: Allocation) -> TransitionCost:  # noqa: ARG002
         """At first there is no checkpoint to read."""
         return self._first if starts_first(job) else self._again
 
@@ -309,7 +315,7 @@ class Bytes(CostModel[BytesParams]):
         """Write the checkpoint."""
         return self._stop
 
-    def move(self, job: Job) -> TransitionCost:  # noqa: ARG002 - the same for all
+    def move(self, job: Job, old: Allocation, new: Allocation) -> TransitionCost:  # noqa: ARG002
         """Write it here, read it there."""
         return TransitionCost(self._stop.stop_s, self._again.start_s)
 

@@ -14,9 +14,10 @@ import msgspec
 
 from rota.core.allocation import Allocation, host_of
 from rota.core.errors import OptionError
+from rota.core.events import INF
 from rota.core.jobs import Job
 from rota.core.policy import Params
-from rota.core.ports import RateModel
+from rota.core.ports import RateModel, RatePhase
 from rota.core.registry import RATES, load, parse_params, split
 from rota.core.topology import DEVICE, Topology
 
@@ -40,10 +41,33 @@ class Rates:
         self.unit = False
         self.neighbours = False
         self.packs = False
+        self.phased = False
 
     def speed(self, job: Job, gpu_type: str) -> float:  # noqa: ARG002 - most care for neither
         """The rate on GPUs of this type, alone, with what it asks for."""
         return 1.0
+
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:  # noqa: ARG002
+        """The rate with so many GPUs of a type on so many nodes (0: on few), alone."""
+        return self.speed(job, gpu_type)
+
+    def phase(
+        self,
+        job: Job,
+        allocation: Allocation,
+        sharers: Sequence[Job],
+        done: float,  # noqa: ARG002 - for those that change
+        now_s: float,  # noqa: ARG002
+    ) -> RatePhase:
+        """The rate from now on, with so much work done, and for how long it holds."""
+        return RatePhase(self.rate(job, allocation, sharers))
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """What it remembers of jobs: most remember nothing."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any], jobs: Mapping[int, Job]) -> None:
+        """Take the state of `snapshot` up again."""
 
     def beside(self, job: Job, other: Job, gpu_type: str) -> float:  # noqa: ARG002 - see above
         """By how much it is slower while another job uses the same GPUs of this type."""
@@ -101,12 +125,12 @@ class Types(Rates):
 
     def speed(self, job: Job, gpu_type: str) -> float:
         """Its own, that of the type, or 1."""
-        own = job.behaviour.speeds or {}
+        own = job.truth.speeds or {}
         return own.get(gpu_type, self._speeds.get(gpu_type, 1.0))
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
         """The speed of the slowest GPU that it holds."""
-        own = job.behaviour.speeds or {}
+        own = job.truth.speeds or {}
         types = {self._types[vertex] for vertex, _ in allocation.slices}
         return min((own.get(kind, self._speeds.get(kind, 1.0)) for kind in types), default=1.0)
 
@@ -140,7 +164,14 @@ class Scaling(Rates):
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
         """The rate at the number of GPUs that it holds."""
         gpus = allocation.gpus if host_of(allocation) < 0 else job.gpus  # see `as_guest`
-        points = job.behaviour.scaling
+        return self._scaled(job, gpus)
+
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:  # noqa: ARG002
+        """By the number alone."""
+        return self._scaled(job, gpus)
+
+    def _scaled(self, job: Job, gpus: float) -> float:
+        points = job.truth.scaling
         if points:
             return interpolated(gpus, tuple(sorted(tuple(point) for point in points)))
         return gpus / job.gpus if job.gpus and gpus != job.gpus else 1.0
@@ -227,6 +258,39 @@ class Sharing(Rates):
         return slowest
 
 
+class Course(Rates):
+    """The rate changes along the training: `Behaviour.course` lists (work, factor).
+
+    From each level of work on the rate is times its factor; before the first it is 1.
+    """
+
+    name = "course"
+
+    def __init__(self, topology: Topology, params: Params | None = None) -> None:
+        super().__init__(topology, params)
+        self.phased = True
+
+    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
+        """At its beginning."""
+        return self.phase(job, allocation, sharers, 0.0, 0.0).rate
+
+    def phase(
+        self,
+        job: Job,
+        allocation: Allocation,  # noqa: ARG002
+        sharers: Sequence[Job],  # noqa: ARG002
+        done: float,
+        now_s: float,  # noqa: ARG002
+    ) -> RatePhase:
+        """The factor of the last level that was reached, until the next."""
+        factor = 1.0
+        for level, following in sorted(tuple(point) for point in job.truth.course or ()):
+            if level > done:
+                return RatePhase(factor, until_done=level)
+            factor = following
+        return RatePhase(factor)
+
+
 class Product:
     """Several effects at once: their rates are multiplied."""
 
@@ -236,6 +300,7 @@ class Product:
         self.unit = all(model.unit for model in models)
         self.neighbours = any(model.neighbours for model in models)
         self.packs = any(model.packs for model in models)
+        self.phased = any(model.phased for model in models)
         self._slow = [model for model in models if not model.unit]
 
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:
@@ -244,6 +309,40 @@ class Product:
         for model in self._slow:
             rate *= model.rate(job, allocation, sharers)
         return rate
+
+    def phase(
+        self,
+        job: Job,
+        allocation: Allocation,
+        sharers: Sequence[Job],
+        done: float,
+        now_s: float,
+    ) -> RatePhase:
+        """The product, until the first of them changes; all that they tell."""
+        rate, until_s, until_done = 1.0, INF, INF
+        told: dict[str, float] = {}
+        for model in self._slow:
+            phase = model.phase(job, allocation, sharers, done, now_s)
+            rate *= phase.rate
+            until_s, until_done = min(until_s, phase.until_s), min(until_done, phase.until_done)
+            told.update(phase.told or {})
+        return RatePhase(rate, until_s, until_done, told or None)
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Those of all parts."""
+        return {"parts": [model.snapshot() for model in self.models]}
+
+    def restore(self, state: Mapping[str, Any], jobs: Mapping[int, Job]) -> None:
+        """To all parts."""
+        for model, part in zip(self.models, state["parts"], strict=True):
+            model.restore(part, jobs)
+
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:
+        """The product."""
+        speed = 1.0
+        for model in self._slow:
+            speed *= model.speed_with(job, gpus, nodes, gpu_type)
+        return speed
 
     def speed(self, job: Job, gpu_type: str) -> float:
         """The product of those that know types."""

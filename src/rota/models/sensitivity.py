@@ -139,8 +139,8 @@ class HostSensitivity(Rates):
         return (cpus, mem_gib)
 
     def _table(self, job: Job) -> Sensitivity | None:
-        if job.behaviour.sensitivity is not None:
-            return job.behaviour.sensitivity
+        if job.truth.sensitivity is not None:
+            return job.truth.sensitivity
         profile = self._profiles.get(job.spec.model)
         return profile.sensitivity if profile else None
 

@@ -37,6 +37,10 @@ class TrueSpeeds:
             return 0.0
         return self._rates.beside(job, other, gpu_type) * self.speed(job, gpu_type)
 
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:
+        """Alone, with another number of GPUs."""
+        return self._rates.speed_with(job, gpus, nodes, gpu_type)
+
 
 class NoisySpeeds:
     """Speeds of another source, with errors; implements `SpeedBook`."""
@@ -55,6 +59,10 @@ class NoisySpeeds:
     def speed_beside(self, job: Job, other: Job, gpu_type: str) -> float:
         """The true one times the same factor."""
         return self._book.speed_beside(job, other, gpu_type) * self.factor(job, gpu_type)
+
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:
+        """The true one times the same factor."""
+        return self._book.speed_with(job, gpus, nodes, gpu_type) * self.factor(job, gpu_type)
 
     def factor(self, job: Job, gpu_type: str) -> float:
         """By how much its speed is wrong; tasks of one job are wrong alike."""

@@ -49,6 +49,10 @@ class TableRates(Rates):
         """As the table says, else the job's own speed."""
         return self._rate(job, job.gpus, gpu_type, scattered=False)
 
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:
+        """As the table says, else the job's own speed."""
+        return self._rate(job, gpus, gpu_type or self.topology.types[0], scattered=nodes > 1)
+
     def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
         """The slowest of its types decides."""
         vertices = self.topology.vertices
@@ -65,7 +69,7 @@ class TableRates(Rates):
         base = self._steps(model, job.gpus, self.params.reference, scattered=False)
         steps = self._steps(model, gpus, gpu_type, scattered=scattered)
         if not base or steps is None:
-            return (job.behaviour.speeds or {}).get(gpu_type, 1.0)
+            return (job.truth.speeds or {}).get(gpu_type, 1.0)
         return steps / base
 
     def _steps(self, model: str, gpus: float, gpu_type: str, *, scattered: bool) -> float | None:

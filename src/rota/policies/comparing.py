@@ -63,4 +63,4 @@ class ByComparison(DecidePolicy[Params]):
 
 def _run(job: Job) -> tuple[Any, ...]:
     """What a run is like: another one if any of it differs."""
-    return (job.allocation, job.start_s, job.since_s, job.rate)
+    return (job.allocation, job.start_s, job.since_s, job.true_rate)

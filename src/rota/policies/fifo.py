@@ -1,4 +1,4 @@
-"""First in, first out, strict: no job passes the first one that does not fit.
+"""First in, first out, strict: no job passes one that waits for nodes which it could use itself.
 
 The order in which clusters without a policy serve their users; the baseline of nearly every paper.
 """
@@ -8,7 +8,7 @@ from rota.core.policy import Params, PriorityPolicy
 
 
 class Fifo(PriorityPolicy[Params]):
-    """Serve jobs in the order of their submission; the head of the queue blocks all behind it."""
+    """Serve jobs in the order of their submission; one that waits blocks all who want its nodes."""
 
     name = "fifo"
     preemptive = False

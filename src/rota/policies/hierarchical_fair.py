@@ -24,7 +24,9 @@ service) are left to the inner policy and to priorities.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import log2
+from operator import sub
 from typing import Any, ClassVar, Literal
 
 from rota.core.events import INF
@@ -65,6 +67,17 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         if queues.waiting:
             entitle(queues.tenancy.root, view.up_gpus)
 
+    def claims(self, queues: Queues) -> list[float]:
+        """Fair shares, and for all with the same parent the order of what they have had."""
+        found: list[float] = []
+        for above in queues.tenancy.upwards():
+            had = [self.standing(branch) for branch in above.children]
+            order = sorted(range(len(had)), key=had.__getitem__)
+            found += [branch.entitled for branch in above.children]
+            found += order
+            found += [had[a] < had[b] for a, b in pairwise(order)]
+        return found
+
     def standing(self, branch: Branch) -> float:
         """What it has and had for its weight."""
         return (PRESENT * branch.used + branch.average) / branch.tenant.weight
@@ -93,8 +106,10 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         if not (half_life_s and self.chosen["reclaim"] and queues.waiting):
             return INF
         soonest_s = INF
-        for above in (queues.tenancy.root, *queues.tenancy.branches):
+        for above in queues.tenancy.upwards():
             below = [b for b in above.children if b.firm + SLACK < b.entitled]
+            if not below:
+                continue
             over = [b for b in above.children if b.firm > self.owed(b) + SLACK]
             for one in below:
                 for other in over:
@@ -127,8 +142,6 @@ def entitle(root: Branch, up_gpus: float) -> None:
 
 def _divide(above: Branch, gpus: float) -> None:
     branches = above.children
-    if not branches:
-        return
     wanted = [_wanted(branch) for branch in branches]
     shares = [min(branch.quota, most) for branch, most in zip(branches, wanted, strict=True)]
     promised = sum(shares)
@@ -139,13 +152,15 @@ def _divide(above: Branch, gpus: float) -> None:
         shares = pour(gpus - promised, weights, shares, wanted)
     for branch, share in zip(branches, shares, strict=True):
         branch.entitled = share
-        _divide(branch, share)
+        if branch.children:
+            _divide(branch, share)
 
 
 def _wanted(branch: Branch) -> float:
     """What guaranteed jobs of a branch have and ask for, as far as it may be had."""
     asked = sum(map(_wanted, branch.children)) if branch.children else branch.firm + branch.asked
-    return min(asked, branch.tenant.limit)
+    limit = branch.tenant.limit
+    return min(limit, asked)
 
 
 def pour(
@@ -153,11 +168,10 @@ def pour(
 ) -> list[float]:
     """Divide an amount by weight on top of what each has; none gets more than the most."""
     found = list(have)
-    order = sorted(range(len(found)), key=lambda i: (most[i] - have[i]) / weights[i])
-    total = sum(weights[i] for i in order if most[i] > have[i])
-    for i in order:
-        if most[i] <= have[i]:
-            continue
+    order = [(lacks / weights[i], i) for i, lacks in enumerate(map(sub, most, have)) if lacks > 0]
+    order.sort()
+    total = sum(weights[i] for _, i in order)
+    for _, i in order:
         part = min(amount * weights[i] / total if total else INF, most[i] - have[i])
         found[i] += part
         amount -= part

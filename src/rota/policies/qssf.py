@@ -9,7 +9,8 @@ running jobs are never disturbed. The estimate comes from
   are none of the same user and GPUs, then of the same GPUs, then of all; `prior_s` before any job
   has finished. It is made once, when the job enters the queue, as in Helios.
 
-The first job that does not fit blocks all behind it, as in Helios; `strict=no` passes it.
+The first job that does not fit blocks all behind it that want its nodes, as in Helios; `strict=no`
+passes it.
 
 Departs from the paper: the rolling estimate is not blended with a gradient-boosted model, and names
 are compared for equality, not for likeness.

@@ -25,7 +25,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from rota.core.changes import Wake
-from rota.core.events import JOB_RUNNING, EventKind
+from rota.core.events import JOB_PHASE, JOB_RUNNING, EventKind
 from rota.core.jobs import Job
 from rota.core.knowledge import Knowledge
 from rota.core.plan import Plan, Supply, SupplyingPlan
@@ -33,7 +33,7 @@ from rota.core.policy import DecidePolicy, Params
 from rota.core.topology import Topology
 from rota.core.view import View
 
-EXCEPT_BEGINNINGS = frozenset(map(int, EventKind)) - {JOB_RUNNING}
+EXCEPT_BEGINNINGS = frozenset(map(int, EventKind)) - {JOB_RUNNING, JOB_PHASE}
 """When `las` looks: not when a job begins, because what it displaced would displace it in turn, and
 if stops lose work no job would ever end."""
 

@@ -248,6 +248,8 @@ def _trust(answer: Answer) -> str:
     closest = answer.fidelity[0]
     if closest.policy != model.policy:
         text += f"<p>{escape(closest.policy)} comes closer: {escape(closest.sentence)}.</p>"
+    if answer.undecided:
+        text += f"<p>{escape(answer.undecided)}.</p>"
     body = "".join(_fidelity_line(one.policy, one.whole, one.verdict) for one in answer.fidelity)
     text += _table("policy, all jobs", _FIDELITY, body)
     parts = "".join(_fidelity_line(one.told, one, "") for one in model.groups[1:])

@@ -50,7 +50,7 @@ class Replanner(Scheduler, ABC):
                 self.ended(event[3])
             elif kind == ev.JOB_EVICTED:
                 self.lost(event[3], now_s)
-            elif kind == ev.JOB_RUNNING:
+            elif kind in (ev.JOB_RUNNING, ev.JOB_PHASE):
                 self.progressing(event[3], now_s)
             elif kind in (ev.NODE_DOWN, ev.NODE_UP):
                 self.node_changed(event[3].id, up=kind == ev.NODE_UP)
@@ -168,9 +168,9 @@ class PlannedCosts(CostModel[CostParams]):
     name = "planned"
     source = "the scheduler of a dialect writes the seconds of a start into the allocation"
 
-    def start(self, job: Job) -> TransitionCost:
+    def start(self, job: Job, new: Allocation) -> TransitionCost:  # noqa: ARG002
         """What the allocation says."""
-        config = job.allocation.config or {}
+        config = new.config or {}
         return TransitionCost(start_s=config[START_S]) if START_S in config else FREE
 
 

@@ -26,13 +26,20 @@ from rota.sdk.transport import (
     unreachable,
 )
 from rota.wire import (
+    ADD_PERSON,
+    BEGIN_LOGIN,
     CANCEL_JOB,
+    CHANGE_PERSON,
     CREATE_TOKEN,
     CREATE_WEB_CODE,
+    DISABLE_PERSON,
     DRAIN_NODE,
+    ENABLE_PERSON,
+    END_SESSION,
     ENDED,
     EXPLAIN_JOB,
     EXPORT_EVENTS,
+    FINISH_LOGIN,
     FORECAST_JOB,
     GET_JOB,
     GET_STATUS,
@@ -41,7 +48,9 @@ from rota.wire import (
     LIST_EVENTS,
     LIST_JOBS,
     LIST_NODES,
+    LIST_PEOPLE,
     LIST_QUEUES,
+    LIST_SESSIONS,
     LIST_TOKENS,
     MAX_BODY_BYTES,
     MAX_JOBS,
@@ -65,13 +74,22 @@ from rota.wire import (
     ForecastQuery,
     JobInfo,
     JobsQuery,
+    LoginAnswer,
+    LoginRequest,
+    LoginStart,
+    MadeSession,
     NewInvitation,
+    NewPerson,
     NewToken,
     NodeInfo,
     OutputQuery,
+    Person,
+    PersonChange,
     QueueInfo,
+    SessionInfo,
     StreamQuery,
     SubmitHeaders,
+    TokenInfo,
     WebCode,
 )
 
@@ -369,7 +387,7 @@ class AsyncClient(_OnSession):
         """A code with which one browser may log in as we, once and soon."""
         return await self._session.ask(CREATE_WEB_CODE)
 
-    async def tokens(self) -> list[Actor]:
+    async def tokens(self) -> list[TokenInfo]:
         """Names and roles of all tokens."""
         return await self._session.ask(LIST_TOKENS)
 
@@ -378,14 +396,65 @@ class AsyncClient(_OnSession):
         body = msgspec.json.encode(NewInvitation(node, valid_s))
         return (await self._session.ask(INVITE_NODE, body=body)).code
 
-    async def create_token(self, name: str, role: str) -> str:
-        """A new token; the daemon shows it only this once."""
-        body = msgspec.json.encode(NewToken(name, role))
+    async def create_token(
+        self, name: str, role: str, *, user: str = "", valid_s: float | None = None
+    ) -> str:
+        """A new token; the daemon shows it only this once.
+
+        Args:
+            name: Its name.
+            role: What it is good for.
+            user: The person whose it is; empty: the one of its name, if there is one.
+            valid_s: How long it is good, in seconds; None: until it is revoked.
+        """
+        body = msgspec.json.encode(NewToken(name, role, user, valid_s))
         return (await self._session.ask(CREATE_TOKEN, body=body)).token
 
     async def revoke_token(self, name: str) -> None:
         """Make a token worthless."""
         await self._session.ask(REVOKE_TOKEN, name=name)
+
+    # --- people ---------------------------------------------------------------------------------
+
+    async def people(self) -> list[Person]:
+        """Everybody who was added."""
+        return await self._session.ask(LIST_PEOPLE)
+
+    async def add_person(self, person: NewPerson) -> Person:
+        """Add somebody."""
+        return await self._session.ask(ADD_PERSON, body=msgspec.json.encode(person))
+
+    async def change_person(self, name: str, change: PersonChange) -> Person:
+        """Change what somebody is and may submit."""
+        body = msgspec.json.encode(change)
+        return await self._session.ask(CHANGE_PERSON, body=body, person=name)
+
+    async def disable_person(self, name: str) -> Person:
+        """Let somebody in no more: sessions end, tokens are worth nothing."""
+        return await self._session.ask(DISABLE_PERSON, person=name)
+
+    async def enable_person(self, name: str) -> Person:
+        """Let somebody in again."""
+        return await self._session.ask(ENABLE_PERSON, person=name)
+
+    async def sessions(self) -> list[SessionInfo]:
+        """Our own sessions; an administrator's: all."""
+        return await self._session.ask(LIST_SESSIONS)
+
+    async def end_session(self, session: str) -> None:
+        """End one, by its id."""
+        await self._session.ask(END_SESSION, session=session)
+
+    async def begin_login(self, redirect: str) -> LoginStart:
+        """Where a browser has to go; `redirect`: where this program waits for its answer."""
+        return await self._session.ask(
+            BEGIN_LOGIN, body=msgspec.json.encode(LoginRequest(redirect))
+        )
+
+    async def finish_login(self, secret: str, state: str, code: str) -> MadeSession:
+        """Exchange what the browser brought for a session."""
+        body = msgspec.json.encode(LoginAnswer(secret, state, code))
+        return await self._session.ask(FINISH_LOGIN, body=body)
 
     # --- events ---------------------------------------------------------------------------------
 
@@ -552,6 +621,16 @@ class Client(_OnSession):
     invite = _blocking(AsyncClient.invite)
     create_token = _blocking(AsyncClient.create_token)
     revoke_token = _blocking(AsyncClient.revoke_token)
+
+    people = _blocking(AsyncClient.people)
+    add_person = _blocking(AsyncClient.add_person)
+    change_person = _blocking(AsyncClient.change_person)
+    disable_person = _blocking(AsyncClient.disable_person)
+    enable_person = _blocking(AsyncClient.enable_person)
+    sessions = _blocking(AsyncClient.sessions)
+    end_session = _blocking(AsyncClient.end_session)
+    begin_login = _blocking(AsyncClient.begin_login)
+    finish_login = _blocking(AsyncClient.finish_login)
 
     events = _iterating(AsyncClient.events)
     export = _blocking(AsyncClient.export)

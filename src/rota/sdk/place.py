@@ -2,9 +2,11 @@
 
 import fcntl
 import os
+import re
 import ssl
 import stat
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -65,6 +67,14 @@ def state_folder(env: Mapping[str, str] | None = None) -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "rota"
 
 
+def session_file(server: str, env: Mapping[str, str] | None = None) -> Path:
+    """Where the token of a session of `rota login` at this server (or socket) is."""
+    env = os.environ if env is None else env
+    base = env.get("XDG_CONFIG_HOME")
+    name = re.sub(r"[^A-Za-z0-9.-]+", "_", server) + "-" + sha256(server.encode()).hexdigest()[:8]
+    return (Path(base) if base else Path.home() / ".config") / "rota" / "sessions" / name
+
+
 def find_place(
     server: str | None = None,
     token: str | None = None,
@@ -75,8 +85,9 @@ def find_place(
 ) -> Place:
     """The daemon to speak to.
 
-    In this order: what is given, ROTA_SERVER, ROTA_CA and ROTA_TOKEN or ROTA_TOKEN_FILE, the files
-    `server.json` and `token` of the state folder (ROTA_STATE), the usual address. The token of the
+    In this order: what is given, ROTA_SERVER, ROTA_CA and ROTA_TOKEN or ROTA_TOKEN_FILE, a session
+    of `rota login` at that server, the files `server.json` and `token` of the state folder
+    (ROTA_STATE), the usual address. The token of the
     state folder is an administrator's: it is only ever sent to this machine, that is to a loopback
     address or to where the daemon of that folder says that it listens. Where that daemon has a
     socket, and no other server is named, it is reached there, and without a token. `unix:PATH`
@@ -89,12 +100,13 @@ def find_place(
     relayed = bool(env.get("ROTA_TUNNEL"))
     # not to the usual address: on a shared machine anybody may listen there
     servers = tuple(server.split(","))
-    here = all(map(is_loopback, servers)) or found == _announced(folder)
+    token = token or _read_token(session_file(socket or servers[0], env), required=False)
+    here = all(map(is_loopback, servers)) or found == announced(folder)
     if not token and not socket and found != USUAL and here:
         token = _read_token(folder / "token", required=False)
     ca = ca or env.get("ROTA_CA", "")
     own = folder / "tls" / "ca.pem"  # of `rota tls init`
-    if not ca and found == _announced(folder) and servers[0].startswith("https:") and own.exists():
+    if not ca and found == announced(folder) and servers[0].startswith("https:") and own.exists():
         ca = own
     return Place(servers[0], token or "", found, str(ca), servers, socket, relayed)
 
@@ -110,7 +122,7 @@ def _server(server: str | None, env: Mapping[str, str], folder: Path) -> tuple[s
         running = msgspec.json.decode((folder / "server.json").read_bytes(), type=_Running)
     except (OSError, msgspec.DecodeError):
         return DEFAULT_SERVER, USUAL, ""
-    return checked_url(running.url, _announced(folder)), _announced(folder), running.socket
+    return checked_url(running.url, announced(folder)), announced(folder), running.socket
 
 
 def is_starting(folder: Path) -> bool:
@@ -132,7 +144,8 @@ def is_starting(folder: Path) -> bool:
     return False
 
 
-def _announced(folder: Path) -> str:
+def announced(folder: Path) -> str:
+    """How a daemon is found that says where it is."""
     return str(folder / "server.json")
 
 

@@ -32,7 +32,15 @@ from rota.core.errors import (
 )
 from rota.core.proof import ProofTalk, async_check, blocking_check
 from rota.core.turns import LEADER, MISDIRECTED, Turns
-from rota.sdk.place import USUAL, Place, connection, find_place, is_starting, state_folder
+from rota.sdk.place import (
+    USUAL,
+    Place,
+    announced,
+    connection,
+    find_place,
+    is_starting,
+    state_folder,
+)
 from rota.wire import FIRST_OFFSET, JSON, PATH_PARTS, Event, Operation, Problem
 
 T = TypeVar("T")
@@ -407,7 +415,7 @@ class DaemonSession:
         """Seconds until a request is sent again; None: it is not, this is how it ends.
 
         A daemon of this machine that is just starting says later where it is and with which token
-        to speak to it.
+        to speak to it; one that was killed still says where it was.
         """
         if isinstance(outcome, httpx2.Response):
             early = outcome.status_code == httpx2.codes.UNAUTHORIZED
@@ -415,7 +423,7 @@ class DaemonSession:
         else:
             early = isinstance(outcome, httpx2.ConnectError)
             pause_s = _wait_after_error(operation, outcome, backoff)
-        if early and self.place.found == USUAL and not self.place.token:
+        if early and self._of_folder():
             place = self._find()
             if place != self.place:
                 await self._move(place)
@@ -445,6 +453,11 @@ class DaemonSession:
         self.place, self._turns = place, Turns(place.servers or [place.server])
         await self.io.close()
         self.io = self._connect(self._settings(), place.socket)
+
+    def _of_folder(self) -> bool:
+        """Nobody said where the daemon is: it is the one of the state folder, if there is one."""
+        found = self.place.found
+        return found == announced(state_folder()) or (found == USUAL and not self.place.token)
 
     def _still_waits(self) -> bool:
         if not self._ready_by_s:

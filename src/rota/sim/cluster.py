@@ -8,12 +8,23 @@ from typing import Any
 import msgspec
 
 from rota.core.allocation import Allocation
-from rota.core.events import INF, JOB_DONE, JOB_FAILED, JOB_RUNNING, JOB_STOPPED, NODE_DOWN, Event
+from rota.core.errors import PhaseError
+from rota.core.events import (
+    INF,
+    JOB_DONE,
+    JOB_FAILED,
+    JOB_PHASE,
+    JOB_RUNNING,
+    JOB_STOPPED,
+    NODE_DOWN,
+    Event,
+)
 from rota.core.jobs import RUNNING, STARTING, Job
-from rota.core.ports import ClusterCapabilities, Costs, RateModel, TransitionCost
+from rota.core.ports import ClusterCapabilities, Costs, RateModel, RatePhase, TransitionCost
 from rota.core.topology import Topology, Vertex
 
 FINISH_EXACT = 0.0
+ROUNDING = 1e-9  # relative: by so much a phase may miss the level or the time at which it ends
 
 
 class SimCluster:
@@ -41,10 +52,13 @@ class SimCluster:
             frictionless=costs.free and rates.unit,
             shares=rates.packs,
             exact_ends=not finish_round_s,
+            phased=rates.phased,
         )
         self.finish_round_s = finish_round_s
         self._plain = costs.free and rates.unit and not finish_round_s
-        self._quiet = costs.free and not rates.neighbours  # nothing to remember about a run
+        self._quiet = (  # nothing to remember about a run
+            costs.free and not rates.neighbours and not rates.phased
+        )
         self.heap: list[Event] = [
             (time_s, kind, number, node, node.epoch)
             for number, (time_s, kind, node) in enumerate(outages)
@@ -58,6 +72,7 @@ class SimCluster:
         self._sharing: dict[int, dict[int, Job]] = {}  # key -> jobs
         self._changed: set[int] = set()
         self._paced: dict[int, float] = {}  # rates by which ends were scheduled
+        self._phases: dict[int, RatePhase] = {}  # of jobs that make progress, if rates change
 
     # --- clock ----------------------------------------------------------------------------------
 
@@ -79,6 +94,8 @@ class SimCluster:
             for event in events:
                 if event[1] == JOB_RUNNING:
                     self._begin(event[3])
+                elif event[1] == JOB_PHASE:
+                    self._look_ahead(event[3], event[3].epoch)  # nothing else was scheduled for it
                 elif event[1] == JOB_STOPPED and not event[3].moving:
                     self._moved_with.pop(event[3].index, None)  # its move was taken back
         return events
@@ -92,15 +109,15 @@ class SimCluster:
     def start(self, job: Job) -> float:
         """Begin a run; without overhead its end is known at once."""
         now_s = self.now_s
-        if self._plain and job.behaviour.fails_at == INF:
+        if self._plain and job.truth.fails_at == INF:
             self._sequence += 1
-            heappush(self.heap, (now_s + job.left, JOB_DONE, self._sequence, job, job.epoch))
+            heappush(self.heap, (now_s + job.true_left, JOB_DONE, self._sequence, job, job.epoch))
             return now_s
         since_s = now_s
         if not self.costs.free:
             target, cost = self._moved_with.pop(job.index, (None, None))
             if cost is None or target != job.allocation:  # not the move that it was stopped for
-                cost = self.costs.transition(job, job.allocation, now_s)
+                cost = self.costs.transition(job, None, job.allocation, now_s)
             since_s = now_s + cost.start_s
             if cost.slow_s > 0:
                 self._slow[job.index] = (since_s + cost.slow_s, cost.slow_factor)
@@ -150,32 +167,69 @@ class SimCluster:
         now_s = self.now_s
         if job.index in self._slow and self._slow[job.index][0] <= now_s:
             del self._slow[job.index]
+        if self.rates.phased:
+            self._phases[job.index] = self._phase(job)
         rate = self.rate(job)
         if self.rates.neighbours:
             self._paced[job.index] = rate
         kind, left = self._ending(job)
+        at_s = now_s + left / rate if rate > 0 else INF
         until_s = self._slow.get(job.index, (0.0, 1.0))[0]
         if until_s > now_s and left > (until_s - now_s) * rate:
-            self._push(until_s, JOB_RUNNING, job, epoch)
-        elif rate > 0 and left < INF:
-            end_s = now_s + left / rate
-            if self.finish_round_s:
-                end_s = ceil(end_s / self.finish_round_s) * self.finish_round_s
-            self._push(end_s, kind, job, epoch)
+            at_s, kind = until_s, JOB_RUNNING
+        if self.rates.phased:
+            at_s, kind = self._or_phase(job, rate, at_s, kind)
+        if at_s < INF:
+            if self.finish_round_s and kind in (JOB_DONE, JOB_FAILED):
+                at_s = ceil(at_s / self.finish_round_s) * self.finish_round_s
+            self._push(at_s, kind, job, epoch)
         return rate
+
+    def _phase(self, job: Job) -> RatePhase:
+        """What the model says now; a level that is reached but for rounding is reached."""
+        done = job.true_work - job.left_at(self.now_s)
+        last = self._phases.get(job.index)
+        if last is not None and abs(last.until_done - done) <= ROUNDING * max(1.0, done):
+            done = last.until_done
+        phase = self.rates.phase(job, job.allocation, self._sharers(job), done, self.now_s)
+        if not (phase.until_s > self.now_s and phase.until_done > done):
+            raise PhaseError(
+                f"rates {self.rates.name!r}: the phase of job {job.id} from {self.now_s:g} s "
+                f"({done:g} of its work done) ends at {phase.until_s:g} s or {phase.until_done:g}: "
+                "it must end later than it begins"
+            )
+        return phase
+
+    def _or_phase(self, job: Job, rate: float, at_s: float, kind: int) -> tuple[float, int]:
+        """What comes first: this, or the end of its phase; both at once are the former."""
+        phase = self._phases[job.index]
+        until_s = phase.until_s
+        if rate > 0 and phase.until_done < INF:
+            done = job.true_work - job.left_at(self.now_s)
+            until_s = min(until_s, max(self.now_s, self.now_s + (phase.until_done - done) / rate))
+        if abs(at_s - until_s) <= ROUNDING * max(1.0, until_s) < INF:
+            return until_s, kind
+        return (at_s, kind) if at_s < until_s else (until_s, JOB_PHASE)
 
     def _ending(self, job: Job) -> tuple[int, float]:
         """How it will end if it goes on, and the work until then."""
         left = job.left_at(self.now_s)
-        done = job.work - left
-        if done <= job.behaviour.fails_at < job.work:
-            return JOB_FAILED, job.behaviour.fails_at - done
+        done = job.true_work - left
+        if done <= job.truth.fails_at < job.true_work:
+            return JOB_FAILED, job.truth.fails_at - done
         return JOB_DONE, left
 
     def rate(self, job: Job) -> float:
         """What the rate model says, with the neighbours if they matter."""
         rates = self.rates
-        rate = 1.0 if rates.unit else rates.rate(job, job.allocation, self._sharers(job))
+        if rates.phased:
+            return self._slowed(job, self._phases[job.index].rate)
+        return self._slowed(
+            job, 1.0 if rates.unit else rates.rate(job, job.allocation, self._sharers(job))
+        )
+
+    def _slowed(self, job: Job, rate: float) -> float:
+        """For a while after a start jobs may be slower."""
         slow = self._slow.get(job.index)
         return rate if slow is None else rate * slow[1]
 
@@ -183,8 +237,9 @@ class SimCluster:
         """End a run; its slices stay busy while the stop lasts."""
         if self._quiet:
             return 0.0, True
-        cost = self.costs.transition(job, to, self.now_s)
+        cost = self.costs.transition(job, job.allocation, to, self.now_s)
         self._slow.pop(job.index, None)
+        self._phases.pop(job.index, None)
         self._share(job, -1)
         if to is not None:
             self._moved_with[job.index] = (to, cost)
@@ -206,16 +261,18 @@ class SimCluster:
         self._slow.pop(job.index, None)
         self._moved_with.pop(job.index, None)
         self._paced.pop(job.index, None)
+        self._phases.pop(job.index, None)
 
     def failure(self, subject: Job | Vertex) -> str:
         """The workload says so."""
         if isinstance(subject, Job):
-            return f"fails after {subject.behaviour.fails_at:g} s of work"
+            return f"fails after {subject.truth.fails_at:g} s of work"
         return "the workload says so"
 
-    def measured(self, job: Job) -> Mapping[str, float]:  # noqa: ARG002 - part of the port
-        """Simulated jobs report nothing."""
-        return {}
+    def measured(self, job: Job) -> Mapping[str, float]:
+        """What the rate model says that it tells of its present phase."""
+        phase = self._phases.get(job.index)
+        return (phase.told if phase is not None else None) or {}
 
     def close(self) -> None:
         """Nothing to end."""
@@ -257,8 +314,9 @@ class SimCluster:
             job = touched[index]
             if job.phase != RUNNING:
                 continue
-            rate = self.rate(job)  # at one instant neighbours may come and go several times
-            if rate != job.rate or rate != self._paced[job.index]:
+            # at one instant neighbours may come and go several times
+            rate = self._slowed(job, self._phase(job).rate) if self.rates.phased else self.rate(job)
+            if rate != job.true_rate or rate != self._paced[job.index]:
                 changed.append((job, self._look_ahead(job, job.epoch + 1)))
         return changed
 
@@ -277,6 +335,8 @@ class SimCluster:
             "sharing": [(v, sorted(jobs)) for v, jobs in self._sharing.items() if jobs],
             "changed": sorted(self._changed),
             "paced": list(self._paced.items()),
+            "phases": [(index, *phase) for index, phase in self._phases.items()],
+            "rates": self.rates.snapshot(),
             "heap": [
                 (time_s, kind, number, isinstance(subject, Job), _name(subject), epoch)
                 for time_s, kind, number, subject, epoch in sorted(self.heap, key=lambda e: e[:3])
@@ -311,6 +371,8 @@ class SimCluster:
         self._kept = dict(kept)
         self._changed = set(state["changed"])
         self._paced = dict(state["paced"])
+        self._phases = {index: RatePhase(*phase) for index, *phase in state["phases"]}
+        self.rates.restore(state["rates"], jobs)
 
 
 def _name(subject: Job | Vertex) -> int:

@@ -70,13 +70,13 @@ def estimated(job: Job) -> float:
 
 def believed(job: Job) -> float:
     """What an oracle says."""
-    return job.work * job.belief
+    return job.true_work * job.belief
 
 
 def progress(job: Job, now_s: float) -> float:
     """How much of a job is done, in the unit of its length: work, or seconds on a real cluster."""
-    if job.work < INF:
-        return job.work - job.left_at(now_s)
+    if job.true_work < INF:
+        return job.true_work - job.left_at(now_s)
     return job.executed_s(now_s)
 
 

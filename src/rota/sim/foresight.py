@@ -201,11 +201,11 @@ def redraw(engine: Engine, durations: Durations, rng: np.random.Generator) -> No
     jobs = list(engine.view.active.values())
     totals = durations.draw(jobs, [progress(job, now_s) for job in jobs], rng)
     for job, total in zip(jobs, totals, strict=True):
-        known = job.work < INF  # it is unknown on a living cluster
-        told = job.work * job.belief
-        done = job.work - job.left if known else job.run_s
-        job.behaviour = msgspec.structs.replace(job.behaviour, work=total, fails_at=INF)
-        job.work, job.left = total, total - done
+        known = job.true_work < INF  # it is unknown on a living cluster
+        told = job.true_work * job.belief
+        done = job.true_work - job.true_left if known else job.run_s
+        job.truth = msgspec.structs.replace(job.truth, work=total, fails_at=INF)
+        job.true_work, job.true_left = total, total - done
         if known and total:
             job.belief = told / total
 

@@ -72,26 +72,39 @@ class LinearSolution:
 
 
 def solve_linear(
-    programme: LinearProgramme, *, time_limit_s: float | None = None
+    programme: LinearProgramme,
+    *,
+    time_limit_s: float | None = None,
+    absolute_gap: float | None = None,
 ) -> LinearSolution:
-    """The best point of one programme.
+    """The best point of one programme; with whole numbers, one at most `absolute_gap` from it.
 
     Raises:
         InfeasibleError: The constraints contradict each other.
         UnboundedError: The objective has no limit.
         SolverLimitError: The time was not enough.
     """
-    return Session(programme, time_limit_s=time_limit_s).solve()
+    session = Session(programme, time_limit_s=time_limit_s, absolute_gap=absolute_gap)
+    return session.solve()
 
 
 class Session:
     """A programme that is solved again and again with other bounds or costs."""
 
-    def __init__(self, programme: LinearProgramme, *, time_limit_s: float | None = None) -> None:
+    def __init__(
+        self,
+        programme: LinearProgramme,
+        *,
+        time_limit_s: float | None = None,
+        absolute_gap: float | None = None,
+    ) -> None:
         self._highs = _highs()
         self._solver = self._highs.Highs()
         self._set("output_flag", value=False)
         self._set("threads", value=1)  # more cost more processor time than they save here
+        if absolute_gap is not None:  # else a part of the objective counts, too
+            self._set("mip_abs_gap", value=absolute_gap)
+            self._set("mip_rel_gap", value=0.0)
         self._time_limit_s = time_limit_s
         self._whole = programme.whole is not None and bool(programme.whole.any())
         self._solver.passModel(_model(self._highs, programme))

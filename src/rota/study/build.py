@@ -152,7 +152,7 @@ def _refuse_short_rounds(rounds: RoundOptions, horizon_s: float) -> None:
 def _speed_book(config: RunConfig, rates: RateModel, scheduler: Scheduler) -> SpeedBook | None:
     """What policies know of speeds: what the rate model says, with the error."""
     error = _speed_error(config)
-    if not scheduler.knowledge & Knowledge.SPEEDS:
+    if not scheduler.knowledge & (Knowledge.SPEEDS | Knowledge.SCALING):
         return None
     truth = TrueSpeeds(rates)
     if error == EstimateError():

@@ -54,6 +54,8 @@ LEAST_S = 60.0
 """Shorter waits are alike."""
 LEAST_JOBS = 30
 """A partition with fewer jobs is shown, but does not decide."""
+SAME = 0.01
+"""Policies whose distances differ by no more, as a share of the observed mean wait, are alike."""
 ALL = "all"
 PARTITION, SIZE = "partition", "size"
 
@@ -169,6 +171,8 @@ class Fidelity(msgspec.Struct, frozen=True):
                 f". It cannot run {whole.refused:,} of the {whole.jobs:,} jobs that ran{why}; in "
                 f"the log, all {whole.jobs:,} waited {duration(whole.ran_mean_wait_s)} on average"
             )
+        if whole.jobs < LEAST_JOBS:
+            told += f". {whole.jobs:,} jobs are few: it may be chance"
         if self.misses:
             told += f". It is not close because {' and '.join(self.misses)}"
         if worst is not None:
@@ -219,6 +223,20 @@ def compare_waits(
 def closest(found: Iterable[Fidelity]) -> Fidelity:
     """The best model; of equals the first."""
     return min(found, key=rank)
+
+
+def as_close(model: Fidelity, found: Iterable[Fidelity]) -> list[str]:
+    """Other policies that come as close as this one: what happened does not tell them apart."""
+    if model.verdict == FAR:
+        return []
+    distance = _share(model.distance_s, model.whole)
+    return [
+        one.policy
+        for one in found
+        if one.policy != model.policy
+        and one.verdict == model.verdict
+        and _share(one.distance_s, one.whole) <= distance + SAME
+    ]
 
 
 def rank(one: Fidelity) -> tuple[int, float, float]:

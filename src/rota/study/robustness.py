@@ -21,7 +21,7 @@ from rota.metrics.vocabulary import MEASURES
 from rota.study.assumptions import tabulate
 from rota.study.compare_file import Assumption
 from rota.study.config import RunConfig, parse_estimate_error
-from rota.study.notes import few_note
+from rota.study.notes import NOBODY_WAITED, RAISE_LOAD, few_note
 from rota.study.output import dump
 from rota.study.pool import each, report
 from rota.study.run import simulate
@@ -265,7 +265,7 @@ def trace_curves(
         lines=[_line(policy, axis, seeds, by, outcomes) for policy in policies],
         warnings=_warnings({cell: outcomes[cell] for cell in cells}),
         assumptions=_assumptions(policies, axis, seeds, outcomes),
-        notes=_notes(config, axis, seeds),
+        notes=[*_idle(axis, outcomes), *_notes(config, axis, seeds)],
     )
     _write(curves, cells, outcomes, folder)
     return curves
@@ -358,6 +358,15 @@ def _assumptions(
     last = len(axis.levels) - 1  # the roughest: the first may be without failures
     facts = {policy: outcomes[policy, last, seeds[0]].assumptions for policy in policies}
     return [one for one in tabulate(facts, preempted) if one.key != VARIED[axis.kind]]
+
+
+def _idle(axis: Axis, outcomes: dict[tuple[str, int, int], LevelOutcome]) -> list[str]:
+    """That nobody waits at some levels: what policies do is the same there."""
+    waits = [0.0] * len(axis.levels)
+    for (_, i, _), outcome in outcomes.items():
+        waits[i] += outcome.values["avg_wait_s"] or 0.0
+    idle = [level for level, wait_s in zip(axis.levels, waits, strict=True) if not wait_s]
+    return [f"{NOBODY_WAITED} at {axis.kind} {', '.join(idle)}: {RAISE_LOAD}"] if idle else []
 
 
 def _notes(config: RunConfig, axis: Axis, seeds: Sequence[int]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import process_time
@@ -171,9 +171,9 @@ def _forgetful(engine: Engine) -> bool:
 def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     log = run.engine.log.release()
     history = read_history(log)
-    everyone = fold_jobs(history)
+    deadlines_s = _deadlines_s(run.workload, history.ids)
+    everyone = fold_jobs(history, deadlines_s)
     jobs = leave_open(everyone, run.workload.open_ended)
-    deadlines_s = _deadlines_s(run.workload, jobs)
     basis = make_basis(run.topology.nodes, run.workload.usual)
     fragments = fold_fragments(history, basis)
     summary = fold_summary(
@@ -260,13 +260,13 @@ def _strange_partitions(run: Run) -> list[str]:
     return found
 
 
-def _deadlines_s(workload: Workload, jobs: pl.DataFrame) -> Floats:
-    """Of every job of the table: the log does not hold them."""
+def _deadlines_s(workload: Workload, names: Sequence[str]) -> Floats:
+    """Of these jobs: the log does not hold them."""
     deadlines_s = fields(workload.specs, "deadline_s")
     if min(deadlines_s, default=INF) == INF:
-        return np.full(jobs.height, INF)
+        return np.full(len(names), INF)
     some = dict(zip(fields(workload.specs, "id"), deadlines_s, strict=True))
-    return np.array([some.get(name, INF) for name in jobs["job_id"].to_list()])
+    return np.array([some.get(name, INF) for name in names])
 
 
 @contextmanager

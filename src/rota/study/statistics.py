@@ -210,14 +210,35 @@ def jobs_interval(
     if len(usable) < len(ratios) // 2:
         return Ratio(ratio)
     low, high = np.quantile(np.log(usable), [(1 - level) / 2, (1 + level) / 2]).tolist()
-    wider = student(level, BLOCKS - 1) / student(level, _MOST_FREEDOM)
-    wider *= math.sqrt(BLOCKS / (BLOCKS - 1))  # a resample of few varies less than they do
+    wider = _wider(level)
     middle = math.log(ratio)
     return Ratio(
         ratio,
         math.exp(middle + wider * min(low - middle, 0.0)),
         math.exp(middle + wider * max(high - middle, 0.0)),
     )
+
+
+def jobs_spread(
+    values: Floats, statistic: Statistic, *, level: float = LEVEL
+) -> tuple[float, float] | None:
+    """The interval of a statistic of the jobs of one run: what another such log might give.
+
+    Resampled in blocks and widened as by `jobs_interval`; None with fewer than `LEAST_JOBS` jobs.
+    """
+    if len(values) < LEAST_JOBS:
+        return None
+    middle = float(statistic(values[None, :])[0])
+    (drawn,) = resample(values, [statistic])
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2]).tolist()
+    wider = _wider(level)
+    return middle + wider * min(low - middle, 0.0), middle + wider * max(high - middle, 0.0)
+
+
+def _wider(level: float) -> float:
+    """By how much an interval from a few blocks is widened."""
+    wider = student(level, BLOCKS - 1) / student(level, _MOST_FREEDOM)
+    return wider * math.sqrt(BLOCKS / (BLOCKS - 1))  # a resample of few varies less than they do
 
 
 def resample(values: Floats, statistics: Sequence[Statistic], *, seed: int = 0) -> list[Floats]:

@@ -52,7 +52,7 @@ def nobody_waits_at_the_door_for_ever(door: Door) -> None:
     for scenario in door.scenarios():
         engine = to_the_end(door.engine(scenario))
         for job in engine.jobs.values():
-            fails = job.behaviour.fails_at < job.work
+            fails = job.truth.fails_at < job.true_work
             must(
                 job.phase in (FAILED if fails else DONE, REJECTED),
                 f"{job} did not end: `consider` must let it in at some time, or `refuse` say why "

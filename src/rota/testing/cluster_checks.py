@@ -162,7 +162,7 @@ def a_job_ends_when_its_work_is_done(subject: ClusterSubject) -> None:
         long, short = driver.start(0), driver.start(1)
         for job in (short, long):
             driver.wait_for(JOB_DONE, job)
-            driver.about(job.run_s, job.work)
+            driver.about(job.run_s, job.true_work)
         _must(driver.poll() == [], "something happened after the last job")
 
 

@@ -21,11 +21,13 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
+from msgspec import structs
+
 from rota.core.allocation import Allocation
 from rota.core.events import INF
 from rota.core.jobs import DONE, FAILED, REJECTED, RUNNING, STARTING, STOPPING, WAITING, Job, Shape
 from rota.core.policy import PriorityPolicy
-from rota.core.ports import Costs, TransitionCost
+from rota.core.ports import Costs, RateModel, RatePhase, TransitionCost
 from rota.core.workload import Workload
 
 Slices = tuple[tuple[int, float], ...]
@@ -34,7 +36,8 @@ Entry = tuple[float, str, int, Slices]
 Free = dict[int, float]
 
 POOL = -1
-ENDS, FAILS, LEAVES, RUNS, SPEEDS_UP = range(5)  # what is due, in the order at equal times
+NEXT = 1e-9  # relative: what is reached but for rounding is reached
+ENDS, FAILS, LEAVES, RUNS, SPEEDS_UP, TURNS = range(6)  # what is due, in the order at equal times
 
 
 def consolidate(
@@ -61,10 +64,10 @@ class NaiveEngine:
     """`sizes` are the GPUs of each node; `outages` are (time, node position, up?).
 
     `on`: positions of the nodes that each job accepts, none for all. `round_s`: the queue is served
-    only at multiples of it.
+    only at multiples of it. `rates`: a model whose rates change with progress; else all are 1.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one per circumstance
         self,
         policy: PriorityPolicy[Any],
         workload: Workload,
@@ -75,11 +78,12 @@ class NaiveEngine:
         outages: Sequence[tuple[float, int, bool]] = (),
         round_s: float = 0.0,
         on: Sequence[Sequence[int]] = (),
+        rates: RateModel | None = None,
     ) -> None:
         everywhere = tuple(range(len(sizes)))
         self.on = [(*nodes,) or everywhere for nodes in on] or [everywhere] * len(workload)
         self.policy, self.costs, self.sizes, self.pooled = policy, costs, sizes, pooled
-        self.round_s = round_s
+        self.round_s, self.rates = round_s, rates
         self.jobs = [
             Job(spec, how, i, Shape(i, spec.request)) for i, (spec, how) in enumerate(workload)
         ]
@@ -145,8 +149,9 @@ class NaiveEngine:
         if kind == RUNS:
             self._note("run", job.index)
             self._progress(job)
-        elif kind == SPEEDS_UP:
-            del self.cost[job.index]
+        elif kind in (SPEEDS_UP, TURNS):
+            if kind == SPEEDS_UP:
+                del self.cost[job.index]
             self._progress(job)
         elif kind == LEAVES:
             self._note("stopped", job.index)
@@ -162,7 +167,7 @@ class NaiveEngine:
             job.phase, job.end_s = (DONE if kind == ENDS else FAILED), self.now
             self._note("done" if kind == ENDS else "failed", job.index)
             if kind == ENDS:
-                job.left = 0.0
+                job.true_left = 0.0
                 self.policy.finished(job, self.now)
 
     def _hit(self, node: int) -> list[Job]:
@@ -191,9 +196,9 @@ class NaiveEngine:
     def _settle(self, job: Job, lost: float = 0.0) -> None:
         if job.phase == RUNNING:
             ran = self.now - job.since_s
-            job.left, job.run_s = job.left - ran * job.rate, job.run_s + ran
+            job.true_left, job.run_s = job.true_left - ran * job.true_rate, job.run_s + ran
             job.service += ran * job.held_gpus
-        job.left = min(job.left + lost, job.work)
+        job.true_left = min(job.true_left + lost, job.true_work)
 
     def _leave(self, job: Job) -> None:
         job.phase, job.moving, job.since_s, job.held_gpus = WAITING, False, INF, 0
@@ -210,7 +215,8 @@ class NaiveEngine:
         if job.index not in self.body:  # it never began
             self._leave(job)
             return
-        cost = self.costs.transition(job, None if to is None else Allocation(to), self.now)
+        new = None if to is None else Allocation(to)
+        cost = self.costs.transition(job, job.allocation, new, self.now)
         self.cost.pop(job.index, None)
         if to is not None:
             self.cost[job.index] = cost
@@ -240,7 +246,7 @@ class NaiveEngine:
             return
         self.body[job.index] = self.plan[job.index]
         if job.index not in self.cost:
-            self.cost[job.index] = self.costs.transition(job, job.allocation, self.now)
+            self.cost[job.index] = self.costs.transition(job, None, job.allocation, self.now)
         if self.cost[job.index].start_s > 0:
             self.due[job.index] = (self.now + self.cost[job.index].start_s, RUNS)
         else:
@@ -257,17 +263,29 @@ class NaiveEngine:
         """It begins, or goes on at full speed: what is next?"""
         self._settle(job)
         cost = self.cost.get(job.index)
-        job.rate = cost.slow_factor if cost is not None and cost.slow_s > 0 else 1.0
+        done = job.true_work - job.true_left
+        phase = RatePhase(1.0)
+        if self.rates is not None:
+            phase = self.rates.phase(
+                job, job.allocation, (), done + NEXT * max(1.0, done), self.now
+            )
+        slow = cost.slow_factor if cost is not None and cost.slow_s > 0 else 1.0
+        job.true_rate = phase.rate * slow
         job.phase, job.since_s = RUNNING, self.now
-        done = job.work - job.left
-        if done <= job.behaviour.fails_at < job.work:
-            self.due[job.index] = (self.now + (job.behaviour.fails_at - done) / job.rate, FAILS)
+        if done <= job.truth.fails_at < job.true_work:
+            self.due[job.index] = (self.now + (job.truth.fails_at - done) / job.true_rate, FAILS)
         else:
-            self.due[job.index] = (self.now + job.left / job.rate, ENDS)
+            self.due[job.index] = (self.now + job.true_left / job.true_rate, ENDS)
         if cost is None or not cost.slow_s:
             self.cost.pop(job.index, None)
         elif self.due[job.index][0] > self.now + cost.slow_s:
             self.due[job.index] = (self.now + cost.slow_s, SPEEDS_UP)
+        turns = min(phase.until_s, self.now + (phase.until_done - done) / job.true_rate)
+        if turns < self.due[job.index][0] - NEXT * self.now:
+            if cost is not None and cost.slow_s:  # the rest of the slow time follows
+                rest = cost.slow_s - (turns - self.now)
+                self.cost[job.index] = structs.replace(cost, slow_s=rest)
+            self.due[job.index] = (turns, TURNS)
 
     # --- who gets what ----------------------------------------------------------------------------
 

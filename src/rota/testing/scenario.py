@@ -21,6 +21,7 @@ from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.engine.wiring import Parts, make_engine
+from rota.models.rates import Course
 from rota.placement.base import Placement
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
@@ -61,7 +62,13 @@ class Fixed(msgspec.Struct, frozen=True):
             self.slow_s * factor,
         )  # fmt: skip
 
-    def transition(self, job: Job, new: Allocation | None, now_s: float) -> TransitionCost:  # noqa: ARG002
+    def transition(
+        self,
+        job: Job,
+        old: Allocation | None,  # noqa: ARG002
+        new: Allocation | None,  # noqa: ARG002
+        now_s: float,  # noqa: ARG002
+    ) -> TransitionCost:
         """The same for every job."""
         lost = self.lost if job.phase == RUNNING else 0.0
         return TransitionCost(self.stop_s, self.start_s, lost, self.slow_s, 0.5)
@@ -110,6 +117,8 @@ class Item(msgspec.Struct, frozen=True):
     on: tuple[int, ...] = ()
     """Positions of the nodes that it accepts; none: all."""
     estimate_s: float = INF
+    course: tuple[tuple[float, float], ...] = ()
+    """(work, factor): from this work on it progresses at this rate."""
 
 
 class Outage(msgspec.Struct, frozen=True):
@@ -171,7 +180,7 @@ class Scenario(msgspec.Struct, frozen=True):
                 )
                 for i, j in enumerate(self.jobs)
             ],
-            [Behaviour(j.work, fails_at=j.fails_at) for j in self.jobs],
+            [Behaviour(j.work, fails_at=j.fails_at, course=j.course or None) for j in self.jobs],
         )
 
     def topology(self) -> Topology:
@@ -198,7 +207,7 @@ class Scenario(msgspec.Struct, frozen=True):
         outages = [
             (o.at_s, NODE_UP if o.up else NODE_DOWN, topology.nodes[o.node]) for o in self.outages
         ]
-        cluster = SimCluster(topology, self.costs, Solo(), outages=outages)
+        cluster = SimCluster(topology, self.costs, self._rates(topology) or Solo(), outages=outages)
         place = (placement or PLACEMENTS[self.placement])(topology)
         wake = Wake(on=frozenset(), every_s=self.round_s) if self.round_s else None
         return wire(
@@ -215,8 +224,11 @@ class Scenario(msgspec.Struct, frozen=True):
         return NaiveEngine(
             policy, self.workload(), self.nodes, self.costs, pooled=self.placement == "count",
             outages=[(o.at_s, o.node, o.up) for o in self.outages], round_s=self.round_s,
-            on=[job.on for job in self.jobs],
+            on=[job.on for job in self.jobs], rates=self._rates(self.topology()),
         ).run(batches=BATCHES)  # fmt: skip
+
+    def _rates(self, topology: Topology) -> RateModel | None:
+        return Course(topology) if any(job.course for job in self.jobs) else None
 
     def scaled(self, factor: float) -> "Scenario":
         """The same with all times multiplied."""
@@ -227,6 +239,7 @@ class Scenario(msgspec.Struct, frozen=True):
                 change(
                     job, submit_s=job.submit_s * factor, work=job.work * factor,
                     fails_at=job.fails_at * factor, estimate_s=job.estimate_s * factor,
+                    course=tuple((work * factor, rate) for work, rate in job.course),
                 )
                 for job in self.jobs
             ),
@@ -246,7 +259,7 @@ def _label(on: Sequence[int]) -> str:
     return "on-" + "-".join(map(str, on))
 
 
-def random_scenario(
+def random_scenario(  # noqa: PLR0913 - what tests choose
     seed: int,
     *,
     placement: str = "",
@@ -256,11 +269,12 @@ def random_scenario(
     outages: bool = True,
     lossy: bool = True,
     crashes: bool = True,
+    courses: bool = False,
 ) -> Scenario:
     """A tiny cluster with a workload full of ties; all times are multiples of `unit_s`.
 
     `lossy=False` leaves out costs that lose work: with them a policy may thrash for ever.
-    `crashes=False` leaves out jobs that fail by themselves.
+    `crashes=False` leaves out jobs that fail by themselves; with `courses` rates change on the way.
     """
     rng = Random(seed)  # noqa: S311 - a workload, not a secret
     nodes = (rng.choice((1, 2, 2, 3, 4, 4)),) * rng.randint(1, 4)
@@ -279,6 +293,11 @@ def random_scenario(
         )
         for _ in range(rng.randint(1, 14))
     )
+    if courses:
+        jobs = tuple(
+            msgspec.structs.replace(job, course=_random_course(rng, job.work, unit_s))
+            for job in jobs
+        )
     return Scenario(
         jobs,
         nodes,
@@ -288,6 +307,13 @@ def random_scenario(
         if outages and rng.random() < OFTEN
         else (),
     )
+
+
+def _random_course(rng: Random, work: float, unit_s: int) -> tuple[tuple[float, float], ...]:
+    """Rates whose times are exact in floating point."""
+    units = int(work // unit_s)
+    levels = {rng.randint(0, units) * unit_s for _ in range(rng.randint(0, 3))}
+    return tuple((level, rng.choice((0.25, 0.5, 1.0, 2.0))) for level in sorted(levels))
 
 
 def _random_costs(rng: Random, unit_s: int, *, lossy: bool) -> Fixed:

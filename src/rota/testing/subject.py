@@ -68,7 +68,7 @@ def ends(engine: Engine) -> dict[str, float]:
 def everybody_done(engine: Engine) -> None:
     """Fail unless all jobs are done or refused, or failed as they were meant to."""
     for job in engine.jobs.values():
-        fails = job.behaviour.fails_at < job.work
+        fails = job.truth.fails_at < job.true_work
         must(job.phase in (FAILED if fails else DONE, REJECTED), f"{job} did not end as it should")
 
 

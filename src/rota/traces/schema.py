@@ -20,7 +20,7 @@ from rota.core.workload import OnDemand, Quality, Workload, fields
 if TYPE_CHECKING:
     import polars as pl
 
-VERSION = 3
+VERSION = 4
 NODE_DOWN = "node_down"  # subject: the node; value 1: what jobs lost is in their run times
 NODE_UP = "node_up"
 CAPACITY = "capacity"  # subject: the tenant, empty for the whole cluster; value: its GPUs from now
@@ -56,8 +56,10 @@ JOBS: dict[str, tuple[str, Any]] = {
     "account": ("text", ""),
     "partition": ("text", ""),
     "qos": ("text", ""),
+    "sizes": ("json", None),
+    "course": ("json", None),
 }
-ADDED = {"sensitivity": 2, "account": 3, "partition": 3, "qos": 3}
+ADDED = {"sensitivity": 2, "account": 3, "partition": 3, "qos": 3, "sizes": 4, "course": 4}
 """Columns that are not in the first version: from which on."""
 EVENTS = {"time_s": "float", "kind": "text", "subject": "text", "value": "float", "text": "text"}
 
@@ -67,7 +69,7 @@ _ROLE = {
 }  # fmt: skip
 _ASKED = (
     "num_gpus", "gpu_type", "labels", "cpus", "mem_gib", "gang", "apart", "min_gpus", "max_gpus",
-    "roles",
+    "roles", "sizes",
 )  # fmt: skip
 _SPEC_FIELDS = {
     "job_id": "id", "submit_s": "submit_s", "vc": "tenant", "user": "user", "group": "group",
@@ -82,7 +84,7 @@ SPEC_COLUMNS = {field: name for name, field in _SPEC_FIELDS.items()} | {
 _IN_SPECS = frozenset(SPEC_COLUMNS.values())
 _BEHAVIOUR_COLUMNS = {
     "work": "duration_s", "speeds": "speeds", "scaling": "scaling", "fails_at": "fails_at_s",
-    "sensitivity": "sensitivity",
+    "sensitivity": "sensitivity", "course": "course",
 }  # fmt: skip
 _IN_BEHAVIOURS = frozenset(_BEHAVIOUR_COLUMNS.values())
 
@@ -192,10 +194,12 @@ class BehaviourColumns:
         return list(self._field(self._frame, name))
 
     def _field(self, frame: "pl.DataFrame", field: str) -> Iterable[Any]:
+        if field == "training":  # what a reader knows beyond the columns, it adds itself
+            return [None] * frame.height
         values = _values(frame, _BEHAVIOUR_COLUMNS[field])
         if field == "speeds":
             return [text and msgspec.json.decode(text) for text in values]
-        if field == "scaling":
+        if field in ("scaling", "course"):
             return [text and tuple(map(tuple, msgspec.json.decode(text))) for text in values]
         if field == "fails_at":
             return _or_infinite(values)
@@ -235,7 +239,7 @@ class _Requests(dict[tuple[Any, ...], Request]):
     """One request object for all rows that ask for the same."""
 
     def __missing__(self, key: tuple[Any, ...]) -> Request:
-        gpus, gpu_types, labels, cpus, mem_gib, gang, apart, min_gpus, max_gpus, roles = key
+        gpus, gpu_types, labels, cpus, mem_gib, gang, apart, min_gpus, max_gpus, roles, sizes = key
         if roles:
             request = Request(roles, gpu_types, labels, gang, apart)
         else:
@@ -251,6 +255,9 @@ class _Requests(dict[tuple[Any, ...], Request]):
             )
             if apart:
                 request = _in_one_piece(request, gpus, cpus, mem_gib)
+        if sizes:
+            only = msgspec.json.decode(sizes, type=tuple[float, ...])
+            request = msgspec.structs.replace(request, only=only)
         self[key] = request
         return request
 
@@ -282,6 +289,7 @@ def from_workload(workload: Workload) -> "pl.DataFrame":
         "duration_s": behaviours("work"),
         "speeds": [speeds and as_json(dict(speeds)) for speeds in behaviours("speeds")],
         "scaling": [sizes and as_json(list(map(list, sizes))) for sizes in behaviours("scaling")],
+        "course": [course and as_json(list(map(list, course))) for course in behaviours("course")],
         "fails_at_s": list(map(_or_null, behaviours("fails_at"))),
         "sensitivity": [texts[table] for table in tables],
     }
@@ -321,6 +329,7 @@ def _asked(request: Request) -> dict[str, Any]:
         "labels": request.labels,
         "gang": request.gang,
         "apart": request.apart,
+        "sizes": as_json(request.only) if request.only else None,
         "roles": None if plain else [msgspec.structs.asdict(group) for group in request.groups],
     }
 

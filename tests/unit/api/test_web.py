@@ -2,7 +2,7 @@
 
 import pytest
 
-from rota.api.web import CODE_S, MOST, SESSION_S, WebSessions
+from rota.api.web import CODE_S, MOST, MOST_EACH, SESSION_S, WebSessions, web_session_id
 from rota.wire import Actor
 
 ADA = Actor("ada", "admin")
@@ -66,13 +66,24 @@ def test_codes_and_sessions_end():
     now[0] = SESSION_S + CODE_S
     assert web.actor(session) is None
     other = web.begin(web.code(lambda: ADA))
-    web.end(other)
+    assert [each.user for each in web.all(0.0)] == ["ada"]
+    assert web.end(web_session_id(other))
+    assert not web.end(web_session_id(other))
     assert web.actor(other) is None
     assert web.actor("none") is None
 
 
 def test_of_too_many_codes_the_oldest_go():
     web = WebSessions()
-    codes = [web.code(lambda: ADA) for _ in range(MOST + 1)]
+    other = web.code(lambda: Actor("otto", "user"))
+    codes = [web.code(lambda: ADA) for _ in range(MOST_EACH + 1)]
+    assert web.begin(codes[0]) is None
+    assert web.begin(codes[1]) is not None
+    assert web.begin(other) is not None, "one cannot push out the codes of others"
+
+
+def test_in_all_there_are_not_too_many():
+    web = WebSessions()
+    codes = [web.code(lambda n=n: Actor(f"u{n}", "user")) for n in range(MOST + 1)]
     assert web.begin(codes[0]) is None
     assert web.begin(codes[1]) is not None

@@ -148,3 +148,13 @@ def test_a_full_disk_is_named_with_the_remedy_and_leaves_nothing(command, tmp_pa
     assert str(out) in done.stderr
     assert "free some space or choose a place on another disk; nothing was written" in done.stderr
     assert list(out.parent.iterdir()) == []
+
+
+def test_too_little_memory_is_told_with_a_remedy(tmp_path, capsys):
+    args = ["trace", "generate", "poisson", "--jobs", str(10**14), "--cluster", "1x4"]
+    assert run([*args, "--load", "1", "-o", str(tmp_path / "jobs.csv")]) == 1
+
+    said = capsys.readouterr().err
+    assert said.startswith("error: this machine has too little memory for it (Unable to allocate ")
+    assert "ask for less (fewer jobs," in said
+    assert not list(tmp_path.iterdir())

@@ -447,10 +447,18 @@ def test_completion(job, daemon, monkeypatch):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(None, "-"), (-3, "0 s"), (59.4, "59 s"), (61, "1m 01s"), (90000, "1d 01h")],
+    [
+        (None, "-"),
+        (-3, "0 s"),
+        (0.19, "0.19 s"),
+        (59.4, "59.4 s"),
+        (61, "1m 01s"),
+        (90000, "1d 01h"),
+    ],
 )
 def test_spans(seconds, text):
     assert shared.span(seconds) == text
+    assert shared.ticking(seconds) == {0.19: "0 s", 59.4: "59 s"}.get(seconds, text)
 
 
 @pytest.mark.parametrize(("at", "text"), [(None, "-"), (1e300, "1e+300")])

@@ -108,6 +108,18 @@ def test_a_policy_explained(rota):
     assert "Departs from the paper" in out
 
 
+def test_every_parameter_is_told_in_its_own_place(rota):
+    _, out, _ = rota("costs", "show", "custom")
+    lines = out.splitlines()
+    at = lines.index("    first_s = None  (number, at least 0)")
+    assert lines[at + 1] == "        Instead of `start_s` at a job's first start."
+    assert "Attributes:" not in out
+    _, out, _ = rota("costs", "show", "custom", "-o", "json")
+    told = {one["name"]: one["about"] for one in json.loads(out)["parameters"]}
+    assert told["slow_factor"] == "See `slow_s`."
+    assert told["checkpoint_s"] == ""
+
+
 def test_a_policy_as_data(rota):
     _, out, _ = rota("policy", "show", "tiresias", "-o", "json")
 

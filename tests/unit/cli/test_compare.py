@@ -140,3 +140,25 @@ def test_workloads_drawn_from_the_model_of_a_trace(rota, here):
     assert "srtf" in out
     assert len(found["runs"]) == 4
     assert [[file["given"] for file in one] for one in inputs] == [["model.json"]] * 4
+
+
+def test_where_nobody_waits_there_is_no_ratio(rota, here):
+    _, out, err = rota("compare", "jobs.csv", *PAIR, "--cluster", "9x8", "-o", "idle")
+
+    assert [
+        line.split()[-2:] for line in out.splitlines() if line.startswith((" fifo", " srtf"))
+    ] == [["nobody", "waited"]] * 2
+    assert "warning: nobody waited under any policy" in " ".join(err.split())
+
+
+def test_a_sweep_that_is_shown_says_where_nobody_waits(rota, here):
+    (here / "sweep.yaml").write_text(
+        "workloads: [jobs.csv]\nclusters: [1x8, 9x8]\npolicies: [fifo, srtf]\n"
+    )
+    rota("sweep", "sweep.yaml", "-o", "out", "--jobs", 0)
+    code, out, err = rota("sweep", "out", "--show")
+
+    assert code == 0
+    idle = [line.split()[:2] for line in out.splitlines() if "nobody waited" in line]
+    assert idle == [["9x8", "fifo"], ["9x8", "srtf"]]
+    assert "nothing to compare at workload=jobs.csv, cluster=9x8" in err

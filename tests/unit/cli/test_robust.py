@@ -40,6 +40,15 @@ def test_a_table_and_a_picture(call, here):
         assert f"<!-- {words} -->" in picture
 
 
+def test_levels_at_which_nobody_waits_are_warned_of(call):
+    args = ("--policy", "fifo", "--policy", "srtf", "--costs", "zero,pollux30")
+    _, busy = call(*args)
+    _, idle = call(*args, "--cluster", "9x8", "--force")
+    told = "warning: nobody waited under any policy, so there is nothing to compare at costs zero"
+    assert "nobody waited" not in busy
+    assert told in " ".join(idle.split())
+
+
 def test_other_measures(call):
     _, text = call("--policy", "fifo", "--mtbf", "inf,100", "--mttr", 1, "--by", "preemptions")
     assert text.startswith("preemptions, and its ratio to inf\n")

@@ -115,6 +115,21 @@ def test_a_policy_of_ones_own_that_crashes_is_blamed_with_its_line(rota, here):
     assert names(here) == {"jobs.csv", "mine.py"}
 
 
+def test_a_wrong_call_of_a_policy_is_blamed_where_it_was_made(rota, here):
+    (here / "mine.py").write_text(
+        "from rota.core.policy import DecidePolicy, Params\n"
+        "class Mine(DecidePolicy[Params]):\n"
+        "    def decide(self, view):\n"
+        "        plan = view.plan()\n"
+        "        plan.place('a')\n"
+        "        return plan\n"
+    )
+    _, _, err = rota(*RUN[:4], "--policy", "mine.py", "-o", "out")
+
+    assert "error: AttributeError: 'str' object has no attribute " in err
+    assert " (mine.py, line 5)" in err
+
+
 def test_warnings_say_what_was_left_out(rota, here):
     (here / "jobs.csv").write_text(
         "job_id,submit_s,num_gpus,duration_s,cpus\n0,0,9,10,1\n1,0,1,10,1\n2,0,16,1,1\n"

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from rota.sdk.place import is_starting
+
 SCRIPT = """
 import json, sys
 
@@ -122,6 +124,33 @@ def test_a_daemon_starts_without_tables_and_migrations(tmp_path):
     )
 
     assert done.stdout == "\n"
+
+
+class Absent:
+    """A finder of modules: one of them is not there, and somebody looks when it is asked for."""
+
+    def __init__(self, module, look):
+        self.module = module
+        self.look = look
+
+    def find_spec(self, name, *_):
+        if name == self.module:
+            self.look()
+            raise ModuleNotFoundError(name, name="starlette")
+
+
+def test_a_daemon_takes_its_folder_before_it_imports_much(rota, here, monkeypatch):
+    state = here / "state"
+    seen = []
+    monkeypatch.delitem(sys.modules, "rota.server", raising=False)
+    finder = Absent("rota.server", lambda: seen.append(is_starting(state)))
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+
+    code, _, err = rota("serve", "--nodes", "1x1", "--state", state)
+
+    assert (code, seen) == (1, [True])
+    assert "starlette is missing, which the daemon needs" in err
+    assert not is_starting(state)
 
 
 def test_an_agent_knows_no_daemon():

@@ -5,6 +5,8 @@ import json
 import polars as pl
 import pytest
 
+from rota.traces.schema import VERSION
+
 PHILLY = (
     "timestamp,duration,num_gpus,gpu_time,cluster\n"
     "2017-10-09 07:01:55,66.0,1,66.0,11cb48\n"
@@ -78,7 +80,7 @@ def test_convert_to_a_folder_and_to_swf(rota, here, philly):
     jobs = pl.read_parquet(here / "folder" / "jobs.parquet")
     assert jobs["vc"].to_list() == ["6214e9", "11cb48", "6c71a0"]
     about = json.loads((here / "folder" / "trace.json").read_text())
-    assert (about["rota_trace"], about["source"]) == (3, "philly.csv")
+    assert (about["rota_trace"], about["source"]) == (VERSION, "philly.csv")
 
     assert rota("trace", "convert", philly, "-o", "log.swf")[0] == 0
     assert (here / "log.swf").read_text().startswith("; Version: 2.2\n")

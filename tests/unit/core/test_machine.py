@@ -74,7 +74,7 @@ def test_interrupting_integrates_work_service_and_time():
     job = live(work=100.0)
     launch(job, HERE, 10.0)
     interrupt(job, 40.0)
-    assert (job.left, job.service, job.run_s, job.held_gpus) == (70.0, 60.0, 30.0, 0)
+    assert (job.true_left, job.service, job.run_s, job.held_gpus) == (70.0, 60.0, 30.0, 0)
     assert job.since_s == INF
     assert job.allocation is HERE  # what it held last
 
@@ -83,17 +83,17 @@ def test_interrupting_after_its_work_is_done_leaves_no_negative_work():
     job = live(work=100.0)
     launch(job, HERE, 0.0)
     interrupt(job, 130.0)
-    assert job.left == 0.0
+    assert job.true_left == 0.0
 
 
 def test_settling_moves_the_clock_of_a_running_job_only():
     job = live(work=100.0)
     machine.settle(job, 50.0)
-    assert (job.left, job.run_s) == (100.0, 0.0)
+    assert (job.true_left, job.run_s) == (100.0, 0.0)
     launch(job, HERE, 50.0)
     machine.settle(job, 60.0)
     machine.settle(job, 60.0)
-    assert (job.left, job.run_s, job.service, job.since_s) == (90.0, 10.0, 20.0, 60.0)
+    assert (job.true_left, job.run_s, job.service, job.since_s) == (90.0, 10.0, 20.0, 60.0)
 
 
 def test_a_new_rate_counts_from_now_and_makes_old_events_stale():
@@ -101,7 +101,7 @@ def test_a_new_rate_counts_from_now_and_makes_old_events_stale():
     launch(job, HERE, 0.0)
     epoch = job.epoch
     machine.change_rate(job, 10.0, 0.25)
-    assert (job.left, job.left_at(30.0), job.epoch) == (90.0, 85.0, epoch + 1)
+    assert (job.true_left, job.left_at(30.0), job.epoch) == (90.0, 85.0, epoch + 1)
 
 
 @pytest.mark.parametrize(("asked", "lost", "left"), [(0.0, 0.0, 70.0), (10, 10, 80), (99, 30, 100)])
@@ -109,7 +109,7 @@ def test_no_more_work_is_lost_than_was_done(asked, lost, left):
     job = live(work=100.0)
     launch(job, HERE, 0.0)
     assert machine.begin_stop(job, 30.0, asked) == lost
-    assert (job.left, job.held_gpus) == (left, 2)
+    assert (job.true_left, job.held_gpus) == (left, 2)
     machine.stopped(job)
     assert job.held_gpus == 0
 
@@ -121,7 +121,7 @@ def test_an_end_counts_the_last_stretch_and_frees(verb):
     epoch = job.epoch
     getattr(machine, verb)(job, 60.0)
     assert (job.run_s, job.service, job.held_gpus, job.end_s) == (50.0, 100.0, 0, 60.0)
-    assert job.left == (0.0 if verb == "finish" else 50.0)
+    assert job.true_left == (0.0 if verb == "finish" else 50.0)
     assert job.epoch > epoch
     assert job.terminal
 
@@ -131,4 +131,4 @@ def test_a_job_may_finish_while_it_is_being_stopped():
     launch(job, HERE, 0.0)
     machine.begin_stop(job, 40.0, 0.0)
     machine.finish(job, 45.0)
-    assert (job.run_s, job.left, job.end_s) == (40.0, 0.0, 45.0)
+    assert (job.run_s, job.true_left, job.end_s) == (40.0, 0.0, 45.0)

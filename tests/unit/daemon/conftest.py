@@ -18,14 +18,16 @@ from rota.wire import Actor
 
 
 @contextmanager
-def a_daemon(path, *, nodes=(2, 2), patient=False, driver=None, config=None, **scheduling):
+def a_daemon(
+    path, *, nodes=(2, 2), patient=False, driver=None, config=None, settings=None, **scheduling
+):
     store = Store(path, durable=False)
     loop = DaemonLoop(
         store, driver or PretendDriver(), Scheduling(**scheduling),
         Topology.uniform(*nodes) if nodes else Topology((), growing=True), checker=Invariants,
         patient=patient,
     )  # fmt: skip
-    daemon = Daemon(loop, Tokens(store), config=config)
+    daemon = Daemon(loop, Tokens(store), config=config, settings=settings)
     thread = threading.Thread(target=daemon.run)
     thread.start()
     try:
@@ -36,6 +38,12 @@ def a_daemon(path, *, nodes=(2, 2), patient=False, driver=None, config=None, **s
         store.close()
     assert not thread.is_alive()
     assert not daemon.failure
+
+
+@pytest.fixture(scope="session")
+def new_daemon():
+    """Return what makes a daemon on a store of its own, for fixtures that many tests share."""
+    return a_daemon
 
 
 @pytest.fixture

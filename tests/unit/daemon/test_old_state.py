@@ -37,7 +37,7 @@ def test_it_is_migrated_and_every_job_is_where_it_was(path):
     assert {job.spec.name: job.phase for job in jobs.values() if job.parent is None} == {
         "done": Phase.DONE, "bad": Phase.FAILED, "runs": Phase.RUNNING, "waits": Phase.WAITING,
     }  # fmt: skip
-    assert [actor.name for actor, _ in store.tokens()] == ["ann", "local"]
+    assert [token.name for token in store.tokens()] == ["ann", "local"]
     assert loop.journal.next_number() == 5
     with store.reading() as connection:
         version = connection.exec_driver_sql("select version_num from alembic_version").scalar()

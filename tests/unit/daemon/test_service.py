@@ -15,7 +15,7 @@ from rota.core.errors import (
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.live.drivers.pretend import PretendDriver
 from rota.placement.count import Count
-from rota.wire import Actor
+from rota.wire import TokenInfo
 
 # --- submit ---------------------------------------------------------------------------------------
 
@@ -417,6 +417,7 @@ def test_a_new_token_of_a_revoked_name_inherits_nothing(running, admin, file):
     with running() as daemon:
         former = daemon.authenticate(daemon.create_token("carol", "user", admin))
         (theirs,) = daemon.submit([file(name="secret")], former, key="k")
+        daemon.cancel(theirs.id, admin)
         daemon.revoke_token("carol", admin)
         carol = daemon.authenticate(daemon.create_token("carol", "user", admin))
         assert daemon.jobs(carol) == []
@@ -432,4 +433,4 @@ def test_a_new_token_of_a_revoked_name_inherits_nothing(running, admin, file):
         assert [job.id for job in daemon.jobs(carol)] == [own.id]
         assert daemon.job(own.id, carol).file is not None
     with running() as daemon:  # and so after a restart
-        assert daemon.tokens() == [Actor("carol", "user", after_job=1)]
+        assert daemon.tokens() == [TokenInfo("carol", "user")]

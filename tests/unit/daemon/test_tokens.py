@@ -7,7 +7,7 @@ import pytest
 from rota.core.errors import InputError, NotFoundError
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
-from rota.wire import ADMIN, Actor
+from rota.wire import ADMIN, Actor, TokenInfo
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_name_has_one_token(store):
     tokens.create("alice", "user")
     with pytest.raises(InputError, match="is taken"):
         tokens.create("alice", "admin")
-    assert tokens.all() == [Actor("alice", "user")]
+    assert tokens.all() == [TokenInfo("alice", "user")]
 
 
 def test_roles_are_known(store):

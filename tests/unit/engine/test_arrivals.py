@@ -72,7 +72,7 @@ def test_a_non_gang_job_becomes_its_tasks():
     ]  # fmt: skip
     assert (whole.index, whole.gpus, arrivals.next_task) == (7, 2, 103)
     assert all(t.parent is whole and t.group.members == tasks for t in tasks)
-    assert {(t.tenant, t.work, t.submit_s, t.shape.types) for t in tasks} == {
+    assert {(t.tenant, t.true_work, t.submit_s, t.shape.types) for t in tasks} == {
         ("t", 5.0, 3.0, ("v100",))
     }
     assert tasks[1].shape is tasks[2].shape

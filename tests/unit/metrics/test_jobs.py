@@ -2,6 +2,7 @@
 
 import io
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -19,7 +20,8 @@ def test_a_job_that_starts_at_once_never_waits(script):
     assert rows(log)["j0"] == {
         "job_id": "j0", "tenant": "team", "gpus": 2.0, "submit_s": 5.0, "first_start_s": 5.0,
         "end_s": 25.0, "wait_s": 0.0, "jct_s": 20.0, "service_gpu_s": 40.0, "preemptions": 0,
-        "migrations": 0, "state": "done",
+        "migrations": 0, "state": "done", "deadline_s": None, "tardiness_s": None, "resizes": 0,
+        "mean_gpus": 2.0,
     }  # fmt: skip
 
 
@@ -71,8 +73,42 @@ def test_a_move_without_cost_changes_the_gpus_at_once(script):
     job = rows(script.end())["j0"]
 
     assert job["service_gpu_s"] == 2 * 10 + 4 * 5
-    assert job["migrations"] == 1
+    assert job["migrations"] == job["resizes"] == 1
     assert job["preemptions"] == 0
+    assert job["mean_gpus"] == pytest.approx(40 / 15)
+
+
+def test_a_move_to_as_many_gpus_is_no_resize_nor_is_another_start(script):
+    script.submit(0, 2).start(0, 2).at(10).move(0, 2).at(12).stop(0).at(14).start(0, 4)
+    job = rows(script.at(20).row("done", 0).end())["j0"]
+
+    assert (job["migrations"], job["resizes"], job["preemptions"]) == (1, 0, 1)
+    assert job["mean_gpus"] == pytest.approx((2 * 12 + 4 * 6) / 18)
+
+
+def test_resizes_of_one_job_do_not_count_for_the_next(script):
+    script.submit(0, 2).submit(1, 4).start(0, 2).start(1, 4).at(5).move(1, 2).at(9).move(1, 8)
+    found = rows(script.at(20).row("done", 0).row("done", 1).end())
+
+    assert (found["j0"]["resizes"], found["j1"]["resizes"]) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("ending", "due_s", "late_s"),
+    [
+        ("done", 30.0, 0.0),
+        ("done", 20.0, 0.0),
+        ("done", 12.0, 8.0),
+        ("failed", 12.0, None),
+        ("done", float("inf"), None),
+    ],
+)
+def test_tardiness_is_of_jobs_that_are_done(script, ending, due_s, late_s):
+    log = script.submit(0).start(0).at(20).row(ending, 0).end()
+    job = fold_jobs(log, np.array([due_s])).row(0, named=True)
+
+    assert job["tardiness_s"] == late_s
+    assert job["deadline_s"] == (None if due_s == float("inf") else due_s)
 
 
 def test_a_move_that_takes_time_is_overhead_until_it_runs_again(script):
@@ -90,7 +126,7 @@ def test_a_move_that_has_to_stop_first(script):
 
     assert job["service_gpu_s"] == 2 * 10 + 4 * 5
     assert job["wait_s"] == 5
-    assert job["migrations"] == 1
+    assert job["migrations"] == job["resizes"] == 1
 
 
 @pytest.mark.parametrize(
@@ -154,9 +190,9 @@ def test_a_column_has_points_everywhere_or_nowhere_and_nothing_for_never(script)
 
     assert written(script.end()) == (
         "job_id,tenant,gpus,submit_s,first_start_s,end_s,wait_s,jct_s,service_gpu_s,preemptions,"
-        "migrations,state\n"
-        "j0,,8.0,0.0,0,89179.8,0,89179.8,713438.4,0,0,done\n"
-        "j1,,0.5,89179.8,,,,,0.0,0,0,unfinished\n"
+        "migrations,state,deadline_s,tardiness_s,resizes,mean_gpus\n"
+        "j0,,8.0,0.0,0,89179.8,0,89179.8,713438.4,0,0,done,,,0,8\n"
+        "j1,,0.5,89179.8,,,,,0.0,0,0,unfinished,,,0,\n"
     )
 
 

@@ -62,10 +62,10 @@ def preempted(gpus=2, now_s=50.0):
 def costs_of(model, gpus=2):
     """Return (first start, stop, resume, move)."""
     return (
-        model.transition(launched(job_of(gpus), 0.0), HERE, 0.0),
-        model.transition(running(gpus), None, 60.0),
-        model.transition(launched(preempted(gpus), 90.0), HERE, 90.0),
-        model.transition(running(gpus), THERE, 60.0),
+        model.transition(launched(job_of(gpus), 0.0), None, HERE, 0.0),
+        model.transition(running(gpus), HERE, None, 60.0),
+        model.transition(launched(preempted(gpus), 90.0), None, HERE, 90.0),
+        model.transition(running(gpus), HERE, THERE, 60.0),
     )
 
 
@@ -73,11 +73,15 @@ def test_a_start_that_is_broken_off_may_cost_something_else():
     plain = Custom(FixedParams(start_s=3, stop_s=2, lost_work_s=1))
     model = Custom(FixedParams(start_s=3, stop_s=2, lost_work_s=1, abort_s=0.5))
     starting = launched(job_of(), 10.0)
-    assert plain.transition(starting, None, 11.0) == TransitionCost(stop_s=2, lost_work=1)
-    assert model.transition(starting, None, 11.0) == TransitionCost(stop_s=0.5)
-    assert model.transition(starting, THERE, 11.0) == TransitionCost(0.5, 3)
-    assert model.transition(running(), None, 60.0) == plain.transition(running(), None, 60.0)
-    assert model.transition(running(), THERE, 60.0) == plain.transition(running(), THERE, 60.0)
+    assert plain.transition(starting, HERE, None, 11.0) == TransitionCost(stop_s=2, lost_work=1)
+    assert model.transition(starting, HERE, None, 11.0) == TransitionCost(stop_s=0.5)
+    assert model.transition(starting, HERE, THERE, 11.0) == TransitionCost(0.5, 3)
+    assert model.transition(running(), HERE, None, 60.0) == plain.transition(
+        running(), HERE, None, 60.0
+    )
+    assert model.transition(running(), HERE, THERE, 60.0) == plain.transition(
+        running(), HERE, THERE, 60.0
+    )
 
 
 def test_a_start_that_takes_time_to_break_off_is_not_free():
@@ -120,8 +124,8 @@ def test_presets(model, expected):
 
 @pytest.mark.parametrize(("gpus", "helios", "lucid"), [(1, 7, 40), (8, 30, 40), (9, 60, 60)])
 def test_work_is_lost_by_size(gpus, helios, lucid):
-    assert HeliosCosts().transition(running(gpus), None, 9.0) == lose(helios)
-    assert LucidCosts().transition(running(gpus), None, 9.0) == lose(lucid)
+    assert HeliosCosts().transition(running(gpus), HERE, None, 9.0) == lose(helios)
+    assert LucidCosts().transition(running(gpus), HERE, None, 9.0) == lose(lucid)
 
 
 def test_custom_charges_every_field_where_it_belongs():
@@ -143,13 +147,13 @@ def test_bytes_are_divided_by_the_bandwidth():
 
 def test_a_waiting_job_asks_what_a_start_would_cost():
     suspend = Suspend()
-    assert suspend.transition(job_of(), HERE, 0.0) == FREE
-    assert suspend.transition(preempted(), HERE, 70.0) == start(0.1)
-    assert suspend.transition(preempted(), THERE, 70.0) == start(0.1)
+    assert suspend.transition(job_of(), None, HERE, 0.0) == FREE
+    assert suspend.transition(preempted(), None, HERE, 70.0) == start(0.1)
+    assert suspend.transition(preempted(), None, THERE, 70.0) == start(0.1)
 
 
 def test_a_job_that_is_moved_while_it_starts_pays_for_a_move():
-    assert Migrate8().transition(launched(job_of(), 0.0), THERE, 4.0) == start(8)
+    assert Migrate8().transition(launched(job_of(), 0.0), HERE, THERE, 4.0) == start(8)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +264,7 @@ def test_wrong_options_are_refused(text, message):
 def test_a_file_says_the_same():
     costs = load_costs("name: our-cluster\npreset: bytes\ncheckpoint_gib: 2.5\nwrite_gib_s: 0.5\n")
     assert type(costs) is Bytes
-    assert costs.transition(running(), None, 1.0) == stop(5)
+    assert costs.transition(running(), HERE, None, 1.0) == stop(5)
     assert costs.describe()["name"] == "our-cluster"
     assert Bytes.name == "bytes"
 

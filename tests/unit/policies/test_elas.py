@@ -44,11 +44,13 @@ def test_in_the_first_queue_nothing_has_been_measured():
 def test_the_rate_is_measured_again_when_the_service_has_doubled():
     policy = elas(10)
     moving = bare(work=1000.0)
-    moving.phase, moving.since_s, moving.rate, moving.start_s = RUNNING, 0.0, 1.0, 0.0
+    moving.phase, moving.since_s, moving.true_rate, moving.start_s = RUNNING, 0.0, 1.0, 0.0
     assert policy.next_change(moving, 0.0) == 10
     assert policy.rank(moving, 10.0) == (1, 10)  # 1/1000 per second is about 2 ** -10
     assert policy.next_change(moving, 10.0) == 20
-    moving.left = 990.0  # progress stood still: 20/1000 in 20 s would be as before, 10/1000 is half
+    moving.true_left = (
+        990.0  # progress stood still: 20/1000 in 20 s would be as before, 10/1000 is half
+    )
     moving.phase, moving.run_s, moving.service = 1, 19.0, 19.0
     assert policy.rank(moving, 19.0) == (1, 10)
     moving.run_s = moving.service = 20.0
@@ -60,7 +62,7 @@ def test_a_job_that_tells_no_progress_is_behind_all_others():
     silent.run_s = silent.service = 10.0
     told = bare(1, work=1e9)
     told.run_s = told.service = 10.0
-    told.left = 1e9 - 10.0
+    told.true_left = 1e9 - 10.0
     policy = elas(10)
     assert policy.key(told, 10.0) < policy.key(silent, 10.0)
 

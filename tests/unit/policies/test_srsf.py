@@ -23,7 +23,7 @@ def test_the_service_of_a_running_job_falls_by_its_gpus_per_second():
 def test_slope_is_minus_rate_times_gpus():
     running = bare(gpus=4)
     assert Srsf().slope(running) == -4.0
-    running.phase, running.since_s, running.rate = RUNNING, 0.0, 0.5
+    running.phase, running.since_s, running.true_rate = RUNNING, 0.0, 0.5
     assert Srsf().slope(running) == -2.0
     assert Srsf().key(running, 10.0) == (100 - 5) * 4
 

@@ -22,6 +22,6 @@ def test_at_equal_remaining_time_the_earlier_submission_stays():
 
 def test_the_key_of_a_running_job_falls_with_its_rate():
     running = bare(work=10.0)
-    running.phase, running.since_s, running.rate = RUNNING, 2.0, 0.5
+    running.phase, running.since_s, running.true_rate = RUNNING, 2.0, 0.5
     assert Srtf().key(running, 6.0) == 8.0
     assert Srtf().slope(running) == -0.5

@@ -101,10 +101,10 @@ def test_nobody_waits_for_cpus_while_gpus_are_free():
     jobs = [job("first", 1, 100, cpus=12), job("second", 3, 90, cpus=9, at=10)]
     made = engine(TUNE, jobs)
     made.run(until_s=5)
-    assert made.jobs[0].rate == 1.0  # all 12 CPUs
+    assert made.jobs[0].true_rate == 1.0  # all 12 CPUs
     made.run(until_s=20)
-    assert made.jobs[0].rate == pytest.approx(0.25)  # its share
-    assert (made.jobs[1].first_start_s, made.jobs[1].rate) == (10, 1.0)
+    assert made.jobs[0].true_rate == pytest.approx(0.25)  # its share
+    assert (made.jobs[1].first_start_s, made.jobs[1].true_rate) == (10, 1.0)
     assert made.jobs[0].preemptions == 0
 
 
@@ -202,7 +202,7 @@ def test_no_job_that_runs_is_ever_slower_than_with_its_share(placement, order, r
             if j.phase == Phase.RUNNING:
                 asked = (j.shape.cpus, j.shape.mem_gib)
                 parts = [a / b for a, b in zip(share.of(j), asked, strict=True) if b]
-                assert j.rate >= min(parts, default=1.0) - 1e-9
+                assert j.true_rate >= min(parts, default=1.0) - 1e-9
     made.run()
     assert all(j.phase == Phase.DONE for j in made.jobs.values())
 

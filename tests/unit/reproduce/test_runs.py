@@ -78,7 +78,7 @@ class Slow:
         self.stop = TransitionCost(stop_s=stop_s, lost_work=lost_work)
         self.start = TransitionCost(start_s=start_s)
 
-    def transition(self, job, new, now_s):
+    def transition(self, job, old, new, now_s):
         return self.stop if new is None else self.start if job.started else FREE
 
     def failure_loss(self, job, now_s):

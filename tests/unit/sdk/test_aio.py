@@ -6,7 +6,7 @@ import pytest
 
 from rota.core.errors import InputError, NotFoundError, UnavailableError
 from rota.sdk import AsyncClient
-from rota.wire import Actor
+from rota.wire import Actor, TokenInfo
 
 
 async def every(found):
@@ -48,7 +48,7 @@ def test_cluster_and_tokens(url, service):
         assert (await client.status())["policy"] == "fifo"
         assert await client.reload() == ["policy: fifo -> tiresias"]
         assert await client.create_token("zoe", "user") == "made-for-zoe"
-        assert Actor("zoe", "user") in await client.tokens()
+        assert TokenInfo("zoe", "user") in await client.tokens()
         await client.revoke_token("zoe")
         return await client.whoami()
 

@@ -18,7 +18,7 @@ from rota.core.errors import (
 from rota.jobfile.model import GpuRange, JobFile, Resources
 from rota.sdk import AsyncClient, Client
 from rota.sdk.client import finish
-from rota.wire import Actor
+from rota.wire import Actor, TokenInfo
 
 
 def until(condition, timeout_s=300.0):
@@ -99,7 +99,7 @@ def test_tokens(client, url):
         assert other.whoami() == Actor("zoe", "user")
         with pytest.raises(ForbiddenError, match="it takes role admin"):
             other.tokens()
-    assert Actor("zoe", "user") in client.tokens()
+    assert TokenInfo("zoe", "user") in client.tokens()
     client.revoke_token("zoe")
     with (
         Client(url, token) as other,

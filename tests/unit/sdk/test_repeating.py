@@ -1,6 +1,7 @@
 """When requests are sent again, and when they are not."""
 
 import json
+import os
 
 import httpx2
 import pytest
@@ -235,6 +236,40 @@ def test_a_daemon_that_is_starting_is_waited_for(first, folder, monkeypatch):
     assert told == [f"waiting until the daemon of {folder.path} is ready"]
     assert not any("Authorization" in request.headers for request in script.requests)
     assert str(script.requests[-1].url).startswith("http://localhost/")  # over its socket
+
+
+class Restarted(Script):
+    """A new daemon takes the folder at the first look, and says at the third where it is."""
+
+    def __init__(self, path, *answers):
+        super().__init__(*answers)
+        self.path = path
+        self.daemon = None
+
+    def handle_request(self, request):
+        if self.daemon is None:
+            self.daemon = StateFolder(self.path)
+        elif len(self.requests) == 2:
+            self.daemon.announce("http://127.0.0.1:10")
+        return super().handle_request(request)
+
+
+def test_a_daemon_that_was_killed_and_is_started_again_is_waited_for(tmp_path, monkeypatch):
+    for name in ("ROTA_SERVER", "ROTA_TOKEN", "ROTA_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ROTA_STATE", str(tmp_path))
+    monkeypatch.setattr("rota.sdk.transport.time.sleep", lambda _: None)
+    killed = StateFolder(tmp_path)
+    killed.announce("http://127.0.0.1:9")
+    os.close(killed._lock)  # its word stays
+    script = Restarted(tmp_path, REFUSED, REFUSED, REFUSED, ok(JOB))
+    told = []
+    with Client(transport=script, patience_s=0.0) as rota:
+        rota.on_start = told.append
+        assert rota.job("1").id == "1"
+    script.daemon.close()
+    assert told == [f"waiting until the daemon of {tmp_path} is ready"]
+    assert [request.url.port for request in script.requests] == [9, 7842, 7842, 10]
 
 
 def test_the_waiting_for_a_start_has_an_end(folder, monkeypatch):

@@ -138,7 +138,7 @@ def test_whoever_failed_or_was_cancelled_has_freed_its_gpus_too():
 
 def test_lengths_of_simulated_jobs_are_work():
     job = a_job(50, phase=DONE)
-    job.work, job.left = 100.0, 0.0  # on GPUs of twice the speed
+    job.true_work, job.true_left = 100.0, 0.0  # on GPUs of twice the speed
     assert np.median(drawn(Durations([job] * 20, 0.0), a_job(0))) == pytest.approx(100)
 
 

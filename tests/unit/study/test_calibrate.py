@@ -47,7 +47,7 @@ class Planted(CostModel):
     def _about(self, seconds):
         return float(seconds * max(0.1, self._rng.normal(1.0, self._cv)))
 
-    def start(self, job):
+    def start(self, job, new):
         first = job.preemptions == 0 and job.migrations == 0
         return TransitionCost(start_s=self._about(self._mean[0 if first else 1]))
 

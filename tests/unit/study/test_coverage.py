@@ -16,7 +16,9 @@ from rota.study.calibration.fit import fit
 from rota.study.calibration.replay import compare, predict
 from rota.study.calibration.samples import ObservedCosts, Timings
 from rota.study.config import RunConfig
-from rota.study.statistics import LEVEL, jobs_interval, ratio_interval
+from rota.study.replay.sizing import LEVEL as PLAN_LEVEL
+from rota.study.replay.sizing import ServiceTarget
+from rota.study.statistics import LEVEL, jobs_interval, jobs_spread, ratio_interval
 from rota.study.sweep.table import make_means
 from thinning import first, thinned
 
@@ -232,3 +234,27 @@ def test_errors_of_a_calibration_that_is_right():
         *simulated, live = (run_of(rng, lengths) for _ in range(11))
         held += [error.low <= 0 <= error.high for error in compare(live, simulated)]
     assert all(as_meant(one) for one in held), held
+
+
+# --- plan: what another log like this one might give ----------------------------------------------
+
+
+def waits_of_a_queue(rng, jobs, load, warm=20_000):
+    """Waits of a queue with one server and skewed run times, after it has settled."""
+    runs = rng.lognormal(-0.5, 1.0, jobs + warm)
+    gains = np.cumsum(runs - rng.exponential(1 / load, jobs + warm))
+    sums = np.concatenate([[0.0], gains[:-1]])
+    return (sums - np.minimum.accumulate(sums))[warm:]
+
+
+@pytest.mark.parametrize(
+    ("target", "load"), first(1, [("p95", 0.7), ("mean", 0.7), ("mean", 0.5), ("p95", 0.5)])
+)
+def test_sizes_of_a_plan(target, load):
+    statistic = ServiceTarget(target, "wait", 3600.0).of()
+    truth = statistic(waits_of_a_queue(np.random.default_rng(0), 3_000_000, load)[None, :])[0]
+    held = 0
+    for rng in worlds(9):
+        low, high = jobs_spread(waits_of_a_queue(rng, 6_000, load), statistic, level=PLAN_LEVEL)
+        held += low <= truth <= high
+    assert as_meant(held, level=PLAN_LEVEL)

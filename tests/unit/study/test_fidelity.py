@@ -11,6 +11,7 @@ from rota.study.fidelity import (
     FAR,
     LEAST_JOBS,
     ROUGH,
+    as_close,
     closest,
     compare_waits,
     overtaken,
@@ -122,6 +123,21 @@ def test_the_closest_has_the_best_verdict_and_then_the_least_distance():
     found = [scored(*ladder(factor), policy=name) for name, factor in policies.items()]
     assert closest(found).policy == "same"
     assert closest(found[:2]).policy == "more"
+
+
+def test_those_that_come_as_close_are_named():
+    factors = {"same": 1.0, "also": 1.0, "nearly": 1.005, "more": 1.1, "rough": 0.7, "far": 3.0}
+    found = {name: scored(*ladder(factor), policy=name) for name, factor in factors.items()}
+    assert as_close(found["same"], found.values()) == ["also", "nearly"]
+    assert as_close(found["rough"], found.values()) == []
+    far = [found["far"], scored(*ladder(3.0), policy="too")]
+    assert as_close(far[0], far) == []  # nobody may act on either
+
+
+def test_few_jobs_may_come_close_by_chance():
+    few, enough = (scored([100.0] * many, [100.0] * many) for many in (LEAST_JOBS - 1, LEAST_JOBS))
+    assert "29 jobs are few: it may be chance" in few.sentence
+    assert "chance" not in enough.sentence
 
 
 def test_sentences_say_what_to_do_and_why():

@@ -57,8 +57,10 @@ def test_new_nodes_are_in_the_named_partitions_only():
 
 
 def test_without_a_partition_the_candidates_are_listed():
-    with pytest.raises(OptionError, match=r"write 12x8:a100@debug .* there are: debug, gpu"):
+    with pytest.raises(OptionError, match=r"write 12x8:a100@gpu .* there are: debug, gpu"):
         added("12x8:a100")
+    with pytest.raises(OptionError, match=r"write 1x8:h100@debug .* there are: debug, gpu"):
+        added("1x8:h100")  # no partition has these
     assert added("1x8", partitions=("gpu",))[0].labels == ("gpu", "nvlink")
     plain = [NodeSpec("n1", 8)]
     assert added("1x8", nodes=plain, partitions=())[0].labels == ()
@@ -76,6 +78,8 @@ def test_partitions_that_are_not_there_are_refused():
 def test_shapes_that_are_none_are_refused():
     with pytest.raises(ClusterSpecError, match="add-nodes '4y8': '4y8' is not NODESxGPUS"):
         added("4y8@gpu")
+    with pytest.raises(ClusterSpecError, match="add-nodes '4y8': '4y8' is not NODESxGPUS"):
+        added("4y8")  # whatever else is missing
 
 
 def test_two_lots_of_new_nodes_have_names_of_their_own():

@@ -70,6 +70,18 @@ def test_a_job_that_still_ran_is_told_apart(log):
         ]  # fmt: skip
 
 
+def test_a_log_that_does_not_tell_policies_apart_says_so(log, capsys):
+    files = (str(log / "j.txt"), "--nodes", str(log / "n.txt"))
+    assert run(["replay", *files, "-o", str(log / "now")]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    told = "come as close: this log does not tell them from fifo"
+    assert f"fifo-skip, easy, conservative and slurm {told}" in said
+    assert "name it: --model fifo-skip." in said
+    assert told in (log / "now" / "report.html").read_text()
+    assert run(["replay", *files, "--model", "fifo", "-o", str(log / "named")]) == 0
+    assert "come as close" not in capsys.readouterr().err
+
+
 def edited(log, old, new, times=-1):
     path = log / "j.txt"
     path.write_text(path.read_text().replace(old, new, times))

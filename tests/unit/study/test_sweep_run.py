@@ -73,6 +73,20 @@ def tables(folder):
     return [(folder / f"results.{kind}").read_bytes() for kind in ("csv", "parquet")]
 
 
+def test_points_at_which_nobody_waits_are_told_now_and_later(run, tmp_path):
+    outcome = run(SPEC.replace("[1x8]", "[1x8, 9x8]"))
+    (told,) = [text for text in outcome.warnings if text.startswith("nobody waited")]
+    where = "workload=jobs.csv, cluster=9x8, load=1.0, seed=0 and 3 more"
+    assert told == (
+        f"nobody waited under any policy, so there is nothing to compare at {where}: raise the "
+        "load (a smaller --cluster, or load=L of a generated workload)"
+    )
+    assert load_sweep(tmp_path / "out").warnings == outcome.warnings
+    assert {mean.labels["cluster"]: mean.idle for mean in outcome.means} == {
+        "1x8": False, "9x8": True,
+    }  # fmt: skip
+
+
 def test_a_row_per_run_in_the_order_of_the_matrix(run, tmp_path):
     outcome = run()
     table = pl.read_csv(tmp_path / "out" / "results.csv")

@@ -99,7 +99,7 @@ def read_both(stem: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
     if not any(path.exists() for path in paths):
         raise FileNotFoundError(stem)
     with shim.ordering(str(stem.with_name(f"{stem.name}.order"))) as fd:
-        shim.note_order(fd, *map(str, paths))
+        shim.note_order(fd, str(paths[0]), str(paths[1]))
         entries = _Entries(fd)
         outputs = [
             _Output.of(path, shim.rotated(str(path))) if path.exists() else _Output([(0, 0, "")])

@@ -29,8 +29,8 @@ file that says until when (seconds since boot) the job may run; when it is not r
 killed. *Output* is appended to the files by the job itself. A file that is too long is copied to
 `<file>.<offset of its first byte in the whole stream>` and truncated; the oldest copies go.
 *Order*: the shim is notified of every write and notes how far both outputs have come
-(`note_order`), so that they can be read as one. What is written to both within microseconds may
-change places, as with two pipes.
+(`note_order`), so that they can be read as one. Of a burst that is over before it looks it knows
+whose turn it was, not how much was written each time: then a turn is taken for a line.
 """
 
 from __future__ import annotations  # nothing is evaluated, so `typing` need not be imported
@@ -65,9 +65,13 @@ NEWS, TERMINATED = signal.SIGCONT, signal.SIGTERM  # SIGCONT: harmless to a shim
 WRITTEN = signal.SIGIO  # there is new output
 UNGUARDED = signal.SIGUSR2  # the guard is gone
 SIGNALS = {signal.SIGCHLD, NEWS, TERMINATED, signal.SIGINT, signal.SIGHUP, WRITTEN, UNGUARDED}
-MODIFIED = 2  # IN_MODIFY
+MODIFIED, EVENT = 2, 16  # IN_MODIFY, bytes of an event of a file
 SHORTEST_S, LONGEST_S = 0.0005, 0.02  # between looks at the output
 RECORD, MOST_ORDER = 34, 1 << 20  # bytes of an entry of the order of output, and of all of them
+MOST_TURNS, MOST_LINES = (
+    200,
+    1 << 16,
+)  # turns of the outputs between two looks, bytes of their lines
 RUNNING, ENDING, LAST = range(3)
 FOREVER = float("inf")
 TRY = "--try"  # instead of a folder: only try to make this box
@@ -119,10 +123,15 @@ def rotated(path: str) -> list[tuple[int, int, str]]:
     return sorted(found)
 
 
+def base_of(copies: list[tuple[int, int, str]]) -> int:
+    """Return the offset at which a file begins whose earlier parts are in these copies."""
+    return copies[-1][0] + copies[-1][1] if copies else 0
+
+
 def rotate(path: str, keep: int) -> None:
     """Copy and truncate an output file. What is written in between is lost: microseconds' worth."""
     copies = rotated(path)
-    base = copies[-1][0] + copies[-1][1] if copies else 0
+    base = base_of(copies)
     part, flags = path + ".part", os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
         with opened(path, os.O_RDWR) as fd, opened(part, flags) as out:
@@ -140,8 +149,7 @@ def rotate(path: str, keep: int) -> None:
 
 def end_of(path: str) -> tuple[int, int]:
     """Return the offset at which an output ends so far, and when it was last written to."""
-    copies = rotated(path)
-    base = copies[-1][0] + copies[-1][1] if copies else 0
+    base = base_of(rotated(path))
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -163,11 +171,12 @@ def order_at(fd: int, number: int) -> tuple[int, int]:
     return int(text[:16], 16), int(text[17:33], 16)
 
 
-def note_order(fd: int, out: str, err: str) -> bool:
+def note_order(fd: int, out: str, err: str, turns: list[int] | None = None) -> bool:
     """Note how far both outputs have come; did the other one than before grow?
 
     Between two entries one of them has grown; where both have, the one that was written to first
-    comes first. An entry of the one that grew before is replaced.
+    comes first. An entry of the one that grew before is replaced. `turns`: which of the two was
+    written to (0, 1), in order, as far as is known; how much each time is not.
     """
     count = os.fstat(fd).st_size // RECORD
     if not count:
@@ -180,7 +189,8 @@ def note_order(fd: int, out: str, err: str) -> bool:
         return False
     new = [now]
     if now[0] > last[0] and now[1] > last[1]:
-        new.insert(0, (now[0], last[1]) if out_s <= err_s else (last[0], now[1]))
+        turns = turns if turns and {0, 1} <= set(turns) else [0, 1] if out_s <= err_s else [1, 0]
+        new = taken_in_turns(turns, (out, err), last, now)
     grew = 0 if new[0][0] > last[0] else 1
     same = count > 1 and order_at(fd, count - 2)[1 - grew] == last[1 - grew]
     data = b"".join(b"%016x %016x\n" % each for each in new)
@@ -190,6 +200,38 @@ def note_order(fd: int, out: str, err: str) -> bool:
         os.pwrite(fd, kept, 0)
         os.ftruncate(fd, len(kept))
     return not same or len(new) > 1
+
+
+def taken_in_turns(
+    turns: list[int], paths: tuple[str, str], last: tuple[int, int], now: tuple[int, int]
+) -> list[tuple[int, int]]:
+    """Return entries for what was written to both in these turns: a line each, the last the rest.
+
+    Programs that write to both by turns do so line by line. Whoever writes several lines at a time
+    has a turn only for all of them, so which lines belong to which of several turns is a guess.
+    """
+    turns = [turn for i, turn in enumerate(turns) if not i or turn != turns[i - 1]][:MOST_TURNS]
+    ends: list[list[int]] = [[], []]
+    for which, path in enumerate(paths):
+        others = turns.count(which) - 1
+        if not others:
+            continue
+        at, base = last[which], base_of(rotated(path))
+        if at < base:
+            continue  # some of it is elsewhere already
+        with opened(path, os.O_RDONLY) as fd:
+            new = os.pread(fd, min(now[which] - at, MOST_LINES), at - base)
+        for line in new.splitlines(keepends=True)[:others]:
+            at += len(line)
+            ends[which].append(at)
+    reached, entries = list(last), [last]
+    for i, turn in enumerate(turns):
+        reached[turn] = now[turn]
+        if turn in turns[i + 1 :] and ends[turn]:
+            reached[turn] = ends[turn].pop(0)
+        if (reached[0], reached[1]) != entries[-1]:
+            entries.append((reached[0], reached[1]))
+    return entries[1:]
 
 
 def copy(fd: int, out: int, offset: int) -> int:
@@ -447,6 +489,7 @@ class Shim:
         self.marked = True  # False: it runs, and that is not on disk yet
         self.sizes: dict[str, int] = {}
         self.written = -1  # tells of new output
+        self.watches: dict[int, int] = {}  # which of the two outputs
         self.pace_s = SHORTEST_S
 
     def work(self) -> None:
@@ -685,19 +728,30 @@ class Shim:
                 os.close(self.output(self.order[name]))
             libc = ctypes.CDLL(None)
             self.written = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-            for name in ("out", "err"):
-                libc.inotify_add_watch(self.written, os.fsencode(self.order[name]), MODIFIED)
+            for number, name in enumerate(("out", "err")):
+                path = os.fsencode(self.order[name])
+                self.watches[libc.inotify_add_watch(self.written, path, MODIFIED)] = number
             fcntl.fcntl(self.written, fcntl.F_SETOWN, os.getpid())
             fcntl.fcntl(self.written, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
 
-    def note(self) -> None:
-        """Note how far both outputs have come, and how soon to look again."""
+    def turns(self) -> list[int]:
+        """Return which output was written to since the last look, in order."""
+        data = b""
         with contextlib.suppress(OSError):
             if self.written >= 0:
-                os.read(self.written, 1 << 16)
+                data = os.read(self.written, EVENT << 12)
+        watches = (
+            int.from_bytes(data[at : at + 4], sys.byteorder, signed=True)
+            for at in range(0, len(data), EVENT)
+        )
+        return [self.watches[watch] for watch in watches if watch in self.watches]
+
+    def note(self) -> None:
+        """Note how far both outputs have come, and how soon to look again."""
+        turns = self.turns()
         other = False
         with contextlib.suppress(OSError), ordering(self.order["order"]) as fd:
-            other = note_order(fd, self.order["out"], self.order["err"])
+            other = note_order(fd, self.order["out"], self.order["err"], turns)
         self.pace_s = SHORTEST_S if other else min(2 * self.pace_s, LONGEST_S)
 
     def mark(self) -> None:

@@ -24,6 +24,10 @@ class Told:
         """In a pair."""
         return job.speed_beside(other, gpu_type)
 
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:
+        """With another number of GPUs."""
+        return job.speed_with(gpus, nodes=nodes, gpu_type=gpu_type)
+
     def saw(self, places: Sequence[tuple[Job, str]]) -> bool:  # noqa: ARG002
         """These jobs run on these types; does that change a belief?"""
         return False

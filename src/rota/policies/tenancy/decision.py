@@ -25,9 +25,12 @@ competes for its nodes, unless it could not run even if nobody else did.
 
 While a job waits only because those who have to make room for it are still protected, nobody
 borrows the GPUs that it needs.
+
+What could not start cannot start at the next decision either if nothing has happened meanwhile but
+that others have come to wait (`calm`): then only the queues are looked at to which they came.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rota.core.events import INF
@@ -35,7 +38,7 @@ from rota.core.jobs import Job
 from rota.core.plan import DisplacingPlan, EligibilityPlan, ReservingPlan
 from rota.core.reasons import Reason
 from rota.core.view import View
-from rota.policies.tenancy.queues import Queues, who
+from rota.policies.tenancy.queues import Queues
 from rota.policies.tenancy.tree import SLACK, Branch
 from rota.policies.tenancy.victims import Options, Rules, VictimChoice, Victims
 
@@ -55,21 +58,27 @@ class Need(NamedTuple):
 
 
 class QueueDecision:
-    """Made for one decision."""
+    """One decision; the next one goes on from it if all is `calm`."""
 
     def __init__(
         self, view: View, plan: TenancyPlan, queues: Queues, rules: Rules, options: Options
     ) -> None:
         self.plan = plan
         self.queues = queues
-        self._running = who(view)[1].values()
+        self._view = view
         self.rules = rules
         self.now_s = view.now_s
         self.up_gpus = view.up_gpus
         self.tenancy = queues.tenancy
         self.victims = Victims(view, queues, rules, options)
         self.wake_s = INF
+        """When those are no longer protected who were in somebody's way."""
         self.changed = False  # somebody starts or stops
+        # what a job needs beside its own queue's share is idle GPUs, and nothing else
+        bound = self.tenancy.keeps or queues.old or queues.protects or options.min_runtime_s
+        self._apart = not bound
+        # GPUs that no job should have may be in use: what is really free the plan knows
+        self._inexact = view.up_gpus != view.topology.gpus or view.sharing
         self._no_room: set[int] = set()  # requests for which there is no free place
         self._tried: dict[int, dict[int, Reason]] = {}  # leaf -> kind -> why not
         self._aged = 0  # nodes of old jobs that wait
@@ -80,40 +89,66 @@ class QueueDecision:
         self._whys: dict[int, str] = {}  # of the jobs that were displaced
 
     def serve(self) -> None:
-        """Start what can start; afterwards all running jobs that stay are named."""
-        self._refuse_too_large()
+        """Start what can start, and say why the others wait."""
         if not self.queues.old or self._serve_old():
-            self._nominate(self.tenancy.root)
-            root = self.tenancy.root
-            while root.pick is not None:
-                leaf = root.pick
-                job = leaf.first
-                assert job is not None  # noqa: S101 - a leaf that is picked has one
-                if not self._start(leaf, job, old=False):
-                    self._refresh(leaf)
+            self._nominate()
+            self._take_turns()
+        self._forget_lined()
+        self._explain([leaf for leaf in self.tenancy.leaves() if leaf.line])
+
+    def go_on(self, view: View, plan: TenancyPlan) -> bool:
+        """A calm decision after one in which nobody started; False: somebody might, now.
+
+        Of those who came since then nobody is the next of a queue, or it cannot start.
+        """
+        if self._reserved:
+            return False
+        self.plan, self._view = plan, view
+        self.now_s = self.victims.now_s = view.now_s
+        entered: dict[int, Branch] = {}
+        for job in self.queues.fresh:
+            leaf = self.queues.waiting[job.index][0]
+            entered[id(leaf)] = leaf
+            if not self._is_behind(leaf, job):
+                return False
+        for leaf in entered.values():
+            while (first := self._first(leaf)) is not None:
+                if not self._is_hopeless(leaf, first):
+                    return False
+        self._explain(entered.values())
+        return True
+
+    def _is_behind(self, leaf: Branch, job: Job) -> bool:
+        """It came behind those that were tried in vain."""
+        line = leaf.line
+        if line.is_first(job):
+            tried = self._tried.get(id(leaf), ())
+            if line.kinds[job.index] in tried:
+                return False
+            if self.queues.inside.strict:
+                rank = line.ranks[job.index]
+                return all(line.rows[kind][0][0] < rank for kind in tried if kind in line.rows)
+        return True
+
+    def _is_hopeless(self, leaf: Branch, job: Job) -> bool:
+        """There is no room for it, and nobody would make any; then it is noted why it waits."""
+        if self.plan.fits(job) or self.victims.of(leaf, job).jobs:
+            return False
+        return not self._start(leaf, job, old=False)
+
+    def _take_turns(self) -> None:
+        root = self.tenancy.root
+        while root.pick is not None:
+            leaf = root.pick
+            job = leaf.first
+            assert job is not None  # noqa: S101 - a leaf that is picked has one
+            if not self._start(leaf, job, old=False):
+                self._refresh(leaf)
+
+    def _forget_lined(self) -> None:
+        """Who has lost its place is heard of when it waits."""
         for leaf, job in self._lined.values():
             leaf.line.drop(job)
-        self._explain()
-        gone = self.victims.gone
-        self.plan.fill([job for job in self._running if job.index not in gone])
-
-    def _refuse_too_large(self) -> None:
-        """A new job that alone exceeds what its queue may ever use could never start."""
-        for job in self.queues.fresh:
-            if not job.started:
-                why = self._never(self.queues.waiting[job.index][0], job)
-                if why:
-                    self.plan.refuse(job, f"asks for {job.gpus:g} GPUs, but {why}")
-                    self.queues.leaves(job)
-
-    def _never(self, leaf: Branch, job: Job) -> str:
-        for branch in leaf.path:
-            if job.gpus > branch.most + SLACK:
-                return (
-                    f"queue {branch.name!r} may use {branch.most:g} at most: ask for less, or "
-                    f"raise its limit, its quota or what it may borrow"
-                )
-        return ""
 
     def _serve_old(self) -> bool:
         """Old jobs in the order of their submission; False: all others have to wait."""
@@ -126,25 +161,31 @@ class QueueDecision:
             if self._start(leaf, job, old=True):
                 continue
             limited = any(b.used + job.gpus > b.ceiling + SLACK for b in leaf.path)
-            if not limited and self.plan.fits(job):
+            if not limited and self._could_run(job):
                 self._aged |= nodes
                 if self._aged == self.plan.nodes:
                     return False
         return True
 
+    def _could_run(self, job: Job) -> bool:
+        """It would fit if nobody ran but those that start now."""
+        gone = self.victims.gone
+        others = [(self.now_s, other) for other in self._view.running if other.index not in gone]
+        return self.plan.earliest(job, others) < INF
+
     # --- whose turn it is -------------------------------------------------------------------------
 
-    def _nominate(self, branch: Branch) -> None:
+    def _nominate(self) -> None:
         """Find the next job of every branch, from the leaves up."""
-        if branch.children:
-            for child in branch.children:
-                self._nominate(child)
+        for leaf in self.tenancy.leaves():
+            leaf.first = self._next(leaf) if leaf.line.rows and not self._is_stuck(leaf) else None
+            leaf.pick = leaf if leaf.first is not None else None
+            if leaf.pick is not None:
+                leaf.key = self._key(leaf)
+        for branch in self.tenancy.upwards():
             self._choose(branch)
-        else:
-            branch.first = self._first(branch) if branch.line else None
-            branch.pick = branch if branch.first is not None else None
-        if branch.pick is not None and branch.parent is not None:
-            branch.key = self._key(branch)
+            if branch.pick is not None and branch.parent is not None:
+                branch.key = self._key(branch)
 
     def _choose(self, branch: Branch) -> None:
         best: Branch | None = None
@@ -158,6 +199,71 @@ class QueueDecision:
         assert job is not None  # noqa: S101 - only asked of branches with a next job
         beyond = not (self.queues.class_of(job).guaranteed and branch.within(job.gpus))
         return (beyond, *self.rules.turn(branch, job), branch.order)
+
+    def _next(self, leaf: Branch) -> Job | None:
+        """The next job of a leaf; none if all have to wait when their turn comes.
+
+        (If only the first ones have to, they still take their turns: theirs come before those of
+        the jobs behind them.)
+        """
+        first = self._first(leaf)
+        job, waits = first, []
+        while job is not None and self._must_wait(leaf, job):
+            waits.append(leaf.line.kinds[job.index])
+            job = self._first(leaf)
+        if job is None:
+            if self.queues.inside.strict and len(waits) == 1:
+                self._get_stuck(leaf, waits[0])
+            return None
+        for kind in waits:
+            del self._tried[id(leaf)][kind]
+        return first
+
+    def _get_stuck(self, leaf: Branch, kind: int) -> None:
+        """Nobody starts before its first job does, which waits."""
+        held = self._held[id(leaf), kind]
+        if held == self.plan.nodes:
+            leaf.stuck = (self._tried[id(leaf)][kind], held, *self._rests_on(leaf))
+
+    def _rests_on(self, leaf: Branch) -> tuple[Any, ...]:
+        """What it depends on that the first job of a leaf has to wait, beside idle GPUs."""
+        lowest = min(leaf.priorities, default=0)
+        owed = self.rules.owed(leaf)
+        return (leaf.line.first, leaf.used, leaf.firm, leaf.ceiling, owed, lowest)
+
+    def _is_stuck(self, leaf: Branch) -> bool:
+        """Strict: its first job had to wait and nothing has changed for it (`_must_wait`)."""
+        stuck = leaf.stuck
+        if stuck is None or not self._apart or self._inexact:
+            return False
+        job = leaf.line.first
+        if job.gpus <= self.up_gpus - self.tenancy.root.used + SLACK:
+            return False
+        if stuck[2:] != self._rests_on(leaf):
+            return False
+        kind = leaf.line.kinds[job.index]
+        self._tried[id(leaf)] = {kind: stuck[0]}
+        self._held[id(leaf), kind] = stuck[1]
+        return True
+
+    def _must_wait(self, leaf: Branch, job: Job) -> bool:
+        """It cannot start whenever its turn comes, and why not is the same then.
+
+        Too few GPUs are idle, its queue is owed nothing and nobody makes room, and nothing of that
+        depends on what others start with before it.
+        """
+        if not self._apart or len(leaf.path) > 1:
+            return False
+        if job.gpus <= self.up_gpus - self.tenancy.root.used + SLACK:
+            return False
+        if self._inexact and self.plan.fits(job):
+            return False
+        if not self.queues.class_of(job).preemptible or not self.victims.none_for(leaf, job):
+            return False
+        if self._is_owed(leaf, job):
+            return False
+        self._fails(leaf, job, owed=False, free=leaf.used + job.gpus <= leaf.ceiling + SLACK)
+        return True
 
     def _first(self, leaf: Branch) -> Job | None:
         """The next job of a leaf, of those kinds that have not been tried in vain."""
@@ -189,7 +295,7 @@ class QueueDecision:
 
     def _refresh(self, leaf: Branch) -> None:
         """Something about a leaf has changed: so may the turn at every branch above it."""
-        leaf.first = self._first(leaf)
+        leaf.first = self._next(leaf)
         leaf.pick = leaf if leaf.first is not None else None
         for branch in leaf.path:
             if branch.pick is not None:
@@ -226,19 +332,27 @@ class QueueDecision:
             self.wake_s = min(self.wake_s, found.protected_s)
             if owed and not old:
                 self._reserved[job.index] = gpus
+        self._fails(leaf, job, owed=owed, free=free)
+        return False
+
+    def _fails(self, leaf: Branch, job: Job, *, owed: bool, free: bool) -> None:
+        """Note why a job does not start, and for which nodes those behind it wait."""
+        kind = leaf.line.kinds[job.index]
         self._tried.setdefault(id(leaf), {})[kind] = self._why_not(leaf, job, owed=owed, free=free)
         self._held[id(leaf), kind] = self.plan.eligible(job) if free else self.plan.nodes
-        return False
 
     def _is_owed(self, leaf: Branch, job: Job) -> bool:
         """It stays within what every branch above it may insist on."""
         known = self.queues.class_of(job)
         if not known.guaranteed:
             return False
-        if not known.preemptible:  # of what it is owed today others may be owed a part tomorrow
-            return all(branch.within(job.gpus) for branch in leaf.path)
-        owed = self.rules.owed
-        return all(branch.firm + job.gpus <= owed(branch) + SLACK for branch in leaf.path)
+        gpus, owed = job.gpus, self.rules.owed
+        for branch in leaf.path:
+            # of what it is owed today others may be owed a part tomorrow
+            most = owed(branch) if known.preemptible else branch.quota
+            if branch.firm + gpus > most + SLACK:
+                return False
+        return True
 
     def _needs(self, leaf: Branch, job: Job, *, old: bool) -> list[Need]:
         """GPUs that must be given up below which branch, even if enough are idle."""
@@ -393,7 +507,7 @@ class QueueDecision:
         """There may be more room than before, for anybody."""
         self._no_room.clear()
         self._tried.clear()
-        self._nominate(self.tenancy.root)
+        self._nominate()
 
     # --- why not ----------------------------------------------------------------------------------
 
@@ -418,14 +532,17 @@ class QueueDecision:
         nodes = self.plan.eligible(job)
         return next((tried[k] for k in tried if self._held[id(leaf), k] & nodes), NONE)
 
-    def _explain(self) -> None:
+    def _explain(self, leaves: Iterable[Branch]) -> None:
         """Give the jobs of a kind the reason of the first of them, if it is new."""
         news: dict[int, tuple[Job, Reason]] = {}
-        for leaf in self.tenancy.leaves():
+        strict, nodes = self.queues.inside.strict, self.plan.nodes
+        for leaf in leaves:
             line = leaf.line
-            if not line:
-                continue
             tried = self._tried.get(id(leaf), {})
+            held = [self._held[id(leaf), kind] for kind in tried] if strict else []
+            if line.rests_on == (tried, held, nodes):
+                continue
+            line.rests_on = (dict(tried), held, nodes)
             for kind, row in line.rows.items():
                 reason = tried[kind] if kind in tried else self._behind(leaf, row[0][1])
                 if line.reasons.get(kind, NONE) != reason:

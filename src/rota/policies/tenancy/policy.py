@@ -16,7 +16,7 @@ from rota.core.view import View
 from rota.policies.tenancy.decision import QueueDecision, TenancyPlan
 from rota.policies.tenancy.inner import InnerPolicy
 from rota.policies.tenancy.queues import Queues
-from rota.policies.tenancy.tree import Branch, Tenancy
+from rota.policies.tenancy.tree import SLACK, Branch, Tenancy
 from rota.policies.tenancy.victims import Claim, Options, Rule
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -66,7 +66,6 @@ class TenantPolicy(IncrementalPolicy[P]):
 
     coupled = "shared quotas: what a queue may use counts wherever it uses it"
     plan_type = TenancyPlan
-    keeps_unnamed = False  # borrowers that are not named make room
     divides: ClassVar[bool] = True
     """Without any quota, all GPUs are divided by weight."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"": COMMON}
@@ -89,7 +88,9 @@ class TenantPolicy(IncrementalPolicy[P]):
             chosen["victims"], chosen["reclaim"], chosen["within"], chosen["min_runtime_s"]
         )
         self._queues: Queues | None = None
+        self._claims: list[float] = []  # at the last decision
         self._touched: set[int] = set()  # jobs that something has happened to
+        self._turn: QueueDecision | None = None  # the last one, if nothing has happened since then
 
     def _chosen(self) -> dict[str, Any]:
         """Parameters after presets."""
@@ -111,6 +112,13 @@ class TenantPolicy(IncrementalPolicy[P]):
                     f"leave it out, or add {' or '.join(f'{one}=yes' for one in needed)}"
                 )
 
+    def cluster_changed(self, view: View) -> None:  # noqa: ARG002
+        """There are other places."""
+        self._turn = None
+        if self._queues is not None:
+            for leaf in self._queues.tenancy.leaves():
+                leaf.stuck = None
+
     def submitted(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It waits."""
         self._touched.add(job.index)
@@ -118,27 +126,46 @@ class TenantPolicy(IncrementalPolicy[P]):
     def started(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It runs."""
         self._touched.add(job.index)
+        self._turn = None
+
+    def changed(self, job: Job, now_s: float) -> None:  # noqa: ARG002
+        """It runs in another way."""
+        self._turn = None
 
     def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """It does neither any more."""
         self._touched.add(job.index)
+        self._turn = None
 
     def decide(self, view: View) -> Plan:
         """Serve the queues, the one after the other."""
         plan = view.plan(TenancyPlan)
-        queues = self._open(view)
+        queues, calm = self._open(view)
         self.prepare(queues, view)
-        turn = QueueDecision(view, plan, queues, self, self._options)
-        turn.serve()
+        self._refuse_too_large(queues, plan)
+        turn = self._turn
+        calm = calm and turn is not None and turn.wake_s > view.now_s
+        calm = calm and self._claims == self.claims(queues)
+        if turn is None or not calm or not turn.go_on(view, plan):
+            turn = self._turn = QueueDecision(view, plan, queues, self, self._options)
+            turn.serve()
+            self._claims = [] if turn.changed else self.claims(queues)
         wake_s = min(queues.wake_s(view.now_s), turn.wake_s, self.wake_s(queues, view))
-        if turn.changed and self.inside.moves and (queues.waiting or turn.victims.gone):
-            wake_s = view.now_s  # ranks of those that start or stop are known afterwards
+        if turn.changed:
+            self._turn = None
+            if self.inside.moves and (queues.waiting or turn.victims.gone):
+                wake_s = view.now_s  # ranks of those that start or stop are known afterwards
         if wake_s < INF:
             plan.wake_at(wake_s)
         return plan
 
-    def _open(self, view: View) -> Queues:
-        """The queues as of now."""
+    def _open(self, view: View) -> tuple[Queues, bool]:
+        """The queues as of now, and whether all is calm.
+
+        That is, those who could not start at the last decision cannot start now if only others have
+        come to wait since then: what they are owed is the same, and so are those who might make
+        room for them, and their order.
+        """
         queues = self._queues
         now_s = view.now_s
         touched: set[int] | None
@@ -157,9 +184,32 @@ class TenantPolicy(IncrementalPolicy[P]):
         else:
             queues.tenancy.pass_time(now_s - self.state.at_s)
         self.state.at_s = now_s
-        queues.update(view, touched)
-        queues.tenancy.settle(view.up_gpus)
-        return queues
+        ranked_again = queues.update(view, touched)
+        resettled = queues.tenancy.settle(view.up_gpus)
+        calm = (
+            touched is not None
+            and not (ranked_again or resettled or queues.old or self.inside.preemptive)
+            and self._options.rule != "least-progress"
+        )
+        return queues, calm
+
+    def _refuse_too_large(self, queues: Queues, plan: Plan) -> None:
+        """A new job that alone exceeds what its queue may ever use could never start."""
+        refused = False
+        for job in queues.fresh:
+            for branch in queues.waiting[job.index][0].path:
+                if job.gpus > branch.most + SLACK and not job.started:
+                    plan.refuse(
+                        job,
+                        f"asks for {job.gpus:g} GPUs, but queue {branch.name!r} may use "
+                        f"{branch.most:g} at most: ask for less, or raise its limit, its quota or "
+                        "what it may borrow",
+                    )
+                    refused = True
+                    queues.leaves(job)
+                    break
+        if refused:
+            queues.fresh = [job for job in queues.fresh if job.index in queues.waiting]
 
     def _empty_queues(self, tenants: TenantTree) -> Queues:
         tenancy = Tenancy(
@@ -174,6 +224,10 @@ class TenantPolicy(IncrementalPolicy[P]):
 
     def prepare(self, queues: Queues, view: View) -> None:
         """Look at the queues before they are served."""
+
+    def claims(self, queues: Queues) -> list[float]:  # noqa: ARG002 - part of the interface
+        """What decides who may claim what from whom, beside what they have and were promised."""
+        return []
 
     def wake_s(self, queues: Queues, view: View) -> float:  # noqa: ARG002 - part of the interface
         """When the turns change by themselves."""
@@ -202,6 +256,6 @@ class TenantPolicy(IncrementalPolicy[P]):
 
     def resumed(self) -> None:
         """Open the queues again at the next decision."""
-        self._queues = None
+        self._queues = self._turn = None
         if self.state.inside:
             self.inside.restore(self.state.inside)

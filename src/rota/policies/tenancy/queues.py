@@ -78,6 +78,8 @@ class Queues:
         self._jumping = Alarms()  # when whose rank changes
         self._ranks: dict[int, Ranked] = {}  # of those that run
         self._classes: dict[int, PriorityClass] = {}
+        self.protects = any(known.min_runtime_s for known in tenancy.tenants.classes)
+        """Some classes have a least time to run."""
 
     def class_of(self, job: Job) -> PriorityClass:
         """The priority class of a job."""
@@ -112,28 +114,42 @@ class Queues:
 
     # --- what has changed -------------------------------------------------------------------------
 
-    def update(self, view: View, touched: set[int] | None) -> None:
-        """Take over who came, started, stopped and left, of these jobs; None: of all."""
+    def update(self, view: View, touched: set[int] | None) -> bool:
+        """Take over who came, started, stopped and left, of these jobs; None: of all.
+
+        True: others than those that came have other ranks or are old now.
+        """
         now_s = view.now_s
         waiting, running = who(view)
         if touched is None:
             touched = {*waiting, *running, *self.waiting, *self.running}
-        for index in [i for i in touched if i in self.waiting and i not in waiting]:
-            self.leaves(self.waiting[index][1])
-        for index in [i for i in touched if i in self.running and i not in running]:
-            self.gives(index)
-        came = [i for i in touched if i in waiting and i not in self.waiting]
-        self.fresh = [waiting[index] for index in sorted(came)]
-        for index in sorted(i for i in touched if i in running and i not in self.running):
-            self.gets(running[index], running[index].allocation.gpus)
+        known = sorted(touched)
+        for index in known:
+            if index in self.waiting and index not in waiting:
+                self.leaves(self.waiting[index][1])
+        for index in known:
+            if index in self.running and index not in running:
+                self.gives(index)
+        self.fresh = [waiting[i] for i in known if i in waiting and i not in self.waiting]
+        for index in known:
+            if index in running and index not in self.running:
+                self.gets(running[index], running[index].allocation.gpus)
         for job in self.fresh:
             self.enters(job, now_s)
-        if self.inside.learn(view):
+        return self._rank_anew(view)
+
+    def _rank_anew(self, view: View) -> bool:
+        """Whose time has come, or all if something was learnt; False: nobody."""
+        now_s = view.now_s
+        learnt = self.inside.learn(view)
+        if learnt:
             self._ranks.clear()
             self._rank_again([job for _, job in self.waiting.values()], now_s)
-        self._rank_again([self.waiting[i][1] for i in self._jumping.due(now_s)], now_s)
-        for index in self._growing.due(now_s):
+        jumped, grown = self._jumping.due(now_s), self._growing.due(now_s)
+        self._rank_again([self.waiting[i][1] for i in jumped], now_s)
+        for index in grown:
             self.old[index] = self.waiting[index][1]
+        return bool(learnt or jumped or grown)
 
     def enters(self, job: Job, now_s: float) -> None:
         """A job waits from now on."""
@@ -174,13 +190,18 @@ class Queues:
         self._loosen(job, gpus)
         self.running[job.index] = (leaf, gpus, firm)
         leaf.running[job.index] = job
+        leaf.priorities[job.spec.priority] = leaf.priorities.get(job.spec.priority, 0) + 1
         self.tenancy.count(leaf, +1)
         self.tenancy.charge(leaf, gpus, firm=firm)
 
     def gives(self, index: int) -> Branch:
         """It runs no more; returns its leaf."""
         leaf, gpus, firm = self.running.pop(index)
-        self._loosen(leaf.running.pop(index), -gpus)
+        job = leaf.running.pop(index)
+        leaf.priorities[job.spec.priority] -= 1
+        if not leaf.priorities[job.spec.priority]:
+            del leaf.priorities[job.spec.priority]
+        self._loosen(job, -gpus)
         self._ranks.pop(index, None)
         self.tenancy.count(leaf, -1)
         self.tenancy.charge(leaf, -gpus, firm=firm)

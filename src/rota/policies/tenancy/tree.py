@@ -10,7 +10,7 @@ as one that is `half_life_s` younger.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from math import fsum
 from operator import itemgetter
@@ -30,8 +30,8 @@ class Branch:
 
     __slots__ = (
         "asked", "average", "ceiling", "children", "entitled", "firm", "first", "jobs", "kept",
-        "key", "line", "most", "order", "parent", "path", "pick", "quota", "running", "tenant",
-        "used", "vowed",
+        "key", "line", "most", "order", "parent", "path", "pick", "priorities", "promised",
+        "promises", "quota", "running", "stuck", "tenant", "used", "vowed",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, parent: "Branch | None", order: tuple[Any, ...]) -> None:
@@ -47,6 +47,8 @@ class Branch:
         self.quota = 0.0
         self.ceiling = INF
         self.most = INF  # the ceiling when nothing is down
+        self.promised = 0.0  # to it or to those below it
+        self.promises = False  # something to those below it
         self.vowed = 0.0  # its quota, if it was declared
         self.kept = 0.0  # the part of its quota that no other may use
         self.entitled = 0.0  # see `hierarchical_fair.entitle`
@@ -55,11 +57,13 @@ class Branch:
         self.average = 0.0
         self.asked = 0.0  # of a leaf: GPUs that guaranteed jobs wait for
         self.running: dict[int, Job] = {}
+        self.priorities: dict[int, int] = {}  # of those: how many have which
         self.line: TenantPath = TenantPath()
         # for `tenancy.decision`: the leaf whose turn it is, its job, and the rank among its like
         self.pick: Branch | None = None
         self.first: Job | None = None
         self.key: tuple[Any, ...] = ()
+        self.stuck: tuple[Any, ...] | None = None  # its first job waits, and why
 
     @property
     def name(self) -> str:
@@ -77,32 +81,56 @@ class Branch:
 class TenantPath:
     """The waiting jobs of a leaf in order, by kind: of equal requests only the first counts."""
 
-    __slots__ = ("kinds", "ranks", "reasons", "rows")
+    __slots__ = ("_first", "kinds", "ranks", "reasons", "rests_on", "rows")
 
     def __init__(self) -> None:
         self.rows: dict[int, list[tuple[Any, Job]]] = {}  # by kind: see `Queues.kind`
         self.kinds: dict[int, int] = {}
         self.ranks: dict[int, Any] = {}
         self.reasons: dict[int, int] = {}  # the last reason given to the jobs of a kind
+        self.rests_on: Any = None  # what these reasons follow from, beside the kinds
+        self._first: Job | None = None  # None: to be found out
 
     def __len__(self) -> int:
         return len(self.ranks)
 
+    @property
+    def first(self) -> Job:
+        """Of all."""
+        if self._first is None:
+            self._first = min(row[0] for row in self.rows.values())[1]
+        return self._first
+
     def add(self, job: Job, rank: Any, kind: int) -> None:
         """At its rank."""
+        if self._first is not None and rank < self.ranks[self._first.index]:
+            self._first = job
         self.ranks[job.index] = rank
         self.kinds[job.index] = kind
-        row = self.rows.setdefault(kind, [])
-        row.insert(bisect_left(row, rank, key=_rank), (rank, job))
+        row = self.rows.get(kind)
+        if row is None:
+            self.rows[kind] = [(rank, job)]
+            self.rests_on = None
+        elif rank > row[-1][0]:
+            row.append((rank, job))
+        else:
+            row.insert(bisect_left(row, rank, key=_rank), (rank, job))
+
+    def is_first(self, job: Job) -> bool:
+        """Nobody of its kind is before it."""
+        return self.rows[self.kinds[job.index]][0][1] is job
 
     def drop(self, job: Job) -> None:
         """It waits no more."""
+        if job is self._first:
+            self._first = None
         kind = self.kinds.pop(job.index)
         row = self.rows[kind]
         del row[bisect_left(row, self.ranks.pop(job.index), key=_rank)]
         if not row:
             del self.rows[kind]
             self.reasons.pop(kind, None)
+            self.rests_on = None
 
 
 class Tenancy:
@@ -126,6 +154,8 @@ class Tenancy:
         positions = {tenant.name: number for number, tenant in enumerate(tenants)}
         for tenant in tenants:
             self._declare(tenant, positions)
+        above = [branch for branch in self.branches if branch.children]
+        self._above = [*sorted(above, key=lambda branch: -len(branch.path)), self.root]
 
     def _declare(self, tenant: Tenant, positions: dict[str, int]) -> Branch:
         made = self._declared.get(tenant.name)
@@ -190,10 +220,10 @@ class Tenancy:
 
     # --- what everybody is promised ---------------------------------------------------------------
 
-    def settle(self, up_gpus: float) -> None:
-        """Quotas and ceilings for a cluster of this size."""
+    def settle(self, up_gpus: float) -> bool:
+        """Quotas and ceilings for a cluster of this size; False: they are as they were."""
         if self._settled == (up_gpus, self._census):
-            return
+            return False
         self._settled = (up_gpus, self._census)
         self.root.quota = up_gpus
         self._promise(self.root)
@@ -202,20 +232,23 @@ class Tenancy:
             borrow = tenant.borrow if self._borrow else 0.0
             branch.ceiling = min(tenant.limit, branch.quota + borrow)
             above = branch.parent
-            declared = above is not None and any(map(_promised, above.children))
-            most = _promised(branch) if declared or not self._divide else INF
+            declared = above is not None and above.promises
+            most = branch.promised if declared or not self._divide else INF
             branch.most = min(tenant.limit, most + borrow)
             branch.vowed = branch.quota if declared else 0.0
             branch.kept = max(branch.quota - tenant.lend, 0.0) if tenant.lend < INF else 0.0
+        return True
 
     def _promise(self, above: Branch) -> None:
         """Divide the quota of a branch among those below it."""
-        asked = {id(branch): _promised(branch) for branch in above.children}
-        total = sum(asked.values())
-        if total > 0:
+        for branch in above.children:
+            branch.promised = _promised(branch)
+        total = sum(branch.promised for branch in above.children)
+        above.promises = total > 0
+        if above.promises:
             part = min(1.0, above.quota / total)  # more is promised than there is: all get less
             for branch in above.children:
-                branch.quota = asked[id(branch)] * part
+                branch.quota = branch.promised * part
         else:
             there = [b for b in above.children if b.jobs or not b.order[0]] if self._divide else []
             weights = sum(branch.tenant.weight for branch in there)
@@ -225,7 +258,8 @@ class Tenancy:
                 part = above.quota * branch.tenant.weight / weights
                 branch.quota = min(part, branch.tenant.limit)
         for branch in above.children:
-            self._promise(branch)
+            if branch.children:
+                self._promise(branch)
 
     def kept_from(self, leaf: Branch) -> float:
         """GPUs that are idle now and that others keep from this leaf."""
@@ -245,9 +279,13 @@ class Tenancy:
             if id(child) not in inside
         )
 
-    def leaves(self) -> Iterator[Branch]:
+    def leaves(self) -> Iterable[Branch]:
         """Those that have had jobs."""
-        return iter(self._leaves.values())
+        return self._leaves.values()
+
+    def upwards(self) -> Sequence[Branch]:
+        """Those with others below them, the lower ones first, the whole cluster last."""
+        return self._above
 
 
 def _add_up(branch: Branch) -> float:
@@ -259,6 +297,8 @@ def _add_up(branch: Branch) -> float:
 
 def _promised(branch: Branch) -> float:
     """What was declared for it or, if that is more, for those below it."""
+    if not branch.children:
+        return max(branch.tenant.quota, 0.0)
     return max(branch.tenant.quota, sum(map(_promised, branch.children)))
 
 

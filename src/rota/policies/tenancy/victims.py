@@ -23,7 +23,7 @@ have more than their quota before jobs of their neighbours, then the rule decide
 Among equals the one that started last goes first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rota.core.events import INF
@@ -80,13 +80,8 @@ class VictimChoice(NamedTuple):
     protected_gpus: float
 
 
-class Wanted(NamedTuple):
-    """A possible victim of another queue: its order, and what may be taken from its branch."""
-
-    key: tuple[Any, ...]
-    job: Job
-    branch: Branch
-    claim: Claim
+Wanted = tuple[tuple[Any, ...], Job, Branch, Claim]
+"""A possible victim of another queue: its order, and what may be taken from its branch."""
 
 
 class Victims:
@@ -109,10 +104,22 @@ class Victims:
         self._protected_s, self._protected_gpus = INF, 0.0
         idlers = self._idlers(leaf, job)
         others = self._others(leaf, job)
-        known = {victim.index for victim in idlers}
-        own = [victim for victim in self._own(leaf, job) if victim.index not in known]
+        own = self._own(leaf, job)
+        if idlers:
+            known = {victim.index for victim in idlers}
+            own = [victim for victim in own if victim.index not in known]
         jobs = [*idlers, *others, *own]
         return VictimChoice(jobs, bool(others), self._protected_s, self._protected_gpus)
+
+    def none_for(self, leaf: Branch, job: Job) -> bool:
+        """Nobody has to go, whatever others have; False: somebody may have to."""
+        if self.queues.inside.preemptive or leaf.firm != leaf.used:
+            return False
+        if self.options.within and leaf.running and min(leaf.priorities) < job.spec.priority:
+            return False
+        if not self.options.reclaim:
+            return True
+        return all(branch.firm + job.gpus > self.rules.owed(branch) + SLACK for branch in leaf.path)
 
     def why(self, leaf: Branch, job: Job, victim: Job) -> str:
         """Why a victim has to go for this job, in words."""
@@ -136,9 +143,14 @@ class Victims:
         if job.index in self.gone or not job.running:  # started in this very decision
             return False
         kind = self.queues.class_of(job)
-        if not kind.preemptible or self.queues.is_old(job, self.now_s):
+        if not kind.preemptible:
             return False
-        until_s = job.start_s + max(kind.min_runtime_s, self.options.min_runtime_s)
+        if self.queues.aging_s < INF and self.queues.is_old(job, self.now_s):
+            return False
+        least_s = kind.min_runtime_s or self.options.min_runtime_s
+        if not least_s:
+            return True
+        until_s = job.start_s + max(least_s, self.options.min_runtime_s)
         if until_s > self.now_s:
             self._protected_s = min(self._protected_s, until_s)
             self._protected_gpus += self.queues.running[job.index][1]
@@ -161,41 +173,48 @@ class Victims:
             if other is not leaf and other.running:
                 mine, its = self.queues.tenancy.fork(leaf, other)
                 claim = self.rules.claim(mine, its, gpus)
-                if claim is not None:
+                if claim is None:
+                    continue
+                if other.firm != other.used or its.firm > claim.floor + SLACK:
                     found += self._of_leaf(other, its, claim)
-        return self._as_far_as_allowed(sorted(found, key=lambda wanted: wanted.key))
+        return self._as_far_as_allowed(found)
 
-    def _of_leaf(self, leaf: Branch, branch: Branch, claim: Claim) -> Iterator[Wanted]:
+    def _of_leaf(self, leaf: Branch, branch: Branch, claim: Claim) -> list[Wanted]:
         """Those of one leaf, all below a branch from which so much may be taken."""
         over = branch.firm > claim.floor + SLACK
         frugal = sum(b.firm <= b.quota for b in leaf.path[: leaf.path.index(branch)])
-        rule = RULES[self.options.rule]
+        rule, now_s, entries = RULES[self.options.rule], self.now_s, self.queues.running
+        found = []
         for job in leaf.running.values():
-            firm = self.queues.running[job.index][2]
+            firm = entries[job.index][2]
             if (over or not firm) and self._may_go(job):
-                first = rule(job, branch, self.now_s)
-                yield Wanted((firm, frugal, first, -job.start_s, -job.index), job, branch, claim)
+                key = (firm, frugal, rule(job, branch, now_s), -job.start_s, -job.index)
+                found.append((key, job, branch, claim))
+        return found
 
     def _as_far_as_allowed(self, found: list[Wanted]) -> list[Job]:
         """First those whose branch keeps its floor, then one more of each that has more."""
+        found.sort()  # no two have the same key
+        entries = self.queues.running
         left: dict[int, float] = {}
         chosen: list[Job] = []
         rest: list[Wanted] = []
         for wanted in found:
-            _, gpus, firm = self.queues.running[wanted.job.index]
-            if firm:
-                has = left.get(id(wanted.branch), wanted.branch.firm)
-                if has - gpus < wanted.claim.floor - SLACK:
+            key, job, branch, claim = wanted
+            if key[0]:  # firm
+                has = left.get(id(branch), branch.firm)
+                gpus = entries[job.index][1]
+                if has - gpus < claim.floor - SLACK:
                     rest.append(wanted)
                     continue
-                left[id(wanted.branch)] = has - gpus
-            chosen.append(wanted.job)
-        for wanted in rest:
-            has = left.get(id(wanted.branch), wanted.branch.firm)
-            after = has - self.queues.running[wanted.job.index][1]
-            if has > wanted.claim.floor + SLACK and after >= wanted.claim.least - SLACK:
-                left[id(wanted.branch)] = after
-                chosen.append(wanted.job)
+                left[id(branch)] = has - gpus
+            chosen.append(job)
+        for _, job, branch, claim in rest:
+            has = left.get(id(branch), branch.firm)
+            after = has - entries[job.index][1]
+            if has > claim.floor + SLACK and after >= claim.least - SLACK:
+                left[id(branch)] = after
+                chosen.append(job)
         return chosen
 
     # --- of those that have not begun -------------------------------------------------------------
@@ -218,8 +237,7 @@ class Victims:
             mine, its = self.queues.tenancy.fork(leaf, other)
             claim = self.rules.claim(mine, its, job.gpus)
             if claim is not None and (not firm or its.firm > claim.floor + SLACK):
-                found.append(Wanted((firm, number), borrower, its, claim))
-        found.sort(key=lambda wanted: wanted.key)
+                found.append(((firm, number), borrower, its, claim))
         return chosen + self._as_far_as_allowed(found)
 
     # --- of its own queue -------------------------------------------------------------------------
@@ -244,9 +262,9 @@ class Victims:
         if not leaf.running or not (self.options.within or self.queues.inside.preemptive):
             return []
         priority = job.spec.priority
-        lower = [v for v in leaf.running.values() if v.spec.priority < priority]
         found: list[Job] = []
-        if lower and self.options.within:
+        if self.options.within and min(leaf.priorities) < priority:
+            lower = [v for v in leaf.running.values() if v.spec.priority < priority]
             key = RULES[self.options.rule]
             lower.sort(key=lambda v: (key(v, leaf, self.now_s), -v.start_s, -v.index))
             found = sorted(lower, key=lambda v: v.spec.priority)

@@ -47,9 +47,9 @@ class LeasedJob:
     )  # fmt: skip
 
     def __init__(self, job: Job, kinds: Sequence[str], rates: StepRates | None) -> None:
-        speeds = job.behaviour.speeds or dict.fromkeys(kinds, 1.0)
+        speeds = job.truth.speeds or dict.fromkeys(kinds, 1.0)
         if rates is None:
-            table = job.behaviour.sensitivity
+            table = job.truth.sensitivity
             self.work = (table.step_s if table else 0.0) or UNKNOWN_STEP_S
             self.speed = [speeds.get(kind, 0.0) / self.work for kind in kinds]
         else:  # exactly those: some ties depend on the last digit
@@ -57,7 +57,7 @@ class LeasedJob:
             self.work = speeds[known] / rates[known]
             self.speed = [rates.get(kind, 0.0) for kind in kinds]
         self.job = job
-        self.steps = max(1, round(job.work / self.work))
+        self.steps = max(1, round(job.true_work / self.work))
         self.done = 0
         self.kind = -1  # of its lease
         self.nodes: tuple[int, ...] = ()
@@ -327,7 +327,7 @@ class GavelRounds(Replanner):
         """What it did in this round is lost."""
         entry = self._entries[job.index]
         entry.kind, entry.nodes, entry.partner = -1, (), -1
-        entry.done = max(0, entry.steps - round(job.left / entry.work))
+        entry.done = max(0, entry.steps - round(job.true_left / entry.work))
         self._blame.joins(job)
 
     def _forget(self, entry: LeasedJob) -> None:
@@ -457,7 +457,7 @@ class GavelRounds(Replanner):
                     one.nodes = entry.nodes
                     if not one.nodes:  # a node is down: the round passes without it
                         one.kind = one.partner = -1
-                        one.done = max(0, one.steps - round(one.job.left / one.work))
+                        one.done = max(0, one.steps - round(one.job.true_left / one.work))
 
     def _tell(self, changes: Changes, now_s: float, held: Mapping[int, Place]) -> None:
         for entry in self._entries.values():
@@ -559,6 +559,10 @@ class LeaseSpeeds:
     def speed_beside(self, job: Job, other: Job, gpu_type: str) -> float:  # noqa: ARG002
         """Leases beside others have their speeds in the allocation."""
         return 0.0
+
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:  # noqa: ARG002
+        """Leases are for what it asks for."""
+        return self.speed(job, gpu_type)
 
 
 class LeaseRates(Rates):

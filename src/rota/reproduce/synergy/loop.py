@@ -42,11 +42,11 @@ class SynergyJob:
         shape = job.shape
         gpus = self.gpus = int(shape.gpus)
         asked = (gpus, shape.cpus or share[1] * gpus, shape.mem_gib or share[2] * gpus)
-        table = job.behaviour.sensitivity
+        table = job.truth.sensitivity
         speedup = table.at(asked[1] / gpus, asked[2] / gpus) if table else 1.0
         self.step_s = (table.step_s if table else 0.0) or UNPROFILED_STEP_S
         self.unit = self.step_s / speedup
-        self.total = round(job.work / self.unit) or 1
+        self.total = round(job.true_work / self.unit) or 1
         self.job = job
         self.demand, self.full = clamped(asked, speedup, node, share)
         self.speedup = self.full

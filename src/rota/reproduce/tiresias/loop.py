@@ -663,7 +663,7 @@ class RankedScheduler(Replanner):
         """Jobs not running at rate 1 from now on are asked each time; victims may lose work."""
         now_s = view.now_s
         for job, _ in changes.starts:
-            if job.since_s != now_s or job.rate != 1.0:
+            if job.since_s != now_s or job.true_rate != 1.0:
                 self._entries[job.index].end_s = 0.0
         for job in changes.stops:
             entry = self._entries[job.index]

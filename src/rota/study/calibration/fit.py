@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from rota.core.allocation import Allocation
 from rota.core.eventlog import Floats
 from rota.core.jobs import STARTING, Job
 from rota.core.ports import TransitionCost
@@ -71,7 +72,7 @@ class Drawn(Custom):
     def _one(self, name: str) -> float:
         return float(self._rng.choice(self._seen[name]))
 
-    def start(self, job: Job) -> TransitionCost:
+    def start(self, job: Job, new: Allocation) -> TransitionCost:  # noqa: ARG002
         """The first start is drawn from first starts."""
         return TransitionCost(start_s=self._one("first" if starts_first(job) else "again"))
 
@@ -81,7 +82,7 @@ class Drawn(Custom):
             return TransitionCost(stop_s=self._one("abort"))
         return TransitionCost(stop_s=self._one("stop"), lost_work=self._one("lost"))
 
-    def move(self, job: Job) -> TransitionCost:
+    def move(self, job: Job, old: Allocation, new: Allocation) -> TransitionCost:  # noqa: ARG002
         """A stop, and a start that is not the first."""
         stop = self.stop(job)
         return TransitionCost(stop.stop_s, self._one("again"), stop.lost_work)

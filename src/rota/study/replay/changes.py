@@ -301,12 +301,13 @@ def _added(
     nodes: Sequence[NodeSpec], text: str, partitions: Sequence[str], taken: Iterable[str]
 ) -> list[NodeSpec]:
     shape, at, place = text.partition("@")
-    joined = _joined(nodes, text, place if at else None, partitions)
+    wanted_nodes = parse_counts(shape, "add-nodes")
+    joined = _joined(nodes, text, place if at else None, partitions, wanted_nodes)
     inside = [node for node in nodes if set(joined) & set(node.labels)] if joined else list(nodes)
     known = set(taken)
     made: list[NodeSpec] = []
     number = 1
-    for wanted in parse_counts(shape, "add-nodes"):
+    for wanted in wanted_nodes:
         like = _alike(inside or nodes, wanted)
         gpu_type = wanted.gpu_type or like.gpu_type
         while f"new{number}" in known:
@@ -323,15 +324,22 @@ def _added(
 
 
 def _joined(
-    nodes: Sequence[NodeSpec], text: str, place: str | None, partitions: Sequence[str]
+    nodes: Sequence[NodeSpec],
+    text: str,
+    place: str | None,
+    partitions: Sequence[str],
+    wanted: Iterable[NodeSpec],
 ) -> tuple[str, ...]:
     """The partitions that new nodes are in."""
     listed = ", ".join(sorted(partitions)[:MOST_NAMED])
     if place is None:
         if len(partitions) > 1:
+            types = {node.gpu_type for node in wanted}
+            alike = {name for node in nodes if node.gpu_type in types for name in node.labels}
+            best = min(set(partitions) & alike or partitions)
             raise OptionError(
                 f"add-nodes {text!r}: does not say in which partition they are: write "
-                f"{text}@{min(partitions)} (several joined by +); there are: {listed}"
+                f"{text}@{best} (several joined by +); there are: {listed}"
             )
         return tuple(partitions)
     known = {label for node in nodes for label in node.labels} | set(partitions)

@@ -28,7 +28,7 @@ from rota.core.workload import Workload
 from rota.engine.parts import make_policy
 from rota.metrics import write_jobs
 from rota.study.config import RunConfig
-from rota.study.fidelity import FAR, LEAST_S, LIMITS, Fidelity, closest, rank
+from rota.study.fidelity import FAR, LEAST_S, LIMITS, Fidelity, as_close, closest, rank
 from rota.study.output import dump, write_run
 from rota.study.pool import cores, each, report
 from rota.study.replay.changes import Enlarged, ReplayChanges, changed, enlarged, level_names
@@ -95,6 +95,7 @@ class Answer(msgspec.Struct):
     imported: Imported
     nodes: tuple[NodeSpec, ...]
     other_nodes: tuple[NodeSpec, ...]
+    levels: tuple[str, ...]  # names of the levels above nodes
     seen: bool  # the nodes are only those that jobs were seen on
     recorded: Replayed
     schedules: list[Schedule]
@@ -108,6 +109,21 @@ class Answer(msgspec.Struct):
     def far(self) -> bool:
         """No policy comes close to what happened."""
         return self.model.verdict == FAR
+
+    @property
+    def undecided(self) -> str:
+        """That others come as close as the model, if the choice between them is ours."""
+        others = as_close(self.model, self.fidelity) if self.asked.model is None else []
+        idle = (self.model.whole.observed_mean_wait_s or 0.0) < LEAST_S  # which is warned of
+        if idle or not others:
+            return ""
+        *most, last = others
+        names = f"{', '.join(most)} and {last} come" if most else f"{last} comes"
+        return (
+            f"{names} as close: this log does not tell them from {self.model.policy}, but what "
+            f"would happen otherwise may differ between them. If your cluster runs another one, "
+            f"name it: --model {others[0]}"
+        )
 
     def facts(self) -> dict[str, Any]:
         """Everything but the table, as plain data."""
@@ -148,6 +164,7 @@ class Answer(msgspec.Struct):
                 "named": self.asked.model is not None,
                 "verdict": self.model.verdict,
                 "sentence": self.model.sentence,
+                "as_close": as_close(self.model, self.fidelity),
             },
             "fidelity": [found.facts() for found in self.fidelity],
             "limits": msgspec.to_builtins(LIMITS),
@@ -217,8 +234,8 @@ def replay(
     added = more.added if more else None
     table = tabulate(imported, schedules, added, trusted=model.verdict != FAR)
     answer = Answer(
-        asked, imported, machines.nodes, others, machines.seen, recorded, schedules, table, model,
-        fidelity, lacks, warnings,
+        asked, imported, machines.nodes, others, machines.levels, machines.seen, recorded,
+        schedules, table, model, fidelity, lacks, warnings,
     )  # fmt: skip
     _write_answer(answer, folder)
     return answer
@@ -318,8 +335,7 @@ class _Runs:
         self._asked = asked
         self._nodes = {False: nodes, True: others}
         self._workload = imported.workload
-        self._failing = _failing(imported)
-        self._loses = _options(asked.format).get("runtime") not in ("sum", "span")
+        self._imported = imported
         self._more = more
         self._folder = folder
         self._tell = tell
@@ -369,21 +385,7 @@ class _Runs:
         return Schedule(name, run.jobs, run.log, gpus, numbers, role, gpus_by_label(nodes))
 
     def _config(self, policy: str) -> RunConfig:
-        asked = self._asked
-        return RunConfig(
-            trace=asked.log,
-            format=asked.format,
-            cluster=str(self._folder / CLUSTER),
-            policy=asked.spelled(policy),
-            placement=asked.placement,
-            limit=asked.limit,
-            seed=asked.seed,
-            **(self._failing | self._requeuing(policy)),
-        )
-
-    def _requeuing(self, policy: str) -> dict[str, Any]:
-        """What Slurm preempts it requeues, so that it starts over; others are taken to save."""
-        return {"costs": REQUEUED} if split(policy)[0] == SLURM and self._loses else {}
+        return run_config(self._asked, self._imported, policy, self._folder / CLUSTER)
 
     def _run_all(self, configs: Mapping[str, RunConfig]) -> dict[str, RunResult]:
         """The policies on the recorded jobs, in processes of their own where that is faster."""
@@ -422,15 +424,32 @@ class _Runs:
         return simulate(config, progress, workload=workload)
 
 
+def run_config(asked: Asked, imported: Imported, policy: str, cluster: Path) -> RunConfig:
+    """A policy on the recorded jobs and the machines of a file."""
+    options: dict[str, Any] = _failing(imported)
+    if split(policy)[0] == SLURM and _options(asked.format).get("runtime") not in ("sum", "span"):
+        options["costs"] = REQUEUED  # what Slurm preempts starts over; others are taken to save
+    return RunConfig(
+        trace=asked.log,
+        format=asked.format,
+        cluster=str(cluster),
+        policy=asked.spelled(policy),
+        placement=asked.placement,
+        limit=asked.limit,
+        seed=asked.seed,
+        **options,
+    )
+
+
 def _one(config: RunConfig) -> tuple[RunResult, float]:
     """A run in another process, and the CPU time that it took there."""
-    workload = _recorded_jobs(config.trace, config.format, config.limit)
+    workload = recorded_jobs(config.trace, config.format, config.limit)
     result = simulate(config, report, workload=workload)
     return result, process_time() - result.begun_cpu_s
 
 
 @lru_cache(maxsize=1)
-def _recorded_jobs(trace: str, format_text: str | None, limit: int | None) -> Workload:
+def recorded_jobs(trace: str, format_text: str | None, limit: int | None) -> Workload:
     """The jobs of the log, read once in each process."""
     return read_trace(trace, format_text, limit=limit).workload
 

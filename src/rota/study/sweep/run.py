@@ -25,6 +25,7 @@ from rota.study.sweep.store import (
     read_json,
 )
 from rota.study.sweep.table import (
+    POLICY,
     Mean,
     Row,
     csv_bytes,
@@ -58,11 +59,8 @@ class Failed(msgspec.Struct, frozen=True):
 
     def describe(self) -> str:
         """In one line."""
-        where = ", ".join(
-            f"{axis}={value}" for axis, value in self.labels.items() if value is not None
-        )
         lines = self.error.strip().splitlines() or ["failed"]
-        return f"{where}: {lines[0]}"
+        return f"{_where(self.labels)}: {lines[0]}"
 
 
 class SweepRecord(msgspec.Struct, frozen=True):
@@ -136,7 +134,7 @@ def sweep(
             place.write_json(FAILURES, msgspec.to_builtins(outcome.failures))
         return msgspec.structs.replace(
             outcome,
-            warnings=_warnings(plan, place.runs),
+            warnings=plan.warnings + _warnings(record, place.runs),
             found=len({cell.run for cell in record.cells}) - len(missing),
             ran=len(missing) - len(failures),
         )
@@ -203,37 +201,29 @@ def _collect(folder: Path, record: SweepRecord, failures: dict[str, Failure]) ->
     return SweepOutcome(folder, record, rows, failed)
 
 
-def _idle(plan: SweepPlan, runs: Runs) -> list[str]:
-    """Where nobody waits under any policy: points of the axes that tell nothing about policies."""
-    waits: dict[str, float] = {}
-    for cell, task in zip(plan.cells, plan.tasks, strict=True):
-        summary = runs.summary(task.key)
-        if summary is not None:
-            others = {axis: value for axis, value in cell.labels.items() if axis != "policy"}
-            where = ", ".join(f"{axis}={value}" for axis, value in others.items())
-            waits[where] = waits.get(where, 0.0) + (summary["avg_wait_s"] or 0.0)
-    idle = [where for where, wait_s in waits.items() if not wait_s]
-    if not idle:
-        return []
-    more = f" and {len(idle) - 1:,} more" if len(idle) > 1 else ""
-    return [f"{NOBODY_WAITED} at {idle[0] or 'the only point'}{more}: {RAISE_LOAD}"]
-
-
-def _warnings(plan: SweepPlan, runs: Runs) -> list[str]:
-    """Each once, with the first run that it is about and how many there are."""
+def _warnings(record: SweepRecord, runs: Runs) -> list[str]:
+    """What is wrong with finished runs: each once, with the first run and how many there are."""
     found: dict[str, list[str]] = {}
-    for cell, task in zip(plan.cells, plan.tasks, strict=True):
-        record = runs.record(task.key)
-        for text in record.warnings if record else ():
-            found.setdefault(text, []).append(cell.describe())
-    return (
-        plan.warnings
-        + _idle(plan, runs)
-        + [
-            f"{cells[0]}{f' and {len(cells) - 1:,} more runs' if len(cells) > 1 else ''}: {text}"
-            for text, cells in found.items()
-        ]
-    )
+    waits: dict[str, float] = {}
+    for cell in record.cells:
+        known, summary = runs.record(cell.run), runs.summary(cell.run)
+        for text in known.warnings if known else ():
+            found.setdefault(text, []).append(_where(cell.labels))
+        if summary is not None:
+            point = _where({key: label for key, label in cell.labels.items() if key != POLICY})
+            waits[point] = waits.get(point, 0.0) + (summary.get("avg_wait_s") or 0.0)
+    idle = [point or "the only point" for point, wait_s in waits.items() if not wait_s]
+    return ([f"{NOBODY_WAITED} at {_first(idle, 'more')}: {RAISE_LOAD}"] if idle else []) + [
+        f"{_first(cells, 'more runs')}: {text}" for text, cells in found.items()
+    ]
+
+
+def _where(labels: dict[str, Label]) -> str:
+    return ", ".join(f"{axis}={value}" for axis, value in labels.items() if value is not None)
+
+
+def _first(places: Sequence[str], more: str) -> str:
+    return f"{places[0]} and {len(places) - 1:,} {more}" if len(places) > 1 else places[0]
 
 
 def load_sweep(folder: Path) -> SweepOutcome:
@@ -255,6 +245,8 @@ def load_sweep(folder: Path) -> SweepOutcome:
         )
     failures = {item.run: Failure(item.error, item.trace) for item in failed}
     finished = {cell.run for cell in record.cells if (folder / RUNS / cell.run).is_dir()}
-    return _collect(
+    outcome = _collect(
         folder, record, {key: value for key, value in failures.items() if key not in finished}
     )
+    warnings = _warnings(record, Runs(folder / RUNS))
+    return msgspec.structs.replace(outcome, warnings=warnings)

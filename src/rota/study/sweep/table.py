@@ -87,12 +87,16 @@ def parquet_bytes(table: pl.DataFrame) -> bytes:
 
 
 class Mean(msgspec.Struct, frozen=True):
-    """One group: its labels, its runs, means of its numbers, and the mean JCT to the baseline's."""
+    """One group: its labels, its runs, means of its numbers, and the mean JCT to the baseline's.
+
+    `idle`: nobody waited there under any policy, so that a ratio tells nothing about policies.
+    """
 
     labels: dict[str, Label]
     runs: int
     values: dict[str, float | None]
     ratio: Ratio
+    idle: bool = False
 
 
 def make_means(axes: Sequence[str], rows: Sequence[Row], baseline: Label) -> list[Mean]:
@@ -105,6 +109,11 @@ def make_means(axes: Sequence[str], rows: Sequence[Row], baseline: Label) -> lis
     groups: dict[tuple[Label, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(row[axis] for axis in others), []).append(row)
+    waited: set[tuple[Label, ...]] = set()
+    points = [axis for axis in others if axis != POLICY]
+    for row in rows:
+        if row.get("avg_wait_s") != 0:  # or nobody knows
+            waited.add(tuple(row[axis] for axis in points))
     found = []
     for key, group in groups.items():
         labels = dict(zip(others, key, strict=True))
@@ -113,7 +122,8 @@ def make_means(axes: Sequence[str], rows: Sequence[Row], baseline: Label) -> lis
         if labels[POLICY] == baseline:
             ratio = Ratio(ratio.ratio)  # by definition: there is nothing to be unsure of
         values = {name: _mean(group, name) for name in MEASURES}
-        found.append(Mean(labels, len(group), values, ratio))
+        idle = tuple(labels[axis] for axis in points) not in waited
+        found.append(Mean(labels, len(group), values, ratio, idle))
     return found
 
 

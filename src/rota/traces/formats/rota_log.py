@@ -8,6 +8,7 @@ one only the first start and the last end are known, without its nodes.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ class _Made(msgspec.Struct):
 
     nodes: list[NodeSpec] = []
     jobs: list[list[Any]] = []
+    epoch_unix: float | None = None  # second 0
 
 
 class _LoggedJob(msgspec.Struct):
@@ -90,7 +92,11 @@ class RotaLog(Reader):
         name = path.name if is_folder(path) else path.stem
         rest = Rest(name=name, cluster=cluster)
         seen = attempts_frame({job.name: job.seen for job in jobs})
-        return import_rows(path, frame, params, quality, rest=rest, attempts=seen)
+        imported = import_rows(path, frame, params, quality, rest=rest, attempts=seen)
+        if made.epoch_unix is not None:  # of a daemon: its log tells the date
+            first_s = made.epoch_unix + float(imported.origin.removesuffix(" s"))
+            imported.origin = str(datetime.fromtimestamp(first_s, UTC).replace(tzinfo=None))
+        return imported
 
 
 FORMAT = RotaLog()

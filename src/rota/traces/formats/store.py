@@ -297,6 +297,8 @@ def _wrong_json(jobs: "pl.DataFrame") -> str:
     shapes = {
         "speeds": dict[str, float],
         "scaling": list[tuple[float, float]],
+        "course": list[tuple[float, float]],
+        "sizes": list[float],
         "sensitivity": Sensitivity,
     }
     for name, shape in shapes.items():

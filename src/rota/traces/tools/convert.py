@@ -51,7 +51,12 @@ def count_written(imported: Imported, output: Path) -> int:
 
 
 VERSION = 1
-_NOT_IN_CSV = {"speeds": "GPU type", "scaling": "number of GPUs", "sensitivity": "CPUs and memory"}
+_NOT_IN_CSV = {
+    "speeds": "GPU type",
+    "scaling": "number of GPUs",
+    "course": "progress",
+    "sensitivity": "CPUs and memory",
+}
 
 
 class Provenance(msgspec.Struct):

@@ -332,6 +332,67 @@ def test_both_outputs_come_in_the_order_in_which_they_were_written(make_shim):
     assert b"".join(pieces) == data
 
 
+def test_a_burst_that_is_over_before_the_shim_looks_comes_line_by_line(make_shim):
+    script = (
+        "touch ready; until [ -e go ]; do sleep 0.01; done; "
+        "for i in 1 2 3; do echo out $i; echo err $i >&2; done; touch said; "
+        "until [ -e end ]; do sleep 0.01; done"
+    )
+    folder = make_shim(script).start()
+    eventually((folder.path / "ready").exists)
+    pid = json.loads((folder.path / "identity.json").read_text())["pid"]
+    os.kill(pid, signal.SIGSTOP)  # as on a machine that is too busy
+    (folder.path / "go").touch()
+    eventually((folder.path / "said").exists)
+    os.kill(pid, signal.SIGCONT)
+    (folder.path / "end").touch()
+    folder.end()
+    assert both(folder.path / "0")[0] == b"out 1\nerr 1\nout 2\nerr 2\nout 3\nerr 3\n"
+
+
+OUT, ERR = 0, 1
+BURSTS = {
+    "line by line": ([OUT, ERR, OUT, ERR], b"a\nb\n", b"X\nY\n", b"a\nX\nb\nY\n"),
+    "the last takes the rest": (
+        [OUT, ERR, OUT, ERR],
+        b"a\nb\nc\n",
+        b"X\nY\nZ",
+        b"a\nX\nb\nc\nY\nZ",
+    ),
+    "one turn has everything": ([ERR, OUT], b"a\nb\n", b"X\nY\n", b"X\nY\na\nb\n"),
+    "several events are one turn": ([OUT, OUT, ERR, ERR, OUT], b"a\nb\n", b"X\n", b"a\nX\nb\n"),
+    "less than its turns": ([ERR, OUT, ERR, OUT, ERR], b"ab", b"X\nY", b"X\nabY"),
+    "nothing known": ([], b"a\nb\n", b"X\n", b"a\nb\nX\n"),
+    "one of them only": ([ERR], b"a\n", b"X\n", b"a\nX\n"),
+}
+
+
+@pytest.mark.parametrize("burst", BURSTS)
+def test_turns(stem, burst):
+    turns, out, err, expected = BURSTS[burst]
+    write(stem, "out", b"before\n")
+    both(stem)
+    write(stem, "out", out)
+    write(stem, "err", err)
+    os.utime(stem.with_name("0.out"), ns=(1, 1))  # without turns it counts as the first
+    paths = [str(stem.with_name(f"0.{name}")) for name in ("out", "err")]
+    with shim.ordering(str(stem.with_name("0.order"))) as fd:
+        shim.note_order(fd, *paths, turns)
+    assert both(stem)[0] == b"before\n" + expected
+
+
+def test_turns_after_a_rotation(stem):
+    paths = [str(stem.with_name(f"0.{name}")) for name in ("out", "err")]
+    with shim.ordering(str(stem.with_name("0.order"))) as fd:
+        for number in (1, 2):
+            for name in ("out", "err"):
+                write(stem, name, b"%s %d\n%s %d\n" % ((name.encode(), number) * 2))
+            shim.note_order(fd, *paths, [OUT, ERR, OUT, ERR])
+            shim.rotate(paths[OUT], 2)
+    piece = b"out %d\nerr %d\nout %d\nerr %d\n"
+    assert both(stem)[0] == b"".join(piece % ((number,) * 4) for number in (1, 2))
+
+
 @pytest.fixture
 def stem(tmp_path):
     for name in ("out", "err"):

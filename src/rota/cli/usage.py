@@ -1,0 +1,92 @@
+"""`rota usage`."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rota.cli.export import run_folder
+from rota.cli.options import DEBUG, FILES, names_of, one_of
+from rota.cli.show import listing, table, tell
+from rota.core.registry import FORMATS
+
+if TYPE_CHECKING:
+    import polars as pl
+
+STYLES = ("table", "csv", "json", "yaml")
+DAY = click.DateTime(["%Y-%m-%d"])
+
+
+def _keys() -> tuple[str, ...]:
+    from rota.study.usage import KEYS
+
+    return KEYS
+
+
+@click.command()
+@click.argument("log", shell_complete=FILES)
+@click.option(
+    "--by", metavar="KEY", multiple=True, default=("user",), shell_complete=one_of(_keys),
+    help="Add up by user, queue, account, group, qos, partition, model, job, month or day. May be "
+    "repeated.  [default: user]",
+)  # fmt: skip
+@click.option("--since", metavar="DAY", type=DAY, help="From this day on (UTC): 2026-03-01.")
+@click.option("--until", metavar="DAY", type=DAY, help="Until this day, which is not counted.")
+@click.option(
+    "--price", metavar="PRICE", multiple=True,
+    help="Money for a GPU-hour: 2.5, or by type: a100=2.5. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--format", metavar="F", shell_complete=names_of(FORMATS),
+    help="Format of LOG, with options; detected by default.",
+)  # fmt: skip
+@click.option(
+    "-o", "--output", type=click.Choice(STYLES), default="table", show_default=True,
+    help="Output format.",
+)  # fmt: skip
+@DEBUG
+def usage(log: str, output: str, **values: Any) -> None:
+    """Add up GPU-hours, and what they cost, by user, queue, project and month.
+
+    LOG is a history: the accounting of Slurm, an exported run, a daemon's address or state folder,
+    or any trace that tells when its jobs ran. GPUs count for as long as a job held them.
+
+    \b
+    Examples:
+      rota usage jobs.txt
+      rota usage jobs.txt --by account --by month --price 2.1
+      rota usage jobs.txt --by queue --since 2026-03-01 --until 2026-04-01 -o csv
+      rota usage http://127.0.0.1:7690 --by queue --by user
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.study.replay.sizing import parse_price
+    from rota.study.usage import UsageQuestion, fold_usage
+    from rota.traces.read import read_trace
+
+    days = {key: values[key].date() for key in ("since", "until") if values[key] is not None}
+    prices = tuple(parse_price(text) for text in values["price"])
+    question = UsageQuestion(by=tuple(dict.fromkeys(values["by"])), prices=prices, **days)
+    with run_folder(log) as path:
+        found = fold_usage(read_trace(path, values["format"]), question)
+    if output == "csv":
+        click.echo(found.write_csv(), nl=False)
+    elif output != "table":
+        listing(found.to_dicts(), output)
+    else:
+        _show(found, question.by)
+
+
+def _show(found: "pl.DataFrame", by: tuple[str, ...]) -> None:
+    priced = "cost" in found.columns
+    cells = [
+        (
+            *(str(row[key]) for key in by),
+            f"{row['jobs']:,}",
+            f"{row['gpu_h']:,.1f}",
+            f"{row['share']:.1%}",
+            *([f"{row['cost']:,.2f}"] if priced else []),
+        )
+        for row in found.iter_rows(named=True)
+    ]
+    heads = (*by, "jobs", "GPU-hours", "share", *(["cost"] if priced else []))
+    table(heads, cells, numbers=True)
+    cost = f", cost {found['cost'].sum():,.2f}" if priced else ""
+    tell(f"in all {found['gpu_h'].sum():,.1f} GPU-hours{cost}.")

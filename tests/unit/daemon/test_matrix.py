@@ -1,0 +1,317 @@
+"""Every operation x every role x every queue, on a real daemon: who gets what.
+
+The table is complete: an operation of `rota.wire` that is not in it fails. A cell is what a request
+gets that is otherwise right: `+` the answer of the operation, `-` 401, `.` 403, `?` 404, `=` 409.
+"""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import structlog
+from starlette.testclient import TestClient
+
+from rota.api import ApiSettings, create_app
+from rota.core.proof import token_digest, token_label
+from rota.core.tenants import PriorityClass
+from rota.daemon.settings import Permissions, Queue, Settings
+from rota.jobfile.model import JobFile, Resources
+from rota.live.driver import Capabilities
+from rota.live.drivers.pretend import PretendDriver
+from rota.wire import OPERATIONS, Actor, NewPerson
+
+ADMIN = Actor("root", "admin")
+COLUMNS = ("nobody", "disabled", "viewer", "user", "other", "operator", "admin", "agent")
+STATUS = {"-": 401, ".": 403, "?": 404, "=": 409}
+FOR_ALL = "+ + + + + + + +"
+FOR_PEOPLE = "- - + + + + + ."
+FOR_USERS = "- - . + + + + ."
+FOR_OPERATORS = "- - . . . + + ."
+FOR_ADMINS = "- - . . . . + ."
+FOR_AGENTS = "- - . . . . + +"
+SEEN = {"job of user": "- - + + ? + + .", "job of other": "- - + ? + + + ."}
+OWNED = {"job of user": "- - . + ? + + .", "job of other": "- - . ? + + + ."}
+
+MATRIX = {
+    "submit_jobs": {
+        "queue research": FOR_USERS,  # `user` may submit there and to its parts only
+        "queue vision": FOR_USERS,
+        "queue production": "- - . . + + + .",
+        "queue closed": "- - . . . + + .",  # the configuration names nobody
+        "queue undeclared": "- - . . . + + .",
+        "queue": "- - . . + + + .",
+        "priority 9": "- - . . . + + .",
+        "class urgent": "- - . . + + + .",
+    },
+    "list_jobs": {"": FOR_PEOPLE},
+    "get_job": SEEN,
+    "cancel_job": OWNED,
+    "hold_job": OWNED,
+    "release_job": OWNED,
+    "explain_job": SEEN,
+    "forecast_job": SEEN,
+    "read_job_log": OWNED,
+    "list_events": {"": FOR_PEOPLE, **SEEN},
+    "stream_events": {"": FOR_PEOPLE, **SEEN},
+    "export_events": {"": FOR_OPERATORS},
+    "list_nodes": {"": FOR_PEOPLE},
+    "drain_node": {"": FOR_OPERATORS},
+    "undrain_node": {"": FOR_OPERATORS},
+    "remove_node": {"": "- - . . . = = ."},  # it is in use
+    "list_queues": {"": FOR_PEOPLE},
+    "get_status": {"": FOR_PEOPLE},
+    "whoami": {"": FOR_PEOPLE},
+    "list_tokens": {"": FOR_ADMINS},
+    "create_token": {"": FOR_ADMINS},
+    "revoke_token": {"": FOR_ADMINS},
+    "list_people": {"": FOR_ADMINS},
+    "add_person": {"": FOR_ADMINS},
+    "change_person": {"": FOR_ADMINS},
+    "disable_person": {"": FOR_ADMINS},
+    "enable_person": {"": FOR_ADMINS},
+    "list_sessions": {"": FOR_PEOPLE},
+    "end_session": {
+        "session of user": "- - ? + ? ? + .",
+        "session of other": "- - ? ? + ? + .",
+    },
+    "begin_login": {"": "? ? ? ? ? ? ? ?"},  # this daemon has no identity provider
+    "finish_login": {"": "? ? ? ? ? ? ? ?"},
+    "begin_web_login": {"": "? ? ? ? ? ? ? ?"},
+    "finish_web_login": {"": "- - - - - - - -"},  # no browser began
+    "reload_configuration": {"": FOR_ADMINS},
+    "prove_server": {"": FOR_ALL},
+    "create_web_code": {"": FOR_PEOPLE},
+    "log_in": {"": "- - - - - - - -"},  # without a code of `create_web_code`
+    "show_overview": {"": FOR_PEOPLE},
+    "sync_agent": {"": FOR_AGENTS},
+    "invite_node": {"": FOR_ADMINS},
+    "join_node": {"": ". . . . . . . ."},  # with a wrong code
+    "renew_node": {"": "- - . . . . . ."},  # none of them has joined
+    "get_authority": {"": "? ? ? ? ? ? ? ?"},  # this daemon has none
+    "check_health": {"": FOR_ALL},
+    "check_ready": {"": FOR_ALL},
+    "get_metrics": {"": FOR_PEOPLE},
+    "get_schema": {"": FOR_ALL},
+}
+
+
+class WritingDriver(PretendDriver):
+    """Its jobs have output."""
+
+    capabilities = Capabilities(measured=False, joins=False)
+
+    def read_log(self, job, stream, node_rank, offset, limit):
+        return b""
+
+
+class World:
+    """A daemon with people of all kinds, and what requests are about."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.numbers = itertools.count()
+        limits = {"queues": ("research",), "priority_classes": ()}
+        self.people = {
+            "viewer": NewPerson(name="vera", role="viewer"),
+            "user": NewPerson(name="ursula", role="user", **limits),
+            "other": NewPerson(name="otto", role="user"),
+            "operator": NewPerson(name="olga", role="operator"),
+            "admin": NewPerson(name="ada", role="admin"),
+            "disabled": NewPerson(name="dora", role="admin"),
+        }
+        self.tokens = {"nobody": ""}
+        for column, person in self.people.items():
+            daemon.add_person(person, ADMIN)
+            self.tokens[column] = daemon.create_token(person.name, person.role, ADMIN)
+        self.tokens["agent"] = daemon.create_token("gpu1", "agent", ADMIN)
+        daemon.allow_person("dora", ADMIN, allowed=False)
+        limits = {"requests_per_s": 1e6, "burst": 10**6}
+        strangers = {"strangers_per_s": 1e6, "strangers_burst": 10**6}
+        self.app = create_app(
+            daemon, agent_sync=lambda body, token: b"{}", export_log=lambda: iter([b"PAR1"]),
+            settings=ApiSettings(**limits, **strangers, stream_s=0.01),
+        )  # fmt: skip
+
+    def fresh(self):
+        return f"x{next(self.numbers)}"
+
+    def actor(self, column):
+        return self.daemon.authenticate(self.tokens[column])
+
+    def request(self, operation, case, token):
+        """The pieces of a request that is right."""
+        what, _, which = case.partition(" ")
+        made = SimpleNamespace(path=operation.path, params=None, json=None)
+        if what == "job":
+            owner = which.removeprefix("of ")
+            file = JobFile(run="true", resources=Resources(gpus=8), queue=self.home(owner))
+            job = self.daemon.submit([file], self.actor(owner))[0].id
+            if "{job}" in made.path:
+                made.path = made.path.replace("{job}", job)
+            else:
+                made.params = {"job": job}
+        if what == "session":
+            name = self.people[which.removeprefix("of ")].name
+            session = self.daemon.access.people.begin(name, 60).id
+            made.path = made.path.replace("{session}", session)
+        getattr(self, operation.name, lambda *_: None)(made, case, token)
+        return made
+
+    @staticmethod
+    def home(owner):
+        return "research" if owner == "user" else "production"
+
+    # --- what single operations need --------------------------------------------------------------
+
+    def submit_jobs(self, made, case, token):
+        what, _, which = case.partition(" ")
+        made.json = {"run": "true", "queue": "research", "resources": {"gpus": 1}}
+        made.json |= {
+            "queue": {"queue": which},
+            "priority": {"priority": int(which) if which.isdigit() else 0},
+            "class": {"priority_class": which},
+        }[what]
+
+    def drain_node(self, made, case, token):
+        made.path = made.path.replace("{node}", "n0")
+
+    undrain_node = drain_node
+
+    def remove_node(self, made, case, token):
+        made.path = made.path.replace("{node}", "n1")
+
+    def create_token(self, made, case, token):
+        made.json = {"name": self.fresh(), "role": "user"}
+
+    def revoke_token(self, made, case, token):
+        name = self.fresh()
+        self.daemon.create_token(name, "user", ADMIN)
+        made.path = made.path.replace("{name}", name)
+
+    def add_person(self, made, case, token):
+        made.json = {"name": self.fresh()}
+
+    def change_person(self, made, case, token):
+        made.path = made.path.replace("{person}", "pia")
+        made.json = {"max_jobs": 7}
+
+    enable_person = disable_person = change_person
+
+    def begin_login(self, made, case, token):
+        made.json = {"redirect": "http://127.0.0.1:4000/callback"}
+
+    def finish_login(self, made, case, token):
+        made.json = {"secret": "x", "state": "x", "code": "x"}
+
+    def prove_server(self, made, case, token):
+        label = token_label(token_digest(self.tokens["user"]))
+        made.params = {"token": label, "nonce": "0" * 32}
+
+    def log_in(self, made, case, token):
+        made.params = {"code": "none"}
+
+    def sync_agent(self, made, case, token):
+        made.json = {}
+
+    def invite_node(self, made, case, token):
+        made.json = {"node": self.fresh(), "valid_s": 60}
+
+    def join_node(self, made, case, token):
+        made.json = {"secret": "wrong", "node": "gpu9"}
+
+    def renew_node(self, made, case, token):
+        made.json = {"csr": ""}
+
+    def forecast_job(self, made, case, token):
+        made.params = {"runs": 1}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, new_daemon):
+    queues = ("research", "production", "closed")
+    settings = Settings(
+        permissions=Permissions(
+            queues={"closed": ()}, max_priority=5, priority_classes={"urgent": ("otto", "ursula")}
+        )
+    )
+    with (
+        structlog.testing.capture_logs(),
+        new_daemon(
+            tmp_path_factory.mktemp("matrix") / "rota.db",
+            driver=WritingDriver(), nodes=(2, 4), settings=settings,
+            queues=(*map(Queue, queues), Queue("vision", parent="research")),
+            priority_classes=(PriorityClass("urgent", 4),),
+        ) as daemon,
+    ):  # fmt: skip
+        daemon.add_person(NewPerson(name="pia"), ADMIN)
+        yield World(daemon)
+
+
+def test_the_table_is_complete():
+    assert set(MATRIX) == set(OPERATIONS), "a new operation needs a line: who gets what?"
+    assert all(len(cells.split()) == 8 for cases in MATRIX.values() for cells in cases.values())
+    of_jobs = {name for name, found in OPERATIONS.items() if "{job}" in found.path}
+    assert all({"job of user", "job of other"} <= set(MATRIX[name]) for name in of_jobs)
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_who_gets_what(world, name):
+    operation = OPERATIONS[name]
+    for case, cells in MATRIX[name].items():
+        found = []
+        for column in COLUMNS:
+            token = world.tokens[column]
+            made = world.request(operation, case, token)
+            client = TestClient(world.app, "http://127.0.0.1", raise_server_exceptions=False)
+            answer = client.request(
+                operation.method, made.path, params=made.params, json=made.json,
+                headers={"Authorization": f"Bearer {token}"} if token else {},
+                follow_redirects=False,
+            )  # fmt: skip
+            told = {operation.status: "+", **{status: sign for sign, status in STATUS.items()}}
+            found.append(told.get(answer.status_code, f"{answer.status_code} {answer.text}"))
+        assert " ".join(found) == cells, (name, case, COLUMNS)
+
+
+def test_which_jobs_and_events_each_sees(world):
+    numbers = {
+        owner: world.daemon.submit(
+            [JobFile(run="true", resources=Resources(gpus=8), queue=world.home(owner))],
+            world.actor(owner),
+        )[0].id
+        for owner in ("user", "other")
+    }
+    for column, sees in {
+        "viewer": ("user", "other"), "user": ("user",), "other": ("other",),
+        "operator": ("user", "other"), "admin": ("user", "other"),
+    }.items():  # fmt: skip
+        client = TestClient(
+            world.app,
+            "http://127.0.0.1",
+            headers={"Authorization": f"Bearer {world.tokens[column]}"},
+        )
+        listed = {job["id"] for job in client.get("/api/v1/jobs?limit=10000").json()}
+        after, told = 0, set()
+        while True:
+            page = client.get(f"/api/v1/events?after={after}&limit=10000").json()
+            told |= {event["job"] for event in page["events"]}
+            after = page["next"]
+            if page["end"]:
+                break
+        expected = {numbers[owner] for owner in sees}
+        assert listed & set(numbers.values()) == expected, column
+        assert told & set(numbers.values()) == expected, column
+
+
+def test_whose_sessions_each_sees(world):
+    people = world.daemon.access.people
+    for name in ("ursula", "otto"):
+        people.begin(name, 600)
+    for column, sees in {
+        "viewer": set(), "user": {"ursula"}, "other": {"otto"}, "operator": set(),
+        "admin": {"ursula", "otto"},
+    }.items():  # fmt: skip
+        client = TestClient(world.app, "http://127.0.0.1")
+        headers = {"Authorization": f"Bearer {world.tokens[column]}"}
+        found = client.get("/api/v1/sessions", headers=headers).json()
+        assert {each["user"] for each in found} == sees, column

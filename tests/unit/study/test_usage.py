@@ -1,0 +1,110 @@
+"""GPU-hours by whom, when and at what price: they add up to what the log holds."""
+
+import math
+from datetime import date
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from rota.cli.usage import usage as command
+from rota.core.errors import OptionError
+from rota.core.topology import NodeSpec
+from rota.study.run import simulate
+from rota.study.usage import UsageQuestion, fold_usage
+from rota.traces.imported import Imported
+from rota.traces.observed import Observed, Seen
+from rota.traces.read import read_trace
+
+HOUR = 3_600.0
+
+
+def history(origin="2026-03-31 20:00:00"):
+    """Return two users' jobs: one over the end of a month, one preempted, one that still runs."""
+    jobs = pl.DataFrame(
+        {
+            "job_id": ["a", "b", "c"],
+            "submit_s": [0.0, 0.0, 0.0],
+            "num_gpus": [4.0, 2.0, 1.0],
+            "duration_s": [8 * HOUR, 3 * HOUR, 10 * HOUR],
+            "vc": ["vision", "speech", "vision"],
+            "user": ["ann", "bob", ""],
+            "gpu_type": [["a100"], [], []],
+        }
+    )
+    seen = [
+        Seen(0, 0.0, 8 * HOUR),
+        Seen(1, 0.0, 1 * HOUR, ("v1",), (2.0,)),
+        Seen(1, 2 * HOUR, 4 * HOUR, ("v1",), (2.0,), attempt=1),
+        Seen(2, 0.0, None),
+    ]
+    cluster = [NodeSpec("v1", 4, "v100")]
+    return Imported(jobs, observed=Observed.of(seen), cluster=cluster, origin=origin)
+
+
+def hours(found, *by):
+    return {tuple(row[key] for key in by): row["gpu_h"] for row in found.to_dicts()}
+
+
+def test_every_gpu_hour_that_was_held_counts_once():
+    found = fold_usage(history(), UsageQuestion())
+    assert hours(found, "user") == {("ann",): 32.0, ("bob",): 6.0, ("(none)",): 10.0}
+    assert found["share"].sum() == pytest.approx(1.0)
+    assert dict(zip(found["user"], found["attempts"], strict=True))["bob"] == 2
+
+
+def test_an_attempt_over_midnight_is_divided():
+    found = fold_usage(history(), UsageQuestion(by=("queue", "month")))
+    assert hours(found, "queue", "month") == {
+        ("vision", "2026-03"): 16.0 + 4.0,
+        ("vision", "2026-04"): 16.0 + 6.0,
+        ("speech", "2026-03"): 6.0,
+    }
+    by_day = fold_usage(history(), UsageQuestion(by=("day",)))
+    assert hours(by_day, "day") == {("2026-03-31",): 26.0, ("2026-04-01",): 22.0}
+
+
+def test_only_what_lies_between_two_days_counts():
+    found = fold_usage(history(), UsageQuestion(by=("user",), since=date(2026, 4, 1)))
+    assert hours(found, "user") == {("ann",): 16.0, ("(none)",): 6.0}
+    found = fold_usage(history(), UsageQuestion(by=("user",), until=date(2026, 4, 1)))
+    assert found["gpu_h"].sum() == 26.0
+
+
+def test_prices_are_those_of_the_gpus_that_were_held():
+    prices = (("", 1.0), ("a100", 3.0), ("v100", 2.0))
+    found = fold_usage(history(), UsageQuestion(by=("job",), prices=prices))
+    assert dict(zip(found["job"], found["cost"], strict=True)) == {"a": 96.0, "b": 12.0, "c": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("question", "origin", "message"),
+    [
+        ({"by": ("usr",)}, "", "--by usr: unknown; there are: user, queue"),
+        ({"by": ("month",)}, "12 s", "does not tell its date"),
+        ({"since": date(2027, 4, 1), "by": ("month",)}, "2026-03-31", "nothing ran between"),
+        ({"since": date(2026, 4, 1), "until": date(2026, 4, 1)}, "2026-03-31", "nothing lies"),
+    ],
+)
+def test_questions_without_an_answer_are_refused(question, origin, message):
+    with pytest.raises(OptionError, match=message):
+        fold_usage(history(origin), UsageQuestion(**question))
+
+
+def test_the_sum_is_that_of_the_ledger(config, tmp_path):
+    result = simulate(config(policy="srtf"))
+    result.log.write_parquet(tmp_path / "events.parquet")
+    found = fold_usage(read_trace(tmp_path, "rota-log"), UsageQuestion(by=("queue",)))
+    served = dict(result.jobs.group_by("tenant").agg(pl.col("service_gpu_s").sum()).iter_rows())
+    for (queue,), gpu_h in hours(found, "queue").items():
+        assert math.isclose(gpu_h * HOUR, served[queue], abs_tol=1e-6)
+
+
+def test_the_command_prints_a_table_and_a_csv(trace, config, tmp_path):
+    simulate(config()).log.write_parquet(tmp_path / "events.parquet")
+    words = [str(tmp_path), "--format", "rota-log", "--by", "queue", "--price", "2"]
+    result = CliRunner().invoke(command, words)
+    assert result.exit_code == 0, result.output
+    assert "GPU-hours" in result.output
+    result = CliRunner().invoke(command, [*words, "-o", "csv"])
+    assert result.stdout.splitlines()[0] == "queue,jobs,attempts,gpu_h,cost,share"
