@@ -20,8 +20,8 @@ from functools import lru_cache
 from math import exp, inf, log, sqrt
 from typing import TYPE_CHECKING, NamedTuple
 
-from rota.core.errors import OptionError
 from rota.core.hints import StepTime, TimedShape
+from rota.models.science import scipy_module
 
 if TYPE_CHECKING:
     import numpy as np
@@ -278,10 +278,7 @@ def _bounds(points: Sequence[Measured]) -> tuple[list[float], list[float], list[
 def _fit(
     points: tuple[Measured, ...], start: PerfParams | None, tolerance: float | None
 ) -> PerfParams:
-    try:
-        from scipy.optimize import fmin_l_bfgs_b
-    except ImportError as error:
-        raise OptionError("fitting throughput models needs SciPy (the extra solve)") from error
+    fmin_l_bfgs_b = scipy_module("optimize", "fitting throughput models").fmin_l_bfgs_b
     begin, low, high = _bounds(points)
     if start is not None:
         begin = [

@@ -19,8 +19,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rota.core.errors import InputError, OptionError
+from rota.core.errors import InputError
 from rota.models.goodput import BatchLimits, Gradients
+from rota.models.science import scipy_module
 
 Placement = tuple[int, ...]
 """GPUs on each node."""
@@ -167,14 +168,8 @@ class ApplicationProfile:
 
     def _anywhere(self, nodes: int, gpus: int, batch: int) -> tuple[float, float] | None:
         if self._interpolator is None:
-            try:
-                from scipy.interpolate import LinearNDInterpolator
-            except ImportError as error:
-                raise OptionError(
-                    "placements that were not measured are interpolated by SciPy (part of the "
-                    "extra solve)"
-                ) from error
-            self._interpolator = LinearNDInterpolator(self._points, self._times)
+            scipy = scipy_module("interpolate", "interpolating placements that were not measured")
+            self._interpolator = scipy.LinearNDInterpolator(self._points, self._times)
         step, sync = self._interpolator([[min(nodes, MOST_NODES), gpus, batch]])[0]
         return (float(step), float(sync)) if step == step else None  # noqa: PLR0124 - not a number
 

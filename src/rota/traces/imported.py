@@ -14,9 +14,11 @@ Jobs come either as a frame or as a workload; the other form is made when it is 
 million jobs are quick as a frame and slow as objects, so only a simulation asks for objects.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from rota.core.topology import NodeSpec
 from rota.core.workload import Failures, Quality, RankNodes, Workload
@@ -78,6 +80,7 @@ class Imported:
         self.notes = list(notes)
         self.original: pl.DataFrame | None = None  # before jobs were repeated or removed
         self.rank_nodes: RankNodes | None = None  # as of a workload
+        self.training: Mapping[str, Any] = {}  # by id: what a reader knows beyond the columns
 
     def __len__(self) -> int:
         source = self._source
@@ -106,6 +109,8 @@ class Imported:
         if isinstance(self._source, Workload):
             return self._source
         made = to_workload(self._source, name=self.name, quality=self.quality)
+        if self.training:
+            made = self._trained(made)
         failures = self.failures
         open_ended = self.open_ended
         if self.original is None and self.rank_nodes is None and not failures and not open_ended:
@@ -117,6 +122,13 @@ class Imported:
             made.specs, made.behaviours, name=self.name, quality=self.quality, usual=usual,
             rank_nodes=self.rank_nodes, failures=failures, open_ended=open_ended,
         )  # fmt: skip
+
+    def _trained(self, made: Workload) -> Workload:
+        behaviours = [
+            msgspec.structs.replace(behaviour, training=self.training.get(spec.id))
+            for spec, behaviour in made
+        ]
+        return made.like(made.specs, behaviours, quality=made.quality)
 
     @property
     def open_ended(self) -> frozenset[str]:
@@ -184,4 +196,5 @@ class Imported:
             notes=self.notes,
         )
         first.original, first.rank_nodes = self.original, self.rank_nodes
+        first.training = self.training
         return first

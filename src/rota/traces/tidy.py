@@ -66,6 +66,7 @@ class Rest(msgspec.Struct, frozen=True):
     dated: bool = False  # the clock counts seconds since 1970
     sort: bool = True  # by submission; otherwise the order of the file is kept
     numbered: bool = False  # jobs have no ids: they are numbered from 0 in their order
+    from_zero: bool = False  # second 0 is that of the file, not its first submission
     cluster: tuple[NodeSpec, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -107,7 +108,8 @@ def import_rows(
     if rest.sort and not frame["submit_s"].is_sorted():
         frame = _by_submission(frame)
     frame = _sampled(frame, params, quality)
-    origin_s = float(frame["submit_s"].min())  # type: ignore[arg-type]  # there are rows
+    first_s = float(frame["submit_s"].min())  # type: ignore[arg-type]  # there are rows
+    origin_s = 0.0 if rest.from_zero else first_s
     clock = [name for name in ("submit_s", "deadline_s", "_start_s", "_end_s") if name in frame]
     frame = frame.with_columns(pl.col(clock) - origin_s)
     if events is not None:

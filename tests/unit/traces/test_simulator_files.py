@@ -7,7 +7,7 @@ import pytest
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.jobs import Request
-from rota.traces.formats import batsim, chronus, gavel, pollux, pollux_results
+from rota.traces.formats import batsim, chronus, gavel, pollux, pollux_results, sia
 from rota.traces.observed import Seen
 from rota.traces.sniff import first_look
 from trace_readers import counted
@@ -57,10 +57,10 @@ def test_a_duration_in_the_file_is_used(file):
 def test_only_its_own_column_tells_sia(file):
     plain = first_look(file(POLLUX + "a,0,ncf,1,1\n"))
     own = first_look(file(POLLUX.strip() + ",category\na,0,ncf,1,1,rigid\n"))
-    assert (pollux.FORMAT.recognises(plain), pollux.SIA.recognises(plain)) == (1.0, 0.0)
-    assert (pollux.FORMAT.recognises(own), pollux.SIA.recognises(own)) == (0.0, 1.0)
+    assert (pollux.FORMAT.recognises(plain), sia.FORMAT.recognises(plain)) == (1.0, 0.0)
+    assert (pollux.FORMAT.recognises(own), sia.FORMAT.recognises(own)) == (0.0, 1.0)
     path = file(POLLUX.strip() + ",category\na,0,ncf,1,1,rigid\n")
-    assert len(pollux.SIA.load(path, {"statuses": "rigid"})) == 1
+    assert len(sia.FORMAT.load(path, {"statuses": "rigid"})) == 1
 
 
 def looks(*allocations):

@@ -74,15 +74,7 @@ class Pollux(Reader):
         return import_rows(path, frame, params, quality, rest=Rest(name=path.stem))
 
 
-class Sia(Pollux):
-    """Reads a workload of Sia, which has Pollux' columns."""
-
-    name = "sia"
-    description = "workload of Sia's simulator (Pollux' columns, perhaps with a category)"
-
-
 FORMAT = Pollux()
-SIA = Sia()
 
 
 def _hours(params: PolluxParams) -> dict[str, float]:

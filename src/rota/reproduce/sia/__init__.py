@@ -1,0 +1,1 @@
+"""Sia's simulator (Jayaram Subramanya et al., SOSP 2023): siasosp23/artifacts, sia-simulator."""
