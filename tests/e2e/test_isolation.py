@@ -11,7 +11,7 @@ from sandboxes import PYTHON, need_sandboxes
 
 ATTACK = """
 ls -R {state} 2>/dev/null | grep -v -e '^$' -e :
-cat {state}/token {state}/rota.db {state}/jobs/*/logs/* {state}/jobs/*/work/* 2>/dev/null
+cat {state}/token {state}/rota.db {state}/jobs/*/logs/* {state}/jobs/*/*/file 2>/dev/null
 {python} - <<'END'
 import socket
 try:
