@@ -8,13 +8,16 @@ of every policy and placement, with few jobs and with many.
     python benchmarks/steps.py             # compare with the table; a tenth more is an error
     python benchmarks/steps.py --update    # write the table anew
     python benchmarks/steps.py --full      # how steps per job grow from 5,000 to 320,000 jobs
+
+`growth.json` holds what the last form counted, for as many jobs as `--jobs` asked for; without
+`--update` it is compared with that.
 """
 
 import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -28,6 +31,7 @@ from rota.study.config import RunConfig
 from rota.traces.synth.generate import generate
 
 TABLE = Path(__file__).resolve().parent / "steps.json"
+CURVES = TABLE.with_name("growth.json")
 RENEW = "if it is worth that, renew the table with `make bench-table` and commit it"
 MORE = 1.1  # a regression: more than a tenth above the table
 PACKAGE = str(Path(rota.__file__).parent)
@@ -189,16 +193,32 @@ def show(table: Mapping[str, Any]) -> None:
         print(f"{policy:<18}" + "".join(f"{step:>16.1f}" for step in steps) + f"{times:>8.2f}")
 
 
-def show_curves() -> None:
-    """Steps per job up to 320,000 jobs (an hour)."""
-    print(f"{'policy':<18}" + "".join(f"{jobs:>9,}" for jobs in WHOLE_CURVE) + "   growth")
-    for policy in POLICIES:
-        per_job = []
-        for jobs in WHOLE_CURVE:
-            per_job.append(count(policy, "count", jobs, STEADY).lines / jobs)
+def curves(sizes: Sequence[int], policies: Iterable[str]) -> dict[str, Any]:
+    """Steps per job at a steady load, printed as they are counted (up to 320,000 jobs: hours)."""
+    print(f"{'policy':<18}" + "".join(f"{jobs:>9,}" for jobs in sizes) + "   growth")
+    found: dict[str, dict[str, float]] = {}
+    for policy in policies:
+        per_job = found[policy] = {}
+        for jobs in sizes:
+            per_job[str(jobs)] = round(count(policy, "count", jobs, STEADY).lines / jobs, 1)
             workload.cache_clear()
-        line = "".join(f"{steps:>9.1f}" for steps in per_job)
-        print(f"{policy:<18}{line} {per_job[-1] / per_job[0]:>8.2f}", flush=True)
+        line = "".join(f"{steps:>9.1f}" for steps in per_job.values())
+        first, *_, last = per_job.values()
+        print(f"{policy:<18}{line} {last / first:>8.2f}", flush=True)
+    return {"python": python(), "load": STEADY, "curves": found}
+
+
+def compare_curves(now: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
+    """What has become dearer, or grows faster."""
+    found, expected = (
+        {
+            f"{policy}: steps per job of {jobs}": steps
+            for policy, curve in table["curves"].items()
+            for jobs, steps in curve.items()
+        }
+        for table in (now, before)
+    )
+    return regressions({key: found[key] for key in found if key in expected}, expected)
 
 
 def main() -> None:
@@ -206,17 +226,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--update", action="store_true", help="write the table anew")
     parser.add_argument("--full", action="store_true", help="growth up to 320,000 jobs")
+    parser.add_argument("--jobs", help="with --full: so many jobs instead, e.g. 5000,20000")
+    parser.add_argument("--policies", help="with --full: only these, e.g. fifo,easy")
     options = parser.parse_args()
     if options.full:
-        show_curves()
+        sizes = [int(jobs) for jobs in options.jobs.split(",")] if options.jobs else WHOLE_CURVE
+        policies = options.policies.split(",") if options.policies else POLICIES
+        table = curves(sizes, policies)
+        finish(table, CURVES, compare_curves, update=options.update)
         return
     table = measured()
     show(table)
-    if options.update:
-        TABLE.write_text(json.dumps({"commit": commit(), **table}, indent=1) + "\n")
-        print(f"wrote {TABLE.name}")
+    finish(table, TABLE, compare, update=options.update)
+
+
+def finish(
+    table: Mapping[str, Any],
+    path: Path,
+    compared: Callable[[Mapping[str, Any], Mapping[str, Any]], list[str]],
+    *,
+    update: bool,
+) -> None:
+    """Write a table, or fail if it is dearer than the one that is there."""
+    if update:
+        path.write_text(json.dumps({"commit": commit(), **table}, indent=1) + "\n")
+        print(f"wrote {path.name}")
         return
-    wrong = compare(table, read_table())
+    wrong = compared(table, json.loads(path.read_text()))
     if wrong:
         raise SystemExit("\n".join(["\nmore than a tenth above the table:", *wrong, RENEW]))
 

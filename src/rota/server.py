@@ -32,6 +32,7 @@ from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
+from rota.live.agent.health import make_check
 from rota.live.agent.machine import find_gpus, gpu_type
 from rota.live.agent.sandbox import Sandbox, may_isolate
 from rota.live.driver import Driver, NodeStatus
@@ -151,6 +152,7 @@ class Assembly:
             silent_s=settings.local.silent_s, lost_s=settings.local.lost_s,
             term=lease.term if lease else 0, leads=self._leads, account=self.accounts.of,
             separated=settings.isolation.mode == "required",
+            reopens=settings.local.reopen_healthy,
         )  # fmt: skip
         if not topology.nodes and lease is None:
             gpus = find_gpus()
@@ -175,7 +177,7 @@ class Assembly:
             return None
         return EmbeddedAgent(
             self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs,
-            sandbox=self._sandbox(config),
+            sandbox=self._sandbox(config), check=make_check(self.settings.local.health_check),
         )  # fmt: skip
 
     def _sandbox(self, config: Path | None) -> Sandbox | None:

@@ -8,6 +8,7 @@ with faster equivalents.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import ClassVar, TypeAlias
 
 from rota.core.allocation import Allocation
@@ -67,6 +68,8 @@ class Placement(Stateful, ABC):
         self._tail: list[Job] = []
         self._clock = 0
         self._fits: dict[int, tuple[int, bool]] = {}
+        self._one_node: dict[int, bool] = {}
+        self._beside: tuple[int, float, float] = (-1, 0.0, 0.0)  # as of when: CPUs and GiB free
 
     def empty_room(self) -> Room:
         """The cluster with every node up and idle."""
@@ -139,7 +142,10 @@ class Placement(Stateful, ABC):
 
     def fits_one_node(self, shape: Shape) -> bool:
         """Some node is large enough for all of it, whatever is free there now and up or not."""
-        return max(self.capacity(shape)) >= (shape.gpus or 1)
+        known = self._one_node.get(shape.number)
+        if known is None:
+            known = self._one_node[shape.number] = max(self.capacity(shape)) >= (shape.gpus or 1)
+        return known
 
     # --- who competes with whom -------------------------------------------------------------------
 
@@ -178,7 +184,11 @@ class Placement(Stateful, ABC):
 
     def touches(self, nodes: int, allocation: Allocation) -> bool:
         """Does it lie at least partly on these nodes?"""
-        return any(nodes >> position & 1 for position in self._positions(allocation))
+        where = self._where
+        for vertex, _ in allocation.slices:
+            if nodes >> where[vertex][0] & 1:
+                return True
+        return any(nodes >> where[vertex][0] & 1 for vertex, _, _ in allocation.extra)
 
     def gpus_on(self, nodes: int, allocation: Allocation | None = None) -> float:
         """GPUs of those of these nodes that are up; with `allocation` only what it has there."""
@@ -219,10 +229,13 @@ class Placement(Stateful, ABC):
         if shape.gpus > self.free + EPSILON:
             return False
         room = self.room
-        up = [i for i, up in enumerate(room.up) if up]
+        clock, cpus, mem_gib = self._beside
+        if clock != self._clock:
+            cpus, mem_gib = sum(compress(room.cpus, room.up)), sum(compress(room.mem_gib, room.up))
+            self._beside = (self._clock, cpus, mem_gib)
         return not (
-            (room.has_cpus and shape.cpus > sum(room.cpus[i] for i in up) + EPSILON)
-            or (room.has_mem and shape.mem_gib > sum(room.mem_gib[i] for i in up) + EPSILON)
+            (room.has_cpus and shape.cpus > cpus + EPSILON)
+            or (room.has_mem and shape.mem_gib > mem_gib + EPSILON)
         )
 
     def take(self, job: Job, shape: Shape | None = None) -> Allocation:
@@ -323,12 +336,15 @@ class Placement(Stateful, ABC):
         trial = self._trial = self.room.copy()
         tail: list[Job] = []
         self._tail = tail
-        short = shape.gpus - self.free  # the least that must be freed
+        nodes = self.eligible(shape)
+        everywhere = nodes == self.up_nodes
+        # the least that must be freed, on nodes that it could use
+        short = shape.gpus - (self.free if everywhere else self._free_on(nodes))
         failed = 0
         for job in lower:
             tail.append(job)
             self._shift(trial, job.allocation, +1)
-            short -= job.allocation.gpus
+            short -= job.allocation.gpus if everywhere else self.gpus_on(nodes, job.allocation)
             if short > EPSILON or len(tail) < 2 * failed:
                 continue
             if self._possible(shape, trial):
@@ -339,6 +355,13 @@ class Placement(Stateful, ABC):
             self._shorten(failed)
             return True
         return False
+
+    def _free_on(self, nodes: int) -> float:
+        """GPUs free on these nodes."""
+        left = self.room.left
+        return sum(
+            left(position) for position in range(len(self.room.nodes)) if nodes >> position & 1
+        )
 
     def walked(self) -> int:
         """How many jobs the latest `walk` that succeeded had to let go."""

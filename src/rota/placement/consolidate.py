@@ -17,7 +17,7 @@ from rota.core.jobs import Job, Shape
 from rota.core.policy import Params
 from rota.core.topology import Topology, Vertex
 from rota.placement.base import Changed, Placement, Room
-from rota.placement.choices import Choice, best_node, whole_nodes
+from rota.placement.choices import Choice, best_node
 from rota.placement.room import tidy
 
 
@@ -27,45 +27,76 @@ class SearchingConsolidate(Placement):
     name = "consolidate"
     splits = False
 
+    def __init__(self, topology: Topology, params: Params | None = None, *, seed: int = 0) -> None:
+        super().__init__(topology, params, seed=seed)
+        self._orders: dict[int, Sequence[Sequence[int]]] = {}
+        self._counted = False  # the last walk did not need a trial
+
     def choose(self, shape: Shape, room: Room, job: Job | None) -> Choice | None:  # noqa: ARG002
         """One node if any is large enough, else whole nodes of one type plus a remainder."""
         need = shape.gpus or 1
         if need >= 1 and shape.gpus and self.fits_one_node(shape):
             best = _tightest(need, shape, room)
             return None if best < 0 else [(best, need)]
-        offers = room.offers(shape)
-        free = room.gpus.__getitem__ if need >= 1 else room.left
-        if self.fits_one_node(shape):
-            best = best_node(need, range(len(offers)), offers, free)
+        if self.fits_one_node(shape):  # without GPUs, or a part of one
+            offers = room.offers(shape)
+            best = best_node(need, range(len(offers)), offers, room.left)
             return None if best < 0 else [(best, need)]
-        capacity = self.capacity(shape)
-        for positions in self.kinds:
-            largest_first = sorted(positions, key=lambda p: (-capacity[p], p))
-            choice, rest = whole_nodes(need, largest_first, offers, capacity)
+        return self._whole_nodes(need, shape, room)
+
+    def _whole_nodes(self, need: float, shape: Shape, room: Room) -> Choice | None:
+        """Idle nodes of one type, the largest first, and the fullest other one for the rest."""
+        capacity, gpus, usable = self.capacity(shape), room.gpus, room.usable
+        for largest_first in self._largest_first(shape):
+            if sum(map(gpus.__getitem__, largest_first)) < need:
+                continue
+            choice: Choice = []
+            rest = need
+            for position in largest_first:
+                size = capacity[position]
+                if size <= rest and gpus[position] >= size and usable(position, shape) >= size:
+                    choice.append((position, size))
+                    rest -= size
             if not rest:
                 return choice
             taken = {position for position, _ in choice}
-            last = best_node(rest, (p for p in positions if p not in taken), offers, free)
+            others = [position for position in largest_first if gpus[position] >= rest]
+            last, lowest = -1, inf
+            for position in sorted(others):
+                free = gpus[position]
+                if free < lowest and position not in taken and usable(position, shape) >= rest:
+                    last, lowest = position, free
             if last >= 0:
                 return [*choice, (last, rest)]
         return None
 
+    def _largest_first(self, shape: Shape) -> Sequence[Sequence[int]]:
+        """By type, the nodes that could serve a part of a request: those that serve most first."""
+        known = self._orders.get(shape.number)
+        if known is None:
+            capacity = self.capacity(shape)
+            known = self._orders[shape.number] = [
+                sorted((p for p in positions if capacity[p] > 0), key=lambda p: (-capacity[p], p))
+                for positions in self.kinds
+            ]
+        return known
+
     def walk(self, shape: Shape, lower: Iterable[Job]) -> bool:
         """As in the base; whole GPUs of one node are counted, without choosing after every step."""
         room = self.room
-        counts = (
+        self._counted = (
             not self.splits  # a request that may be divided needs no single node
             and shape.gpus >= 1
             and shape.gpus % 1 == 0
             and not shape.apart
             and not room.shares
-            and not (shape.cpus and room.has_cpus)
-            and not (shape.mem_gib and room.has_mem)
             and self.fits_one_node(shape)
         )
-        if not counts:
+        if not self._counted:
             return super().walk(shape, lower)
         self._shape = shape
+        if (shape.cpus and room.has_cpus) or (shape.mem_gib and room.has_mem):
+            return self._walk_beside(shape, lower)
         tail = self._tail = []
         need = shape.gpus
         have = room.gpus[:]
@@ -80,11 +111,33 @@ class SearchingConsolidate(Placement):
                 if have[position] >= need and fine[position]:
                     enough = True
             if enough:
-                self._trial = room.copy()
-                for one in tail:
-                    self._shift(self._trial, one.allocation, +1)
                 return True
         return False
+
+    def _walk_beside(self, shape: Shape, lower: Iterable[Job]) -> bool:
+        """With CPUs and memory: only a node on which somebody leaves can have room by that."""
+        tail = self._tail = []
+        need = shape.gpus
+        trial = self._trial = self.room.copy()
+        self._counted = False  # the trial is what it is
+        where, shift = self._where, self._shift
+        for job in lower:
+            tail.append(job)
+            allocation = job.allocation
+            shift(trial, allocation, +1)
+            for vertex in allocation.vertices or [place for place, _, _ in allocation.extra]:
+                position = where[vertex][0]
+                if trial.gpus[position] >= need and trial.usable(position, shape) >= need:
+                    return True
+        return False
+
+    def victims(self) -> list[Job]:
+        """As in the base."""
+        if self._counted:
+            self._trial = self.room.copy()
+            for job in self._tail:
+                self._shift(self._trial, job.allocation, +1)
+        return super().victims()
 
 
 def _tightest(need: float, shape: Shape, room: Room) -> int:

@@ -69,6 +69,7 @@ class Agent:
         self.sandbox = sandbox
         self.news = threading.Event()
         self.leaving = False
+        self.unhealthy: str | None = None  # what a check says against this machine
         self._lock = threading.RLock()
         self._boot = boot()
         self._books = {node.spec.name: GpuShares(len(node.devices)) for node in nodes}
@@ -132,6 +133,7 @@ class Agent:
                 left=left,
                 trouble=self.trouble,
                 separates=self.sandbox.separates if self.sandbox else "",
+                unhealthy=self.unhealthy,
             )
 
     def obey(self, orders: AgentOrders, asked_s: float | None = None) -> None:
@@ -201,6 +203,14 @@ class Agent:
             part.refuse(f"node {part.node!r} of this agent does not have the GPUs asked for")
         elif self.sandbox is not None and (why := self.sandbox.refusal(order)):
             part.refuse(why)
+
+    def checked(self, unhealthy: str) -> None:
+        """A check was made: why this machine is not well, empty if it is."""
+        with self._lock:
+            if unhealthy != self.unhealthy:
+                self.unhealthy = unhealthy
+                log.warning("health", extra={"why": unhealthy or "well"})
+                self.news.set()
 
     def leave(self) -> None:
         """End all jobs and accept no more; `idle` tells when that is done."""
