@@ -151,9 +151,9 @@ class Assembly:
         agents = AgentDriver(
             silent_s=settings.local.silent_s, lost_s=settings.local.lost_s,
             term=lease.term if lease else 0, leads=self._leads, account=self.accounts.of,
-            separated=settings.isolation.mode == "required",
             reopens=settings.local.reopen_healthy,
         )  # fmt: skip
+        agents.separated = settings.isolation.mode == "required"
         if not topology.nodes and lease is None:
             gpus = find_gpus()
             if gpus:

@@ -302,7 +302,8 @@ def test_a_machine_that_forbids_namespaces_is_noticed(monkeypatch, tmp_path):
 
 
 def test_a_daemon_that_requires_isolation_refuses_other_agents(make_bench):
-    bench = make_bench(separated=True)
+    bench = make_bench()
+    bench.driver.separated = True
     nodes = tuple(nodes_here([NodeSpec("n0", 1)]))
     said = bench.driver.sync(AgentReport("a", "a", 1, 1, nodes), 0.0, token="t")  # noqa: S106 - a name
     assert "this agent does not keep jobs apart" in said.error

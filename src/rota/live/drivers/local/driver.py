@@ -70,7 +70,6 @@ class AgentDriver(Driver):
         lost_s: float = LOST_S,
         claim: Callable[[Sequence[str], str], str] = lambda _nodes, _token: "",
         account: Callable[[RunOrder], tuple[str, bool]] = lambda _order: ("", True),
-        separated: bool = False,
         term: int = 0,
         leads: Callable[[], bool] = lambda: True,
         reopens: bool = True,
@@ -87,7 +86,7 @@ class AgentDriver(Driver):
         self._leads = leads
         self.claim = claim  # may a token speak for these nodes? If not, why
         self.account = account  # whom a run shall run as, and is it the daemon's owner?
-        self._separated = separated  # agents that do not keep jobs apart are not wanted
+        self.separated = False  # True: agents that do not keep jobs apart are not wanted
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._runs: dict[str, AgentRun] = {}
@@ -277,7 +276,7 @@ class AgentDriver(Driver):
         if token is None:
             return ""
         refusal = report.problem()
-        if self._separated and not report.separates:
+        if self.separated and not report.separates:
             refusal = (
                 "isolation is required here, and this agent does not keep jobs apart: see "
                 "`rota doctor` on its machine"
