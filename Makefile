@@ -101,7 +101,7 @@ test-fast: $(DEV) ## the quick unit tests, for the inner loop (TEST_FLAGS as for
 lint: $(DEV) ## style, format, types and direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict src $(wildcard tests/typing) scripts/walk.py scripts/metrics.py
+	$(BIN)/mypy --strict src $(wildcard tests/typing) scripts/walk.py scripts/metrics.py scripts/compile.py
 	$(BIN)/lint-imports --cache-dir .cache/import_linter
 
 .PHONY: docs
@@ -122,6 +122,11 @@ bench-table: $(DEV) ## renew benchmarks/steps.json: what a job costs, in execute
 
 # `make metrics METRICS_FLAGS='--base REV'` compares with another revision, --json prints everything.
 METRICS_FLAGS ?=
+.PHONY: compiled
+compiled: $(DEV) ## build/compiled: the package with its hot modules compiled, compared with the plain one
+	$(BIN)/python scripts/compile.py build/compiled
+	$(BIN)/python scripts/compile.py --check build/compiled
+
 .PHONY: metrics
 metrics: $(DEV) ## report the shape of the code: sizes, imports, names, walks
 	@$(BIN)/python scripts/metrics.py $(METRICS_FLAGS)

@@ -31,6 +31,7 @@ from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
+from rota.live.agent.health import make_check
 from rota.live.agent.machine import find_gpus, gpu_type
 from rota.live.driver import Driver, NodeStatus
 from rota.live.drivers.local.driver import AgentDriver
@@ -144,6 +145,7 @@ class Assembly:
         agents = AgentDriver(
             silent_s=settings.local.silent_s, lost_s=settings.local.lost_s,
             term=lease.term if lease else 0, leads=self._leads,
+            reopens=settings.local.reopen_healthy,
         )  # fmt: skip
         if not topology.nodes and lease is None:
             gpus = find_gpus()
@@ -166,7 +168,10 @@ class Assembly:
         self.driver.expect(n for n, machine in known if n not in gone and not machine.removed)
         if not topology.nodes:
             return None
-        return EmbeddedAgent(self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs)
+        return EmbeddedAgent(
+            self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs,
+            check=make_check(self.settings.local.health_check),
+        )  # fmt: skip
 
     def _close_embedded(self) -> None:
         if self.embedded is not None and self._embedded_works:

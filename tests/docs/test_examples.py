@@ -2,10 +2,14 @@
 
 import re
 import runpy
+import shutil
+import subprocess
+import sys
 from itertools import product
 
 import pytest
 
+from needs import need
 from rota.cli.app import rota
 from rota.core.jobs import Request, Shape
 from rota.core.policy import Policy
@@ -113,3 +117,17 @@ def test_the_command_of_a_systemd_unit_exists(unit):
     known = {name for param in rota.get_command(None, command).params for name in param.opts}
     assert "KillMode=process" in text.splitlines()
     assert {option for option in options if option.startswith("--")} <= known
+
+
+def test_systemd_understands_the_units(tmp_path):
+    need(shutil.which("systemd-analyze"), "systemd-analyze", "sudo make system-deps")
+    units = []
+    for unit in sorted((EXAMPLES / "systemd").iterdir()):
+        text = unit.read_text()  # as on a machine where it is installed
+        text = text.replace("/opt/rota/bin/rota", sys.executable).replace("User=rota", "User=root")
+        units.append(tmp_path / unit.name)
+        units[-1].write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -6,7 +6,8 @@ from rota.core.errors import install
 from rota.core.registry import DIALECTS, names
 from shared_data import CHECKOUT
 
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+           "eleven", "twelve")  # fmt: skip
 DOCS = CHECKOUT / "docs"
 
 

@@ -92,6 +92,14 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
 )
 @click.option("--label", metavar="L", multiple=True, help="Node label; may be repeated.")
 @click.option(
+    "--health-check",
+    metavar="auto|off|CMD",
+    default="auto",
+    show_default=True,
+    help="What drains this node when it fails, once a minute: auto (nvidia-smi and DCGM, where "
+    "there are real GPUs), off, or a command whose first line of output is the reason.",
+)
+@click.option(
     "--leave",
     is_flag=True,
     help="When stopped: end the jobs here and take the node out of the cluster.",
@@ -110,6 +118,7 @@ def agent(**options: Any) -> None:  # fmt: skip
       rota agent --server https://10.0.0.1:7842 --join CODE --gpus auto
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.live.agent.agent import Agent
+    from rota.live.agent.health import HealthWatch, make_check
     from rota.live.agent.link import AgentLink
     from rota.sdk.place import checked_urls
 
@@ -117,6 +126,7 @@ def agent(**options: Any) -> None:  # fmt: skip
     server = options["server"] = checked_urls(options["server"], "--server")
     root = options["root"] or Path.home() / ".local" / "state" / "rota-agent"
     node = _node(options)
+    check = make_check(options["health_check"])
     transport = _transport(server, root, node.spec.name, options)
     stopped = threading.Event()
     numbers = (signal.SIGTERM, signal.SIGINT)
@@ -129,6 +139,8 @@ def agent(**options: Any) -> None:  # fmt: skip
     def work() -> None:
         log.info("agent.started", extra={"node": node.spec.name, "gpus": node.spec.gpus})
         link.start()
+        if check is not None:
+            HealthWatch(check, worker.checked).start()
         stopped.wait()
 
     work_until_done(work, dict.fromkeys(numbers, lambda _: stopped.set()))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rota.daemon.export import Export
 
+SACCT = "sacct.txt"
 URLS = ("http://", "https://")
 STATE = click.option(
     "--state", metavar="DIR", type=click.Path(path_type=Path),
@@ -30,9 +31,19 @@ STATE = click.option(
 @OUTPUT_DIR
 @FORCE
 @STATE
+@click.option(
+    "--sacct", is_flag=True,
+    help="Write sacct.txt, too: what `sacct --duplicates --parsable2` would print of these jobs.",
+)  # fmt: skip
 @server_options
 def export(
-    output: Path, state: Path | None, server: str | None, token_file: str | None, *, force: bool
+    output: Path,
+    state: Path | None,
+    server: str | None,
+    token_file: str | None,
+    *,
+    force: bool,
+    sacct: bool,
 ) -> None:
     """Export a daemon's history to a folder, in the form of a simulation.
 
@@ -43,15 +54,27 @@ def export(
       rota export -o live
       rota calibrate live -o calibrated
       rota simulate live/workload.csv --cluster 4x4 --policy srtf -o what-if
+      rota export --sacct -o live
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.daemon.export import FILES, export_stored, write_export
     from rota.study.folder import OutputFolder
 
-    with OutputFolder(output, force=force, own=FILES) as folder:
+    with OutputFolder(output, force=force, own=[*FILES, SACCT]) as folder:
         found = export_stored(state) if state is not None else download(server, token_file)
         notes = write_export(found, folder.path)
+        if sacct:
+            notes += _write_accounting(folder.path)
     click.echo(f"{output}: {len(found.made.jobs):,} jobs, {found.log.height:,} rows")
     warn_about(notes)
+
+
+def _write_accounting(folder: Path) -> list[str]:
+    """The same jobs as Slurm's accounting; what that cannot hold."""
+    from rota.traces.formats.slurm.write_sacct import write_sacct
+    from rota.traces.read import read_trace
+
+    lost = write_sacct(read_trace(folder, "rota-log"), folder / SACCT)
+    return [f"{SACCT} does not hold {text}" for text in lost]
 
 
 def download(server: str | None, token_file: str | None = None) -> "Export":

@@ -94,8 +94,9 @@ def convert(
 ) -> None:
     """Convert TRACE to another format.
 
-    The end of FILE says which: `.csv` (plain), `.swf` (Standard Workload Format), or no ending: a
-    folder of Parquet tables with everything that the trace tells (see the trace schema).
+    The end of FILE says which: `.csv` (plain), `.swf` (Standard Workload Format), `.sacct` (as
+    Slurm's `sacct --parsable2` prints it), or no ending: a folder of Parquet tables with everything
+    that the trace tells (see the trace schema).
 
     \b
     Examples:

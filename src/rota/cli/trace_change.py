@@ -27,7 +27,7 @@ _FORMAT = click.option("--format", metavar="F", shell_complete=names_of(FORMATS)
 _LIMIT = click.option("--limit", metavar="N", type=click.IntRange(min=1),
                       help="Only the first N jobs.")  # fmt: skip
 _OUT = click.option("-o", "--output", required=True, metavar="OUT", type=click.Path(path_type=Path),
-                    help="Folder (a name without an ending), .csv or .swf.")  # fmt: skip
+                    help="Folder (a name without an ending), .csv, .swf or .sacct.")  # fmt: skip
 _SEED = click.option("--seed", metavar="N", type=click.IntRange(min=0), default=0,
                      show_default=True, help="Random seed.")  # fmt: skip
 _FORCE = click.option("--force", is_flag=True, help="Overwrite existing output.")

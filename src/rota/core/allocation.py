@@ -3,7 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-Slice: TypeAlias = tuple[int, float]
+Amount: TypeAlias = int | float
+"""GPUs: whole numbers are ints, also where the code is compiled (there a float is never an int)."""
+
+Slice: TypeAlias = tuple[int, Amount]
 """(vertex id, GPUs there). A fraction of a GPU names the GPU's own vertex."""
 
 
@@ -31,7 +34,7 @@ class Allocation:
         for _, amount in self.slices:
             total += amount
         # not `int(total) == total`: what is no number is refused with the plan, by its job's name
-        self.gpus: float = int(total) if total % 1 == 0 else total
+        self.gpus: Amount = int(total) if total % 1 == 0 else total
 
     def __eq__(self, other: object) -> bool:
         if self is other:

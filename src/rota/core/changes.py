@@ -7,40 +7,19 @@ where the policy names it: a broken promise raises InvalidPlanError.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError
 from rota.core.events import INF
 from rota.core.jobs import HELD, WAITING, Job, Phase
 from rota.core.reasons import Reason
+from rota.core.wake import ON_EVERY_EVENT, Level, Wake
+
+__all__ = [
+    "ON_EVERY_EVENT", "ROUNDING", "Changes", "Level", "Wake", "check_amounts", "check_fates",
+    "check_present", "check_size", "check_wake",
+]  # fmt: skip
 
 ROUNDING = 1e-9  # relative: by so much a time may be before the present
-
-
-class Wake(msgspec.Struct, frozen=True):
-    """When to ask again. Conditions are OR-ed; asking earlier is always allowed.
-
-    `on` names event kinds; None means every event. `every_s` is a round, aligned to time 0.
-    """
-
-    on: frozenset[int] | None = None
-    at_s: float = INF
-    every_s: float = 0.0
-
-
-ON_EVERY_EVENT = Wake()
-
-
-class Level(msgspec.Struct, frozen=True):
-    """Ask when a quantity of a job reaches a value; the engine turns it into an exact time.
-
-    Quantities: `service` (GPU-seconds), `executed` (seconds), `progress` (0..1), `waiting` (s).
-    """
-
-    job: Job
-    quantity: str
-    value: float
 
 
 class Changes:
@@ -137,8 +116,12 @@ class Changes:
     def _more(self, name: str) -> list[Any]:
         """The list behind a rare attribute, made on first use."""
         self.unusual = True
-        made: list[Any] = self.__dict__.setdefault(name, [])
-        return made
+        made = getattr(self, name)
+        if not made:
+            made = []
+            setattr(self, name, made)
+        found: list[Any] = made
+        return found
 
     @property
     def empty(self) -> bool:

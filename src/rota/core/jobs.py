@@ -4,19 +4,23 @@ A policy sees `JobSpec` and the public side of `Job`. `Behaviour` is the truth t
 cluster uses; everything a policy learns of it goes through accessors that check declared knowledge.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum
-from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-import msgspec
-
-from rota.core.allocation import NOTHING
+from rota.core.allocation import NOTHING, Amount
 from rota.core.errors import KnowledgeError
 from rota.core.events import INF
 from rota.core.hints import NOTHING_TOLD, Hints, Learning, StepTime, TimedShape
 from rota.core.knowledge import Knowledge
-from rota.core.sensitivity import Sensitivity
+from rota.core.spec import Behaviour, JobSpec, Request, TaskGroup
+
+__all__ = [
+    "CANCELLED", "DONE", "FAILED", "HELD", "LABELLED", "OF_TYPE", "PROGRESS", "RATE", "REJECTED",
+    "REMAINING_WORK", "RUNNING", "SCALING", "SPEEDS", "STARTING", "STOPPING", "UNKNOWN",
+    "USER_ESTIMATE", "WAITING", "Accepted", "Behaviour", "Group", "Job", "JobSpec", "Phase",
+    "Request", "Shape", "SpeedBook", "TaskGroup",
+]  # fmt: skip
 
 OF_TYPE = " of type "
 LABELLED = ", on nodes labelled "
@@ -46,106 +50,7 @@ REMAINING_WORK = int(Knowledge.REMAINING_WORK)
 SPEEDS = int(Knowledge.SPEEDS)
 RATE = int(Knowledge.RATE)
 SCALING = int(Knowledge.SCALING)
-
-DUST = 1e-9  # parts of GPUs are floats
-
-
-class TaskGroup(msgspec.Struct, frozen=True):
-    """`count` equal tasks of one role, each asking for these amounts."""
-
-    role: str = "worker"
-    count: int = 1
-    gpus: float = 1
-    cpus: float = 0.0
-    mem_gib: float = 0.0
-    min_count: int = 0  # elastic range; 0 = rigid
-    max_count: int = 0
-
-
-class Request(msgspec.Struct, frozen=True):
-    """What a job asks for. Two jobs with equal requests can be exchanged in any placement."""
-
-    groups: tuple[TaskGroup, ...] = (TaskGroup(),)
-    gpu_types: tuple[str, ...] = ()  # acceptable types; empty = any
-    labels: tuple[str, ...] = ()  # required of every node
-    gang: bool = True  # all tasks start together or none does
-    apart: bool = False  # every task on a node of its own, with all its GPUs there
-    only: tuple[float, ...] = ()  # numbers of GPUs that an elastic job takes; empty: any in range
-
-    @property
-    def sizes(self) -> tuple[float, float]:
-        """The least and the most GPUs that it takes: equal unless it is elastic."""
-        if self.only:
-            return min(self.only), max(self.only)
-        return (
-            sum((group.min_count or group.count) * group.gpus for group in self.groups),
-            sum((group.max_count or group.count) * group.gpus for group in self.groups),
-        )
-
-    def takes(self, gpus: float) -> bool:
-        """May a job with this request be given so many GPUs?"""
-        if self.only:
-            return any(abs(gpus - size) <= DUST for size in self.only)
-        least, most = self.sizes
-        if not least - DUST <= gpus <= most + DUST:  # nor what is no number
-            return False
-        step = self._step
-        if step is None:
-            return True
-        tasks = (gpus - least) / step
-        return abs(tasks - round(tasks)) <= DUST
-
-    def within(self, gpus: float) -> float:
-        """The largest size of at most so many GPUs that it takes; 0 if there is none."""
-        if self.only:
-            return max((size for size in self.only if size <= gpus + DUST), default=0.0)
-        least, most = self.sizes
-        if gpus < least - DUST:
-            return 0.0
-        step = self._step or 1
-        return least + max(0, int((min(gpus, most) - least) / step + DUST)) * step
-
-    def resized(self, gpus: float) -> "Request":
-        """The same request with as many tasks as take so many GPUs; the first groups grow first."""
-        left = gpus - self.sizes[0]
-        groups = []
-        for group in self.groups:
-            if group.gpus:
-                least, most = group.min_count or group.count, group.max_count or group.count
-                more = max(0, min(most - least, int(left / group.gpus + DUST)))
-                left -= more * group.gpus
-                group = msgspec.structs.replace(group, count=least + more)  # noqa: PLW2901
-            groups.append(group)
-        if left > DUST:  # tasks of different sizes do not always add up
-            groups.append(TaskGroup("rest", 1, left))
-        return msgspec.structs.replace(self, groups=tuple(groups))
-
-    @property
-    def _step(self) -> float | None:
-        """GPUs by which it grows and shrinks; None: it is rigid, or its tasks differ in size."""
-        steps = {group.gpus for group in self.groups if group.min_count or group.max_count}
-        return steps.pop() if len(steps) == 1 else None
-
-    @staticmethod
-    @lru_cache(maxsize=65536)
-    def of(
-        gpus: float = 1,
-        *,
-        gpu_types: tuple[str, ...] = (),
-        cpus: float = 0.0,
-        mem_gib: float = 0.0,
-        labels: tuple[str, ...] = (),
-        gang: bool = True,
-        min_gpus: int = 0,
-        max_gpus: int = 0,
-    ) -> "Request":
-        """`gpus` one-GPU tasks (or one with a fraction); CPUs and memory are for the whole job."""
-        count = int(gpus) if gpus >= 1 and gpus == int(gpus) else 1
-        group = TaskGroup(
-            "worker", count, gpus / count if count != gpus else 1, cpus / count, mem_gib / count,
-            min_gpus, max_gpus,
-        )  # fmt: skip
-        return Request((group,), gpu_types, labels, gang)
+DEADLINES = int(Knowledge.DEADLINES)
 
 
 class Shape:
@@ -159,7 +64,7 @@ class Shape:
         self.number = number
         self.request = request
         gpus = sum(group.count * group.gpus for group in request.groups)
-        self.gpus: float = int(gpus) if gpus == int(gpus) else gpus
+        self.gpus: Amount = int(gpus) if gpus == int(gpus) else gpus
         self.cpus = sum(group.count * group.cpus for group in request.groups)
         self.mem_gib = sum(group.count * group.mem_gib for group in request.groups)
         self.types = request.gpu_types
@@ -203,45 +108,6 @@ class Accepted(NamedTuple):
         """Does the other one accept every node that this one accepts?"""
         typed = not other.types or (bool(self.types) and self.types <= other.types)
         return typed and other.labels <= self.labels
-
-
-class JobSpec(msgspec.Struct, frozen=True):
-    """A submission as the user wrote it. Nothing in it tells how long the job will really run."""
-
-    id: str
-    submit_s: float
-    request: Request
-    tenant: str = ""
-    user: str = ""
-    name: str = ""
-    group: str = ""
-    model: str = ""
-    priority: int = 0
-    deadline_s: float = INF
-    estimate_s: float = INF  # the user's own estimate or time limit
-    depends_on: tuple[str, ...] = ()
-    account: str = ""  # in Slurm's terms, as are the next two; the tenant may be another of them
-    partition: str = ""
-    qos: str = ""
-
-
-class Behaviour(msgspec.Struct, frozen=True):
-    """The truth about a job, for simulated clusters only.
-
-    `work` is in seconds on the allocation that the job asked for, on GPUs of speed 1. `speeds`
-    gives the rate per GPU type, `scaling` the rate by number of GPUs relative to the request
-    (missing numbers are interpolated linearly), `fails_at` the work after which the job fails
-    (inf: never), `sensitivity` the speed by CPUs and memory, `course` the factor on the rate from
-    each level of work on, `training` what a rate model knows of how it trains.
-    """
-
-    work: float
-    speeds: Mapping[str, float] | None = None
-    scaling: Sequence[tuple[float, float]] | None = None
-    fails_at: float = INF
-    sensitivity: Sensitivity | None = None
-    course: Sequence[tuple[float, float]] | None = None
-    training: Any = None
 
 
 class SpeedBook(Protocol):
@@ -313,7 +179,7 @@ class Job:
         self.since_s = 0.0
         self.true_rate = 0.0
         self.service = 0.0
-        self.held_gpus: float = 0
+        self.held_gpus: Amount = 0
         self.run_s = 0.0
         self.truth = behaviour
         self.belief = 1.0
@@ -392,6 +258,13 @@ class Job:
         if not self.known & USER_ESTIMATE:
             raise _undeclared(self, "estimate_s", Knowledge.USER_ESTIMATE)
         return self.spec.estimate_s
+
+    @property
+    def deadline_s(self) -> float:
+        """When the user wants it to be done; inf when nothing was said."""
+        if not self.known & DEADLINES:
+            raise _undeclared(self, "deadline_s", Knowledge.DEADLINES)
+        return self.spec.deadline_s
 
     def speed_on(self, gpu_type: str) -> float:
         """Speed on GPUs of this type, relative to 1 (as is believed); 0 where it may not run."""

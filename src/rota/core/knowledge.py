@@ -16,6 +16,7 @@ class Knowledge(IntFlag):
     FUTURE_ARRIVALS = 64  # offline bounds only
     SPEEDS = 128  # speed of a job on each GPU type
     SCALING = 256  # speed of a job by number of GPUs, and how long its steps took
+    DEADLINES = 512  # when the user wants a job to be done
 
     def describe(self) -> str:
         """Human form, e.g. `user estimate, history`."""

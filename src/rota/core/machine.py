@@ -39,18 +39,23 @@ def admit(job: Job) -> None:
     job.phase = WAITING
 
 
-def start(job: Job, allocation: Allocation, now_s: float) -> None:
-    """Give a waiting job its resources; progress begins with `run`."""
+def start(job: Job, allocation: Allocation, now_s: float, rate: float = 0.0) -> None:
+    """Give a waiting job its resources; progress begins with `run`, or now if a rate is given."""
     if job.phase != WAITING:
         raise _refuse(job, "start")
-    job.phase = STARTING
     job.allocation = allocation
     job.held_gpus = allocation.gpus
     job.start_s = now_s
-    job.since_s = INF
     if job.first_start_s == INF:
         job.first_start_s = now_s
     job.epoch += 1
+    if rate:
+        job.phase = RUNNING
+        job.since_s = now_s
+        job.true_rate = rate
+    else:
+        job.phase = STARTING
+        job.since_s = INF
 
 
 def run(job: Job, since_s: float, rate: float) -> None:
@@ -101,15 +106,27 @@ def change_phase(job: Job, now_s: float, rate: float) -> None:
     job.true_rate = rate
 
 
-def begin_stop(job: Job, now_s: float, lost_work: float) -> float:
-    """Progress ends; the resources are still held until `stopped`. Returns the work really lost."""
+def begin_stop(
+    job: Job,
+    now_s: float,
+    lost_work: float,
+    gone: bool = False,  # noqa: FBT001, FBT002 - hot
+) -> float:
+    """Progress ends; the resources are held until `stopped`, unless it has `gone` at once.
+
+    Returns the work really lost.
+    """
     if job.phase not in (RUNNING, STARTING):
         raise _refuse(job, "stop")
     settle(job, now_s)
-    lost = min(lost_work, job.true_work - job.true_left) if lost_work else 0.0
-    job.true_left += lost
-    job.phase = STOPPING
+    lost = 0.0
+    if lost_work:
+        lost = min(lost_work, job.true_work - job.true_left)
+        job.true_left += lost
     job.epoch += 1
+    job.phase = STOPPING
+    if gone:
+        stopped(job)
     return lost
 
 

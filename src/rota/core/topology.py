@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from rota.core.errors import ClusterSpecError
+from rota.core.signals import Signal
 
 NODE = "node"
 DEVICE = "gpu"
@@ -75,6 +76,8 @@ class Topology:
         self._devices: dict[int, list[int]] = {}
         self._seen: set[str] = set()
         self.pools: tuple[Vertex, ...] = ()
+        self.signals: dict[str, Signal] = {}  # by name
+        self.guests: list[tuple[Signal, tuple[str, ...]]] = []  # as many of these nodes are there
         self.specs: tuple[NodeSpec, ...] = ()
         self.extend(nodes)
 

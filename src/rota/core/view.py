@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from rota.core.allocation import Amount
 from rota.core.errors import KnowledgeError, PolicyError
 from rota.core.jobs import RUNNING, STARTING, WAITING, Job
 from rota.core.knowledge import Knowledge
@@ -29,7 +30,7 @@ class View:
         self.version = 0
         self.topology = topology
         self.tenants = tenants
-        self.up_gpus: float = topology.gpus
+        self.up_gpus: Amount = topology.gpus
         self.active: dict[int, Job] = {}
         self.knowledge = Knowledge.NOTHING
         self.sharing = False  # two jobs may use the same GPUs: the cluster knows their speeds

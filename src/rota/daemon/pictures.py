@@ -165,7 +165,7 @@ def _node_state(node: Vertex, record: NodeRecord, *, busy: bool) -> str:
         return "down"
     if record.silent:
         return "silent"
-    if record.drained:
+    if record.drained or record.sick:
         return "draining" if busy else "drained"
     return "up"
 

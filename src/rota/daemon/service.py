@@ -387,8 +387,11 @@ class Daemon:
     def _request_node(
         self, what: Literal["drain", "clear", "undrain"], name: str, actor: Actor
     ) -> tuple[list[Input], Callable[[], NodeInfo]]:
-        drained = self._known_node(name).drained
-        changes = drained if what == "undrain" else what == "clear" or not drained
+        node = self._known_node(name)
+        if what == "undrain":
+            changes = node.drained or bool(node.sick)
+        else:
+            changes = what == "clear" or not node.drained
         wanted: list[Input] = [NodeRequest(what, name, actor.name)] if changes else []
         return wanted, lambda: self._picture_node(name)
 

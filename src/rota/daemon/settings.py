@@ -98,6 +98,8 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     invited_only: bool | None = (
         None  # agents must join; none: if there is an authority (`rota tls`)
     )
+    health_check: str = "auto"  # of the daemon's own nodes: auto (nvidia-smi, DCGM), off, a command
+    reopen_healthy: bool = True  # use nodes again when their check has nothing to say any more
 
 
 class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@ from itertools import compress
 from operator import and_
 from typing import NamedTuple, TypeAlias
 
+from rota.core.allocation import Amount
 from rota.core.events import INF
 from rota.core.jobs import Shape
 from rota.core.reasons import Reason
@@ -70,9 +71,10 @@ def _accepted(room: Room, shape: Shape) -> bool:
 
 def _free_gpus(room: Room, use: Sequence[bool]) -> float:
     """On these nodes, what is left of shared ones included."""
-    gpus = sum(compress(room.gpus, use))
-    if room.shares:
-        gpus += sum(sum(shared.values()) for i, shared in room.shares.items() if use[i])
+    gpus: Amount = sum(compress(room.gpus, use))
+    for position, shared in room.shares.items():
+        if use[position]:
+            gpus += sum(shared.values())
     return gpus
 
 

@@ -16,9 +16,9 @@ from rota.core.hints import Hints
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.log import ON_REQUEST, TOLD, Record
-from rota.core.machine import run, start
+from rota.core.machine import begin_stop, run, start
 from rota.core.ports import Cluster
-from rota.core.reconcile import Commands
+from rota.core.reconcile import Commands, Placed
 from rota.core.view import View
 from rota.engine.log import Log
 from rota.engine.occupancy import Occupancy
@@ -63,9 +63,8 @@ class Executor:
             job.preemptions += 1
             if whys and job.index in whys:
                 self.log.text(whys[job.index])
-        for job, allocation in starts:
-            job.version = version
-            self._start(job, allocation, now_s)
+        if starts:
+            self._start(starts, now_s)
         for job, allocation in moves:
             job.version = version
             self._move(job, allocation, now_s)
@@ -99,22 +98,25 @@ class Executor:
 
     # --- single commands ------------------------------------------------------------------------
 
-    def _start(self, job: Job, allocation: Allocation, now_s: float) -> None:
-        again = job.first_start_s != INF
-        if job.phase == STOPPING:  # restarted while it still leaves
-            self._redirect(job, allocation)
-            return
-        start(job, allocation, now_s)
-        if self._frictionless:  # `_launch`, without what takes time
-            since_s = self.cluster.start(job)
-            run(job, now_s, 1.0)
-        else:
-            since_s = self._launch(job, now_s)
-        log = self.log
-        number = log.quick.get(id(allocation))
-        if number is None:
-            number = log.allocation(now_s, allocation)
-        log.rows += (now_s, R_START, job.index, number, again, since_s)
+    def _start(self, starts: Iterable[Placed], now_s: float) -> None:
+        log, version = self.log, self.view.version
+        rows, quick, launch = log.rows, log.quick, self.cluster.start
+        for job, allocation in starts:
+            job.version = version
+            again = job.first_start_s != INF
+            if job.phase == STOPPING:  # restarted while it still leaves
+                self._redirect(job, allocation)
+                continue
+            if self._frictionless:  # `_launch`, without what takes time
+                start(job, allocation, now_s, 1.0)
+                since_s = launch(job)
+            else:
+                start(job, allocation, now_s)
+                since_s = self._launch(job, now_s)
+            number = quick.get(id(allocation))
+            if number is None:
+                number = log.allocation(now_s, allocation)
+            rows += (now_s, R_START, job.index, number, again, since_s)
 
     def _launch(self, job: Job, now_s: float) -> float:
         """Tell the cluster; when progress begins (inf: not launched yet; TOLD: RUN will tell)."""
@@ -136,25 +138,22 @@ class Executor:
         number = log.quick.get(id(job.allocation))
         if number is None:
             number = log.allocation(now_s, job.allocation)
-        launched = job not in self.deferred
-        lost, gone = self._halt(job, None, now_s)
+        lost, _ = self._halt(job, None, now_s)
         log.rows += (now_s, R_STOP, job.index, number, other, lost)
-        if gone:
-            machine.stopped(job)
-            if launched and self.physical is not None:
-                self._vacate(job)
 
     def _halt(self, job: Job, to: Allocation | None, now_s: float) -> tuple[float, bool]:
         """End a run; (work lost, gone at once?)."""
         if job.phase == STOPPING:  # a move that is taken back
             self._settle_down(job)
             return 0.0, False
-        if job in self.deferred:  # was never launched
+        if self.deferred and job in self.deferred:  # was never launched
             self.deferred.remove(job)
-            machine.begin_stop(job, now_s, 0.0)
-            return 0.0, True
+            return begin_stop(job, now_s, 0.0, True), True  # noqa: FBT003 - hot
         lost, gone = self.cluster.stop(job) if to is None else self.cluster.stop(job, to=to)
-        return machine.begin_stop(job, now_s, lost), gone
+        lost = begin_stop(job, now_s, lost, gone)
+        if gone and self.physical is not None:
+            self._vacate(job)
+        return lost, gone
 
     def _redirect(self, job: Job, allocation: Allocation) -> None:
         """It starts there as soon as it has stopped here."""
@@ -176,16 +175,12 @@ class Executor:
 
     def _move(self, job: Job, allocation: Allocation, now_s: float) -> None:
         job.migrations += 1
-        launched = job not in self.deferred
         lost, gone = self._halt(job, allocation, now_s)
         if lost:
             self.log.row(now_s, Record.LOST, job.index, -1, -1, lost)
         since_s = INF
         if gone:
-            machine.stopped(job)
-            if launched:
-                self._vacate(job)
-            machine.start(job, allocation, now_s)
+            start(job, allocation, now_s)
             since_s = self._launch(job, now_s)
         else:
             self._redirect(job, allocation)
@@ -203,7 +198,7 @@ class Executor:
         moves = job.index in self.moving
         if moves:
             self._settle_down(job)
-            self._start(job, job.allocation, now_s)
+            self._start([(job, job.allocation)], now_s)
             self.begun.append(job)  # whatever its phase: it ranks as a job on the cluster again
         return not moves
 
@@ -239,8 +234,7 @@ class Executor:
         lost = self.cluster.evict(job) if launched else 0.0
         if not launched:
             self.deferred.remove(job)
-        lost = machine.begin_stop(job, at_s, lost)
-        machine.stopped(job)
+        lost = begin_stop(job, at_s, lost, True)  # noqa: FBT003 - hot
         if launched:
             self._vacate(job)
         if lost:

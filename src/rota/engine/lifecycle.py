@@ -4,7 +4,7 @@ Every transition goes through `core.machine`, is written into the log, and is pa
 scheduler as an event.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rota.core import events as ev
@@ -449,7 +449,7 @@ def _plain(event: Event) -> tuple[Any, ...]:
 # --- jobs that an outage hits ---------------------------------------------------------------------
 
 
-def jobs_hit(node: Vertex, view: View, moving: set[int]) -> list[Job]:
+def jobs_hit(node: Vertex, view: View, moving: Collection[int]) -> list[Job]:
     """Jobs on the node (or on their way to it). Call it after the node was marked down.
 
     A pool has no nodes: there the latest starters go until the rest fits what is still up.
@@ -463,7 +463,7 @@ def jobs_hit(node: Vertex, view: View, moving: set[int]) -> list[Job]:
     return hit
 
 
-def jobs_on(node: Vertex, view: View, moving: set[int]) -> list[Job]:
+def jobs_on(node: Vertex, view: View, moving: Collection[int]) -> list[Job]:
     """Jobs that hold anything of a node (or are on their way to it)."""
     vertices = view.topology.vertices
     return [

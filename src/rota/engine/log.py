@@ -132,7 +132,7 @@ class Log:
 
         self.pack()
         table = np.frombuffer(self._packed, dtype=np.float64).reshape(-1, WIDTH)
-        texts = np.full(len(table), None, dtype=object)
+        texts: Any = np.full(len(table), None, dtype=object)
         if self.texts:
             texts[np.array(list(self.texts)) - self._taken] = list(self.texts.values())
         texts[np.flatnonzero(table[:, 1] == Record.SUBMIT)] = self.names

@@ -412,8 +412,8 @@ class Packer:
             entry = head[3]
             number = entry.shape.number
             heap = waiting[number]
-            if number in dead or not heap or heap[0] is not head:  # superseded
-                continue
+            if number in dead or not heap or heap[0][3] is not entry or head[2] != entry.stamp:
+                continue  # superseded
             if held and held & placement.eligible(entry.shape):
                 dead.add(number)
                 held |= self._hold_back(entry)

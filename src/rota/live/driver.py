@@ -76,11 +76,13 @@ class NodeStatus(msgspec.Struct, frozen=True, tag="node"):
     """What became of a node.
 
     `up`: usable; with a `spec` if it may be new or changed. `silent`: not heard of for a while,
-    nothing more is started there, what runs may go on. `lost`: whatever ran there is over.
+    nothing more is started there, what runs may go on. `lost`: whatever ran there is over. `sick`:
+    a check says that something is wrong with it (`why`): as if somebody had drained it. `well`: no
+    check says so any more; with a `why` it stays drained until somebody has looked.
     """
 
     node: str
-    state: Literal["up", "silent", "lost"]
+    state: Literal["up", "silent", "lost", "sick", "well"]
     spec: NodeSpec | None = None
     why: str = ""
 

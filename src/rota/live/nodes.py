@@ -22,7 +22,7 @@ log = logging.getLogger("rota.daemon")
 
 
 class NodeRecord(msgspec.Struct):
-    """One node: lost, silent (no heartbeat), drained or removed (on request)."""
+    """One node: lost, silent (no heartbeat), drained or removed (on request), sick (by a check)."""
 
     lost: bool = False
     silent: bool = False
@@ -30,6 +30,8 @@ class NodeRecord(msgspec.Struct):
     why: str = ""
     drained_by: str = ""
     removed: bool = False  # hidden until its agent comes back
+    sick: str = ""  # what a check says against it: nothing is started there
+    excused: str = ""  # what a check said when somebody put it back into use
 
 
 class NodeRegistry:
@@ -80,11 +82,17 @@ class NodeRegistry:
         node = self.by_name[status.node]
         if status.state == "up":
             return node.lost or node.silent
+        if status.state == "sick":
+            return status.why not in (node.sick, node.excused)
+        if status.state == "well":
+            return bool(node.sick or node.excused)
         return not node.lost and (status.state == "lost" or not node.silent)
 
     def reported(self, status: NodeStatus) -> list[int]:
         """Record what the driver says; the kinds of events that follow from it."""
         node = self.by_name[status.node]
+        if status.state in ("sick", "well"):
+            return self._checked(status, node)
         node.why = status.why or _drained(node)
         if status.state == "silent":
             node.silent = True
@@ -94,12 +102,26 @@ class NodeRegistry:
             return [ev.NODE_DOWN]
         if node.removed:  # it is here again, as if it were new
             node.removed = node.drained = False
-            node.why = ""
+            node.why = node.sick = node.excused = ""
         kinds = [ev.NODE_UP] if node.lost else []
         node.lost = node.silent = False
-        if self._vertices[status.node].closed and not node.drained:
+        if self._vertices[status.node].closed and not node.drained and not node.sick:
             kinds.append(ev.NODE_OPENED)
         return kinds
+
+    def _checked(self, status: NodeStatus, node: NodeRecord) -> list[int]:
+        """A check speaks for or against a node."""
+        if status.state == "sick":
+            was_open = not (node.sick or node.drained or node.silent or node.lost)
+            node.sick, node.excused = status.why, ""
+            node.why = _drained(node)
+            return [ev.NODE_CLOSED] if was_open else []
+        was_sick, node.sick, node.excused = bool(node.sick), "", ""
+        if was_sick and status.why:
+            node.drained, node.drained_by = True, status.why
+        node.why = _drained(node)
+        opens = was_sick and not (node.drained or node.silent or node.lost)
+        return [ev.NODE_OPENED] if opens else []
 
     def requested(self, request: NodeRequest) -> list[int]:
         """Record what an operator wants; the kinds of events that follow from it."""
@@ -108,6 +130,8 @@ class NodeRegistry:
             was_lost, node.lost, node.removed = node.lost, True, True
             node.why = f"removed by {request.by}"
             return [] if was_lost else [ev.NODE_DOWN]
+        if request.what == "undrain" and node.sick:
+            node.sick, node.excused = "", node.sick
         node.drained = request.what != "undrain"
         node.drained_by = request.by
         node.why = _drained(node)
@@ -189,7 +213,9 @@ def _differs(vertex: Vertex, spec: NodeSpec) -> bool:
 
 
 def _drained(node: NodeRecord) -> str:
-    return f"drained by {node.drained_by}" if node.drained else ""
+    if node.drained:
+        return f"drained by {node.drained_by}"
+    return f"unhealthy: {node.sick}" if node.sick else ""
 
 
 def _gpus(count: int, kind: str) -> str:

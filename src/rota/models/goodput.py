@@ -67,7 +67,7 @@ class Gradients(NamedTuple):
     var: float
 
 
-class Choice(NamedTuple):
+class BatchChoice(NamedTuple):
     """The best batch with some number of replicas: samples and passes, and steps of M0 a second."""
 
     goodput: float  # samples of M0's worth per second
@@ -173,11 +173,11 @@ class GoodputTable:
         self.near, self.far = self._near[0], self._far[0]
         """Goodputs with 1, 2, ... replicas: on one node, and on several."""
 
-    def best(self, nodes: int, replicas: int) -> Choice:
+    def best(self, nodes: int, replicas: int) -> BatchChoice:
         """With so many replicas on so many nodes."""
         goodput, batch, passes = self._far if nodes > 1 else self._near
         at = replicas - 1
-        return Choice(float(goodput[at]), int(batch[at]), int(passes[at]))
+        return BatchChoice(float(goodput[at]), int(batch[at]), int(passes[at]))
 
 
 @lru_cache(maxsize=4096)

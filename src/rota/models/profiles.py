@@ -16,11 +16,14 @@ validation files all samples are worth the same, and the job is one epoch of 1,0
 import csv
 from bisect import bisect_right
 from functools import lru_cache
+from math import ceil
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from rota.core.errors import InputError
-from rota.models.goodput import BatchLimits, Gradients
+from rota.models.goodput import TINY, BatchLimits, Gradients, gain
 from rota.models.science import scipy_module
 
 Placement = tuple[int, ...]
@@ -70,6 +73,7 @@ class ApplicationProfile:
             )
         batches = [points[0][0] for points in self._by_placement.values()]
         tops = [points[-1][0] for points in self._by_placement.values()]
+        self.node_gpus = max(int(digit) for digits in self._by_placement for digit in digits)
         local_most = int(min(max(tops), MOST_LOCAL.get(self.name, max(tops))))
         self._interpolator: Any = None
         self._known: dict[tuple[Placement, int], tuple[float, float]] = {}
@@ -172,6 +176,49 @@ class ApplicationProfile:
             self._interpolator = scipy.LinearNDInterpolator(self._points, self._times)
         step, sync = self._interpolator([[min(nodes, MOST_NODES), gpus, batch]])[0]
         return (float(step), float(sync)) if step == step else None  # noqa: PLR0124 - not a number
+
+    def divided(self, samples: float, replicas: int) -> tuple[int, int]:
+        """Samples per GPU and pass, and passes that accumulate, for a step of so many samples."""
+        limits = self.limits
+        local = ceil(samples / replicas - TINY)
+        passes = ceil(local / limits.local_most - TINY) - 1
+        if replicas == 1 and samples > limits.init:
+            passes = max(1, passes)
+        return self.bounded(replicas, ceil(local / (passes + 1) - TINY), passes), passes
+
+    def bounded(self, replicas: int, batch: int, passes: int) -> int:
+        """Samples per GPU and pass, so that a step has no more than were recorded."""
+        return min(batch, int(self.limits.most / (replicas * (passes + 1))))
+
+    def goodput(self, placement: Placement, batch: int, passes: int, epoch: int) -> float:
+        """Steps of the initial batch per second."""
+        step, sync = self.times(placement, batch)
+        samples = sum(placement) * batch * (passes + 1)
+        worth = gain(self.gradients(samples, epoch), samples / self.limits.init)
+        return worth / (step + (step - sync) * passes)
+
+    def packed(self, gpus: int) -> Placement:
+        """So many GPUs on as few nodes as possible."""
+        whole, rest = divmod(gpus, self.node_gpus)
+        return (self.node_gpus,) * whole + ((rest,) if rest else ())
+
+
+class ProfiledTraining(msgspec.Struct, frozen=True):
+    """How a simulated job trains: `Behaviour.training`, read by rate models."""
+
+    profile: ApplicationProfile
+    batch: int
+    """Samples per step that its user chose."""
+
+    def seconds(self, gpus: int) -> float:
+        """From the beginning to the end with so many GPUs, packed, and the user's batch."""
+        profile, placement = self.profile, self.profile.packed(gpus)
+        batch, passes = profile.divided(self.batch, gpus)
+        return sum(
+            (profile.progress[epoch + 1] - profile.progress[epoch])
+            / profile.goodput(placement, batch, passes, epoch)
+            for epoch in range(profile.epochs)
+        )
 
 
 def _interpolated(points: list[tuple[float, float, float]], batch: float) -> tuple[float, float]:

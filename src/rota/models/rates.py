@@ -258,7 +258,7 @@ class Sharing(Rates):
         return slowest
 
 
-class Course(Rates):
+class CourseRates(Rates):
     """The rate changes along the training: `Behaviour.course` lists (work, factor).
 
     From each level of work on the rate is times its factor; before the first it is 1.

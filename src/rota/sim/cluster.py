@@ -267,7 +267,7 @@ class SimCluster:
         """The workload says so."""
         if isinstance(subject, Job):
             return f"fails after {subject.truth.fails_at:g} s of work"
-        return "the workload says so"
+        return "it is not there for now (a signal of the cluster)"
 
     def measured(self, job: Job) -> Mapping[str, float]:
         """What the rate model says that it tells of its present phase."""

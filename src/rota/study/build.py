@@ -35,6 +35,7 @@ from rota.study.config import (
 )
 from rota.study.dialect import Dialect, create
 from rota.study.rough import (
+    comings_and_goings,
     draw_beliefs,
     draw_outages,
     failure_horizon_s,
@@ -99,7 +100,11 @@ def build(config: RunConfig, workload: Workload | None = None) -> Run:
     if config.estimate_error is not None and scheduler.knowledge & Knowledge.USER_ESTIMATE:
         told = tell_estimates(workload, belief)
     cluster = SimCluster(
-        topology, costs, rates, outages=outages, finish_round_s=_finish_round_s(rounds, dialect)
+        topology,
+        costs,
+        rates,
+        outages=[*comings_and_goings(topology), *outages],
+        finish_round_s=_finish_round_s(rounds, dialect),
     )
     engine = make_engine(
         scheduler,

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import msgspec
 
 from rota.core.errors import OptionError
-from rota.core.events import INF, NODE_DOWN, NODE_UP
+from rota.core.events import INF, NODE_CLEARED, NODE_DOWN, NODE_OPENED, NODE_UP
 from rota.core.topology import Topology, Vertex
 from rota.core.workload import Workload
 from rota.study.config import EstimateError
@@ -63,6 +63,22 @@ def recorded_outages(topology: Topology, workload: Workload) -> list[Outage]:
         for at_s, name, up in workload.failures
         if name in nodes
     ]
+
+
+def comings_and_goings(topology: Topology) -> list[Outage]:
+    """When nodes that are there by a signal come, and when they are cleared."""
+    nodes = {node.name: node for node in topology.nodes}
+    found: list[Outage] = []
+    for signal, names in topology.guests:
+        here = dict.fromkeys(names, True)
+        for time_s, value in signal.steps:
+            for position, name in enumerate(names):
+                if here[name] != (position < value):
+                    here[name] = position < value
+                    kind = NODE_OPENED if here[name] else NODE_CLEARED
+                    found.append((max(time_s, 0.0), kind, nodes[name]))
+    found.sort(key=lambda change: change[0])
+    return found
 
 
 def failure_horizon_s(topology: Topology, workload: Workload) -> float:

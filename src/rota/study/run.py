@@ -32,6 +32,7 @@ from rota.study.rough import failure_horizon_s
 from rota.study.workloads import is_generated
 
 BATCHES = 2_000  # between two reports of progress
+FEW_NAMES = 5  # that are listed
 
 Progress = Callable[[int, int, float], None]
 """Told (jobs that are over, jobs in all, simulated time in seconds) from time to time."""
@@ -188,7 +189,7 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     result.cut = int((everyone["state"] != jobs["state"]).sum())
     result.basis = None if fragments is None else basis
     result.notes += [*run.notes, *_unestimated(run), *_one_speed(run), *_carried(run)]
-    result.notes += _strange_partitions(run)
+    result.notes += [*_strange_partitions(run), *_unbound(run)]
     result.notes += _beyond_failures(run, jobs)
     if run.study and fragments is not None:
         result.allocation = fold_allocation(arrivals(history, fragments))
@@ -258,6 +259,28 @@ def _strange_partitions(run: Run) -> list[str]:
             f"{run.config.policy} do not have{hint}: no rule holds for them"
         )
     return found
+
+
+def _unbound(run: Run) -> list[str]:
+    """Jobs name partitions, nodes have labels of these names, and nothing keeps the jobs there."""
+    if run.assumptions["policy"].get("partitions"):
+        return []  # the policy does
+    labels = {label for node in run.topology.specs for label in node.labels}
+    if not labels:
+        return []
+    specs = run.workload.specs
+    counts = Counter(
+        name
+        for name, request in zip(fields(specs, "partition"), fields(specs, "request"), strict=True)
+        if name in labels and not request.labels
+    )
+    if not counts:
+        return []
+    names = ", ".join(sorted(counts)[:FEW_NAMES])
+    free = "ask for no label: they may run on any node"
+    remedy = "write the partition in the column labels, too"
+    many = f"{counts.total():,} jobs are in partitions ({names}) that are labels of nodes"
+    return [f"{many}, but {free}; {remedy}"]
 
 
 def _deadlines_s(workload: Workload, names: Sequence[str]) -> Floats:

@@ -21,7 +21,7 @@ from rota.engine.invariants import Invariants
 from rota.engine.loop import Engine
 from rota.engine.source import WorkloadSource
 from rota.engine.wiring import Parts, make_engine
-from rota.models.rates import Course
+from rota.models.rates import CourseRates
 from rota.placement.base import Placement
 from rota.placement.consolidate import consolidate
 from rota.placement.count import count
@@ -228,7 +228,7 @@ class Scenario(msgspec.Struct, frozen=True):
         ).run(batches=BATCHES)  # fmt: skip
 
     def _rates(self, topology: Topology) -> RateModel | None:
-        return Course(topology) if any(job.course for job in self.jobs) else None
+        return CourseRates(topology) if any(job.course for job in self.jobs) else None
 
     def scaled(self, factor: float) -> "Scenario":
         """The same with all times multiplied."""

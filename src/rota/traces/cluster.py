@@ -14,11 +14,17 @@ tenants:
 priority_classes:
   - {name: batch, value: 0, min_runtime_s: 600}
   - {name: urgent, value: 100, preemptible: false}
+signals:
+  lent: {steps: [[0, 4], [3600, 2]], foreseen: false}
 ```
 
 A node gives its place by one key per level or by `path`. With `count` there are that many equal
 nodes, named n0, n1, ... or, after a `name`, name0, name1, ... `nodes` may also be a text such as
 `4x8:v100`.
+
+A signal is a number that changes over time: from 0 s on 4, from 3,600 s on 2. Policies read it
+(`view.topology.signals`). Nodes with `present: lent` come and go with it: as many of them are there
+as it says, the first ones of the entry; what runs on the others is stopped in order and waits.
 
 A YAML file of HiveD (`hived_yaml`) is a cluster, too.
 """
@@ -34,6 +40,7 @@ import msgspec
 from rota.core.errors import ClusterSpecError
 from rota.core.events import INF
 from rota.core.registry import unknown
+from rota.core.signals import Signal
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
 from rota.core.topology import NodeSpec, Topology
 from rota.traces.sources import decode, read_bytes
@@ -56,7 +63,7 @@ _NODE_LIST = Layout(
     missing=("",),
     no_text=(),
 )
-_KEYS = ("nodes", "levels", "tenants", "priority_classes")
+_KEYS = ("nodes", "levels", "tenants", "priority_classes", "signals")
 _MOST_NODES = 1_000_000
 _MOST = 1e12
 _MILLI = 1_000.0
@@ -138,6 +145,12 @@ class _Node(msgspec.Struct, frozen=True):
     mem_gib: float = 0.0
     path: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    present: str = ""
+
+
+class _Signal(msgspec.Struct, frozen=True):
+    steps: tuple[tuple[float, float], ...] = ()
+    foreseen: bool = False
 
 
 def _read_yaml(path: Path) -> tuple[Topology, TenantTree]:
@@ -163,7 +176,33 @@ def _read_yaml(path: Path) -> tuple[Topology, TenantTree]:
         _priority_class(f"{where}: priority_classes[{number}]", entry)
         for number, entry in enumerate(_entries(where, content, "priority_classes"))
     ]
-    return Topology(_nodes(where, content, levels), levels), TenantTree(tenants, classes)
+    signals = _signals(where, content)
+    guests: list[tuple[Signal, tuple[str, ...]]] = []
+    topology = Topology(_nodes(where, content, levels, signals, guests), levels)
+    topology.signals, topology.guests = signals, guests
+    return topology, TenantTree(tenants, classes)
+
+
+def _signals(where: str, content: Mapping[str, Any]) -> dict[str, Signal]:
+    entries = content.get("signals") or {}
+    if not isinstance(entries, dict):
+        raise ClusterSpecError(
+            f"{where}: signals is {entries!r}: give names, each with its steps: "
+            "lent: {steps: [[0, 4], [3600, 2]]}"
+        )
+    found = {}
+    for name, entry in entries.items():
+        place = f"{where}: signals.{name}"
+        _check_keys(place, entry, _Signal.__struct_fields__)
+        told: _Signal = _struct(place, entry, _Signal)
+        for time_s, value in told.steps:
+            if not (isfinite(time_s) and isfinite(value)):
+                raise ClusterSpecError(f"{place}: [{time_s:g}, {value:g}]: give finite numbers")
+        try:
+            found[str(name)] = Signal(str(name), told.steps, foreseen=told.foreseen)
+        except ValueError as error:
+            raise ClusterSpecError(f"{place}: {error}") from error
+    return found
 
 
 def _load(path: Path) -> Mapping[str, Any]:
@@ -189,7 +228,13 @@ def _entries(where: str, content: Mapping[str, Any], key: str) -> list[Any]:
     return entries
 
 
-def _nodes(where: str, content: Mapping[str, Any], levels: tuple[str, ...]) -> list[NodeSpec]:
+def _nodes(
+    where: str,
+    content: Mapping[str, Any],
+    levels: tuple[str, ...],
+    signals: Mapping[str, Signal],
+    guests: list[tuple[Signal, tuple[str, ...]]],
+) -> list[NodeSpec]:
     if isinstance(content["nodes"], str):
         return parse_counts(content["nodes"])
     nodes: list[NodeSpec] = []
@@ -209,6 +254,13 @@ def _nodes(where: str, content: Mapping[str, Any], levels: tuple[str, ...]) -> l
             names = [node.name]
         else:
             names = [f"{node.name}{i}" for i in range(count)]
+        if node.present:
+            if node.present not in signals:
+                raise ClusterSpecError(
+                    f"{place}: {unknown('signal', node.present, list(signals))}: "
+                    "describe it under signals"
+                )
+            guests.append((signals[node.present], tuple(names)))
         nodes += [
             NodeSpec(
                 name, node.gpus, node.gpu_type, node.cpus, node.mem_gib, node.path, node.labels

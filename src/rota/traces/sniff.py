@@ -92,9 +92,10 @@ def either(*claims: Claim) -> Claim:
 
 
 def _tiresias(head: Head) -> float:
-    """Chronus has these columns, too."""
+    """Chronus and ElasticFlow have these columns, too."""
     share = columns("job_id", "num_gpu", "submit_time", "duration")(head)
-    return share * (0.9 if "expect_time_list" in head.columns else 1.0)
+    others = {"expect_time_list", "ddl"}.intersection(head.columns)
+    return share * (0.9 if others else 1.0)
 
 
 def _synergy(head: Head) -> float:
@@ -184,6 +185,7 @@ PATTERNS: dict[str, Claim] = {
     "sia": columns(*_POLLUX, "category", needs="category"),
     "pollux-results": _pollux_results,
     "gavel": _gavel,
+    "elasticflow": columns("job_id", "submit_time", "iteration", "model_name", "ddl", "batch_size"),
     "chronus": columns("job_id", "num_gpu", "expect_time_list", "expect_value_list"),
     "swf": _swf,
     "batsim": keys('"nb_res"', '"profiles"', '"subtime"', '"walltime"', enough=2),

@@ -106,6 +106,7 @@ def _request_cells(spec: JobSpec) -> Row:
     again = Request.of(
         gpus,
         gpu_types=request.gpu_types,
+        labels=request.labels,
         cpus=cpus,
         mem_gib=mem_gib,
         gang=request.gang,
@@ -113,10 +114,11 @@ def _request_cells(spec: JobSpec) -> Row:
         max_gpus=group.max_count,
     )
     if again != request:
-        _refuse(spec, "it asks for more than one kind of task, for labels or for split GPUs")
+        _refuse(spec, "it asks for more than one kind of task, or for split GPUs")
     return {
         "num_gpus": number(gpus),
         "gpu_type": _joined(spec, "gpu_types", request.gpu_types, "|"),
+        "labels": _joined(spec, "labels", request.labels, ";"),
         "cpus": number(cpus) if cpus else "",
         "mem_gib": number(mem_gib) if mem_gib else "",
         "gang": "" if request.gang else "false",
@@ -153,4 +155,7 @@ def _joined(spec: JobSpec, field: str, texts: tuple[str, ...], separator: str) -
 
 
 def _refuse(spec: JobSpec, why: str) -> NoReturn:
-    raise OutputError(f"job {spec.id!r} cannot be written as csv: {why}: change it or leave it out")
+    raise OutputError(
+        f"job {spec.id!r} cannot be written as csv: {why}: change it or leave it out, or write a "
+        f"folder, which holds everything (`rota trace convert ... -o NAME`, without an ending)"
+    )

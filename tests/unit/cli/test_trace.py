@@ -54,7 +54,8 @@ def test_inspect_counts_what_options_drop(rota, philly):
 
 
 FORMS = {
-    "alibaba-2020": False, "batsim": False, "chronus": True, "csv": True, "gavel 10 fields": True,
+    "alibaba-2020": False, "batsim": False, "chronus": True, "csv": True, "elasticflow": True,
+    "gavel 10 fields": True,
     "gavel 12 fields (Shockwave)": False, "helios": False, "kubernetes": False, "openb": True,
     "philly csv": True, "philly JSON log with machine list": False, "pollux": True,
     "pollux-results": False, "rota": True, "rota-log": True, "sacct --parsable2": True,
@@ -87,7 +88,7 @@ def test_convert_to_a_folder_and_to_swf(rota, here, philly):
 
     code, _, err = rota("trace", "convert", philly, "-o", "log.xlsx")
     assert code != 0
-    assert "end it with .csv or .swf" in err
+    assert "end it with .csv, .swf or .sacct" in err
 
 
 def test_what_a_form_cannot_hold_is_told(rota, here):

@@ -21,6 +21,6 @@ def test_knowledge_describes_itself(knowledge, text):
 
 
 def test_the_numbers_that_jobs_compare_with():
-    assert [int(flag) for flag in Knowledge] == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert [int(flag) for flag in Knowledge] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
     assert (Knowledge.USER_ESTIMATE, Knowledge.PROGRESS, Knowledge.REMAINING_WORK) == (1, 4, 32)
-    assert (Knowledge.SPEEDS, Knowledge.SCALING) == (128, 256)
+    assert (Knowledge.SPEEDS, Knowledge.SCALING, Knowledge.DEADLINES) == (128, 256, 512)

@@ -42,7 +42,7 @@ def test_an_empty_file_says_nothing(tmp_path):
         ("zzz: fifo\n", "yaml: zzz: there is no such key: the keys here are policy, placement"),
         (
             "local: {silnt_s: 1}\n",
-            "yaml: local.silnt_s: .*'silent_s'.*here are silent_s, lost_s, invited_only$",
+            "yaml: local.silnt_s: .*'silent_s'.*here are silent_s, lost_s, ",
         ),
         ("queues: {a: {quotta: 1}}\n", "yaml: queues.a.quotta: .*'quota'.*here are name, parent"),
         ("queues: [{name: a, quotta: 1}]\n", "yaml: queues.a.quotta: .*'quota'"),

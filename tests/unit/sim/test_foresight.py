@@ -104,6 +104,22 @@ def test_few_teach_little():
     assert durations.doubt == ""
 
 
+def test_what_nobody_has_seen_yet_may_happen():
+    """The next of four random lengths is outside all of them in two of five cases."""
+    outside = {}
+    for count in (4, 60):
+        lengths, _ = noisy(count, 0.3)
+        durations = Durations([a_job(length) for length in lengths], 0.0)
+        found = drawn(durations, a_job(0), count=400)
+        for factor in (1.05, 2):  # near what was seen: smoothed; farther: those who are unlike it
+            apart = (found > factor * lengths.max()) | (found < lengths.min() / factor)
+            outside[count, factor] = apart.mean()
+    assert 0.3 < outside[4, 1.05] < 0.5
+    assert 0.14 < outside[4, 2] < 0.3
+    assert 0 < outside[60, 1.05] < 0.05
+    assert outside[60, 2] < 0.01
+
+
 def test_without_any_history_answers_are_wide_and_said_to_be_guesses():
     durations = Durations([], 0.0)
     for job, middle in ((a_job(0, 60), 60), (a_job(0), GUESS_S)):

@@ -15,7 +15,7 @@ from rota.core.topology import Topology
 from rota.core.workload import Workload
 from rota.engine import snapshot
 from rota.engine.replica import rows_from
-from rota.models.rates import Course, Product, Scaling
+from rota.models.rates import CourseRates, Product, Scaling
 from rota.policies.fifo_skip import FifoSkip
 from rota.policies.srtf import Srtf
 from rota.sim.cluster import SimCluster
@@ -44,7 +44,7 @@ class Fills(DecidePolicy):
         return plan
 
 
-def engine_of(policy, rates=Course, costs=None, course=COURSE, work=40.0):
+def engine_of(policy, rates=CourseRates, costs=None, course=COURSE, work=40.0):
     topology = Topology.uniform(1, 2)
     cluster = SimCluster(topology, costs or Fixed(), rates(topology))
     specs = [JobSpec("a", 0.0, Request.of(1)), JobSpec("b", 5.0, Request.of(1))]
@@ -83,7 +83,7 @@ def test_levels_of_progress_are_reached_when_the_rate_says():
 
 
 def test_what_it_tells_reaches_the_policy():
-    class Tells(Course):
+    class Tells(CourseRates):
         def phase(self, job, allocation, sharers, done, now_s):
             phase = super().phase(job, allocation, sharers, done, now_s)
             return phase._replace(told={"batch": 1 + done, "step_s": 0.25, "grad_var": done})
@@ -110,7 +110,7 @@ def test_a_run_is_resumed_within_a_phase(policy):
 
 def test_effects_are_multiplied_and_the_first_that_changes_counts():
     topology = Topology.uniform(1, 2)
-    rates = Product([Course(topology), Scaling(topology)])
+    rates = Product([CourseRates(topology), Scaling(topology)])
     engine = engine_of(FifoSkip(), lambda _: rates)
     assert engine.cluster.capabilities.phased
     to_the_end(engine)
@@ -118,7 +118,7 @@ def test_effects_are_multiplied_and_the_first_that_changes_counts():
 
 
 def test_a_phase_that_does_not_end_later_than_it_begins_is_refused():
-    class Stuck(Course):
+    class Stuck(CourseRates):
         def phase(self, job, allocation, sharers, done, now_s):
             return RatePhase(1.0, until_s=now_s)
 
@@ -127,7 +127,7 @@ def test_a_phase_that_does_not_end_later_than_it_begins_is_refused():
 
 
 def test_an_end_that_meets_the_end_of_its_phase_is_at_that_very_time():
-    class Rounds(Course):
+    class Rounds(CourseRates):
         def phase(self, job, allocation, sharers, done, now_s):
             left = job.true_work - done
             return RatePhase(left / (33.0 - now_s), until_s=33.0) if now_s < 33 else RatePhase(1.0)

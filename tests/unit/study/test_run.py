@@ -7,6 +7,7 @@ import pytest
 from rota.core.errors import ClusterSpecError, InputError, OptionError, PolicyError, TraceError
 from rota.study import run
 from rota.study.build import build
+from rota.study.config import RunConfig
 from rota.study.resume import Freeze
 from rota.study.run import simulate
 
@@ -306,3 +307,21 @@ def test_progress_counts_jobs_that_were_let_go(config, monkeypatch):
     over = [done for done, _, _ in told]
     assert over == sorted(over)
     assert over[-1] >= 290
+
+
+LABELLED = "nodes: [{count: 1, gpus: 4, labels: [gpu]}, {count: 1, gpus: 4, labels: [debug]}]\n"
+SPLIT = "job_id,submit_s,num_gpus,duration_s,%s\na,0,4,9,debug\nb,1,4,9,debug\nc,1,4,9,gpu\n"
+
+
+@pytest.mark.parametrize(
+    ("column", "starts", "told"),
+    [("labels", [0, 9, 1], False), ("partition", [0, 1, 9], True), ("qos", [0, 1, 9], False)],
+)
+def test_only_labels_bind_jobs_to_nodes(tmp_path, column, starts, told):
+    (tmp_path / "jobs.csv").write_text(SPLIT % column)
+    (tmp_path / "cluster.yaml").write_text(LABELLED)
+    trace, cluster = (str(tmp_path / name) for name in ("jobs.csv", "cluster.yaml"))
+    found = simulate(RunConfig(trace=trace, cluster=cluster, policy="fifo"))
+    assert found.jobs["first_start_s"].to_list() == starts
+    message = "3 jobs are in partitions (debug, gpu) that are labels of nodes, but ask for no label"
+    assert any(text.startswith(message) for text in found.warnings) is told

@@ -116,14 +116,16 @@ LOADS = (
 """Traces that are recognised and load."""
 NEED_A_WORD = {
     "astraea/fake_fairness.csv": "tiresias:ignore=yes",
-    "elasticflow/elasticVpollux_e.csv": "tiresias:ignore=yes",
-    "elasticflow/philly_103959.csv": "tiresias:ignore=yes",
-    "elasticflow/resnet_cifar_trace.csv": "tiresias:ignore=yes",
+    "elasticflow/elasticVpollux_e.csv": "elasticflow:throughputs=DIR,gpu=T4",
+    "elasticflow/philly_103959.csv": "elasticflow:throughputs=DIR,gpu=T4",
+    "elasticflow/resnet_cifar_trace.csv": "elasticflow:throughputs=DIR,gpu=T4",
     "gavel/traces/gen120_single.trace": "gavel:throughputs=FILE",
     "gavel/traces/phys_max_min_fairness.trace": "gavel:throughputs=FILE",
     "gavel/traces/phys_minimize_makespan.trace": "gavel:throughputs=FILE",
 }
 """Traces whose error names the option with which they load."""
+A100 = {"elasticflow/philly_103959.csv", "elasticflow/resnet_cifar_trace.csv"}
+"""They are for other GPUs than those of the message."""
 RESULTS = r"there is no column '(submit_s|duration)': add it"
 """What a table of results that looks like a trace lacks."""
 
@@ -131,6 +133,7 @@ RESULTS = r"there is no column '(submit_s|duration)': add it"
 def test_every_file_with_a_reader_loads():
     root = shared("reference")
     throughputs = shared("reference/gavel/simulation_throughputs.json")
+    tables = shared("reference/profiles/elasticflow")
     expected = {path.relative_to(root) for pattern in LOADS for path in root.glob(pattern)}
     assert len(expected) == 58
     loaded, told = set(), {}
@@ -150,7 +153,10 @@ def test_every_file_with_a_reader_loads():
     assert expected <= loaded
     for file, word in NEED_A_WORD.items():
         assert told.pop(file).endswith(word), file
-        imported = read_trace(root / file, word.replace("FILE", str(throughputs)))
+        options = word.replace("FILE", str(throughputs)).replace("DIR", str(tables))
+        if file in A100:
+            options = options.replace("T4", "A100")
+        imported = read_trace(root / file, options)
         assert counted(imported.quality), file
     for file, error in told.items():
         if error.endswith("csv:ignore=yes"):  # jobs with what became of them

@@ -37,8 +37,9 @@ def test_only_columns_with_content_are_written(tmp_path):
 
 def test_everything_that_csv_can_hold_comes_back(tmp_path):
     request = Request.of(
-        7, gpu_types=("A", "B"), cpus=3.3, mem_gib=0.7, gang=False, min_gpus=2, max_gpus=14
-    )
+        7, gpu_types=("A", "B"), labels=("ssd", "ib"), cpus=3.3, mem_gib=0.7, gang=False,
+        min_gpus=2, max_gpus=14,
+    )  # fmt: skip
     jobs = workload(
         JobSpec("x", 1e-7, Request.of(0, cpus=1)),
         JobSpec(
@@ -126,7 +127,7 @@ TWO_ROLES = Request((TaskGroup("ps", 1, 0, 4.0), TaskGroup("worker", 4)))
     ("spec", "behaviour", "says"),
     [
         (JobSpec("7", 0.0, TWO_ROLES), Behaviour(9.0), "more than one kind of task"),
-        (JobSpec("7", 0.0, Request.of(1, labels=("ssd",))), Behaviour(9.0), "for labels"),
+        (JobSpec("7", 0.0, Request.of(1, labels=("a;b",))), Behaviour(9.0), "contain ';'"),
         (JobSpec("7", 0.0, Request.of(1)), UNKNOWN, "not just a finite duration"),
         (JobSpec("7", 0.0, Request.of(1)), Behaviour(0.0), "not just a finite duration"),
         (JobSpec("7", 0.0, Request.of(1)), Behaviour(9.0, {"A": 2.0}), "not just a finite"),
@@ -141,4 +142,5 @@ def test_what_csv_cannot_hold_is_refused(tmp_path, spec, behaviour, says):
         write_workload(Workload([spec], [behaviour]), tmp_path / "jobs.csv")
     assert str(caught.value).startswith("job '7' cannot be written as csv: ")
     assert says in str(caught.value)
+    assert "or write a folder" in str(caught.value)
     assert names_in(tmp_path) == []

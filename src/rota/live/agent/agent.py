@@ -65,6 +65,7 @@ class Agent:
         self.fenced = fenced
         self.news = threading.Event()
         self.leaving = False
+        self.unhealthy: str | None = None  # what a check says against this machine
         self._lock = threading.RLock()
         self._boot = boot()
         self._books = {node.spec.name: GpuShares(len(node.devices)) for node in nodes}
@@ -127,6 +128,7 @@ class Agent:
                 leaving=self.leaving,
                 left=left,
                 trouble=self.trouble,
+                unhealthy=self.unhealthy,
             )
 
     def obey(self, orders: AgentOrders, asked_s: float | None = None) -> None:
@@ -194,6 +196,14 @@ class Agent:
             part.refuse("its node left")
         elif books is None or not books.fits(order.part.slices):
             part.refuse(f"node {part.node!r} of this agent does not have the GPUs asked for")
+
+    def checked(self, unhealthy: str) -> None:
+        """A check was made: why this machine is not well, empty if it is."""
+        with self._lock:
+            if unhealthy != self.unhealthy:
+                self.unhealthy = unhealthy
+                log.warning("health", extra={"why": unhealthy or "well"})
+                self.news.set()
 
     def leave(self) -> None:
         """End all jobs and accept no more; `idle` tells when that is done."""

@@ -102,7 +102,8 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     session: of two reports the server believes the later one. `jobs` is the id of the folder where
     it keeps the output of jobs (several agents may share one). `clock_s`: what its `boot_time_s`
     shows (None: an older agent). `leaving`: start nothing more here; `left`: this is the last
-    report. `trouble`: what keeps it from watching its jobs.
+    report. `trouble`: what keeps it from watching its jobs. `unhealthy`: what a check says against
+    the machine; None: none was made.
     """
 
     agent: str
@@ -119,10 +120,11 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     leaving: bool = False
     left: bool = False
     trouble: str = ""
+    unhealthy: str | None = None
 
     def problem(self) -> str:
         """What in it cannot be true; empty: nothing. A machine may be in other hands."""
-        texts = (self.agent, self.name, self.jobs, self.trouble)
+        texts = (self.agent, self.name, self.jobs, self.trouble, self.unhealthy or "")
         if any(len(text) > LONGEST_TEXT for text in texts):
             return "a text in the report is too long"
         for node in self.nodes:

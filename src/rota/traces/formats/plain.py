@@ -1,10 +1,11 @@
 """The plain csv format: what Rota writes itself and what is easiest to make by hand.
 
 Required columns: `job_id`, `submit_s`, `num_gpus`, `duration_s`. Optional: `vc` (also called
-`queue` or `tenant`), `user`, `group`, `name`, `model`, `gpu_type` (alternatives `A|B`), `cpus` and
-`mem_gib` (of the whole job), `priority` (a whole number), `deadline_s`, `estimate_s`, `gang` (true
-or false), `min_gpus` and `max_gpus` (elastic range), `depends_on` (ids separated by `;`),
-`account`, `partition` and `qos` (as Slurm calls them).
+`queue` or `tenant`), `user`, `group`, `name`, `model`, `gpu_type` (alternatives `A|B`), `labels`
+(all of which its nodes must have, `A;B`), `cpus` and `mem_gib` (of the whole job), `priority` (a
+whole number), `deadline_s`, `estimate_s`, `gang` (true or false), `min_gpus` and `max_gpus`
+(elastic range), `depends_on` (ids separated by `;`), `account`, `partition` and `qos` (as Slurm
+calls them; they bind a job to no node).
 
 All times are seconds on one clock, and `deadline_s` is a point on it, not a delay after the
 submission. An empty optional cell means "not given". `num_gpus` is a whole number, a fraction below
@@ -38,6 +39,7 @@ LAYOUT = Layout(
         Column("name", optional=True),
         Column("model", optional=True),
         Column("gpu_type", optional=True),
+        Column("labels", optional=True),
         Column("cpus", "number", optional=True, least=0),
         Column("mem_gib", "number", optional=True, least=0),
         Column("priority", "number", optional=True, whole=True),
@@ -80,7 +82,7 @@ class PlainCsv(Reader):
         frame = table.whole()
         _check(table, frame)
         frame = frame.select(name for name in LAYOUT.names if name in table.names)
-        lists = {"gpu_type": "|", "depends_on": ";"}
+        lists = {"gpu_type": "|", "labels": ";", "depends_on": ";"}
         frame = frame.with_columns(
             *(_parts(name, mark) for name, mark in lists.items() if name in frame),
             *(

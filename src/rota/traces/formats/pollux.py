@@ -5,13 +5,23 @@ Columns: name, time (seconds), application, num_replicas (GPUs), batch_size; Sia
 they follow from the goodput of an application. Without a duration in the file a job gets the middle
 of its size class in the paper (GPU-hours: small 0.5, medium 3, large 30, very large 300) divided by
 its GPUs, which the report counts as a repair. `hours=NAME:H/NAME:H` sets other GPU-hours.
+
+With `profiles=DIR` (a folder per application, see `rota.models.profiles`) jobs train as they were
+measured there: run times are those with the GPUs and the batch of the file, jobs are elastic from 1
+GPU to what their largest batch can be divided into, and the dialect `pollux` knows the rest.
+Times are then those of the file: second 0 is its own, since the simulator counts its rounds from
+there.
 """
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rota.core.errors import OptionError
+import msgspec
+
+from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
+from rota.models.profiles import ProfiledTraining, application
 from rota.traces.format import Reader
 from rota.traces.imported import Imported
 from rota.traces.table import Column, Layout, Table
@@ -44,12 +54,14 @@ HOURS = {
 GUESSED = "run time not in the file: GPU-hours of the application's size class"
 GIVEN = "run time not in the file: GPU-hours of the option hours"
 _HOUR_S = 3_600.0
+MOST_GPUS = 64  # of one job, in the simulators that these workloads are for
 
 
 class PolluxParams(Common, frozen=True):
-    """Options of the format."""
+    """GPU-hours by application, or a folder of profiles from which run times follow."""
 
     hours: tuple[str, ...] = ()
+    profiles: str = ""
 
 
 class Pollux(Reader):
@@ -71,7 +83,13 @@ class Pollux(Reader):
         for why, many in ((GUESSED, len(open_ones) - stated), (GIVEN, stated)):
             if many:
                 quality.repaired[why] = many
-        return import_rows(path, frame, params, quality, rest=Rest(name=path.stem))
+        profiled = bool(params.profiles)
+        if profiled:
+            quality.repaired.clear()
+            frame = _with_profiles(frame, table, Path(params.profiles), path)
+        rest = Rest(name=path.stem, from_zero=profiled)
+        imported = import_rows(path, frame, params, quality, rest=rest)
+        return _trained(imported, table, Path(params.profiles)) if profiled else imported
 
 
 FORMAT = Pollux()
@@ -105,3 +123,52 @@ def _jobs(table: "pl.DataFrame", hours: dict[str, float]) -> "pl.DataFrame":
         (known.is_null() & total.is_not_null()).alias("_open"),
         pl.col("category").alias("_status"),
     )
+
+
+# --- with profiles --------------------------------------------------------------------------------
+
+
+def _with_profiles(
+    frame: "pl.DataFrame", table: "pl.DataFrame", folder: Path, path: Path
+) -> "pl.DataFrame":
+    """Run times and sizes as the profiles have them."""
+    import polars as pl
+
+    if not table["batch_size"].is_not_null().all():
+        raise TraceError(f"{path}: profiles need a batch_size for every job: add the column")
+    seconds, most = [], []
+    for name, gpus, batch in table.select("application", "num_replicas", "batch_size").iter_rows():
+        training = _training(folder, name, int(batch))
+        limits = training.profile.limits
+        seconds.append(training.seconds(int(gpus)))
+        most.append(max(int(gpus), min(MOST_GPUS, limits.most // limits.local_least)))
+    return frame.with_columns(
+        pl.Series("duration_s", seconds),
+        pl.lit(1).alias("min_gpus"),
+        pl.Series("max_gpus", most),
+    ).drop("_open")
+
+
+def _trained(imported: Imported, table: "pl.DataFrame", folder: Path) -> Imported:
+    """The same jobs, with how they train."""
+    made = imported.workload
+    batches = dict(table.select("name", "batch_size").iter_rows())
+    behaviours = [
+        msgspec.structs.replace(
+            behaviour, training=_training(folder, spec.model, int(batches[spec.id]))
+        )
+        for spec, behaviour in made
+    ]
+    workload = made.like(list(made.specs), behaviours, quality=made.quality)
+    return Imported(workload, name=imported.name, origin=imported.origin, notes=imported.notes)
+
+
+@lru_cache(maxsize=4096)
+def _training(folder: Path, name: str, batch: int) -> ProfiledTraining:
+    if not (folder / name).is_dir():
+        known = ", ".join(sorted(p.name for p in folder.glob("*") if p.is_dir())) or "nothing"
+        raise TraceError(
+            f"profiles={folder}: no folder for the application {name!r}, only {known}: name the "
+            "folder that has one per application"
+        )
+    return ProfiledTraining(application(folder / name), batch)

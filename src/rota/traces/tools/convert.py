@@ -1,7 +1,8 @@
 """A trace on disk, in the form that its name asks for, together with what was done to it.
 
-A folder keeps it as `notes` in its `trace.json`. A csv or swf file has no room for it: a file of
-the same name and `.json` beside it has. Commands that change such a file again read it first.
+A folder keeps it as `notes` in its `trace.json`. Files of other forms have no room for it: a
+file of the same name and `.json` beside them has. Commands that change such a file again read it
+first.
 """
 
 from pathlib import Path
@@ -18,7 +19,7 @@ from rota.traces.sources import exists, replacing
 def convert(
     imported: Imported, output: Path, *, source: str = "", force: bool = False
 ) -> list[str]:
-    """Write `.csv`, `.swf` or (without an ending) a folder; returns what the form cannot hold.
+    """Write `.csv`, `.swf`, `.sacct` or (without an ending) a folder; returns what is lost by it.
 
     Raises:
         OutputError: The ending is unknown, the output is there, or it cannot be written.
@@ -33,8 +34,14 @@ def convert(
         from rota.traces.formats.swf import write_swf
 
         return write_swf(imported, output, force=force)
+    if suffix == ".sacct":
+        from rota.traces.formats.slurm.write_sacct import write_sacct
+
+        return write_sacct(imported, output, force=force)
     if suffix:
-        raise OutputError(f"{output}: end it with .csv or .swf, or give a folder without an ending")
+        raise OutputError(
+            f"{output}: end it with .csv, .swf or .sacct, or give a folder without an ending"
+        )
     from rota.traces.formats.store import save
 
     save(imported, output, source=source, force=force)

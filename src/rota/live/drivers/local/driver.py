@@ -71,6 +71,7 @@ class AgentDriver(Driver):
         claim: Callable[[Sequence[str], str], str] = lambda _nodes, _token: "",
         term: int = 0,
         leads: Callable[[], bool] = lambda: True,
+        reopens: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 0 < silent_s < lost_s:
@@ -78,6 +79,7 @@ class AgentDriver(Driver):
                 f"silent_s={silent_s:g}, lost_s={lost_s:g}: 0 < silent_s < lost_s must hold"
             )
         self._fleet = AgentFleet(silent_s, lost_s)
+        self._fleet.reopens = reopens  # nodes that are well again
         self._clock = clock
         self._term = term  # of this leader, where several daemons take turns; 0: there is one
         self._leads = leads

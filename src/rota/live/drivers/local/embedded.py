@@ -1,11 +1,12 @@
 """An agent inside the daemon: `rota serve --nodes 4x4` needs no other process."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rota.core.errors import UnavailableError
 from rota.core.topology import NodeSpec
 from rota.live.agent.agent import Agent
+from rota.live.agent.health import HealthWatch
 from rota.live.agent.link import AgentLink
 from rota.live.agent.messages import AgentNode, AgentOrders, AgentReport
 from rota.live.drivers.local.driver import AgentDriver
@@ -37,18 +38,24 @@ class EmbeddedAgent:
         *,
         jobs: Path | None = None,
         devices: Sequence[str] | None = None,
+        check: Callable[[], str] | None = None,
     ) -> None:
         self.agent = Agent(root, nodes_here(specs, devices), name="here", jobs=jobs)
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)
+        self._watch = None if check is None else HealthWatch(check, self.agent.checked)
         driver.embed(self.agent.id, self.agent.root.jobs, lambda: self.agent.trouble)
 
     def start(self) -> None:
         """Begin to work."""
         self._link.start()
+        if self._watch is not None:
+            self._watch.start()
 
     def close(self) -> None:
         """Stop working, and close the driver: without it there is nothing to do. Jobs go on."""
+        if self._watch is not None:
+            self._watch.stop()
         self._link.end()
         self._driver.close()  # it may wait with an answer for us
         self._link.stop()

@@ -31,18 +31,21 @@ class KnownAgent:
         self.state = "new"
         self.left = -1  # the session that said goodbye
         self.trouble = ""
+        self.unhealthy: str | None = None  # None: no check was made
 
 
 class AgentFleet:
     """Who is there? Time is given by the caller.
 
     An agent that was not heard of for `silent_s` seconds makes its nodes silent; after `lost_s`
-    they are lost. `embedded` agents live in this process: they are never lost.
+    they are lost. `embedded` agents live in this process: they are never lost. `reopens`: nodes on
+    which a check has nothing to say any more are used again.
     """
 
     def __init__(self, silent_s: float, lost_s: float) -> None:
         self.silent_s = silent_s
         self.lost_s = lost_s
+        self.reopens = True
         self.agents: dict[str, KnownAgent] = {}
         self.embedded: set[str] = set()
         self._owners: dict[str, str] = {}  # node -> agent
@@ -116,7 +119,7 @@ class AgentFleet:
             return gone + self._turn(agent, "lost", "left")
         if report.leaving:
             return gone + self._turn(agent, "silent", "it leaves")
-        return gone + self._up(agent, before)
+        return gone + self._up(agent, before) + self._health(agent, report.unhealthy)
 
     def _up(self, agent: KnownAgent, before: dict[str, AgentNode]) -> list[NodeStatus]:
         returned = agent.state != "up"
@@ -126,6 +129,16 @@ class AgentFleet:
             for name, node in agent.nodes.items()
             if returned or before.get(name) != node
         ]
+
+    def _health(self, agent: KnownAgent, said: str | None) -> list[NodeStatus]:
+        """What a check says of its nodes; bad news again and again: a node may just have joined."""
+        before, agent.unhealthy = agent.unhealthy, said
+        if said:
+            return [NodeStatus(name, "sick", why=said) for name in agent.nodes]
+        if said is None or said == before:
+            return []
+        why = "" if self.reopens else "its health check (it is well again)"
+        return [NodeStatus(name, "well", why=why) for name in agent.nodes]
 
     def _turn(self, agent: KnownAgent, state: str, why: str) -> list[NodeStatus]:
         if agent.state == state:

@@ -1,0 +1,99 @@
+"""Dialect of ElasticFlow's simulator (Gu et al., ASPLOS 2023; pkusys/ElasticFlow).
+
+Slots of 60 s in which events are gathered, plans for all jobs at each event, and overhead for all
+who run. `notes` names every quirk; `loop` and `filling` tell them in detail.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from rota.core.errors import OptionError
+from rota.core.policy import Params
+from rota.core.ports import Scheduler
+from rota.core.topology import Topology
+from rota.reproduce.elasticflow.loop import EdfSlots, ElasticFlowSlots, SlotLoop
+from rota.study.dialect import Dialect, require_one_type
+
+BUDDY = "buddy"
+
+CAPS: Mapping[str, Mapping[str, int]] = {
+    "T4": {"bert": 16, "cifar10": 16, "deepspeech2@320": 32, "yolov3": 4, "ncf": 1},
+    "A100": {
+        "gpt2@128": 16, "gpt2@256": 32, "bert@64": 8, "bert": 16, "inception3@64": 16,
+        "inception3@128": 32, "resnet50@64": 32, "vgg16@64": 32,
+    },
+}  # fmt: skip
+"""The most GPUs of a model, or of a model with a batch, that the simulator has written down."""
+
+
+class ElasticFlowDialectParams(Params, frozen=True):
+    """Length of a slot in seconds, and the GPUs whose caps of models are used."""
+
+    slot_s: float = 60.0
+    gpu: Literal["T4", "A100"] = "T4"
+
+
+class ElasticFlowDialect(Dialect):
+    """The simulator's policies under Rota's names."""
+
+    name = "elasticflow"
+    description = "the simulator of ElasticFlow (ASPLOS 2023): deadlines, slots, powers of two"
+    source = (
+        "Gu et al., ElasticFlow: An Elastic Serverless Training Platform for Distributed Deep "
+        "Learning, ASPLOS 2023; pkusys/ElasticFlow, ElasticFlow/scheduler; quirks: "
+        "rota/reproduce/elasticflow/loop.py and filling.py"
+    )
+    policies: ClassVar[dict[str, str]] = {"elasticflow": "ef-accessctrl", "edf": "edf"}
+    Parameters = ElasticFlowDialectParams
+    like_format = ("gpu",)
+    placement = BUDDY
+    rates = "planned"
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Quirks of the loop and the policies, and where this dialect departs."""
+        slot_s = self.params.slot_s
+        return {
+            "slots": f"events within {slot_s:g} s are one, at the end of the slot",
+            "groups": "jobs whose submissions are gathered are admitted or declined together",
+            "levels": "jobs have the numbers of GPUs of the table of throughputs, up to a cap that "
+            "is written down for some models",
+            "filling": "plans are made in the order of deadlines, each by the smallest sufficient "
+            "share, as late as possible, and before that half of it",
+            "greed": "what is left goes to the job whose GPU time grows most by its next level",
+            "overhead": "everyone who runs pays at every event: 2 s, and 2 (log2(GPUs) + 1) s more "
+            "if it was not on the same GPUs since the last restart; all are restarted with every "
+            f"{slot_s:g}th event, for 27 s more",
+            "late": "a job is late if the plan by which it was admitted would be; what it was "
+            "given beyond the plan does not count",
+            "edf": "no admission and no overhead; every job gets as many GPUs as there are in the "
+            "table, even where fewer would be faster",
+            "departure: ends": "a job is done when its work is, or when the simulator removes it "
+            "if it counts it as late; the simulator writes the end of the slot, with overhead",
+            "departure: failures": "a job that loses its node waits for the next slot; the "
+            "simulator knows no failures",
+        }
+
+    def build(
+        self,
+        policy_text: str,
+        placement_text: str | None,
+        topology: Topology,
+        *,
+        seed: int,  # noqa: ARG002 - nothing is random here
+    ) -> Scheduler:
+        """The simulator's policy."""
+        name, options = self.policy(policy_text)
+        self.parameters(name, Params, options)
+        require_one_type(topology, self.name)
+        if self.params.slot_s < 1:
+            raise OptionError(
+                f"dialect {self.name!r}: slot_s={self.params.slot_s:g}: give at least 1 second"
+            )
+        if placement_text not in (None, BUDDY):
+            raise OptionError(
+                f"dialect {self.name!r} knows the placement {BUDDY!r} without options, not "
+                f"{placement_text!r}: leave --placement out, or leave --like out"
+            )
+        kind: type[SlotLoop] = EdfSlots if name == "edf" else ElasticFlowSlots
+        return kind(name, topology, slot_s=self.params.slot_s, caps=CAPS[self.params.gpu])
