@@ -75,7 +75,7 @@ def test_of_another_python_only_growth_is_compared(steps):
     ]
 
 
-def test_a_curve_that_rises_is_a_regression():
+def test_a_curve_that_rises_is_a_regression(steps):
     before = {"curves": {"fifo": {"5000": 400.0, "20000": 410.0}, "easy": {"5000": 900.0}}}
     now = {"curves": {"fifo": {"5000": 401.0, "20000": 460.0, "80000": 999.0}}}
     (wrong,) = steps.compare_curves(now, before)
