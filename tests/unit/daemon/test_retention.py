@@ -1,7 +1,6 @@
 """What is too old goes, in small steps, and a recovery never misses it."""
 
 import logging
-import os
 import time
 
 import pytest
@@ -15,7 +14,7 @@ from rota.daemon.retention import Dispensable, Pruner, RetentionThread
 from rota.daemon.settings import Retention, Settings, read_settings
 from rota.daemon.store import Store
 from rota.daemon.upkeep import check
-from rota.live.agent.folders import AgentFolder, remove_tree
+from rota.live.agent.folders import AgentFolder
 
 DAY = 86_400.0
 
@@ -166,19 +165,6 @@ def test_an_agent_names_folders_in_turn_and_discards_them(tmp_path):
     assert not (folder.jobs / "20").exists()
     assert folder.stale_jobs(now, 7, 10) == ["100"]
     folder.close()
-
-
-def test_folders_may_be_as_deep_as_a_job_likes(tmp_path):
-    top = tmp_path / "deep"
-    top.mkdir()
-    inside = os.open(top, os.O_RDONLY)
-    for _ in range(1500):
-        os.mkdir("d", dir_fd=inside)
-        above, inside = inside, os.open("d", os.O_RDONLY, dir_fd=inside)
-        os.close(above)
-    os.close(inside)
-    remove_tree(top)
-    assert not top.exists()
 
 
 # --- the log of the daemon ------------------------------------------------------------------------
