@@ -29,7 +29,7 @@ class WorkloadSource:
         self._behaviours: list[Behaviour] = []
         self.total = len(times)
         self.linked = any(fields(workload.specs, "depends_on"))
-        self.next_s = times[0] if times else INF
+        self.next_s = self._times[0] if times else INF
 
     def take(self, now_s: float) -> list[tuple[int, JobSpec, Behaviour]]:
         """Everything submitted up to now."""

@@ -117,7 +117,7 @@ def hash_log(log: pl.DataFrame) -> str:
     """The SHA-256 of a log's content: its columns as bytes, whatever file format holds them."""
     digest = sha256()
     for name in NUMBERS:
-        digest.update(np.ascontiguousarray(log[name].to_physical().to_numpy()))
+        digest.update(np.ascontiguousarray(log[name].to_physical().to_numpy()).data)
     texts = log["text"].fill_null("\x00")
     for first in range(0, len(texts), TEXTS):
         some = texts[first : first + TEXTS].str.join("\x1e").item()
