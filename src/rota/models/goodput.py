@@ -207,7 +207,8 @@ def fit_steps(
 ) -> PerfParams:
     """The parameters that predict these best; `warm`: begin where the fit without the last ended.
 
-    Without it every fit begins where the paper's code begins. `tolerance` (of value and gradient)
+    Without it every fit begins, and ends, where that of the paper's code does; with it one that is
+    stuck begins again elsewhere. `tolerance` (of value and gradient)
     is the optimiser's own unless it is given. Jobs of one application measure the same, so results
     are kept.
     """
@@ -227,7 +228,7 @@ def _fitted(
         found = _fit(points, start, tolerance)
         if StepError(points)(found)[0] <= WORSE + StepError(points[:-1])(start)[0]:
             return found  # else it is stuck where the objective is not smooth
-    return _fit(points, None, tolerance)
+    return _fit(points, None, tolerance, retry=warm)
 
 
 STUCK = 0.25  # of the objective: larger than measured times ever leave
@@ -277,7 +278,11 @@ def _bounds(points: Sequence[Measured]) -> tuple[list[float], list[float], list[
 
 
 def _fit(
-    points: tuple[Measured, ...], start: PerfParams | None, tolerance: float | None
+    points: tuple[Measured, ...],
+    start: PerfParams | None,
+    tolerance: float | None,
+    *,
+    retry: bool = False,
 ) -> PerfParams:
     fmin_l_bfgs_b = scipy_module("optimize", "fitting throughput models").fmin_l_bfgs_b
     begin, low, high = _bounds(points)
@@ -290,7 +295,7 @@ def _fit(
     bounds = list(zip(low, high, strict=True))
     error = StepError(points)
     found, value, _ = fmin_l_bfgs_b(error, begin, bounds=bounds, maxfun=15000, **limits)
-    if value > STUCK and start is None:  # exact data: where one error is 0 the slope has a jump
+    if value > STUCK and retry:  # exact data: where one error is 0 the slope has a jump
         again = [
             min(max(guess, least), most)
             for guess, least, most in zip(_guess(points), low, high, strict=True)
