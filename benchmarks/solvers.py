@@ -17,6 +17,7 @@ from rota.policies.gavel.durations import finish_time_fairness, makespan
 from rota.policies.gavel.fairness import max_min, strategy_proof, water_filling
 from rota.policies.gavel_max_sum import max_sum
 from rota.policies.rounds.problem import Array, RoundProblem, problem
+from rota.solvers.options import OptionProgramme, choose_options
 
 KINDS = 83  # of jobs
 POLICIES: dict[str, tuple[Callable[[RoundProblem], object], int]] = {
@@ -89,6 +90,57 @@ def table(most: int, times: int) -> None:
             spent_ms = cpu_ms(POLICIES[name][0], size, 1)
             mark = "*" if spent_ms > budgets[size] else ""
             print(f"{name}, {size:,} jobs: {spent_ms:.1f}{mark}", flush=True)
+    sia_table(times)
+
+
+SIA = ((12, 64, 0.0, 10.0), (40, 64, 0.0, 10.0), (100, 64, 0.0, 10.0), (1000, 2048, 0.005, 400.0))
+"""Jobs, GPUs, allowed gap, and the budget in milliseconds."""
+
+
+def sia_programme(jobs: int, gpus: int, seed: int) -> OptionProgramme:
+    """Jobs that scale differently on three types; each has a configuration already."""
+    rng = np.random.default_rng(seed)
+    kinds, sizes = [], []
+    for kind, node_gpus in enumerate((4, 8, 8)):
+        mine = [size for size in (1, 2, 4, 8) if size < node_gpus]
+        mine += range(node_gpus, min(gpus // 3, 64) + 1, node_gpus)
+        kinds += [kind] * len(mine)
+        sizes += mine
+    kind, size = np.array(kinds, np.intp), np.array(sizes, float)
+    owner, chosen, cost = [], [], []
+    for job in range(jobs):
+        speed = np.array([1.0, rng.uniform(1, 2), rng.uniform(2, 5)])
+        worth = size ** rng.uniform(0.5, 0.98) * speed[kind]
+        kept = rng.integers(len(size))
+        worth[np.arange(len(size)) != kept] *= rng.uniform(0.5, 1.0)
+        use = np.flatnonzero(size <= 2 ** rng.integers(0, 7))
+        owner.append(np.full(len(use), job, np.intp))
+        chosen.append(use)
+        cost.append(worth[use] ** -0.5)
+    which = np.concatenate(chosen)
+    return OptionProgramme(
+        np.concatenate(owner), kind[which], size[which], np.concatenate(cost),
+        np.full(jobs, 1.1), np.full(3, float(gpus // 3)),
+    )  # fmt: skip
+
+
+def sia_table(times: int) -> None:
+    """Print a line per size of Sia's programme."""
+    print("\nSia's programme: CPU milliseconds, median and worst; * is above its budget")
+    for jobs, gpus, gap, budget_ms in SIA:
+        spent, gaps = [], []
+        for seed in range(times):
+            asked = sia_programme(jobs, gpus, seed)
+            began = time.process_time()
+            gaps.append(choose_options(asked, gap=gap).gap)
+            spent.append((time.process_time() - began) * 1e3)
+        middle = statistics.median(spent)
+        mark = "*" if middle > budget_ms else " "
+        print(
+            f"{jobs:>6} jobs {gpus:>6} GPUs {middle:>9.1f}{mark} {max(spent):>9.1f}"
+            f"   gap at most {100 * max(gaps):.3f} %",
+            flush=True,
+        )
 
 
 def growth(spent_ms: dict[int, float]) -> float:

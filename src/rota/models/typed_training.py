@@ -8,6 +8,7 @@ seconds, as in the simulators of both.
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import ceil, floor
 from typing import Any
 
@@ -76,6 +77,12 @@ class TypedTraining(msgspec.Struct, frozen=True):
             )
             took_s += (learning.levels[epoch + 1] - learning.levels[epoch]) / goodput
         return took_s
+
+
+@lru_cache(maxsize=4096)
+def alone_s(training: TypedTraining, gpus: int, gpu_type: str) -> float:
+    """`TypedTraining.alone_s`, reckoned once."""
+    return training.alone_s(gpus, gpu_type)
 
 
 def placement_of(allocation: Allocation) -> Placement:
@@ -345,8 +352,16 @@ class TypedTrainingRates(Rates):
         return {}
 
     def speed(self, job: Job, gpu_type: str) -> float:
-        """Of what it asked for on a type, relative to the first type of its profiles."""
+        """With the GPUs and the batch that were asked for."""
         return (job.truth.speeds or {}).get(gpu_type, 1.0)
+
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:  # noqa: ARG002
+        """With the batch that was asked for, on as few nodes as possible; 0: it does not fit."""
+        training = job.truth.training
+        if not isinstance(training, TypedTraining):
+            return gpus / job.gpus if job.gpus else 1.0
+        took_s = alone_s(training, int(gpus), gpu_type or self._types[0])
+        return job.true_work / took_s if took_s else 0.0
 
     def snapshot(self) -> Mapping[str, Any]:
         """Where every job stands."""

@@ -103,7 +103,7 @@ class Afs(DecidePolicy[AfsParams]):
     knowledge = Knowledge.REMAINING_WORK | Knowledge.SCALING
     Parameters = AfsParams
     preemptive = True
-    coupled = "all GPUs are divided among all jobs"
+    coupled = "shares: all GPUs are divided among all jobs"
 
     def __init__(self, params: AfsParams | None = None) -> None:
         super().__init__(params)

@@ -73,7 +73,7 @@ class Lyra(DecidePolicy[LyraParams]):
     Parameters = LyraParams
     plan_type = ClosingPlan
     preemptive = True
-    coupled = "all GPUs are divided among all jobs"
+    coupled = "shares: all GPUs are divided among all jobs"
 
     def decide(self, view: View) -> Plan:
         """Give back, then base and more."""
