@@ -8,12 +8,15 @@ from pathlib import Path
 
 from rota.core.launch import Launch
 from rota.core.topology import NodeSpec
+from rota.live.agent import shim
 from rota.live.agent.agent import Agent
 from rota.live.agent.link import AgentLink
+from rota.live.agent.sandbox import Sandbox
 from rota.live.driver import NodeStatus, RunOrder, RunPart, RunStatus
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import nodes_here
 
+FIRST_PID = 200  # smaller ones are in a sandbox, or the system's
 PATIENCE_S = 300.0
 
 
@@ -51,6 +54,18 @@ def marked(key):
     return found
 
 
+def pid_outside(root, job, pid):
+    """Return the pid that we see of a process of a job, which may know another one in a sandbox."""
+    for path in root.glob(f"*/runs/{job}.*/identity.json"):
+        for below in shim.descendants(json.loads(path.read_text())["pid"]):
+            status = shim.read(f"/proc/{below}/status").splitlines()
+            own = next((line for line in status if line.startswith("NSpid:")), "")
+            if own.split()[-1:] == [str(pid)]:
+                return below
+    assert int(pid) > FIRST_PID, f"{pid} is gone, or somebody else"
+    return int(pid)
+
+
 def order(run="1.0", script="true", *, parts=None, gpus=1.0, node="n0", **options):
     """Return an order for a run; by default on one node."""
     job = run.rpartition(".")[0]
@@ -58,7 +73,9 @@ def order(run="1.0", script="true", *, parts=None, gpus=1.0, node="n0", **option
         slices = ((-1, float(gpus)),) if gpus else ()
         parts = (RunPart(node, slices, 0, 0, options.pop("processes", 1)),)
     fields = {
-        name: options.pop(name) for name in ("restart", "name", "master_port") if name in options
+        name: options.pop(name)
+        for name in ("restart", "name", "master_port", "user")
+        if name in options
     }
     world = sum(part.processes for part in parts)
     launch = Launch(run=script, **{"grace_s": 5.0, **options})
@@ -116,6 +133,9 @@ class Machine:
     def __init__(self, driver, root, specs, **options):
         self.driver = driver
         self.cut = self.closed = False
+        if os.environ.get("ROTA_ISOLATION") == "required":
+            visible = [os.environ.get("ROTA_VISIBLE", "")]
+            options.setdefault("sandbox", Sandbox([root], visible=visible, embedded=True))
         self.agent = Agent(root, nodes_here(specs), **options)
         self.link = AgentLink(self.agent, self._carry)
         self.link.start()

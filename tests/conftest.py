@@ -14,6 +14,10 @@ settings.register_profile("test", max_examples=10, deadline=None, print_blob=Tru
 settings.register_profile("soak", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "test"))
 
+# Jobs of tests write to folders in /tmp, which a job that is kept apart does not see. To run all
+# tests with sandboxes: ROTA_ISOLATION=required ROTA_VISIBLE=/tmp
+os.environ.setdefault("ROTA_ISOLATION", "off")
+
 
 def pytest_addoption(parser):
     """CI has to run every test: `.ci/run` sets this option."""

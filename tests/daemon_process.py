@@ -19,7 +19,8 @@ ROTA = (sys.executable, "-m", "rota.cli")
 
 def clean_environ(**more):
     """The environment without anything that says where another daemon is."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ROTA_")}
+    isolation = ("ROTA_ISOLATION", "ROTA_VISIBLE")
+    kept = {n: v for n, v in os.environ.items() if not n.startswith("ROTA_") or n in isolation}
     return {**kept, **{name: str(value) for name, value in more.items()}}
 
 

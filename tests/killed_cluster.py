@@ -1,8 +1,9 @@
 """A real cluster whose every part may be killed at any time, and what must hold afterwards.
 
 One daemon on a file, or two that take turns on a database; agents in processes of their own; jobs
-that notice if another process of the same job is there. `kill -9` of a daemon, an agent, a shim or
-a job must lose no job, double none, and leave no process behind.
+(in sandboxes, where the machine can make them) that notice if another process of the same job is
+there. `kill -9` of a daemon, an agent, a shim or a job must lose no job, double none, and leave no
+process behind.
 """
 
 import json
@@ -42,6 +43,7 @@ class KilledCluster:
         self.folder = folder
         self.marks = folder / "marks"
         self.marks.mkdir(parents=True)
+        self.marks.chmod(0o777)  # jobs may run as other users
         self.database = database
         self.holders = [held_port() for _ in range(2 if database else 1)]
         self.ports = [holder.getsockname()[1] for holder in self.holders]
@@ -91,6 +93,7 @@ class KilledCluster:
             self.folder / f"{name}.log", "agent", "--server", ",".join(self.servers),
             "--token-file", self.folder / "agent.token", "--name", name, "--gpus", self.gpus,
             "--address", "127.0.0.1", "--root", self.root(name), "--jobs", self.folder / "jobs",
+            "--isolation", "auto", "--visible", self.marks,
         )  # fmt: skip
 
     def root(self, name):

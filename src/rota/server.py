@@ -20,6 +20,7 @@ from rota.api.context import LOOPBACK
 from rota.api.serving import listen_locally
 from rota.core.errors import InputError
 from rota.core.topology import NodeSpec, Topology
+from rota.daemon.accounts import Accounts
 from rota.daemon.authority import Authority
 from rota.daemon.database import PostgresDatabase
 from rota.daemon.folder import StateFolder
@@ -33,6 +34,7 @@ from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
 from rota.live.agent.health import make_check
 from rota.live.agent.machine import find_gpus, gpu_type
+from rota.live.agent.sandbox import Sandbox, may_isolate
 from rota.live.driver import Driver, NodeStatus
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import EmbeddedAgent
@@ -94,6 +96,9 @@ class Assembly:
             store.seal(self.folder.seal, accept_loss=accept_loss)
             store.skip_to(self.folder.last_job())
             topology, scheduling = declared(settings)
+            self.accounts = Accounts(
+                store, settings.isolation, settings.socket_users, self._owner()
+            )
             self.driver, topology = self._driver(topology)
             checker = Invariants if settings.check else None
             self.loop = DaemonLoop(
@@ -111,7 +116,8 @@ class Assembly:
                 complete=lambda settings: declared(settings)[1],
                 provider=Provider(settings.oidc) if settings.oidc.issuer else None,
             )  # fmt: skip
-            self.embedded = self._embed(topology)
+            self.daemon.on_submit = self.accounts.ensure
+            self.embedded = self._embed(topology, config)
             opened.callback(self._close_embedded)
             self.server = self._listen()
             self.daemon.on_reload = self._renew_certificate
@@ -144,9 +150,10 @@ class Assembly:
         lease = None if self._turn is None else self._turn.lease
         agents = AgentDriver(
             silent_s=settings.local.silent_s, lost_s=settings.local.lost_s,
-            term=lease.term if lease else 0, leads=self._leads,
+            term=lease.term if lease else 0, leads=self._leads, account=self.accounts.of,
             reopens=settings.local.reopen_healthy,
         )  # fmt: skip
+        agents.separated = settings.isolation.mode == "required"
         if not topology.nodes and lease is None:
             gpus = find_gpus()
             if gpus:
@@ -157,7 +164,7 @@ class Assembly:
     def _leads(self) -> bool:
         return self._turn is None or self._turn.lease.holds
 
-    def _embed(self, topology: Topology) -> EmbeddedAgent | None:
+    def _embed(self, topology: Topology, config: Path | None) -> EmbeddedAgent | None:
         if not isinstance(self.driver, AgentDriver):
             return None
         here = [node.name for node in topology.nodes]
@@ -170,7 +177,24 @@ class Assembly:
             return None
         return EmbeddedAgent(
             self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs,
-            check=make_check(self.settings.local.health_check),
+            sandbox=self._sandbox(config), check=make_check(self.settings.local.health_check),
+        )  # fmt: skip
+
+    def _sandbox(self, config: Path | None) -> Sandbox | None:
+        """How the jobs of this machine are kept apart; None: they are not, which is said once."""
+        isolation, settings = self.settings.isolation, self.settings
+        may, why = may_isolate(isolation.mode)
+        if not may:
+            log.warning(
+                "jobs are not kept apart: each can read the files of the others and of this "
+                "daemon, with its token", why=why or "isolation.mode is off",
+            )  # fmt: skip
+            return None
+        secrets = [str(config or ""), settings.socket, settings.tls_key]
+        return Sandbox(
+            [self.folder.path], secrets=[Path(path) for path in secrets if path],
+            visible=isolation.visible, environment=isolation.environment,
+            processes=isolation.processes, embedded=True,
         )  # fmt: skip
 
     def _close_embedded(self) -> None:

@@ -53,6 +53,7 @@ BLOCKS = ("run", "run fails", "start", "output", "file")
 FREE = "..."
 SIGNALS = {"freeze": signal.SIGSTOP, "thaw": signal.SIGCONT}
 PATIENCE_S = 300.0
+KEPT = ("ROTA_SHARED", "ROTA_ISOLATION", "ROTA_VISIBLE")  # of the variables of Rota
 
 
 def steps(page):
@@ -88,7 +89,7 @@ PAGES = sorted(page for page in DOCS.rglob("*.md") if steps(page))
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_the_commands_of_a_page_do_what_it_says(page, tmp_path, monkeypatch, request):
-    for key in [key for key in os.environ if key.startswith("ROTA_") and key != "ROTA_SHARED"]:
+    for key in [key for key in os.environ if key.startswith("ROTA_") and key not in KEPT]:
         monkeypatch.delenv(key)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")

@@ -10,7 +10,12 @@ SOAK = [pytest.mark.soak, pytest.mark.timeout(6 * 3600)]
 
 
 @pytest.mark.parametrize(
-    ("jobs", "kills", "seed"), [(20, 20, 1), pytest.param(2000, 1000, 2, marks=SOAK)]
+    ("jobs", "kills", "seed"),
+    [
+        (20, 20, 1),
+        pytest.param(300, 150, 4, marks=SOAK),
+        pytest.param(2000, 1000, 2, marks=SOAK),
+    ],
 )
 def test_kills_on_a_file_cost_nothing(tmp_path, jobs, kills, seed):
     with killed_cluster(tmp_path) as cluster:
@@ -19,7 +24,10 @@ def test_kills_on_a_file_cost_nothing(tmp_path, jobs, kills, seed):
         assert sum(cluster.kills.values()) >= kills
 
 
-@pytest.mark.parametrize(("jobs", "kills", "seed"), [pytest.param(2000, 1000, 3, marks=SOAK)])
+@pytest.mark.parametrize(
+    ("jobs", "kills", "seed"),
+    [pytest.param(300, 150, 5, marks=SOAK), pytest.param(2000, 1000, 3, marks=SOAK)],
+)
 def test_kills_on_a_database_cost_nothing(tmp_path, database, jobs, kills, seed):
     with killed_cluster(tmp_path, database=database) as cluster:
         cluster.suffer(jobs, kills, seed=seed)
@@ -27,7 +35,9 @@ def test_kills_on_a_database_cost_nothing(tmp_path, database, jobs, kills, seed)
         assert sum(cluster.kills.values()) >= kills
 
 
-@pytest.mark.parametrize("failovers", [3, pytest.param(50, marks=SOAK)])
+@pytest.mark.parametrize(
+    "failovers", [3, pytest.param(10, marks=SOAK), pytest.param(50, marks=SOAK)]
+)
 def test_another_daemon_takes_over_and_no_job_notices(tmp_path, database, failovers):
     with killed_cluster(tmp_path, database=database) as cluster:
         for number in range(failovers):

@@ -278,8 +278,8 @@ BUGS = {
     ),
     "a job that is too large never goes": (
         f"{VICTIMS}._as_far_as_allowed",
-        "after >= wanted.claim.least",
-        "after >= wanted.claim.floor",
+        "after >= claim.least",
+        "after >= claim.floor",
     ),
     "only leaves have accounts": (
         "rota.policies.tenancy.tree:Tenancy.charge",

@@ -73,3 +73,11 @@ def test_of_another_python_only_growth_is_compared(steps):
     assert steps.compare(table("3.99", 200.0, 300.0), table("3.11", 100.0, 105.0)) == [
         "fifo: 1.5, and 1.05 in the table (+43%)"
     ]
+
+
+def test_a_curve_that_rises_is_a_regression(steps):
+    before = {"curves": {"fifo": {"5000": 400.0, "20000": 410.0}, "easy": {"5000": 900.0}}}
+    now = {"curves": {"fifo": {"5000": 401.0, "20000": 460.0, "80000": 999.0}}}
+    (wrong,) = steps.compare_curves(now, before)
+    assert wrong.startswith("fifo: steps per job of 20000: 460")
+    assert steps.compare_curves(before, before) == []

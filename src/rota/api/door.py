@@ -11,11 +11,13 @@ end is as idle as any other, and has `handshake_timeout_s`.
 """
 
 import asyncio
+import os
 import socket
 import ssl
 import struct
 from collections.abc import Iterable
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -186,7 +188,18 @@ class GuardedProtocol(H11Protocol):
 
 
 def _peer_uid(line: socket.socket) -> int:
-    """Who opened the other end, as the kernel says."""
+    """Who opened the other end, as the kernel says; -1: nobody whom a uid tells from others.
+
+    Jobs of a daemon that is not root have its own uid, in a sandbox: those are not its owner.
+    """
     data = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    uid: int = struct.unpack("3i", data)[1]
-    return uid
+    pid, uid, _ = struct.unpack("3i", data)
+    return -1 if uid == os.geteuid() != 0 and not _is_outside(pid) else uid
+
+
+def _is_outside(pid: int) -> bool:
+    """Does a process live among the same processes as we do, and not in a sandbox?"""
+    try:
+        return Path(f"/proc/{pid}/ns/pid").readlink() == Path("/proc/self/ns/pid").readlink()
+    except OSError:
+        return False

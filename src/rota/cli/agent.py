@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rota.cli.options import DEBUG
+from rota.cli.options import DEBUG, ISOLATION, VISIBLE
 from rota.cli.signals import work_until_done
 from rota.core.errors import OptionError, RotaError, install
 
 if TYPE_CHECKING:
     from rota.live.agent.link import AgentLink
     from rota.live.agent.messages import AgentNode
+    from rota.live.agent.sandbox import Sandbox
     from rota.live.agent.transport import HttpTransport
 
 LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
@@ -90,6 +91,14 @@ LEAVE_S = 3600.0  # the longest grace that jobs may have when the agent leaves
     "agent's folder. On storage that all machines share a job finds its checkpoint "
     "wherever it runs.",
 )
+@ISOLATION
+@VISIBLE
+@click.option(
+    "--inherit",
+    metavar="NAME",
+    multiple=True,
+    help="Variable of the agent that jobs of others inherit; * is allowed; may be repeated.",
+)
 @click.option("--label", metavar="L", multiple=True, help="Node label; may be repeated.")
 @click.option(
     "--health-check",
@@ -132,7 +141,10 @@ def agent(**options: Any) -> None:  # fmt: skip
     numbers = (signal.SIGTERM, signal.SIGINT)
     for number in numbers:  # from now on jobs may be adopted
         signal.signal(number, lambda *_: stopped.set())
-    worker = Agent(root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True)
+    worker = Agent(
+        root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True,
+        sandbox=_sandbox(root, options),
+    )  # fmt: skip
     link = AgentLink(worker, transport)
     log = logging.getLogger("rota.agent")
 
@@ -166,6 +178,25 @@ def _transport(server: str, root: Path, node: str, options: dict[str, Any]) -> "
         return CertifiedTransport(server, identity, node)
     relayed = bool(os.environ.get("ROTA_TUNNEL"))
     return HttpTransport(server, token_file or identity.token, how, relayed=relayed)
+
+
+def _sandbox(root: Path, options: dict[str, Any]) -> "Sandbox | None":
+    """How jobs are kept apart; None: they are not, which is said once."""
+    from rota.live.agent.sandbox import Sandbox, may_isolate
+
+    may, why = may_isolate(options["isolation"] or "auto")
+    if not may:
+        told = "jobs are not kept apart: each can read the files of the others and of this agent"
+        logging.getLogger("rota.agent").warning(
+            told, extra={"why": why or "--isolation is off"}
+        )  # fmt: skip
+        return None
+    return Sandbox(
+        [root, *([options["jobs"]] if options["jobs"] else [])],
+        secrets=[options["token_file"]] if options["token_file"] else [],
+        visible=[str(path.absolute()) for path in options["visible"]],
+        environment=options["inherit"],
+    )
 
 
 def _end(link: "AgentLink", *, leave: bool) -> None:

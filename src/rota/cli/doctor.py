@@ -13,8 +13,8 @@ import msgspec
 
 from rota.cli.options import DEBUG, STATE
 from rota.core.errors import RotaError, install
+from rota.live.agent.shim import own_cgroups
 
-CGROUPS = Path("/sys/fs/cgroup")
 PORT = 7842
 
 
@@ -102,16 +102,20 @@ def _port(_: Path) -> Iterator[Finding]:
 
 
 def _isolation(_: Path) -> Iterator[Finding]:
-    told = "none: a job runs as the user of its agent, and can read all that this user can read"
-    remedy = (
-        "give tokens only to people whom you trust, and let a daemon for several people have no "
-        "nodes of its own (its token and socket are then on another machine)"
-    )
-    yield Finding("isolation of jobs", fine=False, told=told, remedy=remedy)
-    v2 = CGROUPS / "cgroup.procs"
-    usable = v2.is_file() and os.access(CGROUPS, os.W_OK)
-    told = "v2, writable: they hold the processes of a run together" if usable else "not writable"
-    yield Finding("cgroups", usable, told, "none needed: a guard holds a run together without them")
+    from rota.live.agent.sandbox import obstacle
+
+    why, _colon, remedy = obstacle().partition(": ")
+    told = "a job runs as its user, in a sandbox"
+    if os.geteuid():
+        told = "jobs do not see each other; all have this account (as root each has its user's)"
+    if why:
+        told = f"none: a job can read all that the user of its agent can read; {why}"
+    yield Finding("isolation of jobs", not why, told, remedy)
+    kinds = [kind for kind, folder in own_cgroups().items() if os.access(folder, os.W_OK)]
+    limits = {"memory", "cpu"} <= {*kinds} or "unified" in kinds
+    told = "writable: they hold a run together, and limit memory and processors"
+    told = told if limits else "not writable: memory is limited for each process, processors not"
+    yield Finding("cgroups", limits, told, "under systemd set Delegate=yes for the agent")
 
 
 def _tools(_: Path) -> Iterator[Finding]:

@@ -52,6 +52,22 @@ FORCE = click.option("--force", is_flag=True, help="Overwrite Rota's files in an
 DEBUG = click.option(
     "--debug", is_flag=True, expose_value=False, hidden=True, help="Show a traceback."
 )
+ISOLATION = click.option(
+    "--isolation",
+    type=click.Choice(["auto", "required", "off"]),
+    envvar="ROTA_ISOLATION",
+    help="Keep the jobs on this machine apart from each other and from Rota: if that is possible "
+    "(auto, the default), or not start if it is not (required).",
+)
+VISIBLE = click.option(
+    "--visible",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    envvar="ROTA_VISIBLE",
+    help="Folder in /tmp, /run or a home that jobs see although they are kept apart; may be "
+    "repeated.",
+)
 STATE = click.option(
     "--state", metavar="DIR", type=click.Path(path_type=Path), envvar="ROTA_STATE",
     help="State folder of the daemon; default ~/.local/state/rota.",

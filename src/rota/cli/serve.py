@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from rota.cli.options import DEBUG, STATE, names_of
+from rota.cli.options import DEBUG, ISOLATION, STATE, VISIBLE, names_of
 from rota.cli.signals import run_until_told
 from rota.core import registry
 from rota.core.errors import RotaError, install
@@ -68,6 +68,8 @@ from rota.core.errors import RotaError, install
     help="Listen without a certificate on an address that others can reach.",
 )
 @STATE
+@ISOLATION
+@VISIBLE
 @click.option(
     "--check/--no-check", default=None, help="Verify every invariant at every event (slower)."
 )
@@ -103,6 +105,7 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
     """  # noqa: D301 - \b keeps click from wrapping the lines
     said["cluster"] = said.pop("nodes")
     accept_loss = bool(said.pop("accept_loss"))
+    said["isolation"] = _isolation(said.pop("isolation"), said.pop("visible"))
     if gpus is not None:
         if said["cluster"] is not None:
             raise click.UsageError("--gpus and --nodes say the same: give one of them")
@@ -135,3 +138,11 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
         run_until_told(assembly)
     finally:
         assembly.close()
+
+
+def _isolation(mode: object, visible: object) -> dict[str, object]:
+    """What the command line says of a section of the configuration."""
+    found = {"mode": mode} if mode is not None else {}
+    if isinstance(visible, tuple) and visible:
+        found["visible"] = [str(path.absolute()) for path in visible]
+    return found

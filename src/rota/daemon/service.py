@@ -135,6 +135,7 @@ class Daemon:
         self._permissions = Permissions() if settings is None else settings.permissions
         self._complete = complete
         self.on_reload: Callable[[], list[str]] = list  # what else changed, for people
+        self.on_submit: Callable[[Actor], None] = lambda _: None  # before the jobs are accepted
         self._log = LogTable(loop.store)
         self._news = threading.Condition()
         self._door = threading.Lock()
@@ -216,6 +217,7 @@ class Daemon:
         unfinished = self._unfinished(actor, len(jobs))
         allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
         refuse_forbidden(jobs, actor, allowed, engine.view.tenants, unfinished)
+        self.on_submit(actor)
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
         jobs = with_priorities(jobs, engine.view.tenants)

@@ -14,10 +14,12 @@ from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.proof import is_loopback
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
+from rota.live.agent.sandbox import PROCESSES, IsolationMode
 from rota.wire import PEOPLE, USER
 
 BACKENDS = ("local", "slurm", "pretend")
 LEAST_LEASE_S = 1.0
+LEAST_UID = 1000  # below are those of the system
 SHORTEST_SESSION_S, LONGEST_SESSION_S = 60.0, 30 * 86_400.0
 
 
@@ -114,6 +116,28 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     parked_s: float = 6 * 3600.0  # how long a preempted job stays in Slurm's queue, held
 
 
+class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How jobs are kept apart from each other, and from the daemon."""
+
+    mode: IsolationMode = "auto"  # auto: if this machine can; required: refuse to start; off
+    users: dict[str, str | int] = {}  # accounts of the machines that jobs of a user run as
+    uids: str = "1900000000-1900065535"  # numbers for the jobs of all others, one for each user
+    visible: tuple[str, ...] = ()  # folders in /tmp, /run or a home that jobs see all the same
+    environment: tuple[str, ...] = ()  # more variables of the agent that jobs inherit; * is allowed
+    processes: int = PROCESSES  # that a job may have on a machine
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The first and the last number of `uids`."""
+        first, _, last = self.uids.partition("-")
+        if not (first.isdecimal() and last.isdecimal() and LEAST_UID <= int(first) <= int(last)):
+            raise InputError(
+                f"isolation.uids is {self.uids!r}: write two numbers from {LEAST_UID} on, e.g. "
+                "1900000000-1900065535"
+            )
+        return int(first), int(last)
+
+
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What tokens of the role `user` may submit; operators and administrators may anything."""
 
@@ -169,6 +193,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     permissions: Permissions = Permissions()
     oidc: OidcSettings = OidcSettings()
     local: LocalSettings = LocalSettings()
+    isolation: IsolationSettings = IsolationSettings()
     slurm: SlurmSettings = SlurmSettings()
 
     @property
@@ -248,7 +273,11 @@ def read_settings(path: Path | None, said: Mapping[str, Any]) -> Settings:
     _refuse_unknown(content, Settings, f"{where}: ")
     _rename(content, "queues", Queue, where)
     _rename(content, "priority_classes", PriorityClass, where)
-    content |= {key: value for key, value in said.items() if value is not None}
+    for key, value in said.items():
+        if isinstance(value, Mapping) and isinstance(content.get(key, {}), Mapping):
+            content[key] = {**content.get(key, {}), **value}
+        elif value is not None:
+            content[key] = value
     try:
         settings = msgspec.convert(content, Settings)
     except msgspec.ValidationError as error:
@@ -287,6 +316,7 @@ def _check(settings: Settings, where: str) -> None:
     if bool(settings.tls_cert) != bool(settings.tls_key):
         raise InputError(f"{where}: tls_cert and tls_key go together: give both or none")
     _check_socket(settings, where)
+    _check_isolation(settings.isolation, where)
     _check_oidc(settings.oidc, f"{where}: oidc")
     if not 0 < settings.handshake_s < INF:
         raise InputError(f"{where}: handshake_s is {settings.handshake_s:g}: give more than 0")
@@ -319,6 +349,24 @@ def _check_socket(settings: Settings, where: str) -> None:
             f"{where}: socket_users: others cannot reach a socket in the state folder: set "
             "`socket` to a path in a folder that they may enter, e.g. /run/rota/rota.sock"
         )
+
+
+def _check_isolation(isolation: IsolationSettings, where: str) -> None:
+    try:
+        _ = isolation.range
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+    for user, account in isolation.users.items():
+        if account in ("root", "0", 0):
+            raise InputError(
+                f"{where}: isolation.users.{user} is {account!r}: jobs of others are never run as "
+                "root: name another account"
+            )
+    for path in isolation.visible:
+        if not Path(path).is_absolute():
+            raise InputError(f"{where}: isolation.visible {path!r}: write an absolute path")
+    if isolation.processes < 1:
+        raise InputError(f"{where}: isolation.processes is {isolation.processes}: give 1 or more")
 
 
 def _check_oidc(oidc: OidcSettings, where: str) -> None:

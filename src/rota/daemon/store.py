@@ -167,7 +167,7 @@ class Store:
                 wrong_s / 86_400,
             )
             self.epoch_unix += wrong_s
-            self._decide("epoch_unix", repr(self.epoch_unix))
+            self.change_fact("epoch_unix", repr(self.epoch_unix))
 
     def _lost(self, known: Counters) -> str:
         """What the seal knows and this store does not; empty: nothing."""
@@ -295,10 +295,10 @@ class Store:
         """Keep a list under a name; what was kept there before."""
         text = msgspec.json.encode(list(values)).decode()
         before: list[str] = msgspec.json.decode(self.fact(name, text), type=list[str])
-        self._decide(name, text)
+        self.change_fact(name, text)
         return before
 
-    def _decide(self, name: str, value: str) -> None:
+    def change_fact(self, name: str, value: str) -> None:
         """Replace a fact."""
         with self.writing() as connection:
             connection.execute(

@@ -153,7 +153,10 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
 
     def ended(self, job: Job, now_s: float) -> None:  # noqa: ARG002
         """What it had, or what was promised to it, is free."""
-        self._gone.append(job)
+        if job in self._new:
+            self._new.remove(job)
+        else:
+            self._gone.append(job)
 
     def _close(self) -> None:
         """Plan everybody anew at the next decision."""
@@ -177,17 +180,33 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
         new, gone = self._new, self._gone
         self._new, self._gone = [], []
         book = self._book
-        if book is not None and (
-            book.next_s < view.now_s  # due, but there was no placement
-            or any(plan.eligible(job) != book.nodes for job in new)
-        ):
+        if book is not None and any(plan.eligible(job) != book.nodes for job in new):
             self._close()
         if self._book is None:
             self._plan_anew(view, plan)
+        elif self._book.next_s < view.now_s:  # due, but there was no placement
+            self._put_off(self._book, view.now_s, plan, gone, new)
         else:
-            left = {job.index for job in gone}
-            self._go_on(self._book, view.now_s, plan, gone, [j for j in new if j.index not in left])
+            self._go_on(self._book, view.now_s, plan, gone, new)
         return plan
+
+    def _put_off(
+        self,
+        book: Book,
+        now_s: float,
+        plan: ConservativePlan,
+        gone: Sequence[Job],
+        new: Sequence[Job],
+    ) -> None:
+        """Who was due is still here, so that others may have to wait longer than was planned."""
+        if not gone and not new:
+            due = [job for job in book.due(now_s) if job.index in self._unplaced]
+            if not any(_fits(plan, job) for job in sorted(due, key=arrival)):
+                return
+        wanted = [(job, needed_s(job, self.params.default_estimate_s)) for job in new]
+        planned = book.plan_anew(gone, wanted, now_s)
+        self.reserved_s = dict(book.waiting())
+        self._start([job for job in planned if book.start_s(job) <= now_s], book, plan, now_s)
 
     def _go_on(
         self,
@@ -212,6 +231,10 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
             book.reserve(wanted)
             self.reserved_s |= {job.index: book.start_s(job) for job, _ in wanted}
             due += [job for job, _ in wanted if book.start_s(job) <= now_s]
+        self._start(due, book, plan, now_s)
+
+    def _start(self, due: Sequence[Job], book: Book, plan: ConservativePlan, now_s: float) -> None:
+        """Those that are due, as far as there is a placement for them."""
         self._unplaced = set()
         for job in due:
             if plan.place(job):

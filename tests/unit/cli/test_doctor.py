@@ -6,6 +6,7 @@ from click.testing import CliRunner
 from rota.cli import doctor as doctor_module
 from rota.cli.doctor import Finding, doctor
 from rota.core.errors import RotaError
+from sandboxes import need_sandboxes
 
 
 def test_everything_is_looked_at_and_nothing_is_made(tmp_path):
@@ -17,9 +18,14 @@ def test_everything_is_looked_at_and_nothing_is_made(tmp_path):
     assert not (tmp_path / "state").exists()
 
 
-def test_nobody_is_told_that_jobs_are_kept_apart(tmp_path):
+def test_whether_jobs_are_kept_apart_is_tried(tmp_path, monkeypatch):
+    need_sandboxes()
     done = CliRunner().invoke(doctor, ["--state", str(tmp_path / "state")])
-    assert "no   isolation of jobs: none: a job runs as the user of its agent" in done.output
+    assert "ok   isolation of jobs: a job runs as its user, in a sandbox" in done.output
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = CliRunner().invoke(doctor, ["--state", str(tmp_path / "state")])
+    assert "no   isolation of jobs: none: a job can read all that the user" in done.output
+    assert "bubblewrap is not installed: install it" in done.output
 
 
 def test_a_folder_that_others_can_read_has_a_remedy(tmp_path):

@@ -194,3 +194,23 @@ def test_nobody_starts_later_than_it_was_ever_told(jobs):
 def test_a_snapshot_is_all_it_needs(placement, jobs):
     expected = run(Conservative(), jobs, (2, 4), placement=placement)
     assert starts(run(Forgetful(), jobs, (2, 4), placement=placement)) == starts(expected)
+
+
+@given(
+    uses=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12), st.integers(1, 4)), max_size=8),
+    wants=st.lists(
+        st.tuples(st.sampled_from((0.5, 1, 2, 4, 8, 9)), st.sampled_from((0, 1, 2, 3.5, 7, INF))),
+        max_size=12,
+    ),
+)
+def test_reserving_for_all_is_reserving_for_one_after_the_other(uses, wants):
+    together, apart = (
+        Profile(0.0, 8.0, [(float(at), float(at + long), g / 2) for at, long, g in uses])
+        for _ in range(2)
+    )
+    found = []
+    for gpus, seconds in wants:
+        found.append(apart.earliest(gpus, seconds))
+        apart.take(found[-1], found[-1] + seconds, gpus)
+    assert together.reserve(wants) == found
+    assert (together.times, together.free) == (apart.times, apart.free)

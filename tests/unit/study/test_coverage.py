@@ -239,7 +239,7 @@ def test_errors_of_a_calibration_that_is_right():
 # --- plan: what another log like this one might give ----------------------------------------------
 
 
-def waits_of_a_queue(rng, jobs, load, warm=20_000):
+def waits_of_a_queue(rng, jobs, load, warm=5_000):
     """Waits of a queue with one server and skewed run times, after it has settled."""
     runs = rng.lognormal(-0.5, 1.0, jobs + warm)
     gains = np.cumsum(runs - rng.exponential(1 / load, jobs + warm))
@@ -252,9 +252,9 @@ def waits_of_a_queue(rng, jobs, load, warm=20_000):
 )
 def test_sizes_of_a_plan(target, load):
     statistic = ServiceTarget(target, "wait", 3600.0).of()
-    truth = statistic(waits_of_a_queue(np.random.default_rng(0), 3_000_000, load)[None, :])[0]
+    truth = statistic(waits_of_a_queue(np.random.default_rng(0), 1_000_000, load)[None, :])[0]
     held = 0
     for rng in worlds(9):
-        low, high = jobs_spread(waits_of_a_queue(rng, 6_000, load), statistic, level=PLAN_LEVEL)
+        low, high = jobs_spread(waits_of_a_queue(rng, 4_000, load), statistic, level=PLAN_LEVEL)
         held += low <= truth <= high
     assert as_meant(held, level=PLAN_LEVEL)

@@ -28,6 +28,7 @@ from rota.live.agent.messages import (
 )
 from rota.live.agent.parts import VALUES_KEPT, LocalPart
 from rota.live.agent.processes import boot_id
+from rota.live.agent.sandbox import Sandbox
 from rota.live.clock import boot_time_s
 
 log = logging.getLogger("rota.agent")
@@ -43,7 +44,8 @@ class Agent:
 
     `report` and `obey` are for the thread that talks to the server, `run` (or `step`) for the one
     that watches; all are safe from any thread. `fenced`: jobs are killed when the server cannot be
-    reached for too long. `news` is set when there is something to report.
+    reached for too long. `sandbox`: how jobs are kept apart, if they are. `news` is set when there
+    is something to report.
 
     Everything is on disk before it happens, so an agent may die at any time: the next one with the
     same folder adopts what runs. A part is started at most once: its folder says that it was.
@@ -57,12 +59,14 @@ class Agent:
         name: str = "",
         jobs: Path | None = None,
         fenced: bool = False,
+        sandbox: Sandbox | None = None,
         boot: Callable[[], str] = boot_id,
     ) -> None:
         self.root = AgentFolder(root, jobs)
         self.name = name or self.root.agent
         self.nodes = {node.spec.name: node for node in nodes}
         self.fenced = fenced
+        self.sandbox = sandbox
         self.news = threading.Event()
         self.leaving = False
         self.unhealthy: str | None = None  # what a check says against this machine
@@ -128,6 +132,7 @@ class Agent:
                 leaving=self.leaving,
                 left=left,
                 trouble=self.trouble,
+                separates=self.sandbox.separates if self.sandbox else "",
                 unhealthy=self.unhealthy,
             )
 
@@ -196,6 +201,8 @@ class Agent:
             part.refuse("its node left")
         elif books is None or not books.fits(order.part.slices):
             part.refuse(f"node {part.node!r} of this agent does not have the GPUs asked for")
+        elif self.sandbox is not None and (why := self.sandbox.refusal(order)):
+            part.refuse(why)
 
     def checked(self, unhealthy: str) -> None:
         """A check was made: why this machine is not well, empty if it is."""
@@ -331,7 +338,9 @@ class Agent:
         if shares is None:
             return False
         try:
-            part.spawn(order, self.nodes[part.node], shares, fenced=self.fenced)
+            part.spawn(
+                order, self.nodes[part.node], shares, fenced=self.fenced, sandbox=self.sandbox
+            )
         except FileExistsError:
             books.give(shares)
             part.refuse("it was started here before")

@@ -1,7 +1,9 @@
 """What a job finds in its environment.
 
 All of it is *added to* what the agent inherited, without any variable that begins with ROTA_ (so no
-token of a daemon or an agent gets through). The `envs` of the job win, except over ROTA_*.
+token of a daemon or an agent gets through) and without the password of the daemon's database; a job
+of another account inherits only what `rota.live.agent.sandbox` says. The `envs` of the job win,
+except over ROTA_*.
 
 *Processes*: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE and NODE_RANK count the processes that
 Rota starts: one on each node (`per: node`) or one for each GPU (`per: gpu`). MASTER_ADDR and
@@ -22,13 +24,18 @@ from pathlib import Path
 from rota.live.agent.messages import LaunchPart
 
 OWN = "ROTA_"
+DAEMONS = frozenset({"PGPASSWORD"})  # of its database
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def inherited(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a job may inherit."""
     source = os.environ if environ is None else environ
-    return {name: value for name, value in source.items() if not name.startswith(OWN)}
+    return {
+        name: value
+        for name, value in source.items()
+        if not name.startswith(OWN) and name not in DAEMONS
+    }
 
 
 def common(

@@ -14,16 +14,19 @@ In the root folder are:
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import py_compile
 import secrets
 import shutil
+import stat
+import subprocess
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from rota.core.errors import ClusterError
@@ -35,6 +38,10 @@ JOBS_KEPT = 10_000  # in `forgotten`
 PRIVATE = 0o700
 LEASE_WIDTH = 24
 LONGEST_NAME = 100
+SEEN, TEMPORARY = "job", "temporary"  # in the folder of a part: what the job may see of it
+
+Owner: TypeAlias = tuple[int, int]
+"""(uid, gid)."""
 
 
 def folder_name(text: str) -> str:
@@ -144,21 +151,31 @@ class AgentFolder:
         """Folders of all parts; what was never completed is removed."""
         for path in sorted(self.runs.iterdir()):
             if path.name.startswith("."):
-                shutil.rmtree(path, ignore_errors=True)
+                remove(path)
             elif path.is_dir():
                 yield path
 
-    def create(self, key: PartKey, files: Mapping[str, str]) -> Path:
-        """Make the folder of a part appear with all its files; it was not there before."""
+    def create(self, key: PartKey, files: Mapping[str, str], owner: Owner | None = None) -> Path:
+        """Make the folder of a part appear with all its files; it was not there before.
+
+        `owner`: of what the job itself may see of it.
+        """
         path = self.folder(key)
         if path.exists():
             raise FileExistsError(path)
         new = self.runs / f".{secrets.token_hex(8)}"
         new.mkdir(PRIVATE)
         try:
+            for name in (SEEN, TEMPORARY):
+                (new / name).mkdir(PRIVATE)
+            for name in ("tmp", "var"):
+                (new / TEMPORARY / name).mkdir(PRIVATE)
             for name, text in {**files, "lock": "", "exit.reserved": " " * RESERVED}.items():
                 with shim.opened(str(new / name), os.O_WRONLY | os.O_CREAT) as fd:
                     _write_all(fd, text.encode(errors="surrogateescape"))
+            if owner is not None:
+                give(new / SEEN, owner)
+                give(new / TEMPORARY, owner)
             new.rename(path)
             with shim.opened(str(self.runs), os.O_RDONLY | os.O_DIRECTORY) as fd:
                 os.fsync(fd)
@@ -167,13 +184,18 @@ class AgentFolder:
             raise
         return path
 
-    def job_folders(self, job: str) -> dict[str, Path]:
-        """Folders of a job that stay between its runs; made if they are not there."""
+    def job_folders(self, job: str, owner: Owner | None = None) -> dict[str, Path]:
+        """Folders of a job that stay between its runs; made if they are not there.
+
+        The output stays ours: who may replace a file there could let us write where we may.
+        """
         top = self.jobs / folder_name(job)
         top.mkdir(PRIVATE, exist_ok=True)
         found = {name: top / name for name in ("work", "checkpoint", "logs")}
-        for folder in found.values():
+        for name, folder in found.items():
             folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+            if owner is not None and name != "logs":
+                give(folder, owner)
         (found["logs"] / "since").touch(0o600, exist_ok=True)
         return found
 
@@ -193,7 +215,7 @@ class AgentFolder:
             with shim.opened(str(self.path / "forgotten"), flags) as fd:
                 _write_all(fd, line.encode())
             self._forgotten[job] = number
-        shutil.rmtree(self.folder(key), ignore_errors=True)
+        remove(self.folder(key))
 
     def _read_forgotten(self) -> dict[str, int]:
         path = self.path / "forgotten"
@@ -207,6 +229,40 @@ class AgentFolder:
         with contextlib.suppress(OSError):  # on a full disk the long file stays
             shim.write_whole(str(path), text)
         return known
+
+
+def give(folder: Path, owner: Owner) -> None:
+    """Let a folder and all in it belong to somebody; at once if it does already.
+
+    Files with several names are left: one of them may be outside.
+    """
+    if folder.stat().st_uid == owner[0]:
+        return
+    try:
+        for _, folders, files, at in os.fwalk(folder):
+            for name in (*folders, *files):
+                status = os.stat(name, dir_fd=at, follow_symlinks=False)
+                if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
+                    os.chown(name, *owner, dir_fd=at, follow_symlinks=False)
+    except RecursionError:
+        raise OSError(errno.ENAMETOOLONG, "too many folders in each other", folder) from None
+    os.chown(folder, *owner)  # last: it says that all is done
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder, however a job left it: closed to us, or too deep to be walked through."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        with contextlib.suppress(OSError, RecursionError):
+            for _, folders, _, at in os.fwalk(folder):
+                for name in folders:
+                    if stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
+                        os.chmod(name, PRIVATE, dir_fd=at)
+        subprocess.run(  # noqa: S603 - it walks through any depth
+            ["/bin/rm", "-rf", "--one-file-system", "--", str(folder)],
+            stderr=subprocess.DEVNULL, check=False,
+        )  # fmt: skip
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -120,6 +120,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     leaving: bool = False
     left: bool = False
     trouble: str = ""
+    separates: str = ""  # how it keeps jobs apart: `accounts`, `namespaces`, or not at all
     unhealthy: str | None = None
 
     def problem(self) -> str:
@@ -139,7 +140,7 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
         return ""
 
 
-class LaunchPart(msgspec.Struct, frozen=True):
+class LaunchPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Execute this part."""
 
     run: str
@@ -152,6 +153,8 @@ class LaunchPart(msgspec.Struct, frozen=True):
     master_address: str
     master_port: int
     restart: int = 0
+    account: str = ""  # whom it shall run as, where the agent may: a name or a number
+    of_owner: bool = False  # it is a job of whoever owns the daemon
 
     @property
     def key(self) -> PartKey:

@@ -7,6 +7,7 @@ import math
 import os
 import secrets
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -17,6 +18,8 @@ from typing import Any
 from rota.live.agent import environment, processes, shim
 from rota.live.agent.devices import Share
 from rota.live.agent.folders import (
+    SEEN,
+    TEMPORARY,
     AgentFolder,
     last_sign,
     read_moment,
@@ -34,6 +37,7 @@ from rota.live.agent.messages import (
     PartState,
     PartStatus,
 )
+from rota.live.agent.sandbox import JobAccount, Sandbox, gpu_devices
 from rota.live.clock import boot_time_s
 
 log = logging.getLogger("rota.agent")
@@ -105,19 +109,35 @@ class LocalPart:
         return part if part._folder == folder else None
 
     def spawn(
-        self, launch: LaunchPart, node: AgentNode, shares: Sequence[Share], *, fenced: bool
+        self,
+        launch: LaunchPart,
+        node: AgentNode,
+        shares: Sequence[Share],
+        *,
+        fenced: bool,
+        sandbox: Sandbox | None = None,
     ) -> None:
         """Make its folder, then start its shim: from now on it is never started again.
 
         OSError: nothing happened, it may be tried again.
         """
         self._mark = secrets.token_hex(8)
-        folders = self._root.job_folders(launch.job)
-        files = self._files(launch, node, shares, folders)
-        files["order.json"]["lease"] = str(self._root.lease) if fenced else ""
-        texts = {name: json.dumps(value) for name, value in files.items()}
-        texts |= {"setup.sh": launch.launch.setup, "run.sh": launch.launch.run}
-        self._root.create(self.key, texts)
+        account = sandbox.account(launch) if sandbox is not None else None
+        owner = (account.uid, account.gid) if account is not None else None
+        folders = self._root.job_folders(launch.job, owner)
+        devices = [node.devices[number] for number, _ in sorted(shares)]
+        if sandbox is None or account is None:
+            order = self._order(launch, devices, folders)
+        else:
+            order = self._boxed(launch, devices, folders, sandbox, account)
+        order["lease"] = str(self._root.lease) if fenced else ""
+        texts = {
+            "order.json": json.dumps(order),
+            "part.json": json.dumps(self._about(launch, shares)),
+            f"{SEEN}/setup.sh": launch.launch.setup,
+            f"{SEEN}/run.sh": launch.launch.run,
+        }
+        self._root.create(self.key, texts, owner)
         self.state = "starting"
         self.shares = list(shares)
         try:
@@ -135,33 +155,28 @@ class LocalPart:
         except OSError as error:
             log.warning("shim.failed", extra={"run": self.key.run, "why": str(error)})
 
-    def _files(
-        self,
-        launch: LaunchPart,
-        node: AgentNode,
-        shares: Sequence[Share],
-        folders: Mapping[str, Path],
-    ) -> dict[str, dict[str, Any]]:
-        devices = [node.devices[number] for number, _ in sorted(shares)]
+    def _order(
+        self, launch: LaunchPart, devices: Sequence[str], folders: Mapping[str, Path]
+    ) -> dict[str, Any]:
+        """For the shim."""
         workdir = folders["work"] / launch.launch.workdir
         checkpoint = folders["checkpoint"]
         if launch.launch.checkpoint_dir:
             checkpoint = workdir / launch.launch.checkpoint_dir
-            with contextlib.suppress(OSError):  # then the job will say it better
-                checkpoint.mkdir(parents=True, exist_ok=True)
         env = environment.common(
             launch,
             devices,
             checkpoint=checkpoint,
-            report=self._folder / "report",
+            report=self._folder / SEEN / "report",
             key=self._mark,
         )
         unset = {"LC_CTYPE"} - {*os.environ, *env}  # Python adds it for itself
-        order = {
+        return {
             "key": self._mark,
-            "setup": "setup.sh" if launch.launch.setup.strip() else "",
-            "run": "run.sh",
+            "setup": f"{SEEN}/setup.sh" if launch.launch.setup.strip() else "",
+            "run": f"{SEEN}/run.sh",
             "workdir": str(workdir),
+            "make": [str(checkpoint)] if launch.launch.checkpoint_dir else [],
             "env": env,
             "unset": sorted(unset),
             "processes": [
@@ -176,14 +191,40 @@ class LocalPart:
             "log_keep": LOG_KEEP,
             "wake": str(self._root.wake),
         }
-        about = {
+
+    def _boxed(
+        self,
+        launch: LaunchPart,
+        devices: Sequence[str],
+        folders: Mapping[str, Path],
+        sandbox: Sandbox,
+        account: JobAccount,
+    ) -> dict[str, Any]:
+        """For the shim of a job that is kept apart."""
+        files, told_apart = gpu_devices(devices)
+        if told_apart:  # whoever sees only some counts those
+            devices = [str(number) for number in range(len(devices))]
+        order = self._order(launch, devices, folders)
+        order["env"] = {**sandbox.variables(account, folders["work"]), **order["env"]}
+        order["box"] = sandbox.box(
+            account,
+            [folders["work"], folders["checkpoint"], self._folder / SEEN],
+            temporary=self._folder / TEMPORARY,
+            workdir=Path(order["workdir"]),
+            devices=files,
+            limits={"cpus": launch.part.cpus, "mem_gib": launch.part.mem_gib},
+        )
+        return order
+
+    def _about(self, launch: LaunchPart, shares: Sequence[Share]) -> dict[str, Any]:
+        """For the agents after this one."""
+        return {
             "run": self.key.run,
             "node_rank": self.key.node_rank,
             "node": launch.part.node,
             "key": self._mark,
             "shares": list(shares),
         }
-        return {"order.json": order, "part.json": about}
 
     # --- watching -----------------------------------------------------------------------------
 
@@ -259,8 +300,9 @@ class LocalPart:
                 end = {"lost": why, "code": 0, "ran": self.ran, **last_sign(self._folder)}
                 write_end(self._folder, end)
                 self._finish(end)
-                if cgroup:
-                    Path(cgroup).rmdir()
+                for group in (cgroup, *identity.get("limits", ())):
+                    if group:
+                        Path(group).rmdir()
 
     # --- ending -------------------------------------------------------------------------------
 
@@ -323,20 +365,25 @@ class LocalPart:
 
     def measured(self) -> dict[str, float]:
         """What the job has reported since the last time."""
-        path = self._folder / "report"
+        path = self._folder / SEEN / "report"
+        if not path.parent.is_dir():  # made by an agent of version 0.2 or before
+            path = self._folder / "report"
+        # the file is the job's, which may put anything in its place: a link to our own files, a
+        # pipe that keeps us waiting
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
-            size = path.stat().st_size
-            if size == self._read_to:
-                return {}
-            with path.open("rb") as file:
+            with shim.opened(str(path), flags) as fd:
+                status = os.fstat(fd)
+                size = status.st_size
+                if size == self._read_to or not stat.S_ISREG(status.st_mode):
+                    return {}
                 start = max(self._read_to if size > self._read_to else 0, size - REPORT_TAIL)
-                file.seek(start)
-                data = file.read(REPORT_TAIL)
-            whole = data[: data.rfind(b"\n") + 1]
-            self._read_to = start + len(whole)
-            if self._read_to > REPORT_LIMIT:
-                os.truncate(path, 0)
-                self._read_to = 0
+                data = os.pread(fd, REPORT_TAIL, start)
+                whole = data[: data.rfind(b"\n") + 1]
+                self._read_to = start + len(whole)
+                if self._read_to > REPORT_LIMIT:
+                    os.ftruncate(fd, 0)
+                    self._read_to = 0
         except OSError:
             return {}
         values: dict[str, float] = {}

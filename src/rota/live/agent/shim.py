@@ -1,4 +1,5 @@
-# ruff: noqa: PTH100,PTH102,PTH104,PTH106,PTH108,PTH110,PTH112,PTH116,PTH120,PTH123,PTH208
+# ruff: noqa: PTH100,PTH102,PTH103,PTH104,PTH106,PTH108,PTH110,PTH112,PTH115,PTH116,PTH120,PTH123
+# ruff: noqa: PTH208
 # Why: to import pathlib would take as long as everything else that a shim does to start a job.
 """The parent of a job on one node: starts it, ends it, and records how it ended.
 
@@ -12,6 +13,11 @@ quickly and outlives its parent. Everything it needs to know is in its folder:
                    touched now and then while the shim lives
     stop           `halt` (SIGTERM, grace, SIGKILL) or `kill`; a second word says on whose account
     exit.json      how it ended, when it began and when it ended: the last thing that is written
+    job/           what the job itself may see of it: its scripts and its file of reports
+
+*Box*: with a `box` in the order, processes run in namespaces of their own, as another user. bwrap
+makes the namespaces and holds them while it lives; each process enters them and is still our child,
+so that its pid, its group and its exit code are what they are without.
 
 It leaves nobody behind: as the subreaper of its descendants it keeps those that make a session for
 themselves, and it puts all into a cgroup where it may. Should it be killed, its *guard*, the parent
@@ -35,6 +41,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -45,6 +52,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 PARENT_SIGNAL, SUBREAPER = 1, 36  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER
+NO_NEW_PRIVS, DROP_BOUND, LAST_CAPABILITY = 38, 24, 63  # PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP
+MOUNTS, IPC, USERS, PIDS = 0x20000, 0x8000000, 0x10000000, 0x20000000  # CLONE_NEW...
+OWNER_OF = 0xB701  # NS_GET_USERNS
+PERIOD_US = 100_000  # of a limit for processors
+GIB = 1 << 30
 LEFTOVERS_S = 2.0  # for those who outlive the processes that were started
 IDLE_S, WATCH_S, ENDING_S, KILLING_S, RETRY_S = 5.0, 1.0, 0.25, 0.02, 0.5  # between looks
 NOT_STARTED = 127  # the exit code that shells use
@@ -62,6 +74,7 @@ MOST_TURNS, MOST_LINES = (
 )  # turns of the outputs between two looks, bytes of their lines
 RUNNING, ENDING, LAST = range(3)
 FOREVER = float("inf")
+TRY = "--try"  # instead of a folder: only try to make this box
 
 
 @contextlib.contextmanager
@@ -257,27 +270,106 @@ def send(kill: Callable[[int, int], None], target: int, number: int) -> None:
         kill(target, number)
 
 
+def own_cgroups(root: str = "/sys/fs/cgroup", own: str = "/proc/self/cgroup") -> dict[str, str]:
+    """Return {kind: folder} of the cgroups that we are in; `unified` is that of version 2."""
+    found: dict[str, str] = {}
+    for line in read(own).splitlines():
+        number, kinds, path = line.split(":", 2)
+        if number == "0":
+            for mount in (f"{root}/unified", root):
+                if os.path.exists(f"{mount}/cgroup.controllers"):
+                    found.setdefault("unified", (mount + path).rstrip("/"))
+        else:
+            for kind in kinds.split(","):
+                found[kind] = f"{root}/{kinds}{path}".rstrip("/")
+    return found
+
+
 def make_cgroup(key: str) -> str:
-    """Return the folder of a new cgroup beside our own, empty if that is not allowed.
+    """Return the folder of a new cgroup below our own, empty if that is not allowed.
 
     The unified hierarchy comes first: it can kill a whole group at once.
     """
-    places: list[str] = []
-    for line in read("/proc/self/cgroup").splitlines():
-        number, kinds, path = line.split(":", 2)
-        if number == "0":
-            mounts = ("/sys/fs/cgroup/unified", "/sys/fs/cgroup")
-            places[:0] = [m + path for m in mounts if os.path.exists(m + "/cgroup.controllers")]
-        elif kinds in ("freezer", "pids"):
-            places.append(f"/sys/fs/cgroup/{kinds}{path}")
-    for place in places:
-        folder = f"{place.rstrip('/')}/rota-{key}"
+    places = own_cgroups()
+    for kind in ("unified", "freezer", "pids"):
+        if kind not in places:
+            continue
+        folder = f"{places[kind]}/rota-{key}"
         with contextlib.suppress(OSError):
             os.mkdir(folder, 0o755)
             if os.access(f"{folder}/cgroup.procs", os.W_OK):
                 return folder
             os.rmdir(folder)
     return ""
+
+
+def limit(
+    key: str, cgroup: str, limits: dict[str, float], places: dict[str, str]
+) -> tuple[list[str], set[str]]:
+    """Limit what a run may use; folders of further cgroups, and what could not be limited.
+
+    `limits`: `mem_gib`, `cpus` and `processes`. Version 2 where its controllers are ours to use,
+    else version 1.
+    """
+    mem = str(int(limits.get("mem_gib", 0) * GIB))
+    quota = str(max(1000, int(limits.get("cpus", 0) * PERIOD_US)))
+    count = str(int(limits.get("processes", 0)))
+    wanted = (
+        ("mem_gib", "memory", {"memory.max": mem}, {"memory.limit_in_bytes": mem}),
+        ("cpus", "cpu", {"cpu.max": f"{quota} {PERIOD_US}"},
+         {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": quota}),
+        ("processes", "pids", {"pids.max": count}, {"pids.max": count}),
+    )  # fmt: skip
+    folders: list[str] = []
+    left: set[str] = set()
+    unified = places.get("unified", "")
+    for name, kind, new, old in wanted:
+        if not limits.get(name):
+            continue
+        below = unified and cgroup.startswith(f"{unified}/") and may_control(unified, kind)
+        if below and write_settings(cgroup, new):
+            continue
+        folder = f"{places[kind]}/rota-{key}" if kind in places else ""
+        try:
+            if folder and folder != cgroup:
+                os.mkdir(folder, 0o755)
+                folders.append(folder)
+        except OSError:
+            folder = ""
+        if not folder or not write_settings(folder, old):
+            left.add(name)
+    return folders, left
+
+
+def may_control(folder: str, kind: str) -> bool:
+    """Can cgroups below this one (version 2) limit this? Tries to make it so."""
+    path = f"{folder}/cgroup.subtree_control"
+    if kind not in read(path).split() and kind in read(f"{folder}/cgroup.controllers").split():
+        with contextlib.suppress(OSError), opened(path, os.O_WRONLY | os.O_APPEND) as fd:
+            os.write(fd, f"+{kind} ".encode())
+    return kind in read(path).replace("+", "").split()
+
+
+def write_settings(folder: str, values: dict[str, str]) -> bool:
+    """Write files of a cgroup; were all taken?"""
+    try:
+        for name, value in values.items():
+            with opened(f"{folder}/{name}", os.O_WRONLY | os.O_CREAT) as fd:
+                os.write(fd, value.encode())
+    except OSError:
+        return False
+    return True
+
+
+def killed_for_memory(folders: list[str]) -> bool:
+    """Did the kernel kill anybody in these cgroups because of their memory?"""
+    for folder in folders:
+        for name in ("memory.events", "memory.oom_control"):
+            for line in read(f"{folder}/{name}").splitlines():
+                key, _, value = line.partition(" ")
+                if key == "oom_kill" and value.strip() not in ("", "0"):
+                    return True
+    return False
 
 
 def kill_cgroup(folder: str) -> None:
@@ -288,11 +380,96 @@ def kill_cgroup(folder: str) -> None:
         send(os.kill, int(pid), signal.SIGKILL)
 
 
+class Box:
+    """Namespaces for the processes of a run, made and held by bwrap."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.order = order
+        self.pids: set[int] = set()  # of those who hold it: bwrap, its init, and a `cat`
+        self.holder = 0
+        self._line = -1  # when we end, `cat` reads the end of it and all ends
+        self._spaces: list[tuple[int, int]] = []
+        self._libc = ctypes.CDLL(None, use_errno=True)
+
+    def open(self) -> None:
+        """Make the namespaces; processes that we start from now on have their pids in there."""
+        told, tell = os.pipe()
+        ready, say = os.pipe()
+        bottom, self._line = os.pipe()
+        argv = [*self.order["argv"], "--json-status-fd", str(tell), "--"]
+        argv += ["/bin/sh", "-c", "echo; exec /bin/cat"]
+        self.holder = os.fork()
+        if not self.holder:
+            try:
+                os.setsid()
+                signal.pthread_sigmask(signal.SIG_SETMASK, set())
+                for fd, number in ((bottom, 0), (say, 1)):
+                    os.dup2(fd, number)
+                os.set_inheritable(tell, True)  # noqa: FBT003 - its only form
+                os.execve(argv[0], argv, {})  # noqa: S606 - whoever is inside may read it
+            finally:
+                os._exit(NOT_STARTED)
+        for fd in (tell, say, bottom):
+            os.close(fd)
+        with os.fdopen(told, "rb") as pipe, os.fdopen(ready, "rb") as started:
+            known = pipe.readline()
+            if not started.readline():
+                os.waitpid(self.holder, 0)
+                raise OSError("bwrap cannot make a sandbox: see shim.err of the run")
+        inside = int(json.loads(known)["child-pid"])
+        self.pids = {self.holder, *descendants(self.holder)}
+        self._enter(f"/proc/{inside}/ns")
+
+    def _enter(self, folder: str) -> None:
+        spaces = {
+            name: os.open(f"{folder}/{name}", os.O_RDONLY) for name in ("user", "mnt", "ipc", "pid")
+        }
+        self._spaces = [(spaces["ipc"], IPC), (spaces["mnt"], MOUNTS)]
+        if os.readlink(f"{folder}/user") != os.readlink("/proc/self/ns/user"):
+            self.join(fcntl.ioctl(spaces["mnt"], OWNER_OF), USERS)
+            self._spaces.append((spaces["user"], USERS))
+        self.join(spaces["pid"], PIDS)
+
+    def join(self, space: int, kind: int) -> None:
+        """Enter a namespace."""
+        if self._libc.setns(space, kind):
+            number = ctypes.get_errno()
+            raise OSError(number, f"cannot enter a sandbox: {os.strerror(number)}")
+
+    def become(self) -> None:
+        """In a child: enter, be somebody else, and never be more than that."""
+        for space, kind in self._spaces:
+            self.join(space, kind)
+        for name, value in self.order["rlimits"].items():
+            number = getattr(resource, name)
+            most = resource.getrlimit(number)[1]
+            least = value if most == resource.RLIM_INFINITY else min(value, most)
+            resource.setrlimit(number, (least, least))
+        if self.order["switch"]:
+            for number in range(LAST_CAPABILITY + 1):
+                self._libc.prctl(DROP_BOUND, number, 0, 0, 0)
+            os.setgroups(self.order["groups"])
+            os.setresgid(*[self.order["gid"]] * 3)
+            os.setresuid(*[self.order["uid"]] * 3)
+        if self._libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0):
+            raise OSError("cannot set no_new_privs")
+
+    def close(self) -> None:
+        """End whatever is still in there."""
+        if self._line >= 0:
+            os.close(self._line)
+            self._line = -1
+            with contextlib.suppress(ChildProcessError):
+                send(os.kill, self.holder, signal.SIGKILL)
+                os.waitpid(self.holder, 0)
+
+
 class Shim:
     """Carries out the order of one folder."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, guard: int) -> None:
         self.folder = folder
+        self.guard = guard
         self.order: dict[str, Any] = json.loads(read(f"{self.folder}/order.json"))
         self.main: dict[int, int] = {}  # pid -> number of the process (or SETUP)
         self.groups: set[int] = set()  # every pid that was ever in `main`
@@ -306,6 +483,9 @@ class Shim:
         self.began: dict[str, Any] = {}  # when
         self.alive_until = 0.0
         self.cgroup = ""
+        self.limits: list[str] = []  # further cgroups
+        box = self.order.get("box")
+        self.box = Box(box) if box else None
         self.marked = True  # False: it runs, and that is not on disk yet
         self.sizes: dict[str, int] = {}
         self.written = -1  # tells of new output
@@ -316,10 +496,12 @@ class Shim:
         """Run it all; returns when nothing of the job is left and its end is on disk."""
         ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
         self.cgroup = make_cgroup(self.order["key"])
+        self.confine()
         self.insist(self.write_identity)
         self.tell()
         self.watch()
         self.look()
+        self.enter_box()
         if self.order["setup"] and self.phase == RUNNING:
             self.start(SETUP, self.order["setup"], {})
             self.wait()
@@ -333,11 +515,41 @@ class Shim:
             self.mark()
             self.wait()
         ended = self.moment()
+        if self.box is not None:
+            self.box.close()
         self.note()
+        most = self.box.order["limits"].get("mem_gib") if self.box is not None else 0
+        if most and self.code and killed_for_memory([self.cgroup, *self.limits]):
+            self.why = f"it used more than its {most:g} GiB of memory: {self.why}"
         self.insist(lambda: self.write_exit(ended))
-        with contextlib.suppress(OSError):
-            os.rmdir(self.cgroup)
+        for folder in (self.cgroup, *self.limits):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
         self.tell()
+
+    def confine(self) -> None:
+        """Limit what the run may use: by cgroups, and what they cannot by limits of a process."""
+        if self.box is None:
+            return
+        wanted = self.box.order["limits"]
+        self.limits, left = limit(self.order["key"], self.cgroup, wanted, own_cgroups())
+        if "mem_gib" in left:
+            self.box.order["rlimits"]["RLIMIT_DATA"] = int(wanted["mem_gib"] * GIB)
+        if "processes" in left and self.box.order["switch"]:
+            self.box.order["rlimits"]["RLIMIT_NPROC"] = int(wanted["processes"])
+
+    def enter_box(self) -> None:
+        """Make the sandbox, if there shall be one; without it nothing is started."""
+        if self.box is None or self.phase != RUNNING:
+            return
+        try:
+            self.box.open()
+        except OSError as error:
+            self.outside = f"its sandbox cannot be made: {error}"
+            self.end(0.0)
+        ctypes.CDLL(None).prctl(PARENT_SIGNAL, UNGUARDED, 0, 0, 0)  # another user has none
+        if os.getppid() != self.guard:
+            os.kill(os.getpid(), UNGUARDED)
 
     def wait(self) -> None:
         """Until everything that was started is gone, and all that it started."""
@@ -364,10 +576,17 @@ class Shim:
             except ChildProcessError:
                 return bool(self.cgroup and read(f"{self.cgroup}/cgroup.procs").strip())
             if not pid:
-                return True
+                return bool(self.main or self.box is None or self.others())
+            if self.box is not None and pid == self.box.holder:
+                self.outside = self.outside or "its sandbox was killed"
             number = self.main.pop(pid, None)
             if number is not None:
                 self.ended(number, os.waitstatus_to_exitcode(status))
+
+    def others(self) -> dict[int, int]:
+        """Return {pid: group} of everybody below us who does not hold the sandbox."""
+        held = self.box.pids if self.box is not None else ()
+        return {pid: group for pid, group in descendants(os.getpid()).items() if pid not in held}
 
     def ended(self, number: int, code: int) -> None:
         """One of the processes ended; if that was a failure the others have to end too."""
@@ -405,7 +624,7 @@ class Shim:
         if self.phase == RUNNING:
             self.phase = ENDING
             if grace_s:
-                for group in self.groups & set(descendants(os.getpid()).values()):
+                for group in self.groups & set(self.others().values()):
                     send(os.killpg, group, signal.SIGTERM)
                     send(os.killpg, group, signal.SIGCONT)  # one that is suspended cannot react
 
@@ -413,7 +632,7 @@ class Shim:
         """Nothing that was started is left, but what it started is."""
         if self.phase == RUNNING:
             self.end(min(self.order["grace_s"], LEFTOVERS_S))
-        left = descendants(os.getpid())
+        left = self.others()
         if self.phase == ENDING and not self.groups & set(left.values()):
             self.phase = LAST  # only those that made sessions of their own
             for pid in left:
@@ -423,12 +642,14 @@ class Shim:
         """Kill all processes; to be called until none is left."""
         if self.cgroup:
             kill_cgroup(self.cgroup)
-        for pid in descendants(os.getpid()):
+        for pid in self.others():
             send(os.kill, pid, signal.SIGKILL)
 
     def start(self, number: int, script: str, env: dict[str, str]) -> None:
         """Start a script; that it cannot be started counts as its failure."""
-        environ = {**os.environ, **self.order["env"], **env}
+        kept = self.box.order["inherit"] if self.box is not None else None
+        inherited = {n: v for n, v in os.environ.items() if kept is None or n in kept}
+        environ = {**inherited, **self.order["env"], **env}
         for name in self.order["unset"]:
             environ.pop(name, None)
         told, tell = os.pipe()
@@ -464,12 +685,19 @@ class Shim:
         if self.cgroup:
             with contextlib.suppress(OSError):
                 os.write(os.open(f"{self.cgroup}/cgroup.procs", os.O_WRONLY), b"0")
+        for folder in self.limits:
+            os.write(os.open(f"{folder}/cgroup.procs", os.O_WRONLY), b"0")
         for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for fd, name in ((1, "out"), (2, "err")):
             os.dup2(self.output(self.order[name]), fd)
+        if self.box is not None:
+            self.box.become()
+        for path in self.order.get("make", ()):
+            with contextlib.suppress(OSError):  # then the job will say it better
+                os.makedirs(path, 0o700, exist_ok=True)
         os.chdir(self.order["workdir"])
         for shell in ("/bin/bash", "/bin/sh"):
             if os.access(shell, os.X_OK):
@@ -479,11 +707,14 @@ class Shim:
     def output(self, path: str) -> int:
         """Open an output file; on a full disk the job runs without."""
         try:
-            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            if self.box is not None and self.box.order["switch"]:
+                os.fchown(fd, self.box.order["uid"], self.box.order["gid"])  # for /dev/stdout
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            return os.open(os.devnull, os.O_WRONLY)
+            fd = os.open(os.devnull, os.O_WRONLY)
+        return fd
 
     def moment(self) -> dict[str, Any]:
         """Now, by both clocks."""
@@ -539,7 +770,7 @@ class Shim:
         """Say who we are."""
         stat = stat_of("self")
         own = {"boot": self.boot, "pid": os.getpid(), "start": stat and stat[2]}
-        own["cgroup"] = self.cgroup
+        own |= {"cgroup": self.cgroup, "limits": self.limits}
         write_whole(f"{self.folder}/identity.json", json.dumps(own))
 
     def write_exit(self, ended: dict[str, Any]) -> None:
@@ -648,9 +879,24 @@ def main(folder: str) -> int:
     libc.prctl(PARENT_SIGNAL, UNGUARDED, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), UNGUARDED)
-    Shim(os.path.abspath(folder)).work()
+    Shim(os.path.abspath(folder), parent).work()
     return 0
 
 
+def try_box(order: str) -> int:
+    """Make a box and run something in it; an error says what is not possible here."""
+    box = Box(json.loads(order))
+    box.open()
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            box.become()
+            os._exit(0)
+        os._exit(NOT_STARTED)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    box.close()
+    return code
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(try_box(sys.argv[2]) if sys.argv[1] == TRY else main(sys.argv[1]))

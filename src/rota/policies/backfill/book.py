@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from rota.core.events import INF
 from rota.core.jobs import Job
+from rota.core.view import arrival
 from rota.policies.backfill.profile import Profile
 
 Place = tuple[float, float, int]
@@ -23,7 +24,7 @@ class Book:
         self.nodes = nodes
         self.gpus = gpus  # of these nodes
         self._profile = profile
-        self._running: dict[int, tuple[float, float]] = {}  # end by estimate, GPUs
+        self._running: dict[int, tuple[float, float, Job]] = {}  # end by estimate, GPUs
         self._waiting: dict[int, tuple[Job, float, float]] = {}  # seconds by estimate, start
         self._order: list[Place] = []
 
@@ -39,7 +40,7 @@ class Book:
 
     def running(self) -> Iterator[tuple[int, float]]:
         """Who runs until when."""
-        return ((index, end_s) for index, (end_s, _) in self._running.items())
+        return ((index, end_s) for index, (end_s, _, _) in self._running.items())
 
     def waiting(self) -> Iterator[tuple[int, float]]:
         """Who is to start when."""
@@ -49,7 +50,7 @@ class Book:
 
     def note_running(self, job: Job, end_s: float, gpus: float) -> None:
         """It runs until then."""
-        self._running[job.index] = (end_s, gpus)
+        self._running[job.index] = (end_s, gpus, job)
 
     def note_waiting(self, job: Job, needs_s: float, start_s: float) -> None:
         """It waits until then."""
@@ -59,7 +60,7 @@ class Book:
     def note_start(self, job: Job, now_s: float) -> None:
         """It starts now, as planned."""
         needs_s = self._forget(job.index)[1]
-        self._running[job.index] = (now_s + needs_s, job.gpus)
+        self._running[job.index] = (now_s + needs_s, job.gpus, job)
 
     def _forget(self, index: int) -> tuple[Job, float, float]:
         entry = self._waiting.pop(index)
@@ -78,7 +79,7 @@ class Book:
         freed = False
         for job in jobs:
             if job.index in self._running:
-                end_s, gpus = self._running.pop(job.index)
+                end_s, gpus, _ = self._running.pop(job.index)
                 if end_s > now_s:
                     self._profile.give(now_s, end_s, gpus)
                     freed = True
@@ -112,6 +113,30 @@ class Book:
             (start_s, job.submit_s, index) for index, (job, _, start_s) in waiting.items()
         )
         return planned
+
+    def plan_anew(
+        self, gone: Iterable[Job], new: Iterable[tuple[Job, float]], now_s: float
+    ) -> list[Job]:
+        """Reserve again for all in the order of planning, last for new ones; returns that order."""
+        for job in gone:
+            if job.index in self._running:
+                del self._running[job.index]
+            elif job.index in self._waiting:
+                self._forget(job.index)
+        for job, needs_s in new:
+            self.note_waiting(job, needs_s, INF)
+        running = sorted(self._running.values(), key=lambda entry: arrival(entry[2]))
+        uses = [(now_s, max(end_s, now_s), gpus) for end_s, gpus, _ in running]
+        profile = self._profile = Profile(now_s, self.gpus, uses)
+        waiting = self._waiting
+        planned = [waiting[index] for _, _, index in self._order]
+        starts = profile.reserve([(job.gpus, needs_s) for job, needs_s, _ in planned])
+        order = []
+        for (job, needs_s, _), start_s in zip(planned, starts, strict=True):
+            waiting[job.index] = (job, needs_s, start_s)
+            order.append((start_s, job.submit_s, job.index))
+        self._order = sorted(order)
+        return [job for job, _, _ in planned]
 
     def due(self, now_s: float) -> list[Job]:
         """Those that are to start now, in the order of planning."""

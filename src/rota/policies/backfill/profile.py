@@ -64,6 +64,56 @@ class Profile:
         last = bisect_right(starts, start_s, lo=i)  # they ask for more and found no later time
         longs[i:last], starts[i:last] = [seconds], [start_s]
 
+    def reserve(  # noqa: C901, PLR0912 - four steps in one: see below
+        self, wants: Iterable[tuple[float, float]]
+    ) -> list[float]:
+        """`earliest` and `take` for one after the other (GPUs, seconds); the starts.
+
+        Written out: there may be hundreds at every decision.
+        """
+        times, free, known = self.times, self.free, self._found
+        self._openings.clear()
+        begins: list[float] = []
+        for gpus, seconds in wants:
+            bound_s = -INF
+            for other, (longs, starts) in known.items():  # `_bound`
+                if other <= gpus:
+                    i = bisect_right(longs, seconds)
+                    if i and starts[i - 1] > bound_s:
+                        bound_s = starts[i - 1]
+            need = gpus - EPSILON
+            at, count = bisect_left(times, bound_s), len(times)
+            start_s = INF
+            while True:  # the first window of so many seconds in which enough are free
+                while at < count and free[at] < need:
+                    at += 1
+                if at == count:
+                    break
+                end_s = times[at] + seconds
+                last = bisect_left(times, end_s, at + 1)
+                window = free[at:last]
+                if min(window) >= need:
+                    start_s = times[at]
+                    break
+                at = last - 1
+                while free[at] >= need:
+                    at -= 1
+                at += 1
+            begins.append(start_s)
+            if gpus in known:  # `_remember`
+                longs, starts = known[gpus]
+                i = bisect_left(longs, seconds)
+                behind = bisect_right(starts, start_s, lo=i)
+                longs[i:behind], starts[i:behind] = [seconds], [start_s]
+            else:
+                known[gpus] = ([seconds], [start_s])
+            if start_s < INF and start_s < end_s:  # `take`
+                if end_s < INF and (last == count or times[last] != end_s):
+                    times.insert(last, end_s)
+                    free.insert(last, window[-1])
+                free[at:last] = [level - gpus for level in window]
+        return begins
+
     def take(self, start_s: float, end_s: float, gpus: float) -> None:
         """One more use."""
         if start_s < end_s:

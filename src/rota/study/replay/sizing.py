@@ -472,13 +472,16 @@ class _Search:
         times = getattr(run, _MEASURES[self._question.target.measure])[self._counted]
         values = np.where(np.isnan(times), NEVER_S, times)
         statistic = self._question.target.of()
+        value_s = float(statistic(values[None, :])[0])
         low_s, high_s = jobs_spread(values, statistic, level=LEVEL) or (None, None)
+        if value_s >= ENDLESS_S:  # what does not fit is no matter of chance
+            low_s = high_s = value_s
         gpus = sum(node.gpus for node in self._machines(number))
         useless = run.frag_amount
         return SizeTried(
             nodes=number,
             gpus=gpus,
-            value_s=float(statistic(values[None, :])[0]),
+            value_s=value_s,
             low_s=low_s,
             high_s=high_s,
             refused=int(np.isnan(times).sum()),

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from agents_net import alive, eventually, marked, order
+from agents_net import alive, eventually, marked, order, pid_outside
 from local_shims import fill
 from rota.core.errors import ClusterError, GoneError
 from rota.core.topology import NodeSpec
@@ -24,6 +24,7 @@ from rota.live.drivers.local.embedded import EmbeddedAgent, nodes_here
 from rota.live.drivers.local.records import AgentRun
 
 SLEEP = "echo $$ > pid; exec sleep 1000"
+REMOVE = 'rm -rf "$(dirname "$(dirname "$ROTA_REPORT_FILE")")"'  # the folder of its run
 
 
 def launches(made):
@@ -33,7 +34,8 @@ def launches(made):
 
 def pid_of(bench, job, name="pid"):
     path = bench.root / "m0" / "jobs" / job / "work" / name
-    return int(eventually(lambda: path.exists() and path.read_text().strip()))
+    inside = eventually(lambda: path.exists() and path.read_text().strip())
+    return pid_outside(bench.root, job, inside)
 
 
 def test_a_job_runs_and_its_output_is_kept(bench):
@@ -520,8 +522,8 @@ def test_a_run_without_a_word_counts_until_its_shim_was_last_alive(make_agent, t
 
 
 def test_a_job_that_removes_the_folder_of_its_run_harms_only_itself(bench):
-    machine = bench.add(gpus=2)
-    bench.launch("1.0", 'rm -rf "$(dirname "$ROTA_REPORT_FILE")"; echo $$ > pid; exec sleep 1000')
+    machine = bench.add(gpus=2, sandbox=None)
+    bench.launch("1.0", f"{REMOVE}; echo $$ > pid; exec sleep 1000")
     pid = pid_of(bench, "1")
     assert not list(bench.root.glob("m0/runs/1.0-*"))
     bench.launch("2.0", "exit 3")
@@ -535,9 +537,18 @@ def test_a_job_that_removes_the_folder_of_its_run_harms_only_itself(bench):
     assert machine.agent.trouble == ""
 
 
+def test_a_job_that_removes_what_it_sees_of_its_run_loses_only_its_reports(bench):
+    machine = bench.add(gpus=1)
+    bench.launch("1.0", 'rm -rf "$(dirname "$ROTA_REPORT_FILE")"; exit 5')
+    assert bench.told.end("1.0").code == 5
+    bench.launch("2.0", "exit 3")
+    assert bench.told.end("2.0").code == 3
+    assert machine.agent.trouble == ""
+
+
 def test_a_job_that_removes_the_folder_of_its_run_and_ends(bench):
-    bench.add(gpus=1)
-    bench.launch("1.0", 'rm -rf "$(dirname "$ROTA_REPORT_FILE")"')
+    bench.add(gpus=1, sandbox=None)
+    bench.launch("1.0", REMOVE)
     assert bench.told.end("1.0").state == "lost"
     bench.launch("2.0", "exit 3")
     assert bench.told.end("2.0").code == 3

@@ -69,6 +69,7 @@ class AgentDriver(Driver):
         silent_s: float = SILENT_S,
         lost_s: float = LOST_S,
         claim: Callable[[Sequence[str], str], str] = lambda _nodes, _token: "",
+        account: Callable[[RunOrder], tuple[str, bool]] = lambda _order: ("", True),
         term: int = 0,
         leads: Callable[[], bool] = lambda: True,
         reopens: bool = True,
@@ -84,6 +85,8 @@ class AgentDriver(Driver):
         self._term = term  # of this leader, where several daemons take turns; 0: there is one
         self._leads = leads
         self.claim = claim  # may a token speak for these nodes? If not, why
+        self.account = account  # whom a run shall run as, and is it the daemon's owner?
+        self.separated = False  # True: agents that do not keep jobs apart are not wanted
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._runs: dict[str, AgentRun] = {}
@@ -206,7 +209,8 @@ class AgentDriver(Driver):
     def _enter(self, order: RunOrder) -> AgentRun:
         if order.run in self._runs:
             return self._runs[order.run]
-        record = self._runs[order.run] = AgentRun(order)
+        account, of_owner = self.account(order)
+        record = self._runs[order.run] = AgentRun(order, account, of_owner=of_owner)
         for key, part in record.parts.items():
             self._by_node.setdefault(part.node, set()).add(key)
             self._fleet.expect(part.node, self._clock())
@@ -272,6 +276,11 @@ class AgentDriver(Driver):
         if token is None:
             return ""
         refusal = report.problem()
+        if self.separated and not report.separates:
+            refusal = (
+                "isolation is required here, and this agent does not keep jobs apart: see "
+                "`rota doctor` on its machine"
+            )
         if not refusal:
             with self._lock:
                 refusal = self._fleet.conflict(report)

@@ -9,6 +9,7 @@ from rota.live.agent.agent import Agent
 from rota.live.agent.health import HealthWatch
 from rota.live.agent.link import AgentLink
 from rota.live.agent.messages import AgentNode, AgentOrders, AgentReport
+from rota.live.agent.sandbox import Sandbox
 from rota.live.drivers.local.driver import AgentDriver
 
 
@@ -38,9 +39,11 @@ class EmbeddedAgent:
         *,
         jobs: Path | None = None,
         devices: Sequence[str] | None = None,
+        sandbox: Sandbox | None = None,
         check: Callable[[], str] | None = None,
     ) -> None:
-        self.agent = Agent(root, nodes_here(specs, devices), name="here", jobs=jobs)
+        nodes = nodes_here(specs, devices)
+        self.agent = Agent(root, nodes, name="here", jobs=jobs, sandbox=sandbox)
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)
         self._watch = None if check is None else HealthWatch(check, self.agent.checked)

@@ -20,8 +20,9 @@ class AgentRun:
     others are halted, and that part's end is the end of the run.
     """
 
-    def __init__(self, order: RunOrder) -> None:
+    def __init__(self, order: RunOrder, account: str = "", *, of_owner: bool = False) -> None:
         self.order = order
+        self._account, self._of_owner = account, of_owner
         self.parts: dict[PartKey, RunPart] = {
             PartKey(order.run, part.node_rank): part for part in order.parts
         }
@@ -64,6 +65,8 @@ class AgentRun:
             master_address=master_address,
             master_port=order.master_port,
             restart=order.restart,
+            account=self._account,
+            of_owner=self._of_owner,
         )
 
     def note(self, status: PartStatus, ahead_s: float | None = None) -> list[RunStatus]:

@@ -1,0 +1,88 @@
+"""A daemon that several people share: no job finds what is not its own."""
+
+import os
+
+import pytest
+
+from daemon_process import ServedProcess
+from rota.core.errors import RotaError
+from rota.sdk import Client
+from sandboxes import PYTHON, need_sandboxes
+
+ATTACK = """
+ls -R {state} 2>/dev/null | grep -v -e '^$' -e :
+cat {state}/token {state}/rota.db {state}/jobs/*/logs/* {state}/jobs/*/*/file 2>/dev/null
+{python} - <<'END'
+import socket
+try:
+    line = socket.socket(socket.AF_UNIX)
+    line.connect("{state}/rota.sock")
+    line.sendall(b"GET /api/v1/tokens HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+    print("ANSWER", line.recv(9999))
+except OSError as error:
+    print("no socket")
+END
+for pid in /proc/[0-9]*; do cat $pid/environ 2>/dev/null | tr '\\0' '\\n' | grep SECRET; done
+echo over
+"""
+
+
+@pytest.fixture
+def shared(daemons):
+    need_sandboxes()
+    return daemons("--nodes", "1x4", "--isolation", "required")
+
+
+def submit_as(daemon, name, run, **keys):
+    """Submit a job as somebody; wait for its end; its output."""
+    with daemon.connect(token=daemon.client.create_token(name, "user")) as client:
+        job = client.submit({"run": run, "resources": {"gpus": 1}, **keys}).id
+        daemon.until(job, "SUCCEEDED", "FAILED")
+        return daemon.rota("logs", job).stdout
+
+
+def test_a_job_of_a_user_finds_neither_token_nor_socket_nor_the_jobs_of_others(shared):
+    secret = shared.submit("echo SECRET | tee file; exec sleep 1000", envs={"KEY": "SECRET"})
+    shared.until(secret, "RUNNING")
+    found = submit_as(shared, "bob", ATTACK.format(state=shared.state, python=PYTHON))
+    assert set(found.split("\n")) - {"agent", "jobs", "runs", "work", "checkpoint", "job", ""} <= {
+        "2", "2.0-0", "report", "run.sh", "setup.sh", "no socket", "over",
+    }  # fmt: skip
+    assert "no socket" in found
+
+
+def test_the_same_user_has_the_same_number_after_a_restart_and_others_another(shared):
+    ann, bob = (submit_as(shared, name, "id -u").strip() for name in ("ann", "bob"))
+    assert ann != bob
+    assert min(int(ann), int(bob)) >= 1_900_000_000
+    shared.client.revoke_token("ann")
+    shared.client.revoke_token("bob")
+    shared.restart()
+    again = submit_as(shared, "ann", "id -u").strip()  # somebody else by now
+    assert again not in (ann, bob)
+    owner = shared.submit("id -u")
+    shared.until(owner, "SUCCEEDED")
+    assert int(shared.rota("logs", owner).stdout) == os.geteuid()
+
+
+def test_without_bubblewrap_it_is_said_once_or_refused(daemons, tmp_path):
+    env = {"PATH": str(tmp_path)}
+    served = ServedProcess(
+        tmp_path / "log", "serve", "--state", tmp_path / "s", "--nodes", "1x1", "--isolation",
+        "required", "--listen", "127.0.0.1:0", env=env,
+    )  # fmt: skip
+    assert served.process.wait(300) == 2
+    assert "isolation required: bubblewrap is not installed: install it" in served.text()
+    daemon = daemons("--nodes", "1x1", "--isolation", "auto", env=env)
+    told = daemon.log()
+    assert told.count("jobs are not kept apart") == 1
+    assert "bubblewrap is not installed" in told
+
+
+def test_an_agent_with_a_stolen_token_learns_no_account_and_no_job(shared):
+    """A token of a user cannot speak for nodes, and one of an agent cannot submit or look."""
+    token = shared.client.create_token("machine", "agent")
+    with Client(shared.client.place.server, token, patience_s=0) as stolen:
+        for ask in (stolen.jobs, stolen.nodes, lambda: stolen.submit({"run": "id"})):
+            with pytest.raises(RotaError):
+                list(ask())
