@@ -108,7 +108,7 @@ def test_the_command_says_what_would_go(running, alice, file, tmp_path):
     looked = runner.invoke(store_command, [*options, "--dry-run"])
     assert looked.output == "0 inputs, 0 snapshots and 0 keys would go\n"
     store = Store(tmp_path / "rota.db")
-    store._decide("epoch_unix", repr(store.epoch_unix - 3 * DAY))
+    store.change_fact("epoch_unix", repr(store.epoch_unix - 3 * DAY))
     store.close()
     looked = runner.invoke(store_command, [*options, "--dry-run"])
     done = runner.invoke(store_command, options)
