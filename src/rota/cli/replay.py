@@ -10,6 +10,7 @@ from rota.cli.options import DEBUG, FILES, FORCE, OUTPUT_DIR, POLICY_HELP, names
 from rota.cli.progress import ProgressBar
 from rota.cli.show import table, tell, warn, warn_about
 from rota.core.registry import POLICIES
+from rota.core.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -183,7 +184,7 @@ def _tell_checked(answer: "Answer") -> None:
     quality = answer.imported.quality
     for what, counts in (("left out", quality.dropped), ("changed", quality.repaired)):
         for why, many in counts.items():
-            click.echo(f"{what}: {many:,} rows: {why}", err=True)
+            click.echo(f"{what}: {counted(many, 'row')}: {why}", err=True)
     recorded = answer.recorded
     total = len(recorded.jobs)
     how = "by counting GPUs" if recorded.counted else "on the recorded nodes"

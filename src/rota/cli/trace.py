@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf, isfinite
 from pathlib import Path
+from typing import Any
 
 import click
 
 from rota.cli.options import DEBUG, FILES, names_of, one_of
-from rota.cli.show import FORMAT, listing, warn
+from rota.cli.show import FORMAT, listing, warn, warn_about
 from rota.cli.trace_change import annotate, change, fit, merge
 from rota.core.errors import OptionError
 from rota.core.registry import FORMATS, names
-from rota.core.words import duration
+from rota.core.words import counted, duration
 from rota.traces.tools.report import TraceReport
 
 _FILE = click.option(
@@ -111,10 +112,7 @@ def convert(
     imported = read_trace(source, values["format"], limit=limit)
     told = f"{source} {values['format'] or ''}".strip()
     lost = convert_known(imported, source, output, source=told, force=force)
-    quality = imported.quality
-    for what, counts in (("left out", quality.dropped), ("repaired", quality.repaired)):
-        for why, count in counts.items():
-            warn(f"{count:,} jobs {what}: {why}")
+    warn_about(imported.quality.told)
     for what in lost:
         warn(f"this form has no room for {what}: it is lost")
     for what, count in contradictions_of(imported).items():
@@ -247,12 +245,9 @@ def show(found: TraceReport) -> None:
     _by_hour("GPU-hours submitted by hour of the day", found.gpu_hours_by_hour)
 
 
-def _jobs_line(jobs: Mapping[str, object]) -> str:
-    parts = [f"{jobs['jobs']:,} jobs"]
-    if jobs["virtual_clusters"]:
-        parts.append(f"{jobs['virtual_clusters']:,} virtual clusters")
-    if jobs["users"]:
-        parts.append(f"{jobs['users']:,} users")
+def _jobs_line(jobs: Mapping[str, Any]) -> str:
+    named = {"jobs": "job", "virtual_clusters": "virtual cluster", "users": "user"}
+    parts = [counted(jobs[key], noun) for key, noun in named.items() if jobs[key] or key == "jobs"]
     if jobs["without_gpus"]:
         parts.append(f"{jobs['without_gpus']:,} without GPUs")
     if jobs["single_gpu_pct"] is not None:

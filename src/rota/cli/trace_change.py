@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from rota.cli.options import DEBUG, FILES, names_of, one_of
-from rota.cli.show import warn
+from rota.cli.show import warn, warn_about
 from rota.core.errors import OptionError
 from rota.core.registry import FORMATS
+from rota.core.words import counted
 
 if TYPE_CHECKING:
     from rota.traces.imported import Imported
@@ -68,7 +69,7 @@ def fit(
     imported = read_trace(source, values["format"], limit=limit)
     model = make(imported, source=Path(source).name, anonymous=anonymous)
     for why, count in model.left_out.items():
-        warn(f"{count:,} jobs left out: {why}")
+        warn(f"{counted(count, 'job')} left out: {why}")
     if output is None:
         click.echo(as_text(model), nl=False)
         return
@@ -251,8 +252,5 @@ def _write(imported: "Imported", output: Path, source: str, *, force: bool) -> N
 
     for what in write_known(imported, output, source=source, force=force):
         warn(f"this form has no room for {what}: it is lost")
-    for why, count in imported.quality.dropped.items():
-        warn(f"{count:,} jobs left out: {why}")
-    for why, count in imported.quality.repaired.items():
-        warn(f"{count:,} jobs repaired: {why}")
+    warn_about(imported.quality.told)
     click.echo(f"{output}: {count_written(imported, output):,} jobs", err=True)

@@ -6,6 +6,7 @@ from typing import Any, Generic, Protocol, SupportsIndex, TypeVar, overload
 import msgspec
 
 from rota.core.jobs import Behaviour, JobSpec, Request
+from rota.core.words import counted
 
 Made = TypeVar("Made")
 
@@ -32,6 +33,15 @@ class Quality(msgspec.Struct):
         """Count rows that were changed."""
         if many:
             self.repaired[why] = self.repaired.get(why, 0) + many
+
+    @property
+    def told(self) -> list[str]:
+        """What was done, for people: rows, of which a job may have several."""
+        return [
+            f"{counted(many, 'row')} of the trace {what}: {why}"
+            for what, counts in (("left out", self.dropped), ("changed", self.repaired))
+            for why, many in counts.items()
+        ]
 
 
 class WorkloadColumns(Protocol[Made]):

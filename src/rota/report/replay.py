@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from rota.core.words import NONE, duration
+from rota.core.words import NONE, counted, duration
 from rota.metrics.vocabulary import alike, count, written
 from rota.report.frame import framed
 from rota.report.style import COLOURS, log_ticks
@@ -323,8 +323,8 @@ def _books(answer: Answer) -> str:
         + " That the log was read right says nothing about policies.",
     ]
     quality = answer.imported.quality
-    found += [f"Left out: {many:,} rows: {why}." for why, many in quality.dropped.items()]
-    found += [f"Changed: {many:,} rows: {why}." for why, many in quality.repaired.items()]
+    found += [f"Left out: {counted(many, 'row')}: {why}." for why, many in quality.dropped.items()]
+    found += [f"Changed: {counted(many, 'row')}: {why}." for why, many in quality.repaired.items()]
     found += [f"{text}." for text in answer.warnings]
     items = "".join(f"<li>{escape(text)}</li>" for text in found)
     return f"<ul>{items}</ul>"

@@ -17,7 +17,7 @@ from rota.core.events import INF
 from rota.core.knowledge import Knowledge
 from rota.core.log import Record
 from rota.core.registry import nearest
-from rota.core.words import duration
+from rota.core.words import counted, duration
 from rota.core.workload import Quality, Workload, fields
 from rota.engine.loop import Engine
 from rota.engine.parts import make_policy
@@ -65,14 +65,7 @@ class RunResult(msgspec.Struct):
     @property
     def warnings(self) -> list[str]:
         """What a careful reader of the result must know."""
-        found = [
-            f"{count:,} jobs of the trace {what}: {why}"
-            for what, counts in (
-                ("left out", self.quality.dropped),
-                ("repaired", self.quality.repaired),
-            )
-            for why, count in counts.items()
-        ]
+        found = self.quality.told
         found += [
             f"jobs ask for {kind}, but the cluster does not say how much it has: ignored"
             for kind in self.assumptions["ignored"]
@@ -101,8 +94,8 @@ class RunResult(msgspec.Struct):
         unfinished = min(self.summary["states"]["unfinished"], left)  # of those that are measured
         if unfinished and self.allocation is None:
             found.append(
-                f"{unfinished:,} jobs never finished: nothing could happen any more; look at the "
-                f"`wake` of the policy, and at whom it places"
+                f"{counted(unfinished, 'job')} never finished: nothing could happen any more; look "
+                f"at the `wake` of the policy, and at whom it places"
             )
         return found
 
@@ -262,10 +255,11 @@ def _strange_partitions(run: Run) -> list[str]:
 
 
 def _unbound(run: Run) -> list[str]:
-    """Jobs name partitions, nodes have labels of these names, and nothing keeps the jobs there."""
+    """Jobs name partitions, some nodes have labels of these names, and nothing keeps jobs there."""
     if run.assumptions["policy"].get("partitions"):
         return []  # the policy does
-    labels = {label for node in run.topology.specs for label in node.labels}
+    having = Counter(label for node in run.topology.specs for label in set(node.labels))
+    labels = {label for label, nodes in having.items() if nodes < len(run.topology.specs)}
     if not labels:
         return []
     specs = run.workload.specs

@@ -186,6 +186,7 @@ PATTERNS: dict[str, Claim] = {
     "pollux-results": _pollux_results,
     "gavel": _gavel,
     "elasticflow": columns("job_id", "submit_time", "iteration", "model_name", "ddl", "batch_size"),
+    "deepboot": lambda head: 0.0,  # noqa: ARG005 - looks like pollux: only if it is named
     "chronus": columns("job_id", "num_gpu", "expect_time_list", "expect_value_list"),
     "swf": _swf,
     "batsim": keys('"nb_res"', '"profiles"', '"subtime"', '"walltime"', enough=2),

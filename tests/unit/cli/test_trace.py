@@ -54,8 +54,8 @@ def test_inspect_counts_what_options_drop(rota, philly):
 
 
 FORMS = {
-    "alibaba-2020": False, "batsim": False, "chronus": True, "csv": True, "elasticflow": True,
-    "gavel 10 fields": True,
+    "alibaba-2020": False, "batsim": False, "chronus": True, "csv": True, "deepboot": True,
+    "elasticflow": True, "gavel 10 fields": True,
     "gavel 12 fields (Shockwave)": False, "helios": False, "kubernetes": False, "openb": True,
     "philly csv": True, "philly JSON log with machine list": False, "pollux": True,
     "pollux-results": False, "rota": True, "rota-log": True, "sacct --parsable2": True,

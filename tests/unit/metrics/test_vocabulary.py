@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from rota.core.words import brief, duration
+from rota.core.words import brief, counted, duration
+from rota.core.workload import Quality
 from rota.metrics.vocabulary import BY_KEY, MEASURES, alike, label_of, written
 from shared_data import CHECKOUT
 
@@ -55,3 +56,16 @@ def test_no_module_writes_durations_in_a_way_of_its_own():
         "src/rota/study/rough.py",
         "src/rota/study/run.py",
     }
+
+
+def test_one_is_no_plural():
+    assert [counted(number, "row") for number in (0, 1, 2_000)] == ["0 rows", "1 row", "2,000 rows"]
+
+
+def test_what_an_import_did_counts_rows_not_jobs():
+    quality = Quality(803, 400)
+    quality.drop("step of a job", 400)
+    quality.repair("cut")
+    assert quality.told == [
+        "400 rows of the trace left out: step of a job", "1 row of the trace changed: cut",
+    ]  # fmt: skip

@@ -325,3 +325,11 @@ def test_only_labels_bind_jobs_to_nodes(tmp_path, column, starts, told):
     assert found.jobs["first_start_s"].to_list() == starts
     message = "3 jobs are in partitions (debug, gpu) that are labels of nodes, but ask for no label"
     assert any(text.startswith(message) for text in found.warnings) is told
+
+
+def test_a_label_of_all_nodes_binds_nobody(tmp_path):
+    (tmp_path / "jobs.csv").write_text(SPLIT.replace("debug", "gpu") % "partition")
+    (tmp_path / "cluster.yaml").write_text(LABELLED.replace("[debug]", "[gpu, debug]"))
+    trace, cluster = (str(tmp_path / name) for name in ("jobs.csv", "cluster.yaml"))
+    found = simulate(RunConfig(trace=trace, cluster=cluster, policy="fifo"))
+    assert not any("partitions" in text for text in found.warnings)

@@ -369,5 +369,5 @@ def test_warnings_are_told_once(run, trace):
     assert "job 5 was rejected" in too_big
     cut = run(text.replace("limit: 6", "limit: 5")).warnings
     assert len(cut) == 2  # of the file with another load, and of the runs on the file itself
-    assert cut[0] == "jobs.csv: 1 jobs left out: beyond the limit"
-    assert "and 3 more runs: 1 jobs of the trace left out: beyond the limit" in cut[1]
+    assert cut[0] == "jobs.csv: 1 row of the trace left out: beyond the limit"
+    assert "and 3 more runs: 1 row of the trace left out: beyond the limit" in cut[1]

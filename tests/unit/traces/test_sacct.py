@@ -490,7 +490,8 @@ def test_a_run_takes_as_long_as_elapsed_when_the_clock_is_set_back(
 def test_a_zone_that_would_explain_an_hour_is_suggested(read, nodes, start, end, elapsed, day):
     row = night(start, end, elapsed, day, NodeList=nodes)
     assert any(
-        "1 runs take an hour more or less" in note and note.endswith("e.g. tz=Europe/Berlin")
+        "start and end of 1 run are an hour more or less apart" in note
+        and note.endswith("e.g. tz=Europe/Berlin")
         for note in read(row).notes
     )
     imported = read(row, tz="Europe/Berlin")

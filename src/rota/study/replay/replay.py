@@ -602,4 +602,4 @@ def _options(text: str | None) -> dict[str, str]:
 
 def _matters(text: str) -> bool:
     """Not what the import has told, nor what a log without CPUs of nodes cannot know."""
-    return not text.startswith("jobs ask for ") and " jobs of the trace " not in text
+    return not text.startswith("jobs ask for ") and " of the trace " not in text

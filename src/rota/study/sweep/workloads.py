@@ -96,10 +96,8 @@ class Workloads:
 
     def _warn(self, entry: WorkloadEntry) -> None:
         """Of what reading did to the file: runs see only the clean file that was made of it."""
-        quality = self._read[entry].quality
-        for what, counts in (("left out", quality.dropped), ("repaired", quality.repaired)):
-            for why, count in counts.items():
-                self.warnings[f"{entry.name}: {count:,} jobs {what}: {why}"] = None
+        for text in self._read[entry].quality.told:
+            self.warnings[f"{entry.name}: {text}"] = None
 
     def _generator(self, cell: MatrixCell, cluster: str) -> Trace:
         """It is tried once per cluster, so that a bad option is found before the first run."""

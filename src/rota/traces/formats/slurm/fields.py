@@ -26,6 +26,7 @@ import msgspec
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.hostlist import expand
+from rota.core.words import counted
 from rota.traces.observed import (
     CANCELLED,
     DONE,
@@ -376,9 +377,9 @@ def suggested(those: Sequence[Ran], zone: str) -> str:
     if not most:
         return ""
     return (
-        f"{len(those):,} runs take an hour more or less from start to end than ElapsedRaw says, as "
-        f"where clocks are changed: a time zone would explain {most:,} of {len(some):,} looked at, "
-        f"e.g. tz={best}"
+        f"start and end of {counted(len(those), 'run')} are an hour more or less apart than "
+        f"ElapsedRaw says, as where clocks are changed: a time zone would explain {most:,} of "
+        f"{len(some):,} looked at, e.g. tz={best}"
     )
 
 
