@@ -15,7 +15,7 @@ from rota.core.errors import InputError
 )
 @click.option("--name", default="job", show_default=True, help="Name of the application.")
 @click.option(
-    "-o", "output", default="profiles", show_default=True, type=click.Path(path_type=Path),
+    "-o", "--output", default="profiles", show_default=True, type=click.Path(path_type=Path),
     metavar="DIR", help="Folder of profiles; the application gets a folder there.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an older profile.")
