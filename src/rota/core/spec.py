@@ -73,6 +73,8 @@ class Request(msgspec.Struct, frozen=True):
 
     def resized(self, gpus: float) -> "Request":
         """The same request with as many tasks as take so many GPUs; the first groups grow first."""
+        if self.only:
+            return self._with_size(gpus)
         left = gpus - self.sizes[0]
         groups = []
         for group in self.groups:
@@ -84,6 +86,22 @@ class Request(msgspec.Struct, frozen=True):
             groups.append(group)
         if left > DUST:  # tasks of different sizes do not always add up
             groups.append(TaskGroup("rest", 1, left))
+        return msgspec.structs.replace(self, groups=tuple(groups))
+
+    def _with_size(self, gpus: float) -> "Request":
+        """One of the sizes that are listed: the first group with GPUs has as many tasks as needed.
+
+        Its tasks keep their size where that is possible, else one more task has what is over.
+        """
+        place = next(i for i, group in enumerate(self.groups) if group.gpus)
+        first = self.groups[place]
+        others = sum(g.count * g.gpus for i, g in enumerate(self.groups) if i != place)
+        count = int((gpus - others) / first.gpus + DUST)
+        groups = list(self.groups)
+        groups[place] = msgspec.structs.replace(first, count=max(count, 0))
+        over = gpus - sum(group.count * group.gpus for group in groups)
+        if over > DUST:
+            groups.append(TaskGroup("rest", 1, over))
         return msgspec.structs.replace(self, groups=tuple(groups))
 
     @property

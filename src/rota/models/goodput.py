@@ -207,7 +207,8 @@ def fit_steps(
 ) -> PerfParams:
     """The parameters that predict these best; `warm`: begin where the fit without the last ended.
 
-    Without it every fit begins where the paper's code begins. `tolerance` (of value and gradient)
+    Without it every fit begins, and ends, where that of the paper's code does; with it one that is
+    stuck begins again elsewhere. `tolerance` (of value and gradient)
     is the optimiser's own unless it is given. Jobs of one application measure the same, so results
     are kept.
     """
@@ -227,9 +228,10 @@ def _fitted(
         found = _fit(points, start, tolerance)
         if StepError(points)(found)[0] <= WORSE + StepError(points[:-1])(start)[0]:
             return found  # else it is stuck where the objective is not smooth
-    return _fit(points, None, tolerance)
+    return _fit(points, None, tolerance, retry=warm)
 
 
+STUCK = 0.25  # of the objective: larger than measured times ever leave
 WORSE = 0.02  # of the objective: what one more point may cost
 KNOWN = 0.02  # logarithm: what is predicted so well needs no new fit
 
@@ -276,7 +278,11 @@ def _bounds(points: Sequence[Measured]) -> tuple[list[float], list[float], list[
 
 
 def _fit(
-    points: tuple[Measured, ...], start: PerfParams | None, tolerance: float | None
+    points: tuple[Measured, ...],
+    start: PerfParams | None,
+    tolerance: float | None,
+    *,
+    retry: bool = False,
 ) -> PerfParams:
     fmin_l_bfgs_b = scipy_module("optimize", "fitting throughput models").fmin_l_bfgs_b
     begin, low, high = _bounds(points)
@@ -286,9 +292,16 @@ def _fit(
             for fresh, old, least, most in zip(begin, _unprior(start), low, high, strict=True)
         ]
     limits = {} if tolerance is None else {"factr": tolerance / EPSILON, "pgtol": tolerance}
-    found, _, _ = fmin_l_bfgs_b(
-        StepError(points), begin, bounds=list(zip(low, high, strict=True)), maxfun=15000, **limits
-    )
+    bounds = list(zip(low, high, strict=True))
+    error = StepError(points)
+    found, value, _ = fmin_l_bfgs_b(error, begin, bounds=bounds, maxfun=15000, **limits)
+    if value > STUCK and retry:  # exact data: where one error is 0 the slope has a jump
+        again = [
+            min(max(guess, least), most)
+            for guess, least, most in zip(_guess(points), low, high, strict=True)
+        ]
+        other, better, _ = fmin_l_bfgs_b(error, again, bounds=bounds, maxfun=15000, **limits)
+        found = other if better < value / 4 else found  # else both are as good as it gets
     theta = PerfParams(*(float(value) for value in found))
     if any(nodes > 1 for nodes, *_ in points):
         return theta
@@ -296,6 +309,20 @@ def _fit(
         alpha_n=max(theta.alpha_n, theta.alpha_r * SLOWER_FAR),
         beta_n=max(theta.beta_n, theta.beta_r * SLOWER_FAR),
     )
+
+
+def _guess(points: Sequence[Measured]) -> list[float]:
+    """Where to begin instead: as if computing and exchanging never overlapped."""
+    guess = list(START)
+    batches = sum(batch for _, _, batch, *_ in points)
+    guess[1] = sum(alone for *_, alone, _ in points) / batches / 2
+    guess[0] = guess[1] * batches / len(points)
+    for place, at in ((2, 2), (1, 4)):
+        extra = [step - alone for n, r, _, alone, step in points if _place(n, r) == place]
+        if extra:
+            guess[at] = max(sum(extra) / len(extra), TINY)
+            guess[at + 1] = guess[at] * 1e-3
+    return guess
 
 
 def _unprior(theta: PerfParams) -> list[float]:

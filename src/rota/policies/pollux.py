@@ -126,6 +126,8 @@ def most_tried(job: Job) -> int:
 
 def restart_factor(age_s: float, restarts: int, restart_s: float) -> float:
     """By how much a speedup counts less that needs a restart."""
+    if not restart_s:
+        return 1.0
     return max(age_s - restarts * restart_s, 0.0) / (age_s + restart_s)
 
 
