@@ -209,8 +209,8 @@ class EventLog:
 
 def add_up(slots: Any, weights: Any, size: int = 0) -> Floats:
     """Sum of the weights in every slot."""
-    total: Floats = np.bincount(slots, weights=weights, minlength=size).astype(np.float64)
-    return total
+    sums = np.bincount(slots, weights=weights, minlength=size)
+    return sums.astype(np.float64, copy=False)  # sums of nothing are whole numbers
 
 
 def among(kinds: Iterable[int]) -> Bools:

@@ -125,8 +125,10 @@ def begin_stop(
         job.true_left += lost
     job.epoch += 1
     job.phase = STOPPING
-    if gone:
-        stopped(job)
+    if gone:  # `stopped`, written out: it is hot
+        job.phase = WAITING
+        job.held_gpus = 0
+        job.since_s = INF
     return lost
 
 

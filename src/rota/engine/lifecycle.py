@@ -302,7 +302,7 @@ class Lifecycle:
 
     def forget(self) -> None:
         """Let go of all jobs that are over: the log has what they did."""
-        over = [index for index, job in self.jobs.items() if job.terminal]
+        over = [index for index, job in self.jobs.items() if job.phase >= DONE]
         for index in over:
             del self.jobs[index]
         self.view.finished.clear()

@@ -61,7 +61,7 @@ class PriorityScheduler(Successor):
         self._drifts = kind.slope is not PriorityPolicy.slope
         self._ages = self._jumps and policy.ages
         self.settles = self._jumps or self._keyed_later
-        self._revision = policy.revision
+        policy.revision = self._revision = policy.revision  # its own: that of its class is slow
         self._view: View | None = None
         self._returned: set[int] = set()  # whose places were given back before the event came
         self._again: list[Entry] = []  # running jobs that changed level: keyed again after the scan

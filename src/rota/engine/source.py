@@ -1,5 +1,6 @@
 """Jobs from a workload, handed out when their time comes."""
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,14 +22,14 @@ class WorkloadSource:
             order = sorted(order, key=times.__getitem__)
             times = [times[index] for index in order]
         self._workload = workload
-        self._order, self._times = order, times
+        self._order, self._times = order, array("d", times)
         self._next = 0
         self._first = 0  # of the block below
         self._specs: list[JobSpec] = []
         self._behaviours: list[Behaviour] = []
         self.total = len(times)
         self.linked = any(fields(workload.specs, "depends_on"))
-        self.next_s = times[0] if times else INF
+        self.next_s = self._times[0] if times else INF
 
     def take(self, now_s: float) -> list[tuple[int, JobSpec, Behaviour]]:
         """Everything submitted up to now."""

@@ -89,8 +89,9 @@ class Convergence:
 class StepTimes:
     """How long steps of one application take on GPUs of one type."""
 
-    def __init__(self, placed: Mapping[str, Array], scaled: Array) -> None:
+    def __init__(self, name: str, placed: Mapping[str, Array], scaled: Array) -> None:
         """`placed`: by placement rows of batch, step, sync; `scaled`: nodes and GPUs before."""
+        self.name = name
         self._placed = placed
         self._scaled = scaled
         batches = np.concatenate([rows[:, 0] for rows in placed.values()])
@@ -140,8 +141,9 @@ class StepTimes:
         step_s, sync_s = self._space(at)[0]
         if np.isnan(step_s):
             raise InputError(
-                f"no measurement tells how long steps take with {batch:g} samples on each GPU of "
-                f"{digits_of(placement)}: the profile does not reach so far"
+                f"{self.name}: no measurement tells how long steps take with {batch:g} samples on "
+                f"each GPU of {digits_of(placement)}: the profile does not reach so far, so use a "
+                "cluster with other GPUs, or a smaller batch or number of GPUs"
             )
         return float(step_s), float(sync_s)
 
@@ -236,7 +238,9 @@ class ProfileFolder:
         columns = ("num_nodes", "num_replicas", *times)
         scaled = _table(more, columns) if more.exists() else np.zeros((0, len(columns)))
         return StepTimes(
-            {digits: np.array(sorted(rows)) for digits, rows in placed.items()}, scaled
+            f"profile of {application} on {gpu_type or 'GPUs'}",
+            {digits: np.array(sorted(rows)) for digits, rows in placed.items()},
+            scaled,
         )
 
 

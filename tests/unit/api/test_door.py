@@ -76,6 +76,19 @@ def test_connections_of_agents_keep_their_places(make_server, sockets):
     assert not kept.transport.is_closing()
 
 
+def test_an_agent_does_not_give_way_where_nobody_else_could(make_server, sockets):
+    server, agent = make_server(
+        "agent-token", connections=1, head_timeout_s=FOREVER_S, keep_alive_s=int(FOREVER_S)
+    )
+    assert agent.post("/api/v1/agent/sync", content=b"{}").status_code == 404
+    guests = server.door._guests
+    (kept,) = eventually(lambda: [guest for guest in list(guests) if guest.role == "agent"])
+    newcomer = sockets(server.port, HEAD)
+    eventually(lambda: is_closed(newcomer) or server.door.turned_away)
+    assert server.door.turned_away
+    assert kept in server.door._guests
+
+
 def test_one_address_cannot_take_all_places(make_server, sockets):
     server, web = make_server(
         connections=1000, connections_per_address=10, head_timeout_s=FOREVER_S

@@ -1,6 +1,7 @@
 """Folders that appear whole or not at all, and proofs that they can be made again."""
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import polars as pl
@@ -249,3 +250,14 @@ def test_what_is_no_folder_of_a_run_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text('{"manifest": 1')
     with pytest.raises(InputError, match="is not a manifest"):
         rerun(tmp_path)
+
+
+def test_the_hash_of_a_log_does_not_depend_on_how_many_texts_are_hashed_at_a_time(monkeypatch):
+    names = ("time_s", "event", "job", "ref", "other", "value")
+    numbers = {name: [1.0, 2.0, 3.0] for name in names}
+    log = pl.DataFrame({**numbers, "text": ["a", None, "b\x1e"]})
+    digest = sha256(b"".join(log[name].to_numpy().tobytes() for name in numbers))
+    digest.update(b"a\x1e\x00\x1eb\x1e")
+    for some in (1, 2, 3, 65_536):
+        monkeypatch.setattr("rota.study.output.TEXTS", some)
+        assert hash_log(log) == digest.hexdigest()
