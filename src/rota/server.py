@@ -27,6 +27,7 @@ from rota.daemon.folder import StateFolder
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.oidc import Provider
+from rota.daemon.retention import Pruner, RetentionThread
 from rota.daemon.service import Daemon
 from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_of
 from rota.daemon.store import Store
@@ -117,6 +118,10 @@ class Assembly:
                 provider=Provider(settings.oidc) if settings.oidc.issuer else None,
             )  # fmt: skip
             self.daemon.on_submit = self.accounts.ensure
+            if isinstance(self.driver, AgentDriver):
+                self.driver.expired = self.daemon.expired
+            self.retention = RetentionThread(Pruner(store, settings.retention))
+            opened.callback(self.retention.stop)
             self.embedded = self._embed(topology, config)
             opened.callback(self._close_embedded)
             self.server = self._listen()
@@ -269,6 +274,7 @@ class Assembly:
         if self.embedded is not None:
             self._embedded_works = True
             self.embedded.start()
+        self.retention.start()
         loop = self.loop
         log.info(
             "ready", url=self.server.url, state=str(self.folder.path), backend=self.driver.name,

@@ -1,16 +1,48 @@
 """Structured logs on the standard error output: a line for each thing that happened."""
 
 import logging
+import os
 import sys
-from typing import Any
+from io import TextIOWrapper
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any, TextIO, cast
 
 import structlog
+
+from rota.core.errors import InputError
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
-def configure(level: str = "info", *, json: bool = False) -> None:
-    """Set up the logs of this process.
+class LogFile(RotatingFileHandler):
+    """A file for both kinds of loggers; when it is large enough it becomes `FILE.1`, and so on."""
+
+    def write(self, line: str) -> None:
+        """A line that is complete, of a logger that is none of the standard library's."""
+        if line.strip():
+            self.handle(logging.makeLogRecord({"msg": "%s", "args": (line.rstrip("\n"),)}))
+
+    def _open(self) -> TextIOWrapper:
+        """A new one is private, too."""
+        handle = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return os.fdopen(handle, "a", encoding=self.encoding)
+
+
+def open_log(path: Path, largest_bytes: int, files: int) -> LogFile:
+    """A log in a file that only its owner can read.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    try:
+        return LogFile(path, maxBytes=largest_bytes, backupCount=files, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"log_file {path}: cannot be written: {error.strerror}") from error
+
+
+def configure(level: str = "info", *, json: bool = False, file: LogFile | None = None) -> None:
+    """Set up the logs of this process; `file`: not to the standard error output.
 
     Tracebacks come without the values of variables: a token could be among them.
     """
@@ -24,7 +56,8 @@ def configure(level: str = "info", *, json: bool = False) -> None:
         if json
         else [
             structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+                colors=file is None and sys.stderr.isatty(),
+                exception_formatter=structlog.dev.plain_traceback,
             )
         ]
     )
@@ -32,10 +65,10 @@ def configure(level: str = "info", *, json: bool = False) -> None:
     structlog.configure(
         processors=[*shared, *ending],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", file or sys.stderr)),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(cast("TextIO", file or sys.stderr))
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],

@@ -1,6 +1,7 @@
 """`rota doctor`: what this machine can and cannot do for a daemon or an agent."""
 
 import os
+import resource
 import shutil
 import socket
 import stat
@@ -16,6 +17,7 @@ from rota.core.errors import RotaError, install
 from rota.live.agent.shim import own_cgroups
 
 PORT = 7842
+LEAST_GIB, LEAST_FILES = 1.0, 4_096
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -56,6 +58,7 @@ def _packages(_: Path) -> Iterator[Finding]:
     for extra, module, must in (
         ("server", "sqlalchemy", True),
         ("server", "uvicorn", True),
+        ("server", "jwt", True),
         ("postgres", "psycopg", False),
     ):
         there = find_spec(module) is not None
@@ -127,6 +130,30 @@ def _tools(_: Path) -> Iterator[Finding]:
         yield Finding(f"tool {tool}", path is not None, path or "not on the path", remedy)
 
 
+def _health(_: Path) -> Iterator[Finding]:
+    from rota.live.agent.health import AUTO, make_check
+
+    check = make_check(AUTO)
+    if check is not None:
+        trouble = check()
+        yield Finding("health of the GPUs", not trouble, trouble or "well", "repair the machine")
+
+
+def _room(state: Path) -> Iterator[Finding]:
+    above = next(each for each in (state, *state.absolute().parents) if each.exists())
+    free_gib = shutil.disk_usage(above).free / 2**30
+    yield Finding(
+        f"room at {above}", free_gib >= LEAST_GIB, f"{free_gib:.0f} GiB",
+        "make room, or see `retention` in the configuration",
+    )  # fmt: skip
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = hard == resource.RLIM_INFINITY or soft >= LEAST_FILES
+    yield Finding(
+        "open files", enough, f"{soft:,} at a time",
+        f"a daemon with many agents and clients needs {LEAST_FILES:,}: LimitNOFILE= in its unit",
+    )  # fmt: skip
+
+
 def _clock(_: Path) -> Iterator[Finding]:
     synchronised = Path("/run/systemd/timesync/synchronized").exists() or any(
         shutil.which(name) for name in ("chronyd", "ntpd")
@@ -136,5 +163,5 @@ def _clock(_: Path) -> Iterator[Finding]:
 
 
 LOOKS: tuple[Callable[[Path], Iterator[Finding]], ...] = (
-    _packages, _folder, _store, _tls, _port, _isolation, _tools, _clock,
+    _packages, _folder, _store, _room, _tls, _port, _isolation, _tools, _health, _clock,
 )  # fmt: skip

@@ -119,7 +119,7 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
     # Before all that takes long: from now on clients see that a daemon is starting, and wait.
     folder = None if settings.store else StateFolder(path)
     try:
-        from rota.api.logs import configure
+        from rota.api.logs import configure, open_log
         from rota.server import Assembly
     except ImportError as error:
         if folder is not None:
@@ -127,7 +127,11 @@ def serve(config: Path | None, gpus: int | None, state: Path | None, **said: obj
         raise RotaError(
             f"{error.name} is missing, which the daemon needs: {install('server')}"
         ) from error
-    configure(settings.log_level, json=settings.log_json)
+    file = None
+    if settings.log_file:
+        kept = settings.retention
+        file = open_log(Path(settings.log_file), int(kept.log_mib * 2**20), kept.log_files)
+    configure(settings.log_level, json=settings.log_json, file=file)
     if folder is None:
         from rota.cli.leadership import Candidate
 

@@ -1,4 +1,4 @@
-"""`rota store backup|restore|check|repair|audit`: the care of a daemon's store."""
+"""`rota store backup|restore|check|repair|prune|audit`: the care of a daemon's store."""
 
 from pathlib import Path
 
@@ -89,6 +89,46 @@ def repair(state: Path | None) -> None:
 
     for line in upkeep.repair(_folder(state)):
         click.echo(line)
+
+
+@store.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would go; the daemon may run.")
+@click.option(
+    "--journal-days",
+    metavar="D",
+    type=click.FloatRange(min=1),
+    help="Keep inputs that snapshots do not need for so many days; else for ever.",
+)
+@click.option(
+    "--keys-days",
+    metavar="D",
+    type=click.FloatRange(min=1),
+    help="Keep keys of submissions for so many days; else for ever.",
+)
+@STATE
+@DEBUG
+def prune(
+    state: Path | None, *, dry_run: bool, journal_days: float | None, keys_days: float | None
+) -> None:
+    """Remove what is too old, and give the room in the file back; stop the daemon first.
+
+    A daemon does the same by itself, in small steps: see `retention` in the configuration. Jobs,
+    the event log and the audit log stay whole, and what a recovery needs is never touched.
+
+    \b
+    Examples:
+      rota store prune --dry-run --journal-days 30
+      rota store prune --journal-days 30 --keys-days 7
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.daemon import upkeep
+    from rota.daemon.settings import Retention
+
+    if journal_days is None and keys_days is None:
+        raise click.UsageError("say how long to keep things: --journal-days D, --keys-days D")
+    retention = Retention(journal_days=journal_days, keys_days=keys_days)
+    gone = upkeep.prune(_folder(state), retention, really=not dry_run)
+    verb = "would go" if dry_run else "went"
+    click.echo(f"{gone.batches} inputs, {gone.snapshots} snapshots and {gone.keys} keys {verb}")
 
 
 @store.command()

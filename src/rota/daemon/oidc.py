@@ -35,6 +35,7 @@ MOST_ATTEMPTS = 1_000  # the oldest go
 KNOWN_S = 3600.0  # how long what the provider says of itself is believed
 AGAIN_S = 30.0  # between questions for keys that were not there
 TIMEOUT_S = 10.0
+LONGEST_SUBJECT = 255  # characters, by the standard
 LEEWAY_S = 60.0  # clocks differ
 OK, BROKEN = 200, 500
 
@@ -262,6 +263,12 @@ class Provider:
                 f"the claim {settings.name_claim!r} is {str(name)[:70]!r}, which cannot be a name "
                 "here: name another claim in oidc.name_claim"
             )
+        subject = str(claims["sub"])
+        if not 0 < len(subject) <= LONGEST_SUBJECT or not subject.isprintable():
+            raise ForbiddenError(
+                f"the claim 'sub' is {subject[:70]!r}, by which nobody can be known: ask whoever "
+                "runs the identity provider"
+            )
         groups = _texts(claims.get(settings.group_claim))
         roles = [settings.roles[group] for group in groups if group in settings.roles]
         role = max(roles, key=PEOPLE.index, default=settings.default_role)
@@ -274,7 +281,7 @@ class Provider:
         if settings.queues:
             found = [queue for group in groups for queue in settings.queues.get(group, ())]
             queues = tuple(dict.fromkeys(found))
-        return Identity(str(claims["sub"]), name, role, queues)
+        return Identity(subject, name, role, queues)
 
 
 def _challenge(verifier: str) -> str:

@@ -73,8 +73,9 @@ class People:
         return found
 
     def of_subject(self, subject: str) -> Person | None:
-        """Who it is that the identity provider means."""
-        return next((each for each in self._people.values() if each.subject == subject), None)
+        """Who it is that the identity provider means; nobody has an empty subject."""
+        people = self._people.values()
+        return next((each for each in people if subject and each.subject == subject), None)
 
     def actor(self, name: str, role: str = "") -> Actor | None:
         """What somebody is who shows something of a person; None: nothing at present.

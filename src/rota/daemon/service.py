@@ -27,7 +27,13 @@ from rota.daemon.export import Export, ExportCut
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.oidc import Identity, Provider
-from rota.daemon.pictures import picture_job, picture_nodes, picture_queues, state_of
+from rota.daemon.pictures import (
+    picture_job,
+    picture_nodes,
+    picture_queues,
+    state_of,
+    tasks_of,
+)
 from rota.daemon.settings import (
     Permissions,
     Scheduling,
@@ -88,6 +94,7 @@ from rota.wire import (
 )
 
 T = TypeVar("T")
+DAY_S = 86_400.0
 PROBE_S = 10.0  # the longest that a question for readiness may take: then the loop is stuck
 
 
@@ -371,6 +378,28 @@ class Daemon:
         if not self.loop.driver.capabilities.logs:
             raise NotFoundError(f"the backend {self.loop.driver.name!r} keeps no output")
         return self.loop.driver.read_log(found.id, stream, node_rank, offset, limit)
+
+    def expired(self, jobs: Sequence[str]) -> list[str]:
+        """Those of these jobs that ended so long ago that nothing of them need be kept."""
+        days = None if self._settings is None else self._settings.retention.folders_days
+        if days is None:
+            return []
+
+        def read() -> list[str]:
+            before_s = self.state.cluster.now_s - days * DAY_S
+            known = self.state.engine.jobs
+            return [
+                name
+                for name in jobs
+                if name.isascii() and name.isdigit() and (job := known.get(int(name))) is not None
+                and job.terminal and job.end_s < before_s and not self._is_needed(job)
+            ]  # fmt: skip
+
+        return self._ask(read)
+
+    def _is_needed(self, job: Job) -> bool:
+        """Is anything of it still being stopped?"""
+        return any(self.state.cluster.runs.ending(task) for task in tasks_of(job))
 
     # --- cluster ----------------------------------------------------------------------------------
 

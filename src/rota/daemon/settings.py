@@ -19,6 +19,8 @@ from rota.wire import PEOPLE, USER
 
 BACKENDS = ("local", "slurm", "pretend")
 LEAST_LEASE_S = 1.0
+LEAST_DAYS = 1.0  # that things are kept
+MOST_LOG_FILES = 1_000
 LEAST_UID = 1000  # below are those of the system
 SHORTEST_SESSION_S, LONGEST_SESSION_S = 60.0, 30 * 86_400.0
 
@@ -148,6 +150,16 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_jobs: int = 10_000  # jobs of one user that are held, wait or run
 
 
+class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long things are kept; none: for ever."""
+
+    folders_days: float | None = None  # working folder, checkpoints and output of a job that ended
+    keys_days: float | None = None  # keys of submissions; later ones with the same key are new
+    journal_days: float | None = None  # inputs that the kept snapshots do not need
+    log_mib: float = 64.0  # of `log_file`; then it is rotated
+    log_files: int = 5  # older ones of it
+
+
 class OidcSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Log-in by an identity provider (OpenID Connect)."""
 
@@ -189,9 +201,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     check: bool = False  # verify every invariant at every event (slower)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_json: bool = False  # log lines as JSON
+    log_file: str = ""  # log there, and rotate it; empty: to the standard error output
     requests_per_s: float = 500.0  # per token
     permissions: Permissions = Permissions()
     oidc: OidcSettings = OidcSettings()
+    retention: Retention = Retention()
     local: LocalSettings = LocalSettings()
     isolation: IsolationSettings = IsolationSettings()
     slurm: SlurmSettings = SlurmSettings()
@@ -318,6 +332,7 @@ def _check(settings: Settings, where: str) -> None:
     _check_socket(settings, where)
     _check_isolation(settings.isolation, where)
     _check_oidc(settings.oidc, f"{where}: oidc")
+    _check_retention(settings.retention, f"{where}: retention")
     if not 0 < settings.handshake_s < INF:
         raise InputError(f"{where}: handshake_s is {settings.handshake_s:g}: give more than 0")
     if settings.backend not in BACKENDS:
@@ -390,6 +405,20 @@ def _check_oidc(oidc: OidcSettings, where: str) -> None:
         raise InputError(
             f"{where}.session_s is {oidc.session_s:g}: give {SHORTEST_SESSION_S:g} to "
             f"{LONGEST_SESSION_S:g}"
+        )
+
+
+def _check_retention(retention: Retention, where: str) -> None:
+    for key in ("folders_days", "keys_days", "journal_days"):
+        days = getattr(retention, key)
+        if days is not None and not LEAST_DAYS <= days < INF:
+            raise InputError(
+                f"{where}.{key} is {days:g}: give {LEAST_DAYS:g} or more, or nothing for ever"
+            )
+    if not 1 <= retention.log_mib < INF or not 0 <= retention.log_files <= MOST_LOG_FILES:
+        raise InputError(
+            f"{where}: log_mib {retention.log_mib:g}, log_files {retention.log_files}: give 1 MiB "
+            f"or more, and 0 to {MOST_LOG_FILES} files"
         )
 
 

@@ -12,7 +12,9 @@ from rota.core.errors import InputError, OutputError
 from rota.daemon.audit import AuditLine, broken_at
 from rota.daemon.folder import StateFolder
 from rota.daemon.recovery import unpack
+from rota.daemon.retention import Dispensable, Pruner
 from rota.daemon.seal import Seal
+from rota.daemon.settings import Retention
 from rota.daemon.store import Store
 from rota.daemon.tables import HEAD
 
@@ -97,6 +99,29 @@ def repair(folder: Path) -> list[str]:
         finally:
             store.close()
     return done
+
+
+def prune(folder: Path, retention: Retention, *, really: bool) -> Dispensable:
+    """Remove what is too old from the store of a daemon that does not run, and give its room back.
+
+    Not `really`: only look, which is possible while a daemon runs, too.
+    """
+    path = _store_in(folder)
+    if not really:
+        store = _opened(path)
+        try:
+            return Pruner(store, retention).look()
+        finally:
+            store.close()
+    with StateFolder(folder):
+        store = _opened(path)
+        try:
+            gone = Pruner(store, retention).prune()
+        finally:
+            store.close()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("VACUUM")
+    return gone
 
 
 def audit_lines(folder: Path) -> Iterator[AuditLine]:

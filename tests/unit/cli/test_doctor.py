@@ -13,7 +13,8 @@ def test_everything_is_looked_at_and_nothing_is_made(tmp_path):
     done = CliRunner().invoke(doctor, ["--state", str(tmp_path / "state")])
     assert done.exit_code == 0, done.output
     for what in ("package sqlalchemy", "state folder", "certificates", "port 7842", "cgroups",
-                 "isolation of jobs", "tool nvidia-smi", "clock"):  # fmt: skip
+                 "isolation of jobs", "tool nvidia-smi", "clock", "package jwt", "room at",
+                 "open files"):  # fmt: skip
         assert what in done.output
     assert not (tmp_path / "state").exists()
 
@@ -32,6 +33,17 @@ def test_a_folder_that_others_can_read_has_a_remedy(tmp_path):
     tmp_path.chmod(0o755)
     done = CliRunner().invoke(doctor, ["--state", str(tmp_path)])
     assert f"no   state folder {tmp_path}: others can look into it: chmod 700" in done.output
+
+
+def test_gpus_that_are_not_well_are_told(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        '#!/bin/sh\ncase "$1" in *name*) echo "0, GPU-a, A100, 1";; *) echo "0, 9, No";; esac'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    done = CliRunner().invoke(doctor, ["--state", str(tmp_path / "state")])
+    assert "no   health of the GPUs: GPU 0 has 9 uncorrected memory errors" in done.output
 
 
 def test_what_must_be_there_and_is_not_is_a_failure(tmp_path, monkeypatch):

@@ -13,14 +13,21 @@ from starlette.testclient import TestClient
 
 from rota.api import ApiSettings, create_app
 from rota.core.proof import token_digest, token_label
-from rota.core.tenants import PriorityClass
-from rota.daemon.settings import Permissions, Queue, Settings
+from rota.daemon.settings import read_settings
 from rota.jobfile.model import JobFile, Resources
 from rota.live.driver import Capabilities
 from rota.live.drivers.pretend import PretendDriver
 from rota.wire import OPERATIONS, Actor, NewPerson
 
 ADMIN = Actor("root", "admin")
+CONFIGURATION = """
+queues: {research: {}, vision: {parent: research}, production: {}, closed: {}}
+priority_classes: {urgent: {value: 4}}
+permissions:
+  queues: {closed: []}
+  priority_classes: {urgent: [otto, ursula]}
+  max_priority: 5
+"""
 COLUMNS = ("nobody", "disabled", "viewer", "user", "other", "operator", "admin", "agent")
 STATUS = {"-": 401, ".": 403, "?": 404, "=": 409}
 FOR_ALL = "+ + + + + + + +"
@@ -228,19 +235,16 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, new_daemon):
-    queues = ("research", "production", "closed")
-    settings = Settings(
-        permissions=Permissions(
-            queues={"closed": ()}, max_priority=5, priority_classes={"urgent": ("otto", "ursula")}
-        )
-    )
+    folder = tmp_path_factory.mktemp("matrix")
+    config = folder / "rota.yaml"
+    config.write_text(CONFIGURATION)  # which a reload reads again
+    settings = read_settings(config, {})
     with (
         structlog.testing.capture_logs(),
         new_daemon(
-            tmp_path_factory.mktemp("matrix") / "rota.db",
-            driver=WritingDriver(), nodes=(2, 4), settings=settings,
-            queues=(*map(Queue, queues), Queue("vision", parent="research")),
-            priority_classes=(PriorityClass("urgent", 4),),
+            folder / "rota.db",
+            driver=WritingDriver(), nodes=(2, 4), settings=settings, config=config,
+            queues=settings.queues, priority_classes=settings.priority_classes,
         ) as daemon,
     ):  # fmt: skip
         daemon.add_person(NewPerson(name="pia"), ADMIN)

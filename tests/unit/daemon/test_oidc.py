@@ -116,6 +116,13 @@ def test_a_claim_that_is_no_name(make, stand_in, name):
         log_in(make())
 
 
+@pytest.mark.parametrize("subject", ["", "x" * 256, "a\0b", "a\nb"])
+def test_a_subject_by_which_nobody_can_be_known(make, stand_in, subject):
+    stand_in.claims["sub"] = subject
+    with pytest.raises(ForbiddenError, match="by which nobody can be known"):
+        log_in(make())
+
+
 @pytest.mark.parametrize(
     "lie",
     [

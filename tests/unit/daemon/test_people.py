@@ -107,6 +107,7 @@ def test_a_person_is_added_once_and_a_subject_is_one_person(store):
     with pytest.raises(NotFoundError, match="no person 'eve'"):
         people.allow("eve", allowed=True)
     assert People(store).all() == people.all()
+    assert people.of_subject("") is None, "nobody is meant by an empty one"
 
 
 def test_a_session_is_good_until_it_ends(store):

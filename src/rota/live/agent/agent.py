@@ -18,6 +18,7 @@ from rota.live.agent.messages import (
     HALT,
     KILL,
     LONGEST_TEXT,
+    MOST_STALE,
     AgentNode,
     AgentOrders,
     AgentReport,
@@ -36,6 +37,8 @@ log = logging.getLogger("rota.agent")
 FENCE = 0.8  # of the time after which the server gives up: then nothing may run any more
 SOON_S, REPORTS_S = 0.05, 1.0  # between looks: when a part is restless, while parts run
 RETRY_S = 1.0  # after a full disk
+STALE_S = 20 * 3600.0  # folders in which nothing was begun for so long may be asked about
+SOON_STALE_S, LATER_STALE_S = 30.0, 3600.0  # between such questions: within a round, after it
 STUCK_S = 30.0  # a look that takes longer is stuck
 
 
@@ -81,6 +84,7 @@ class Agent:
         self._lease_s = 0.0
         self._term = self.root.term()
         self._next_reports_s = self._retry_s = 0.0
+        self._next_stale_s, self._stale_until = time.monotonic() + SOON_STALE_S, 0
         self._failure = ""  # of the last look as a whole
         self._looking_since_s = 0.0  # monotonic; 0: between two looks
         self._wake = os.open(self.root.wake, os.O_RDWR | os.O_NONBLOCK)
@@ -134,7 +138,19 @@ class Agent:
                 trouble=self.trouble,
                 separates=self.sandbox.separates if self.sandbox else "",
                 unhealthy=self.unhealthy,
+                stale=self._stale(),
             )
+
+    def _stale(self) -> tuple[str, ...]:
+        """Jobs that might be discarded: now and then, a few at a time, all of them in turn."""
+        if time.monotonic() < self._next_stale_s:
+            return ()
+        before_unix = time.time() - STALE_S
+        found = self.root.stale_jobs(before_unix, self._stale_until, MOST_STALE)
+        self._stale_until = int(found[-1]) if found else 0
+        self._next_stale_s = time.monotonic() + (SOON_STALE_S if found else LATER_STALE_S)
+        here = {part.launch.job for part in self._parts.values() if part.launch is not None}
+        return tuple(job for job in found if job not in here)
 
     def obey(self, orders: AgentOrders, asked_s: float | None = None) -> None:
         """Do what the server wants; `asked_s`: when it was asked (`boot_time_s`).
@@ -155,6 +171,8 @@ class Agent:
                     self._parts[key].forgotten = True
             for order in orders.launch:
                 self._accept(order)
+            for job in orders.discard:
+                self._discard(job)
             for request in orders.logs:
                 self._logs.append(read_piece(self.root.jobs, request))
             if orders.urgent:
@@ -211,6 +229,12 @@ class Agent:
                 self.unhealthy = unhealthy
                 log.warning("health", extra={"why": unhealthy or "well"})
                 self.news.set()
+
+    def _discard(self, job: str) -> None:
+        parts = self._parts.values()
+        if not any(part.launch is not None and part.launch.job == job for part in parts):
+            self.root.discard(job)
+            log.info("job.discarded", extra={"job": job})
 
     def leave(self) -> None:
         """End all jobs and accept no more; `idle` tells when that is done."""

@@ -23,8 +23,10 @@ import secrets
 import shutil
 import stat
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -198,6 +200,24 @@ class AgentFolder:
                 give(folder, owner)
         (found["logs"] / "since").touch(0o600, exist_ok=True)
         return found
+
+    def stale_jobs(self, before_unix: float, after: int, most: int) -> list[str]:
+        """Jobs in whose folders nothing was begun since then, the next ones after a number."""
+        found = []
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self.jobs):
+                number = int(entry.name) if entry.name.isascii() and entry.name.isdigit() else -1
+                if number > after and entry.stat(follow_symlinks=False).st_mtime < before_unix:
+                    found.append(number)
+        return [str(number) for number in nsmallest(most, found)]
+
+    def discard(self, job: str) -> None:
+        """Remove the folder of a job: at once from sight, and then all of it in the background."""
+        folder = self.jobs / folder_name(job)
+        gone = self.jobs / f".gone-{secrets.token_hex(8)}"
+        with contextlib.suppress(OSError):
+            folder.rename(gone)
+            threading.Thread(target=remove, args=(gone,), daemon=True).start()
 
     # --- what was forgotten -------------------------------------------------------------------
 

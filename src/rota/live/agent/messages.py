@@ -19,6 +19,7 @@ HALT, KILL = "halt", "kill"
 
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", re.ASCII)
 MOST, MOST_NODES, MOST_NAMES, LONGEST_TEXT = 1e6, 10_000, 100, 1000  # in a report that can be true
+MOST_STALE = 100  # jobs in one report
 WAIT_S = 20.0  # the longest that an agent waits for an answer
 
 
@@ -103,7 +104,8 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     it keeps the output of jobs (several agents may share one). `clock_s`: what its `boot_time_s`
     shows (None: an older agent). `leaving`: start nothing more here; `left`: this is the last
     report. `trouble`: what keeps it from watching its jobs. `unhealthy`: what a check says against
-    the machine; None: none was made.
+    the machine; None: none was made. `stale`: jobs whose folders nobody has used for long, some of
+    them.
     """
 
     agent: str
@@ -122,12 +124,15 @@ class AgentReport(msgspec.Struct, frozen=True, omit_defaults=True):
     trouble: str = ""
     separates: str = ""  # how it keeps jobs apart: `accounts`, `namespaces`, or not at all
     unhealthy: str | None = None
+    stale: tuple[str, ...] = ()
 
     def problem(self) -> str:
         """What in it cannot be true; empty: nothing. A machine may be in other hands."""
         texts = (self.agent, self.name, self.jobs, self.trouble, self.unhealthy or "")
         if any(len(text) > LONGEST_TEXT for text in texts):
             return "a text in the report is too long"
+        if len(self.stale) > MOST_STALE or any(len(job) > MOST_NAMES for job in self.stale):
+            return "there are too many stale jobs in the report"
         for node in self.nodes:
             spec = node.spec
             amounts = (spec.gpus, spec.cpus, spec.mem_gib)
@@ -167,7 +172,7 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `halt` and `kill` may name parts that it never heard of: then it must never start them.
     `lost_s`: after so long without contact the server gives up the agent's nodes, so the agent's
-    jobs must be gone by then (0: never).
+    jobs must be gone by then (0: never). `discard`: of these jobs nothing need be kept.
     """
 
     launch: tuple[LaunchPart, ...] = ()
@@ -175,6 +180,7 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
     kill: tuple[PartKey, ...] = ()
     forget: tuple[PartKey, ...] = ()
     logs: tuple[LogRequest, ...] = ()
+    discard: tuple[str, ...] = ()
     lost_s: float = 0.0
     error: str = ""  # why the server does not want this agent
     term: int = 0  # of the leader, where several servers take turns; 0: there is one server
@@ -182,4 +188,7 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def urgent(self) -> bool:
         """Is there anything to do?"""
-        return bool(self.launch or self.halt or self.kill or self.forget or self.logs or self.error)
+        return bool(
+            self.launch or self.halt or self.kill or self.forget or self.logs or self.discard
+            or self.error
+        )  # fmt: skip

@@ -85,6 +85,8 @@ class AgentDriver(Driver):
         self._term = term  # of this leader, where several daemons take turns; 0: there is one
         self._leads = leads
         self.claim = claim  # may a token speak for these nodes? If not, why
+        self.expired: Callable[[Sequence[str]], Sequence[str]] = lambda _: ()
+        """Of which of these jobs nothing need be kept any more?"""
         self.account = account  # whom a run shall run as, and is it the daemon's owner?
         self.separated = False  # True: agents that do not keep jobs apart are not wanted
         self._lock = threading.RLock()
@@ -250,6 +252,7 @@ class AgentDriver(Driver):
         `token`: the name of the one that came with the report; None: it lives in our process.
         """
         refusal = self._refusal(report, token)
+        discard = tuple(self.expired(report.stale)) if report.stale and not refusal else ()
         with self._changed:
             refusal = refusal or self._fleet.conflict(report)
             if refusal:
@@ -261,7 +264,7 @@ class AgentDriver(Driver):
             longest_s = 0.0 if first else min(wait_s, report.wait_s, self._fleet.silent_s / 3)
             deadline_s = time.monotonic() + longest_s
             while True:
-                orders = self._orders(agent)
+                orders = msgspec.structs.replace(self._orders(agent), discard=discard)
                 left_s = deadline_s - time.monotonic()
                 if self._closed.is_set():
                     raise UnavailableError("the daemon is stopping: try again")
