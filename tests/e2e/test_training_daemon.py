@@ -92,13 +92,14 @@ def test_ddp_that_was_preempted_twice_ends_with_the_same_parameters(needs_torch,
 
 
 @pytest.mark.filterwarnings("ignore")  # of PyTorch, when it is imported
-@pytest.mark.parametrize("half", first(1, [1, 2]))
+@pytest.mark.parametrize(
+    ("half", "policy"), first(1, [(1, EXAMPLES / "grow.py"), (2, EXAMPLES / "grow.py"), (1, "afs")])
+)
 def test_elastic_ddp_is_resized_and_ends_with_close_parameters(
-    needs_torch, daemons, tmp_path, half
+    needs_torch, daemons, tmp_path, half, policy
 ):
     import torch
 
-    policy = EXAMPLES / "grow.py"
     daemon = daemons("--nodes", f"2x{half}", "--policy", policy, "--check", env=PYTHON_FIRST)
     elastic = ddp(daemon, gpus={"min": 1, "max": 2 * half}, name="elastic")
     until_step(daemon, elastic, 1)
@@ -119,6 +120,28 @@ def test_elastic_ddp_is_resized_and_ends_with_close_parameters(
         model = torch.load(path, weights_only=True)["model"]
         finals.append(torch.cat([tensor.flatten() for tensor in model.values()]))
     torch.testing.assert_close(*finals, rtol=1e-3, atol=1e-5)
+
+
+def test_a_live_job_shrinks_and_grows_under_afs(daemons, tmp_path):
+    daemon = daemons("--nodes", "1x2", "--policy", "afs", "--check")
+    end, leave = tmp_path / "end", tmp_path / "leave"
+
+    def until(file):
+        return f'echo "on $ROTA_GPUS"; while [ ! -e {shlex.quote(str(file))} ]; do sleep 0.1; done'
+
+    def sizes():
+        return re.findall(r"on (\d)", daemon.output(elastic))
+
+    elastic = daemon.submit(until(end), gpus={"min": 1, "max": 2})
+    eventually(lambda: sizes() == ["2"], LIMIT_S, 0.1)
+    other = daemon.submit(until(leave), gpus=1)
+    eventually(lambda: sizes() == ["2", "1"], LIMIT_S, 0.1)
+    daemon.until(other, "RUNNING")
+    leave.touch()
+    daemon.until(other, "SUCCEEDED")
+    eventually(lambda: sizes() == ["2", "1", "2"], LIMIT_S, 0.1)
+    end.touch()
+    daemon.until(elastic, "SUCCEEDED")
 
 
 TRIAL = """

@@ -68,6 +68,7 @@ COMMANDS = {
     "store": ("rota.cli.store:store", "Back up, check and repair a daemon's store."),
     "reload": ("rota.cli.nodes:reload", "Reload the daemon's configuration."),
     "export": ("rota.cli.export:export", "Export a daemon's history to a folder."),
+    "profile": ("rota.cli.profile:profile", "Measure how a real job scales with GPUs."),
     "calibrate": ("rota.cli.calibrate:calibrate", "Fit costs to a run's log, and check the fit."),
     "serve": ("rota.cli.serve:serve", "Run the scheduler on real machines."),
     "agent": ("rota.cli.agent:agent", "Run a worker agent here."),

@@ -48,7 +48,7 @@ class DeepBoot(DecidePolicy[DeepBootPolicyParams]):
     knowledge = Knowledge.SCALING
     Parameters = DeepBootPolicyParams
     preemptive = True
-    coupled = "all GPUs are divided among all jobs"
+    coupled = "shares: all GPUs are divided among all jobs"
 
     def decide(self, view: View) -> Plan:
         """Requests, and sizes for training."""

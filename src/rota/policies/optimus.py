@@ -54,7 +54,7 @@ class Optimus(DecidePolicy[OptimusParams]):
         "EuroSys 2018"
     )
     Parameters = OptimusParams
-    coupled = "GPUs go to whoever gains most"
+    coupled = "shares: GPUs go to the job that gains most by them"
     preemptive = True
 
     def __init__(self, params: OptimusParams | None = None) -> None:

@@ -123,7 +123,7 @@ class SiaPolicy(DecidePolicy[SiaParams]):
     knowledge = Knowledge.SCALING | Knowledge.PROGRESS | Knowledge.SPEEDS
     Parameters = SiaParams
     plan_type = LocalityPlan
-    coupled = "one programme for all jobs"
+    coupled = "shares: one programme divides all GPUs among all jobs"
     preemptive = True
 
     def __init__(self, params: SiaParams | None = None) -> None:

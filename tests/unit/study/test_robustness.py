@@ -3,12 +3,15 @@
 import json
 from itertools import pairwise
 
+import msgspec
 import polars as pl
 import pytest
 
 from rota.core.errors import OptionError
+from rota.core.jobs import Request
 from rota.core.knowledge import Knowledge
 from rota.core.registry import POLICIES, names
+from rota.core.workload import Workload
 from rota.engine.parts import make_policy
 from rota.study.config import RunConfig
 from rota.study.robustness import Axis, trace_curves, vary
@@ -24,9 +27,18 @@ OPTIONS = {"durations": "philly", "max_s": "20000", "sizes": "1:50/2:20/4:15/8:1
 JOBS = "generate:poisson:jobs=100,gpus=12,load=3,seed=3"  # the same jobs for all seeds
 
 
+def elastic(spec, work):
+    """Some policies need estimates only for deadlines, or to choose a size."""
+    gpus = spec.request.groups[0].count
+    request = Request.of(gpus, min_gpus=1, max_gpus=8) if gpus < 4 else spec.request
+    return msgspec.structs.replace(spec, request=request, deadline_s=spec.submit_s + 3 * work)
+
+
 def workload(factor=None):
     options = OPTIONS if factor is None else OPTIONS | {"estimate_factor": factor}
-    return generate("poisson", jobs=50, gpus=12, load=1.5, seed=3, options=options)
+    drawn = generate("poisson", jobs=50, gpus=12, load=1.5, seed=3, options=options)
+    specs = [elastic(spec, behaviour.work) for spec, behaviour in drawn]
+    return Workload(specs, list(drawn.behaviours))
 
 
 def config(**changes):
@@ -51,7 +63,8 @@ def test_without_error_estimates_are_an_oracle(policy):
     corrected = log(workload("5"), policy=policy, estimate_error="cv=0")
     assert corrected.equals(told_the_truth)
     wrong = log(workload("5"), policy=policy, estimate_error="cv=1")
-    assert not wrong.equals(told_the_truth)
+    if policy != "optimus":  # which chooses sizes by profiles, that these jobs do not have
+        assert not wrong.equals(told_the_truth)
 
 
 @pytest.mark.parametrize("policy", OTHERS)

@@ -216,7 +216,8 @@ class Sandbox:
         empty = [*map(Path, PRIVATE), *self._closed(account, folders)]
         for closed in empty[len(PRIVATE) :]:
             argv += ["--tmpfs", str(closed)]
-        for shown in sorted({*self._visible, *([str(workdir)] if writable else ())}):
+        # of others it must be reachable without our help: a link there could lead anywhere
+        for shown in sorted({*self._visible, *([str(workdir)] if account.own else ())}):
             if Path(shown).is_dir() and Path(shown).resolve() != Path("/"):
                 argv += [*_way(Path(shown), empty), "--bind", shown, shown]
         return argv + self._masks(folders, empty)

@@ -226,6 +226,19 @@ def test_a_job_cannot_make_the_agent_touch_other_files(apart, tmp_path, trick):
     assert victim.stat().st_size == before.st_size
 
 
+def test_a_working_folder_opens_no_way_to_what_is_closed(apart, tmp_path):
+    public = tmp_path / "private" / "public"
+    public.mkdir(parents=True)
+    (tmp_path / "private").chmod(0o700)
+    public.chmod(0o755)
+    (public / "file").write_text("SECRET")
+    apart.launch("1.0", "cat file", user="bob", workdir=str(public))
+    assert "cannot be started" in apart.told.end("1.0").why
+    apart.launch("2.0", "cat file", workdir=str(public))  # the owner's own
+    assert apart.told.end("2.0").code == 0
+    assert (apart.output("1"), apart.output("2")) == ("", "SECRET")
+
+
 def test_a_folder_that_a_job_made_endless_is_removed(tmp_path):
     deep = tmp_path / "run" / "temporary"
     deep.mkdir(parents=True)
