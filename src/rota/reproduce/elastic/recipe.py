@@ -31,7 +31,7 @@ TELLING = ("pollux", "sia")
 
 CHANGE_S = 30.0
 COSTS, RATES = f"custom:start_s={CHANGE_S:g}", "typed-training"
-JOBS, LOAD, SEEDS = 12, 3.0, (1, 2, 3)
+JOBS, LOAD, SEEDS = 10, 3.0, (1, 2, 3)
 PROFILES, PROFILED_TYPE, CLUSTER = "profiles/sia-sosp23", "aws", "16x4"
 WORKLOADS = range(1, 9)
 LEVEL = 0.95
