@@ -18,4 +18,9 @@ def plant(monkeypatch, target, old, new):
     assert source.count(old) == 1, f"{target} has changed: plant this bug anew ({old!r})"
     space = dict(vars(import_module(function.__module__)))
     exec(compile(source.replace(old, new), f"<mutant of {target}>", "exec"), space)  # noqa: S102
-    monkeypatch.setattr(owner, name, space[name])
+    mutant = space[name].__code__
+    if mutant.co_freevars == function.__code__.co_freevars:
+        # in the function itself, so that those who imported its name get it, too
+        monkeypatch.setattr(getattr(function, "__func__", function), "__code__", mutant)
+    else:
+        monkeypatch.setattr(owner, name, space[name])
