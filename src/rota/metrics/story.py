@@ -5,6 +5,7 @@ the rules of `delay`. A non-gang job waits while none of its tasks makes progres
 those of its tasks; its parts are the job's own wait, divided in proportion to them.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import fsum
@@ -22,7 +23,7 @@ from rota.metrics.course import Course, Halt, Stay, actors_of, starts_of
 from rota.metrics.delay import REASONS, Wait, Waits, fold_delay
 from rota.metrics.history import History, read_history
 from rota.metrics.jobs import UNFINISHED, fold_jobs
-from rota.metrics.phrases import few, lost_of, overhead_of, phrase, times_of
+from rota.metrics.phrases import few, gpus_of, lost_of, overhead_of, phrase, times_of
 from rota.metrics.spare import SpareGpus
 
 MOST = 20  # jobs in the list of one interval
@@ -204,7 +205,11 @@ class Stories:
             state, said, end_s = UNFINISHED, STILL, None
         due_s = self._deadlines_s.get(row["job_id"])
         late_s = max(0.0, end_s - due_s) if due_s is not None and state == "done" else None
+        stays = self._course.stays(slot)
         text = _sentence(said, wait_s, parts, halts, lost_s)
+        resized = _resized(stays, intervals)
+        if resized:
+            text += "; " + resized
         if due_s is not None:
             text += "; " + _promptness(state, late_s, self.history.end_s - due_s)
         return Story(
@@ -223,7 +228,7 @@ class Stories:
             end_s=end_s,
             intervals=intervals,
             halts=halts,
-            stays=self._course.stays(slot),
+            stays=stays,
             run_s=run_s,
             lost_s=lost_s,
             deadline_s=due_s,
@@ -399,6 +404,23 @@ def _sentence(
         said.append(f"evicted {times_of(len(evicted))}{by}")
     lost = lost_of(lost_s, state)
     return "; ".join([*said, lost] if lost else said)
+
+
+def _resized(stays: Sequence[Stay], intervals: Sequence[Interval]) -> str:
+    """How often its size changed, between which sizes, and what that took; empty: never."""
+    counts = Counter(stay.what for stay in stays if stay.what in ("grown", "shrunk"))
+    if not counts:
+        return ""
+    changed = {(stay.at_s, stay.task) for stay in stays if stay.what in counts}
+    spent_s = fsum(
+        interval.seconds
+        for interval in intervals
+        if interval.reason == Reason.OVERHEAD.label and (interval.from_s, interval.task) in changed
+    )
+    sizes = [stay.gpus for stay in stays]
+    said = " and ".join(f"{what} {times_of(counts[what])}" for what in sorted(counts))
+    lost = f", which took {duration(spent_s)}" if spent_s else ""
+    return f"{said} (on {min(sizes):g} to {gpus_of(max(sizes))}){lost}"
 
 
 def _promptness(state: str, late_s: float | None, past_s: float) -> str:

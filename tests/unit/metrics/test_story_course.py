@@ -11,6 +11,8 @@ from rota.metrics import read_history
 from rota.metrics.story import MOST, Stories
 from rota.policies.fifo import Fifo
 from rota.policies.srtf import Srtf
+from rota.study.config import RunConfig
+from rota.study.run import simulate
 
 
 def story(log, name):
@@ -195,3 +197,25 @@ def test_a_move_that_has_to_wait_and_then_goes_elsewhere_at_once(script):
     script.submit(0).start(0).at(5).move(0, since=float("inf")).at(7).move(0).at(9).row("done", 0)
     history = read_history(script.end())
     assert (history.held * history.length_s).sum() == 5 + 2  # nothing from 5 to 7
+
+
+# --- other sizes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("costs", "took"), [("custom:start_s=30", ", which took 1m 00s"), (None, "")]
+)
+def test_resizes_are_counted_with_what_they_took(tmp_path, costs, took):
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "job_id,submit_s,num_gpus,duration_s,min_gpus,max_gpus\n"
+        "long,0,1,4000,1,8\nshort,100,1,400,1,8\n"
+    )
+    config = RunConfig(trace=str(path), cluster="1x8", policy="afs", rates="scaling", costs=costs)
+    log = simulate(config).log
+
+    told = story(log, "long")
+
+    assert [stay.what for stay in told.stays] == ["started", "shrunk", "grown"]
+    assert told.text.endswith(f"; grown once and shrunk once (on 4 to 8 GPUs){took}")
+    assert "grown" not in story(log, "short").text
