@@ -113,6 +113,7 @@ class TrainedWorkload:
             pl.when(rigid).then(none).otherwise(pl.lit(1)).alias("min_gpus"),
             pl.when(rigid).then(none).otherwise(pl.lit(MOST_GPUS)).alias("max_gpus"),
             pl.col("category").alias("_status"),
+            pl.col("deadline_s"),
         )
 
     def _run_times(self, application: str, gpus: float, batch: float) -> tuple[float, str]:
