@@ -26,6 +26,8 @@ from rota.study.statistics import student
 RIGID = ("fifo-skip", "las", "tiresias", "srtf", "edf")
 ELASTIC = ("optimus", "afs", "lyra", "deepboot", "elasticflow", "pollux", "sia")
 BASE = RIGID[0]
+UNTOLD = ("fifo-skip", "las", "tiresias")
+"""Rigid policies that are told nothing of jobs."""
 TELLING = ("pollux", "sia")
 """Those that are told no lengths: what jobs report has to do."""
 
@@ -106,7 +108,7 @@ class ElasticSideBySide(Recipe):
         resized = {policy: _cell(table, policy, "resizes") for policy in RIGID}
         still = [policy for policy in ELASTIC if not _cell(table, policy, "resizes")]
         longest_s = max(run.extra["longest_s"] for run in runs.values())
-        rigid = {policy: _cell(table, policy, "avg_jct_s") for policy in RIGID}
+        rigid = {policy: _cell(table, policy, "avg_jct_s") for policy in UNTOLD}
         best = min(rigid, key=lambda policy: rigid[policy])
         found = [
             holds(
@@ -144,7 +146,7 @@ class ElasticSideBySide(Recipe):
             mean = _cell(table, policy, "avg_jct_s")
             found.append(
                 holds(
-                    f"mean JCT (s): {policy}, without any oracle, and the best rigid policy",
+                    f"mean JCT (s): {policy}, and the best rigid policy without an oracle either",
                     f"{policy} is below",
                     f"{policy} {mean:,.0f}, {best} {rigid[best]:,.0f}",
                     ok=mean < rigid[best],
