@@ -132,9 +132,9 @@ def _read_entry_points(path: Path) -> Iterator[tuple[str, str, str]]:
 # --- names and parameters ------------------------------------------------------------------------
 
 
-def unknown(what: str, name: str, known: list[str]) -> str:
-    """A message that names the value and the remedy."""
-    close = nearest(name, known)
+def unknown(what: str, name: str, known: list[str], *, likely: Iterable[str] = ()) -> str:
+    """A message that names the value and the remedy; of similar names `likely` ones come first."""
+    close = nearest(name, likely) or nearest(name, known)
     hint = f"did you mean {close!r}? " if close else ""
     return f"unknown {what} {name!r}: {hint}known: {', '.join(known)}"
 

@@ -372,7 +372,9 @@ class PolluxPolicy(DecidePolicy[PolluxPolicyParams]):
         found = []
         for job in jobs:
             near, far = speedups(job, gpus, fair, most_gpus=gpus)
-            most = min(max(2 * most_tried(job), int(job.min_gpus), 1), int(job.max_gpus), gpus)
+            held = int(job.held_gpus) if job.running else 0
+            tried = most_tried(job) or held  # a job that tells nothing has tried what it holds
+            most = min(max(2 * tried, int(job.min_gpus), 1), int(job.max_gpus), gpus)
             for size in range(1, gpus + 1):
                 if not job.spec.request.takes(size):
                     near[size] = far[size] = 0.0
@@ -380,7 +382,6 @@ class PolluxPolicy(DecidePolicy[PolluxPolicyParams]):
             keeps = restart_factor(
                 age_s, self.state.restarts.get(job.index, 0), self.params.restart_s
             )
-            held = int(job.held_gpus) if job.running else 0
             found.append(SizedJob(near, far, most, held, keeps))
         return found
 

@@ -31,8 +31,11 @@ from rota.study.resume import Freeze, thaw
 from rota.study.rough import failure_horizon_s
 from rota.study.workloads import is_generated
 
+ROUNDING = 1e-6  # means of GPUs are sums of floats
 BATCHES = 2_000  # between two reports of progress
 FEW_NAMES = 5  # that are listed
+SIZE_BLIND = frozenset({"uniform", "types", "locality", "sharing", "course", "sensitivity"})
+"""Rate models for which the number of GPUs makes no difference."""
 
 Progress = Callable[[int, int, float], None]
 """Told (jobs that are over, jobs in all, simulated time in seconds) from time to time."""
@@ -182,6 +185,7 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     result.cut = int((everyone["state"] != jobs["state"]).sum())
     result.basis = None if fragments is None else basis
     result.notes += [*run.notes, *_unestimated(run), *_one_speed(run), *_carried(run)]
+    result.notes += _any_size(run, everyone)
     result.notes += [*_strange_partitions(run), *_unbound(run)]
     result.notes += _beyond_failures(run, jobs)
     if run.study and fragments is not None:
@@ -234,6 +238,27 @@ def _one_speed(run: Run) -> list[str]:
     if not told or run.assumptions["rates"]["name"] != "uniform":
         return []
     return ["jobs have speeds by GPU type, but rates 'uniform' ignore them: use --rates types"]
+
+
+def _any_size(run: Run, jobs: pl.DataFrame) -> list[str]:
+    """Elastic jobs got other numbers of GPUs than they asked for, and were as fast with them."""
+    rates = run.assumptions["rates"]["name"]
+    if not SIZE_BLIND.issuperset(rates.split("+")):
+        return []
+    other = jobs.filter((pl.col("mean_gpus") / pl.col("gpus") - 1).abs() > ROUNDING)
+    if other.is_empty():
+        return []
+    specs = run.workload.specs
+    requests = zip(fields(specs, "id"), fields(specs, "request"), strict=True)
+    elastic = {name for name, request in requests if request.sizes[0] < request.sizes[1]}
+    count = len(elastic.intersection(other["job_id"]))
+    if not count:
+        return []
+    remedy = "use --rates scaling"
+    if any(fields(run.workload.behaviours, "training")):
+        remedy += ", or the dialect of the trace (--like)"
+    many = f"{counted(count, 'elastic job')} ran with other numbers of GPUs than asked for"
+    return [f"{many}, but with rates {rates!r} any number is as fast as that: {remedy}"]
 
 
 def _strange_partitions(run: Run) -> list[str]:

@@ -62,6 +62,7 @@ def fold_usage(imported: Imported, question: UsageQuestion) -> pl.DataFrame:
         pl.col("gpu_h").sum(),
     ]
     if question.prices:
+        _refuse_unpriced(spans, dict(question.prices))
         sums.append((pl.col("gpu_h") * _price(question.prices)).sum().alias("cost"))
     rows = spans.with_columns(held.alias("gpu_h")).group_by(list(question.by)).agg(sums)
     total = rows["gpu_h"].sum()
@@ -165,6 +166,22 @@ def _divided(spans: pl.DataFrame, origin: datetime, periods: Sequence[str]) -> p
 
 def _next_month(day: date) -> date:
     return (day.replace(day=28) + timedelta(days=4)).replace(day=1)
+
+
+def _refuse_unpriced(spans: pl.DataFrame, prices: Mapping[str, float]) -> None:
+    """GPUs without a price would be free of charge, and nobody would notice."""
+    if "" in prices:
+        return  # of all others
+    held = (pl.col("gpus") > 0) & (pl.col("end_s") > pl.col("start_s"))
+    kinds = set(spans.filter(held)["kind"].fill_null("").to_list()) - prices.keys()
+    if not kinds:
+        return
+    named = sorted(kinds - {""})
+    of = [f"of type {', '.join(named)}"] if named else []
+    of += ["of a type that the log does not tell"] if "" in kinds else []
+    each = [f"--price {kind}=PRICE" for kind in named] if "" not in kinds else []
+    remedy = " or ".join([*each[:1], "--price PRICE for all others"])
+    raise OptionError(f"GPUs {' and '.join(of)} have no price: add {remedy}")
 
 
 def _price(prices: Sequence[tuple[str, float]]) -> pl.Expr:

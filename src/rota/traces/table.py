@@ -254,7 +254,8 @@ class Table:
         remedy = f"; or {self.layout.remedy}" if self.layout.remedy else ""
         if missing:  # to ignore columns would not help
             remedy = f"; there is no column {missing[0]!r}: add it or rename one"
-        raise self._error(f"{where}: {unknown('column', title, self.layout.titles)}{remedy}")
+        message = unknown("column", title, self.layout.titles, likely=missing)
+        raise self._error(f"{where}: {message}{remedy}")
 
     # --- cells --------------------------------------------------------------------------------
 

@@ -1,5 +1,7 @@
 """The dialect `pollux` on applications made for it: phases, snapshots, failures, errors."""
 
+import shutil
+
 import pytest
 
 from rota.core.errors import OptionError, TraceError
@@ -117,4 +119,13 @@ def test_what_it_cannot_honour_is_refused(files, changes, message):
 def test_profiles_that_are_not_there_are_named(files):
     (files / "profiles" / "tiny").rename(files / "profiles" / "other")
     with pytest.raises(TraceError, match="no folder for the application 'tiny', only other"):
+        build(config(files))
+
+
+def test_a_folder_of_profiles_that_is_not_there_is_named(files):
+    shutil.rmtree(files / "profiles")
+    with pytest.raises(TraceError, match="profiles: is no folder: name the folder that has one"):
+        build(config(files))
+    (files / "profiles").mkdir()
+    with pytest.raises(TraceError, match="profiles: has no folder of an application"):
         build(config(files))

@@ -333,3 +333,36 @@ def test_a_label_of_all_nodes_binds_nobody(tmp_path):
     trace, cluster = (str(tmp_path / name) for name in ("jobs.csv", "cluster.yaml"))
     found = simulate(RunConfig(trace=trace, cluster=cluster, policy="fifo"))
     assert not any("partitions" in text for text in found.warnings)
+
+
+ELASTIC = """\
+job_id,submit_s,num_gpus,duration_s,min_gpus,max_gpus
+0,0,4,100,1,8
+1,10,4,100,1,4
+2,20,1,50,,
+"""
+
+
+def test_elastic_jobs_that_are_as_fast_with_any_number_of_gpus_are_warned_of(config, trace):
+    trace.write_text(ELASTIC)
+
+    (note,) = simulate(config(policy="afs")).notes
+    assert note.startswith("2 elastic jobs ran with other numbers of GPUs than asked for")
+    assert "rates 'uniform'" in note
+    assert note.endswith("use --rates scaling")
+
+    assert not simulate(config(policy="afs", rates="scaling")).notes
+    assert not simulate(config(policy="afs", rates="types+scaling")).notes
+    assert simulate(config(policy="afs", rates="types+locality")).notes
+    assert not simulate(config(policy="fifo", cluster="2x8")).notes  # all get what they asked for
+
+
+def test_pollux_lets_jobs_that_tell_nothing_grow(config, trace):
+    trace.write_text(ELASTIC)
+    jobs = simulate(
+        config(policy="pollux:interval_s=10,restart_s=0", rates="scaling", cluster="2x8")
+    ).jobs
+    resizes = dict(jobs.select("job_id", "resizes").iter_rows())
+    assert resizes["0"] > 0  # step by step, at most twice as many each time
+    assert resizes["2"] == 0  # rigid
+    assert dict(jobs.select("job_id", "mean_gpus").iter_rows())["0"] > 4

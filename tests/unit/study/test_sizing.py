@@ -131,6 +131,19 @@ def test_a_target_that_is_not_understood_is_refused(text):
         ServiceTarget.parse(text)
 
 
+def test_no_time_is_below_zero():
+    with pytest.raises(OptionError, match="no time is below 0: write <= 0s"):
+        ServiceTarget.parse("p95 wait < 0h")
+    assert ServiceTarget.parse("p95 wait <= 0h").met(0.0)
+
+
+def test_a_price_of_other_gpus_is_warned_of(replayed, tmp_path):
+    question = PlanQuestion(target=ServiceTarget.parse("mean wait < 5m"), prices=(("h900", 2.0),))
+    answer = plan(question, replayed, tmp_path, workers=1)
+    assert answer.shapes[0].price_per_month is None
+    assert any("no --price is that of the GPUs of 8" in warning for warning in answer.warnings)
+
+
 def test_targets_and_prices_are_read():
     assert ServiceTarget.parse("P95 Wait<=1.5h") == ServiceTarget("p95", "wait", 5400.0, True)
     assert ServiceTarget.parse("median jct < 2 d").describe() == "median JCT < 2d 00h"

@@ -77,11 +77,22 @@ def test_prices_are_those_of_the_gpus_that_were_held():
     assert dict(zip(found["job"], found["cost"], strict=True)) == {"a": 96.0, "b": 12.0, "c": 10.0}
 
 
+def test_gpus_without_a_price_are_named():
+    typed = history()
+    typed.jobs = typed.jobs.filter(pl.col("job_id") != "c")
+    asked = UsageQuestion(prices=(("v100", 2.0),))
+    with pytest.raises(OptionError, match=r"type a100 have no price: add --price a100=PRICE or"):
+        fold_usage(typed, asked)
+    free = UsageQuestion(prices=(("v100", 2.0), ("a100", 0.0)))
+    assert fold_usage(typed, free)["cost"].sum() == 12.0
+
+
 @pytest.mark.parametrize(
     ("question", "origin", "message"),
     [
         ({"by": ("usr",)}, "", "--by usr: unknown; there are: user, queue"),
         ({"by": ("month",)}, "12 s", "does not tell its date"),
+        ({"prices": (("a100", 3.0),)}, "", "v100 and of a type that the log does not tell have no"),
         ({"since": date(2027, 4, 1), "by": ("month",)}, "2026-03-31", "nothing ran between"),
         ({"since": date(2026, 4, 1), "until": date(2026, 4, 1)}, "2026-03-31", "nothing lies"),
     ],

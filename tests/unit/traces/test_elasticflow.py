@@ -41,7 +41,9 @@ def test_run_times_and_sizes_follow_from_the_table(files):
     ("options", "said"),
     [
         ({"throughputs": ""}, "elasticflow:throughputs=DIR,gpu=T4"),
-        ({"gpu": "V100"}, "has throughputs of T4"),
+        ({"gpu": "V100"}, "gpu=V100: "),
+        ({"gpu": "V100"}, "has throughputs of T4: name one of them with gpu=T4"),
+        ({"gpu": ""}, "throughputs of T4: name one of them with gpu=T4"),
         ({"throughputs": "nowhere"}, "is no folder"),
     ],
 )
@@ -50,6 +52,7 @@ def test_missing_tables_are_named(files, options, said):
     with pytest.raises(OptionError) as error:
         FORMAT.load(trace, {**given, **options})
     assert said in str(error.value)
+    assert "nothing" not in str(error.value)
 
 
 @pytest.mark.parametrize(

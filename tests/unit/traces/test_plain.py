@@ -179,6 +179,11 @@ def test_jobs_that_wait_for_each_other_are_refused(trace):
     assert "remove one of these dependencies" in message
 
 
+def test_a_column_that_is_missing_is_suggested_before_others(trace):
+    message = problem(trace("job_id,submit_s,gpus,duration_s\n1,0,1,9\n"))
+    assert message.startswith("line 1: unknown column 'gpus': did you mean 'num_gpus'? known: ")
+
+
 def test_an_unknown_column_is_refused_with_the_closest_and_the_way_out(trace):
     message = problem(trace(f"{HEADER},priorty\n1,0,1,9,3\n"))
     assert message.startswith("line 1: unknown column 'priorty': did you mean 'priority'? known: ")

@@ -53,9 +53,17 @@ def test_without_profiles_run_times_are_guessed(files):
         ("scale-gpus", "odd", TraceError, "net-1 has the category 'odd': write one of adaptive"),
         ("7,net,", "7,other,", InputError, "no profile of 'other'"),
         ("net,4,256", "net,600,256", OptionError, "reference=slow has no profile of 'net' on 600"),
+        ("net,4,256", "net,600,256", OptionError, "no other type has: ask for fewer"),
     ],
 )
 def test_what_profiles_do_not_know_is_refused(files, old, new, error, message):
     files[1].write_text(WORKLOAD.replace(old, new, 1))
     with pytest.raises(error, match=message):
+        load(files)
+
+
+def test_profiles_without_gpu_types_are_told_from_those_that_do_not_reach_so_far(files):
+    for path in files[0].glob("*/placements-*.csv"):
+        path.unlink()
+    with pytest.raises((OptionError, InputError), match="without GPU types"):
         load(files)

@@ -51,6 +51,21 @@ def test_what_is_written_is_read_back_as_the_same_schedule(ran, tmp_path):
     assert any("progress of preempted jobs" in text for text in lost)
 
 
+def test_attempts_of_other_sizes_on_several_nodes_keep_their_gpus(tmp_path):
+    jobs = pl.DataFrame(
+        {"job_id": ["1"], "submit_s": [0.0], "num_gpus": [16.0], "duration_s": [60.0]}
+    )
+    seen = [
+        Seen(0, 0.0, 10.0, ("n0", "n1"), (4.0, 1.0), "preempted"),
+        Seen(0, 10.0, 30.0, ("n0",), (3.0,), "preempted"),
+        Seen(0, 30.0, 60.0, ("n0", "n1"), (8.0, 8.0), "done"),
+    ]
+    write_sacct(Imported(jobs, observed=Observed.of(seen)), tmp_path / "jobs.sacct")
+    back = read_trace(tmp_path / "jobs.sacct", "sacct").observed.rows()
+    assert [one.gpus for one in back][:2] == [(3.0, 2.0), (3.0,)]  # how it was divided is lost
+    assert sum(back[2].gpus) in {0, 16}  # nothing is told: what the job asks for
+
+
 def test_a_replay_of_it_comes_out_to_the_second(ran, tmp_path):
     write_sacct(ran, tmp_path / "jobs.sacct")
     (tmp_path / "out").mkdir()

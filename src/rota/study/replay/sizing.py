@@ -90,10 +90,13 @@ class ServiceTarget(msgspec.Struct, frozen=True):
                 f"target {text!r} is not understood: write mean, median or pNN, then wait or jct, "
                 f"then < and a time (s, m, h or d), e.g. 'p95 wait < 1h'"
             )
+        limit_s = float(found["limit"]) * _UNITS_S[found["unit"].lower()]
+        if found["sign"] == "<" and not limit_s:
+            raise OptionError(f"target {text!r}: no time is below 0: write <= 0s, or a longer time")
         return cls(
             found[1].lower(),
             found["what"].lower(),
-            float(found["limit"]) * _UNITS_S[found["unit"].lower()],
+            limit_s,
             found["sign"] == "<=",
         )
 
@@ -556,6 +559,13 @@ def _warnings(answer: PlanAnswer, jobs: int) -> list[str]:
                 f"the model's {answer.question.target.name} of today is {off:+.0%} off what "
                 f"happened ({lasting(today.value_s)}, observed {lasting(answer.observed_s)}): the "
                 f"same holds for the answer"
+            )
+    if answer.question.prices:
+        dear = [one.shape for one in answer.shapes if one.nodes and one.price_per_month is None]
+        if dear:
+            found.append(
+                f"no --price is that of the GPUs of {', '.join(dear)}: the answer says nothing of "
+                f"its costs; give --price PRICE for all, or --price TYPE=PRICE"
             )
     return found
 

@@ -86,9 +86,9 @@ def _folder(folder: Path, gpu: str) -> Path:
     if not kinds:
         return folder
     if gpu not in kinds:
+        wrong = f"gpu={gpu}: {folder} has" if gpu else f"{folder} has"
         raise OptionError(
-            f"gpu={gpu or 'nothing'}: {folder} has throughputs of {', '.join(kinds)}: name one of "
-            f"them with gpu="
+            f"{wrong} throughputs of {', '.join(kinds)}: name one of them with gpu={kinds[0]}"
         )
     return folder / f"throughputs_{gpu}"
 

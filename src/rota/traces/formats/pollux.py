@@ -166,7 +166,12 @@ def _trained(imported: Imported, table: "pl.DataFrame", folder: Path) -> Importe
 @lru_cache(maxsize=4096)
 def _training(folder: Path, name: str, batch: int) -> ProfiledTraining:
     if not (folder / name).is_dir():
-        known = ", ".join(sorted(p.name for p in folder.glob("*") if p.is_dir())) or "nothing"
+        known = ", ".join(sorted(p.name for p in folder.glob("*") if p.is_dir()))
+        if not known:
+            what = "has no folder of an application" if folder.is_dir() else "is no folder"
+            raise TraceError(
+                f"profiles={folder}: {what}: name the folder that has one per application"
+            )
         raise TraceError(
             f"profiles={folder}: no folder for the application {name!r}, only {known}: name the "
             "folder that has one per application"

@@ -125,9 +125,12 @@ class TrainedWorkload:
         reference = seconds.get(params.reference)
         if not reference:
             known = ", ".join(kind for kind, took_s in seconds.items() if took_s)
+            remedy = f"name one of {known}" if known else "no other type has: ask for fewer"
+            if not seconds:
+                remedy = f"profiles={params.profiles} is a folder without GPU types"
             raise OptionError(
                 f"format sia: reference={params.reference} has no profile of {application!r} on "
-                f"{gpus:g} GPUs: name one of {known}"
+                f"{gpus:g} GPUs: {remedy}"
             )
         return reference, as_json(
             {kind: reference / took_s for kind, took_s in seconds.items() if took_s}

@@ -361,7 +361,12 @@ def _attempts(job: _Job, sizes: Mapping[str, int]) -> tuple[list[Seen], bool] | 
             by_start.setdefault(record.start_s, []).append(record)
     if not by_start:
         return None
-    seen = [_seen(start_s, parts, sizes) for start_s, parts in sorted(by_start.items())]
+    latest = {record.raw: record for record in job.records}.values()
+    usual = sum(record.asked.gpus for record in latest)  # what the job is taken to hold
+    seen = [
+        _summed(_seen(start_s, parts, sizes), sum(record.asked.gpus for record in parts), usual)
+        for start_s, parts in sorted(by_start.items())
+    ]
     for number, attempt in enumerate(seen[:-1]):  # an earlier one that was never closed
         if attempt.end_s is None or attempt.end_s > seen[number + 1].start_s:
             seen[number] = msgspec.structs.replace(
@@ -385,6 +390,18 @@ def _seen(start_s: float, parts: Sequence[SlurmRecord], sizes: Mapping[str, int]
         gpus=tuple(share for mine in held for share in mine) if known else (),
         state=observed_state(parts[0].state),
     )
+
+
+def _summed(seen: Seen, gpus: float, usual: float) -> Seen:
+    """An attempt with another number of GPUs than the last one has that number in any case.
+
+    Where they were is not told; as evenly as possible is the best guess.
+    """
+    if seen.gpus or not seen.nodes or gpus == usual:
+        return seen
+    each, over = divmod(gpus, len(seen.nodes))
+    held = tuple(each + min(1.0, max(0.0, over - place)) for place in range(len(seen.nodes)))
+    return msgspec.structs.replace(seen, gpus=held)
 
 
 def _shares(record: SlurmRecord, sizes: Mapping[str, int]) -> tuple[float, ...]:
