@@ -49,7 +49,8 @@ class ElasticFlowFigure(Recipe):
     )
     source = (
         "figure 8a (plot_fig8a.py: EDF 0.118, Gandiva 0.09, Tiresias 0.287, ElasticFlow 0.728) "
-        "and per-job files of the simulator's unmodified policies: 195 jobs on 16 nodes of 4 T4, slots of 60 s"
+        "and per-job files of the simulator's unmodified policies: 195 jobs on 16 nodes of "
+        "4 T4, slots of 60 s"
     )
     needs = ("elasticflow", "profiles/elasticflow")
     takes: Mapping[Scale, str] = {Scale.SMALL: "seconds", Scale.PAPER: "half a minute"}
