@@ -58,7 +58,7 @@ class _KeySet(msgspec.Struct):
     keys: list[dict[str, Any]]
 
 
-class _Attempt(msgspec.Struct, frozen=True):
+class _LoginAttempt(msgspec.Struct, frozen=True):
     state: str
     nonce: str
     verifier: str
@@ -88,7 +88,7 @@ class Provider:
         self.settings = settings
         self._clock = clock
         self._lock = threading.Lock()
-        self._attempts: dict[str, _Attempt] = {}  # by the digest of their secret
+        self._attempts: dict[str, _LoginAttempt] = {}  # by the digest of their secret
         self._info: tuple[float, ProviderInfo] | None = None  # when it was asked
         self._keys: tuple[float, list[dict[str, Any]]] | None = None
         self._http = httpx2.Client(
@@ -105,7 +105,7 @@ class Provider:
     def begin(self, redirect: str) -> LoginStart:
         """Where a browser has to go; `redirect`: where it is sent back to."""
         info = self._provider()
-        attempt = _Attempt(
+        attempt = _LoginAttempt(
             secrets.token_urlsafe(24), secrets.token_urlsafe(24), secrets.token_urlsafe(48),
             redirect, self._clock() + ATTEMPT_S,
         )  # fmt: skip
@@ -153,7 +153,7 @@ class Provider:
         claims = self._checked(self._exchange(info, attempt, answer.code), attempt.nonce)
         return self._identity(claims)
 
-    def _exchange(self, info: ProviderInfo, attempt: _Attempt, code: str) -> str:
+    def _exchange(self, info: ProviderInfo, attempt: _LoginAttempt, code: str) -> str:
         """The provider's word for the code that it gave the browser."""
         settings = self.settings
         form = {

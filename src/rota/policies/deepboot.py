@@ -25,7 +25,7 @@ from rota.core.plan import Plan
 from rota.core.policy import DecidePolicy, Params
 from rota.core.view import View
 from rota.policies._sizes import give, open_gpus, sizes_of
-from rota.policies.lyra import Choice, knapsack
+from rota.policies.lyra import GrowthChoice, knapsack
 
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -81,7 +81,7 @@ class DeepBoot(DecidePolicy[DeepBootPolicyParams]):
         """The sizes that are worth most together."""
         choices = [
             [
-                Choice(ceil(size), self._worth(job, size, gpus / len(training), now_s))
+                GrowthChoice(ceil(size), self._worth(job, size, gpus / len(training), now_s))
                 for size in sizes_of(job, gpus)
             ]
             for job in training

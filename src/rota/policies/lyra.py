@@ -33,14 +33,14 @@ class LyraParams(Params, frozen=True):
     lent: str = "lent"
 
 
-class Choice(NamedTuple):
+class GrowthChoice(NamedTuple):
     """What a job may be given beyond its base: weight in GPUs, and value."""
 
     gpus: int
     value: float
 
 
-def knapsack(jobs: Sequence[Sequence[Choice]], gpus: int) -> list[int]:
+def knapsack(jobs: Sequence[Sequence[GrowthChoice]], gpus: int) -> list[int]:
     """The choice of each job (-1: none) such that values add up to the most within so many GPUs.
 
     Exact, by dynamic programming. Of equal sums the one with fewer GPUs is taken.
@@ -140,7 +140,7 @@ class Lyra(DecidePolicy[LyraParams]):
                 left -= sizes[job.index][0]
         choices = [
             [
-                Choice(int(size - sizes[job.index][0]), remaining[job.index][0] - seconds)
+                GrowthChoice(int(size - sizes[job.index][0]), remaining[job.index][0] - seconds)
                 for size, seconds in zip(sizes[job.index], remaining[job.index], strict=True)
                 if size - sizes[job.index][0] >= 1 and seconds < remaining[job.index][0]
             ]

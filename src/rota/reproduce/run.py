@@ -206,7 +206,9 @@ def _quoted(path: Path) -> str:
 def own_files(folder: Path) -> list[str]:
     """What an earlier reproduction wrote into a folder."""
     own = [VERDICT, CHECKS, SERIES]
-    own += [f"{INPUTS}/{path.name}" for path in (folder / INPUTS).glob("*") if path.is_file()]
+    own += [
+        str(path.relative_to(folder)) for path in (folder / INPUTS).rglob("*") if path.is_file()
+    ]
     try:
         verdict = msgspec.json.decode((folder / VERDICT).read_bytes())
         runs = [str(run) for run in verdict["runs"]]

@@ -71,10 +71,10 @@ def choose_options(programme: OptionProgramme, *, gap: float = 0.0) -> OptionCho
     Raises:
         SolverError: The solver failed or is missing.
     """
-    return _Search(programme, gap).run()
+    return _OptionSearch(programme, gap).run()
 
 
-class _Search:
+class _OptionSearch:
     """Bound, rounding, and what is left between them.
 
     `value` is what a choice gains over giving nobody anything; costs are what nobody costs minus

@@ -119,6 +119,8 @@ class OutputFolder:
             place.parent.mkdir(parents=True, exist_ok=True)
             (self.path / relative).replace(place)
         shutil.rmtree(self.path)
-        for folder in {(self._target / name).parent for name in self._own} - {self._target}:
+        below = {folder for name in self._own for folder in Path(name).parents} - {Path()}
+        for relative in sorted(below, key=lambda folder: len(folder.parts), reverse=True):
+            folder = self._target / relative
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()

@@ -7,7 +7,7 @@ from rota.core.events import NODE_CLOSED, NODE_OPENED
 from rota.core.topology import Topology
 from rota.live.agent.health import (
     LONGEST,
-    Answer,
+    HealthAnswer,
     HealthWatch,
     ask,
     check_gpus,
@@ -103,7 +103,7 @@ def test_the_tools_of_a_machine_are_asked(tmp_path, monkeypatch):
 
 
 def test_a_driver_that_hangs_is_not_well():
-    hangs = [Answer(None, "nvidia-smi does not answer within 60 s")]
+    hangs = [HealthAnswer(None, "nvidia-smi does not answer within 60 s")]
     assert check_gpus(1, lambda _: hangs[0]) == "nvidia-smi does not answer within 60 s"
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from elastic_runs import elastic, ends, engine, held
 from rota.core.signals import Signal
 from rota.core.topology import NodeSpec, Topology
-from rota.policies.lyra import Choice, Lyra, knapsack
+from rota.policies.lyra import GrowthChoice, Lyra, knapsack
 
 LINEAR = [1.0, 2.0, 3.0, 4.0]
 CHOICES = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 50)), max_size=4)
@@ -22,7 +22,7 @@ def worth(jobs, picked):
 
 @given(st.lists(CHOICES, max_size=4), st.integers(0, 10))
 def test_the_knapsack_is_as_good_as_the_best_of_all_combinations(jobs, gpus):
-    jobs = [[Choice(size, float(value)) for size, value in choices] for choices in jobs]
+    jobs = [[GrowthChoice(size, float(value)) for size, value in choices] for choices in jobs]
     every = product(*(range(-1, len(choices)) for choices in jobs))
     best = max(value for size, value in (worth(jobs, one) for one in every) if size <= gpus)
     size, value = worth(jobs, knapsack(jobs, gpus))

@@ -108,7 +108,7 @@ def test_many_jobs_are_within_the_gap_without_a_search(monkeypatch):
     def search(*_):
         pytest.fail("rounding was not good enough")
 
-    monkeypatch.setattr(options._Search, "_improve", search)
+    monkeypatch.setattr(options._OptionSearch, "_improve", search)
     choice = choose_options(programme, gap=0.005)
     assert_valid(programme, choice)
     assert choice.gap <= 0.005

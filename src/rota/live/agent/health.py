@@ -38,7 +38,7 @@ FIELDS = 3
 _OVERALL = re.compile(r"overall health\W+(\w+)", re.IGNORECASE)
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HealthAnswer(msgspec.Struct, frozen=True):
     """What a program said; `code` is None if it did not end in time."""
 
     code: int | None
@@ -51,10 +51,10 @@ class Answer(msgspec.Struct, frozen=True):
         return next((line for line in lines if line), "")[:LONGEST]
 
 
-Ask = Callable[[Sequence[str]], Answer]
+Ask = Callable[[Sequence[str]], HealthAnswer]
 
 
-def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Answer:
+def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> HealthAnswer:
     """Run a program; one that hangs is killed with all that it started."""
     try:
         process = subprocess.Popen(  # noqa: S603 - what the operator of the machine gave
@@ -62,15 +62,15 @@ def ask(command: Sequence[str], timeout_s: float = TIMEOUT_S) -> Answer:
             stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        return Answer(127, f"{command[0]} cannot be started: {error.strerror}")
+        return HealthAnswer(127, f"{command[0]} cannot be started: {error.strerror}")
     try:
         text, _ = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return Answer(None, f"{command[0]} does not answer within {timeout_s:g} s")
-    return Answer(process.returncode, text)
+        return HealthAnswer(None, f"{command[0]} does not answer within {timeout_s:g} s")
+    return HealthAnswer(process.returncode, text)
 
 
 def counted(text: str, gpus: int) -> str:

@@ -17,82 +17,28 @@ from rota.core.allocation import Allocation
 from rota.core.changes import Changes, Wake
 from rota.core.errors import OptionError
 from rota.core.events import INF
-from rota.core.jobs import DONE, Job, JobSpec
+from rota.core.jobs import DONE, Job
 from rota.core.knowledge import Knowledge
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.core.workload import Workload
+from rota.reproduce.deepboot.jobs import (
+    ASLEEP,
+    PROTECTED,
+    RUNNING,
+    BootJob,
+    DeepBootPod,
+    Nodes,
+)
 from rota.reproduce.deepboot.policies import Minute, MinutePolicy
-from rota.reproduce.deepboot.training import Trainee, boot_profile
+from rota.reproduce.deepboot.training import DeepBootTrainee, boot_profile
 from rota.reproduce.loop import RATE, Blame, Replanner
 
 INFERENCE = "infer-"
 START_S = {"cifar10": 6, "imagenet": 6, "yolov3": 6, "bert": 8, "deepspeech2": 4, "ncf": 4}
 """Until a new pod serves."""
-PROTECT_S, BONUS_S, MOST_S = 30, 15, 120
-RUNNING, PROTECTED, ASLEEP = "RUNNING", "PROTECT", "SLEEP"
 MINUTE_S = 60
 LEAST_LEFT = 1e-9
-
-Nodes = list[int]
-"""A node for each GPU."""
-
-
-class Pod:
-    """Where inference runs: busy, protected for a while, or asleep."""
-
-    __slots__ = ("app", "hits", "live_s", "name", "state", "until_s")
-
-    def __init__(self, name: str, app: str) -> None:
-        self.name = name  # of the job that it was made for
-        self.app = app
-        self.state = RUNNING
-        self.live_s = PROTECT_S
-        self.hits = 0
-        self.until_s = INF
-
-    def protect(self) -> int:
-        """How long it is kept for the next request."""
-        return int(min(PROTECT_S + self.hits * BONUS_S, MOST_S))
-
-
-class BootJob:
-    """A job in the loop's accounts; `trainee` None: inference."""
-
-    def __init__(
-        self, number: int, spec: JobSpec, duration_s: float, trainee: Trainee | None
-    ) -> None:
-        self.number = number
-        self.name = spec.id
-        self.app = spec.model
-        self.submit_s = spec.submit_s
-        self.gpus = int(spec.request.sizes[1])
-        self.asked = int(sum(group.count * group.gpus for group in spec.request.groups))
-        self.duration_s = duration_s
-        self.trainee = trainee
-        self.begun_s: float | None = None  # inference: when its pod was placed
-        self.ready_s: float = INF
-        self.done_s: float | None = None
-        self.pod: Pod | None = None
-        self.cached = False
-        self.attained = 0.0
-
-    @property
-    def learner(self) -> Trainee:
-        """Of a training job."""
-        if self.trainee is None:
-            raise TypeError(f"{self.name} is inference")
-        return self.trainee
-
-    @property
-    def over_s(self) -> float | None:
-        """When it is done, once that is known."""
-        return self.done_s if self.trainee is None else self.trainee.done_s
-
-    @property
-    def service(self) -> float:
-        """By which policies order jobs."""
-        return self.attained if self.trainee is None else self.trainee.attained
 
 
 class BootLoop(Replanner):
@@ -111,7 +57,7 @@ class BootLoop(Replanner):
         self._by_name: dict[str, BootJob] = {}
         self._live: dict[int, Job] = {}
         self.held: dict[str, Nodes] = {}
-        self.pods: dict[str, dict[str, Pod]] = {}
+        self.pods: dict[str, dict[str, DeepBootPod]] = {}
         self._calls: set[float] = set()  # when something is due
         self._now_s = 0.0
         self._next_s = 1.0
@@ -127,7 +73,7 @@ class BootLoop(Replanner):
                 tuned = self.policy.tunes and spec.model != "ncf"
                 if spec.model == "ncf" and self.policy.fixes_ncf:
                     batch = 32768
-                trainee = Trainee(profile, None if tuned else batch, spec.submit_s)
+                trainee = DeepBootTrainee(profile, None if tuned else batch, spec.submit_s)
             job = BootJob(number, spec, how.work, trainee)
             self._jobs.append(job)
             self._by_name[job.name] = job
@@ -279,7 +225,7 @@ class BootLoop(Replanner):
             if not nodes and name in mine and mine[name].state == ASLEEP:
                 del mine[name]
             elif nodes and name not in mine and job.done_s is None:
-                mine[name] = Pod(name, job.app)
+                mine[name] = DeepBootPod(name, job.app)
 
     def _move(self, job: BootJob, nodes: Nodes, now_s: float) -> None:
         if job.trainee is not None:

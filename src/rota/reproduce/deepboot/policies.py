@@ -2,32 +2,28 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rota.core.events import INF
-from rota.policies.lyra import Choice, knapsack
-
-if TYPE_CHECKING:
-    from rota.reproduce.deepboot.loop import BootJob, BootLoop
-
-Nodes = list[int]
+from rota.policies.lyra import GrowthChoice, knapsack
+from rota.reproduce.deepboot.jobs import BootAccounts, BootJob, Nodes
 
 
 class Minute(NamedTuple):
     """What a policy is shown: the accounts, jobs that are there, who holds what, and the time."""
 
-    loop: "BootLoop"
-    jobs: Sequence["BootJob"]
+    loop: BootAccounts
+    jobs: Sequence[BootJob]
     before: Mapping[str, Nodes]
     now_s: float
 
     @property
-    def training(self) -> list["BootJob"]:
+    def training(self) -> list[BootJob]:
         """Jobs that train."""
         return [job for job in self.jobs if job.trainee is not None]
 
     @property
-    def serving(self) -> list["BootJob"]:
+    def serving(self) -> list[BootJob]:
         """Inference that is under way or protected."""
         asleep = self.loop.asleep()
         return [job for job in self.jobs if job.trainee is None and job.name not in asleep]
@@ -75,19 +71,17 @@ class MinutePolicy:
         mine = {job.name: before[job.name] for job in train if job.name in before}
         return minute.keep_asleep(held | self._placed(train, sizes, mine, free))
 
-    def rank(self, job: "BootJob") -> tuple[float, ...]:
+    def rank(self, job: BootJob) -> tuple[float, ...]:
         """The order of training jobs."""
         return (job.submit_s,)
 
-    def sizes(
-        self, train: Sequence["BootJob"], free: Counter[int], minute: Minute
-    ) -> dict[str, int]:
+    def sizes(self, train: Sequence[BootJob], free: Counter[int], minute: Minute) -> dict[str, int]:
         """GPUs of every training job."""
         raise NotImplementedError
 
     def _placed(
         self,
-        train: Sequence["BootJob"],
+        train: Sequence[BootJob],
         sizes: Mapping[str, int],
         before: Mapping[str, Nodes],
         free: Counter[int],
@@ -119,11 +113,11 @@ class MinutePolicy:
 
     def least_loss(
         self,
-        loop: "BootLoop",
-        jobs: Sequence["BootJob"],  # noqa: ARG002 - for those that compare
-        train: Sequence["BootJob"],
+        loop: BootAccounts,
+        jobs: Sequence[BootJob],  # noqa: ARG002 - for those that compare
+        train: Sequence[BootJob],
         state: Mapping[str, Counter[int]],
-    ) -> tuple["BootJob", int]:
+    ) -> tuple[BootJob, int]:
         """The training GPU that is given up for a request: the first one, if all are alike."""
         return next(
             (job, node)
@@ -138,14 +132,14 @@ class AfsMinutes(MinutePolicy):
 
     def sizes(
         self,
-        train: Sequence["BootJob"],
+        train: Sequence[BootJob],
         free: Counter[int],
         minute: Minute,  # noqa: ARG002 - for others
     ) -> dict[str, int]:
         """GPUs of every training job."""
         share = dict.fromkeys((job.name for job in train), 0)
 
-        def worth(job: "BootJob") -> float:
+        def worth(job: BootJob) -> float:
             after = job.learner.throughput(share[job.name] + 1)
             return (after - job.learner.throughput(share[job.name])) / after
 
@@ -168,7 +162,7 @@ class ArylMinutes(MinutePolicy):
 
     def sizes(
         self,
-        train: Sequence["BootJob"],
+        train: Sequence[BootJob],
         free: Counter[int],
         minute: Minute,  # noqa: ARG002 - for others
     ) -> dict[str, int]:
@@ -178,10 +172,10 @@ class ArylMinutes(MinutePolicy):
         for job in order:
             most = 1 if job.app == "ncf" else job.asked
             if most == 1:
-                choices.append([Choice(1, _length_s(job))])
+                choices.append([GrowthChoice(1, _length_s(job))])
             else:
                 choices.append(
-                    [Choice(w, _length_s(job) * w / (w + 1)) for w in range(1, most + 1)]
+                    [GrowthChoice(w, _length_s(job) * w / (w + 1)) for w in range(1, most + 1)]
                 )
         picked = knapsack(choices, sum(free.values()))
         return {
@@ -238,7 +232,7 @@ class OptimusMinutes(MinutePolicy):
             left -= 1
         return share
 
-    def _gain(self, job: "BootJob", gpus: int, left: int) -> float:
+    def _gain(self, job: BootJob, gpus: int, left: int) -> float:
         trainee = job.learner
         most = 1 if job.app == "ncf" else (trainee.batch or 0) // trainee.profile.limits.local_least
         if gpus + 1 > most or left < 1:
@@ -279,7 +273,7 @@ class TiresiasMinutes(MinutePolicy):
                 held[name] = self.find(train[name].asked, free)
         return minute.keep_asleep(held)
 
-    def _account(self, train: Mapping[str, "BootJob"], now_s: float) -> None:
+    def _account(self, train: Mapping[str, BootJob], now_s: float) -> None:
         """Who ran for long enough leaves the first queue."""
         first, second = self._queues
         first[:] = [name for name in first if name in train]
@@ -305,13 +299,11 @@ class DeepBootMinutes(MinutePolicy):
     reuses = True
     whole_nodes = False
 
-    def rank(self, job: "BootJob") -> tuple[float, ...]:
+    def rank(self, job: BootJob) -> tuple[float, ...]:
         """Who got least comes first."""
         return (job.service, job.submit_s)
 
-    def sizes(
-        self, train: Sequence["BootJob"], free: Counter[int], minute: Minute
-    ) -> dict[str, int]:
+    def sizes(self, train: Sequence[BootJob], free: Counter[int], minute: Minute) -> dict[str, int]:
         """GPUs of every training job."""
         gpus = sum(free.values())
         speedup = self._speedups(train, gpus, len(minute.loop.topology.nodes), len(train))
@@ -329,7 +321,7 @@ class DeepBootMinutes(MinutePolicy):
                 value = speedup(job, -(-w // 4), w)
                 if job.name not in minute.before or w != len(minute.before[job.name]):
                     value *= factor
-                own.append(Choice(w, value))
+                own.append(GrowthChoice(w, value))
             choices.append(own)
         picked = knapsack(choices, gpus)
         return {
@@ -339,11 +331,11 @@ class DeepBootMinutes(MinutePolicy):
 
     def least_loss(
         self,
-        loop: "BootLoop",
-        jobs: Sequence["BootJob"],
-        train: Sequence["BootJob"],
+        loop: BootAccounts,
+        jobs: Sequence[BootJob],
+        train: Sequence[BootJob],
         state: Mapping[str, Counter[int]],
-    ) -> tuple["BootJob", int]:
+    ) -> tuple[BootJob, int]:
         """The training GPU whose loss costs the least speedup."""
         speedup = self._speedups(train, loop.topology.gpus, len(loop.topology.nodes), len(jobs))
         now = {}
@@ -366,14 +358,14 @@ class DeepBootMinutes(MinutePolicy):
         return found
 
     def _speedups(
-        self, train: Sequence["BootJob"], gpus: float, nodes: int, among: int
-    ) -> Callable[["BootJob", int, int], float]:
+        self, train: Sequence[BootJob], gpus: float, nodes: int, among: int
+    ) -> Callable[[BootJob, int, int], float]:
         """Goodput relative to a fair share, which counts as if it were on few nodes."""
         fair = max(1, -(-int(gpus) // max(among, 1)))
         fair_nodes = -(-nodes // max(int(gpus), 1))
         tables = {job.name: job.learner.table for job in train}
 
-        def speedup(job: "BootJob", on: int, replicas: int) -> float:
+        def speedup(job: BootJob, on: int, replicas: int) -> float:
             table = tables[job.name]
             if table is None:
                 return replicas / fair
@@ -383,13 +375,13 @@ class DeepBootMinutes(MinutePolicy):
         return speedup
 
 
-def _length_s(job: "BootJob") -> float:
+def _length_s(job: BootJob) -> float:
     """Remaining time on one GPU."""
     trainee = job.learner
     return trainee.left * trainee.foreseen(1)[0]
 
 
-def _free(loop: "BootLoop", held: Iterable[Nodes]) -> Counter[int]:
+def _free(loop: BootAccounts, held: Iterable[Nodes]) -> Counter[int]:
     """GPUs that nobody holds, by node."""
     free = Counter({place: node.gpus for place, node in enumerate(loop.topology.nodes)})
     for nodes in held:

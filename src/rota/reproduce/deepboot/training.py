@@ -57,7 +57,7 @@ def packed(gpus: int) -> tuple[int, ...]:
     return (NODE_GPUS,) * full + ((rest,) if rest else ())
 
 
-class Trainee:
+class DeepBootTrainee:
     """Progress of one job, in steps of the initial batch; `batch` None: it is tuned."""
 
     def __init__(self, profile: ApplicationProfile, batch: int | None, submit_s: float) -> None:

@@ -50,7 +50,7 @@ Place = tuple[str, tuple[int, ...]]
 """GPU type, and nodes: once for each GPU."""
 
 
-class Fleet:
+class SiaFleet:
     """The nodes of one GPU type, all of the same size."""
 
     def __init__(self, gpu_type: str, nodes: Sequence[Vertex]) -> None:
@@ -69,11 +69,11 @@ class Fleet:
         return [int(node.gpus) if node.up else 0 for node in self.nodes]
 
 
-def fleets(topology: Topology) -> list[Fleet]:
+def fleets(topology: Topology) -> list[SiaFleet]:
     """By type, in alphabetical order."""
     kinds = sorted({node.gpu_type for node in topology.nodes if node.gpus})
     return [
-        Fleet(kind, [node for node in topology.nodes if node.gpu_type == kind and node.gpus])
+        SiaFleet(kind, [node for node in topology.nodes if node.gpu_type == kind and node.gpus])
         for kind in kinds
     ]
 
@@ -195,7 +195,7 @@ class SiaConfig(NamedTuple):
     gpus: int
 
 
-def configurations(all_fleets: Sequence[Fleet], most_gpus: int) -> list[SiaConfig]:
+def configurations(all_fleets: Sequence[SiaFleet], most_gpus: int) -> list[SiaConfig]:
     """Powers of two within a node, and whole nodes."""
     found = []
     for kind, fleet in enumerate(all_fleets):
@@ -211,7 +211,7 @@ def configurations(all_fleets: Sequence[Fleet], most_gpus: int) -> list[SiaConfi
     return found
 
 
-def _profiled(fleet: Fleet) -> int:
+def _profiled(fleet: SiaFleet) -> int:
     return PROFILED.get(fleet.gpu_type, len(fleet.nodes))
 
 
@@ -474,7 +474,7 @@ TOO_LARGE = 0.1  # steps per second of a job that a type has too few GPUs for
 DIGITS = 5  # of shares
 
 
-def steps_per_s(job: Job, fleet: Fleet) -> float:
+def steps_per_s(job: Job, fleet: SiaFleet) -> float:
     """Of a rigid job with the user's batch, as slow as the simulation has it."""
     training = _training(job)
     gpus = int(job.gpus)

@@ -295,7 +295,7 @@ def plan(
         raise OptionError(f"--shape {' --shape '.join(shapes)}: the same one twice")
     (folder / SIZES).mkdir()
     searches = [
-        _Search(shape, question, replayed, counted, folder / SIZES, tell, workers or cores())
+        _SizeSearch(shape, question, replayed, counted, folder / SIZES, tell, workers or cores())
         for shape in shapes
     ]
     found = [search.answer() for search in searches]
@@ -342,7 +342,7 @@ def _usual_shape(replayed: Answer) -> str:
     return f"{gpus}:{gpu_type}" if gpu_type else str(gpus)
 
 
-class _Search:
+class _SizeSearch:
     """The smallest number of nodes of one shape, by running few sizes."""
 
     def __init__(

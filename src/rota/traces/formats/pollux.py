@@ -1,10 +1,11 @@
 """Workloads of Pollux (Qiao et al., OSDI 2021), of Sia (SOSP 2023) and of DeepBoot.
 
 Columns: name, time (seconds), application, num_replicas (GPUs), batch_size; Sia may add `category`
-(adaptive, scale-gpus, rigid), DeepBoot `duration` and `num_task`. **The files have no run times**:
-they follow from the goodput of an application. Without a duration in the file a job gets the middle
-of its size class in the paper (GPU-hours: small 0.5, medium 3, large 30, very large 300) divided by
-its GPUs, which the report counts as a repair. `hours=NAME:H/NAME:H` sets other GPU-hours.
+(adaptive, scale-gpus, rigid), DeepBoot `duration` and `num_task`; ours may have `deadline_s`, a
+point in time. **The files have no run times**: they follow from the goodput of an application.
+Without a duration in the file a job gets the middle of its size class in the paper (GPU-hours:
+small 0.5, medium 3, large 30, very large 300) divided by its GPUs, which the report counts as a
+repair. `hours=NAME:H/NAME:H` sets other GPU-hours.
 
 With `profiles=DIR` (a folder per application, see `rota.models.profiles`) jobs train as they were
 measured there: run times are those with the GPUs and the batch of the file, jobs are elastic from 1
@@ -40,6 +41,7 @@ LAYOUT = Layout(
         Column("category", optional=True),
         Column("duration", "number", optional=True),
         Column("num_task", "number", optional=True),
+        Column("deadline_s", "number", optional=True),
     )
 )
 HOURS = {
@@ -122,6 +124,7 @@ def _jobs(table: "pl.DataFrame", hours: dict[str, float]) -> "pl.DataFrame":
         pl.coalesce(known, total * _HOUR_S / gpus).alias("duration_s"),
         (known.is_null() & total.is_not_null()).alias("_open"),
         pl.col("category").alias("_status"),
+        pl.col("deadline_s"),
     )
 
 

@@ -28,7 +28,7 @@ CATEGORIES = (*ADAPTIVE, "scale-gpus", "rigid")
 MOST_GPUS = 64  # of a job: no profile has more
 
 
-class SiaParams(PolluxParams, frozen=True):
+class SiaTraceParams(PolluxParams, frozen=True):
     """Options of the format: with a folder of `profiles` by GPU type jobs train as these say.
 
     `reference` is the GPU type on which run times are those of the file's GPUs and batches.
@@ -47,11 +47,11 @@ class Sia(Pollux):
 
     name = "sia"
     description = "workload of Sia's simulator (Pollux' columns, perhaps with a category)"
-    params = SiaParams
+    params = SiaTraceParams
 
     def import_file(self, path: Path, params: PolluxParams) -> Imported:
         """All jobs."""
-        if not isinstance(params, SiaParams) or not params.profiles:
+        if not isinstance(params, SiaTraceParams) or not params.profiles:
             return super().import_file(path, params)
         quality = Quality()
         table = Table(path, LAYOUT, bad=params.bad, quality=quality).whole()
@@ -65,7 +65,7 @@ class Sia(Pollux):
 class TrainedWorkload:
     """The rows of a file with what profiles say of them."""
 
-    def __init__(self, path: Path, table: "pl.DataFrame", params: SiaParams) -> None:
+    def __init__(self, path: Path, table: "pl.DataFrame", params: SiaTraceParams) -> None:
         self._path, self._table, self._params = path, table, params
         self._folder = load_profiles(params.profiles)
         self.by_id = {row["name"]: self._training(row) for row in table.iter_rows(named=True)}
@@ -113,6 +113,7 @@ class TrainedWorkload:
             pl.when(rigid).then(none).otherwise(pl.lit(1)).alias("min_gpus"),
             pl.when(rigid).then(none).otherwise(pl.lit(MOST_GPUS)).alias("max_gpus"),
             pl.col("category").alias("_status"),
+            pl.col("deadline_s"),
         )
 
     def _run_times(self, application: str, gpus: float, batch: float) -> tuple[float, str]:

@@ -1,0 +1,1 @@
+"""Elastic policies of many papers, compared on the same jobs."""
