@@ -44,6 +44,7 @@ SHOWN = (
     "completed", "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_wait_s",
     "makespan_s", "avg_bounded_slowdown", "gpu_utilisation", "preemptions", "migrations",
 )  # fmt: skip
+IF_ANY = ("resizes", "evictions")
 
 
 @click.command(
@@ -138,9 +139,12 @@ def _rows(summary: dict[str, Any]) -> list[list[str]]:
     odd = {name: count for name, count in summary["states"].items() if count and name != "done"}
     after = 2  # behind those completed
     rows[after:after] = [[name, f"{count:,}"] for name, count in odd.items()]
-    if summary["evictions"]:
-        after = [label for label, _ in rows].index("migrations") + 1
-        rows.insert(after, ["evictions by failures", f"{summary['evictions']:,}"])
+    some = [[label_of(key), count(summary[key])] for key in IF_ANY if summary[key]]
+    if summary["with_deadline"]:
+        missed = f"{summary['deadline_misses']:,} of {summary['with_deadline']:,}"
+        some.append([label_of("deadline_misses"), missed])
+    after = [label for label, _ in rows].index("migrations") + 1
+    rows[after:after] = some
     return rows
 
 

@@ -160,6 +160,7 @@ class Workload:
         self.rank_nodes = rank_nodes
         self.failures = failures
         self.open_ended = open_ended
+        self.origin_s = 0.0  # what second 0 was on the clock of the trace; 0 if it is not known
         self._usual = usual
 
     def __len__(self) -> int:
@@ -193,7 +194,7 @@ class Workload:
         quality: Quality | None = None,
     ) -> "Workload":
         """Other jobs of the same origin; what is usual stays if it was told."""
-        return Workload(
+        made = Workload(
             specs,
             behaviours,
             name=self.name if name is None else name,
@@ -202,3 +203,5 @@ class Workload:
             rank_nodes=self.rank_nodes,
             open_ended=self.open_ended,
         )
+        made.origin_s = self.origin_s
+        return made

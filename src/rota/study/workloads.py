@@ -213,7 +213,9 @@ def cut(workload: Workload, window: str) -> Workload:
     quality = Quality(old.rows, len(inside), dict(old.dropped), dict(old.repaired))
     specs = _shifted(at(workload.specs, inside), quality)
     behaviours = at(workload.behaviours, inside)
-    return workload.like(specs, behaviours, name=f"{workload.name} {window}", quality=quality)
+    part = workload.like(specs, behaviours, name=f"{workload.name} {window}", quality=quality)
+    part.origin_s += min(submits_s[number] for number in inside)
+    return part
 
 
 def _shifted(specs: Sequence[JobSpec], quality: Quality) -> list[JobSpec]:

@@ -86,6 +86,12 @@ class Imported:
         source = self._source
         return len(source) if isinstance(source, Workload) else int(source.height)
 
+    @property
+    def origin_s(self) -> float:
+        """What second 0 was on the trace's own clock, in seconds; 0 with dates, or if unknown."""
+        seconds, unit = self.origin[:-2], self.origin[-2:]
+        return float(seconds) if unit == " s" else 0.0
+
     @cached_property
     def until_s(self) -> float:
         """When the log was taken: what still ran then is cut there.
@@ -109,6 +115,7 @@ class Imported:
         if isinstance(self._source, Workload):
             return self._source
         made = to_workload(self._source, name=self.name, quality=self.quality)
+        made.origin_s = self.origin_s
         if self.training:
             made = self._trained(made)
         failures = self.failures
@@ -118,10 +125,12 @@ class Imported:
         usual = None
         if self.original is not None:
             usual = to_workload(self.original, name=self.name, quality=self.quality).usual
-        return Workload(
+        whole = Workload(
             made.specs, made.behaviours, name=self.name, quality=self.quality, usual=usual,
             rank_nodes=self.rank_nodes, failures=failures, open_ended=open_ended,
         )  # fmt: skip
+        whole.origin_s = self.origin_s
+        return whole
 
     def _trained(self, made: Workload) -> Workload:
         behaviours = [

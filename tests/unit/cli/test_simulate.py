@@ -23,6 +23,23 @@ def test_a_run_writes_its_files_and_prints_a_table(rota, here):
     assert "77.0 s" in out
 
 
+def test_deadlines_and_resizes_are_in_the_table_where_there_are_any(rota, here):
+    _, out, _ = rota(*RUN)
+    assert "deadlines missed" not in out
+    assert "resizes" not in out
+
+    (here / "jobs.csv").write_text(
+        "job_id,submit_s,num_gpus,duration_s,min_gpus,max_gpus,deadline_s\n"
+        "0,0,4,100,1,8,20\n1,10,4,100,1,4,900\n2,20,1,50,,,\n"
+    )
+    words = ("--policy", "afs", "--rates", "scaling", "--force")
+    _, out, _ = rota(*RUN, *words)
+    (missed,) = (line for line in out.splitlines() if "deadlines missed" in line)
+    assert missed.split() == ["deadlines", "missed", "1", "of", "2"]
+    (resizes,) = (line.split() for line in out.splitlines() if "resizes" in line)
+    assert int(resizes[1]) == json.loads((here / "out" / "summary.json").read_text())["resizes"] > 0
+
+
 def test_the_summary_as_json(rota):
     _, out, _ = rota(*RUN, "--json")
 

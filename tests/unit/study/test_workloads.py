@@ -116,6 +116,7 @@ def test_windows_are_consecutive_and_hold_every_job_once():
         [0, 10, 20], [0, 10], [0, 10],
     ]  # fmt: skip
     assert [works(part) for part in parts] == [[0, 1, 2], [3, 4], [5, 6]]
+    assert [part.origin_s for part in parts] == [0, 30, 50]
 
 
 def test_windows_follow_the_submissions_and_keep_the_order_of_the_file():

@@ -28,6 +28,7 @@ def test_run_times_and_sizes_follow_from_the_table(files):
     assert FORMAT.recognises(first_look(trace)) == 1.0
     assert (a.name, a.model, a.deadline_s - a.submit_s) == ("net@64", "net", 400)
     assert b.deadline_s == float("inf")
+    assert workload.origin_s == 100
     assert [how.work for how in workload.behaviours] == [200, 30]
     assert a.request.sizes == (1, 2)
     assert b.request.sizes == (1, 4)

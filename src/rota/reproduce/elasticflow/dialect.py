@@ -11,7 +11,9 @@ from rota.core.errors import OptionError
 from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
+from rota.reproduce.elasticflow.gandiva import GandivaSlots
 from rota.reproduce.elasticflow.loop import EdfSlots, ElasticFlowSlots, SlotLoop
+from rota.reproduce.elasticflow.tiresias import TiresiasSlots
 from rota.study.dialect import Dialect, require_one_type
 
 BUDDY = "buddy"
@@ -43,7 +45,12 @@ class ElasticFlowDialect(Dialect):
         "Learning, ASPLOS 2023; pkusys/ElasticFlow, ElasticFlow/scheduler; quirks: "
         "rota/reproduce/elasticflow/loop.py and filling.py"
     )
-    policies: ClassVar[dict[str, str]] = {"elasticflow": "ef-accessctrl", "edf": "edf"}
+    policies: ClassVar[dict[str, str]] = {
+        "elasticflow": "ef-accessctrl",
+        "edf": "edf",
+        "tiresias": "dlas-gpu",
+        "gandiva": "gandiva",
+    }
     Parameters = ElasticFlowDialectParams
     like_format = ("gpu",)
     placement = BUDDY
@@ -66,10 +73,21 @@ class ElasticFlowDialect(Dialect):
             f"{slot_s:g}th event, for 27 s more",
             "late": "a job is late if the plan by which it was admitted would be; what it was "
             "given beyond the plan does not count",
+            "rigid": "tiresias and gandiva give jobs the GPUs that they ask for, and count down "
+            "durations in whole seconds",
+            "tiresias": "queues of up to 3250, 7200 and any number of GPU seconds; a job falls by "
+            "one queue per event, and the event that is made for it takes seconds for GPU seconds; "
+            "overhead counts if an event comes before the end of a job, or with a restart of all",
+            "gandiva": "jobs of one size share groups of nodes; how full a group is never falls "
+            "when jobs end; turns change only at full minutes of the trace's clock; new groups of "
+            "one node stay empty unless nodes run out while they are made; overhead is for "
+            "everyone at every event, until the last job has come",
             "edf": "no admission and no overhead; every job gets as many GPUs as there are in the "
             "table, even where fewer would be faster",
             "departure: ends": "a job is done when its work is, or when the simulator removes it "
             "if it counts it as late; the simulator writes the end of the slot, with overhead",
+            "departure: starts": "a job starts when it first runs; the simulator writes when it "
+            "joins a group of gandiva's, in which others may be before it",
             "departure: failures": "a job that loses its node waits for the next slot; the "
             "simulator knows no failures",
         }
@@ -95,5 +113,15 @@ class ElasticFlowDialect(Dialect):
                 f"dialect {self.name!r} knows the placement {BUDDY!r} without options, not "
                 f"{placement_text!r}: leave --placement out, or leave --like out"
             )
+        slot_s = self.params.slot_s
+        if name == "tiresias":
+            return TiresiasSlots(name, topology, slot_s=slot_s)
+        if name == "gandiva":
+            if len({node.gpus for node in topology.nodes}) > 1:
+                raise OptionError(
+                    f"dialect {self.name!r}, policy {name!r}: its groups are of nodes with equally "
+                    "many GPUs: use such a cluster, or leave --like out"
+                )
+            return GandivaSlots(name, topology, slot_s=slot_s)
         kind: type[SlotLoop] = EdfSlots if name == "edf" else ElasticFlowSlots
-        return kind(name, topology, slot_s=self.params.slot_s, caps=CAPS[self.params.gpu])
+        return kind(name, topology, slot_s=slot_s, caps=CAPS[self.params.gpu])

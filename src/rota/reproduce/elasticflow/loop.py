@@ -31,6 +31,15 @@ RESTART_LARGE_S = 47.0
 LEAST_LEFT = 1e-9  # of the work: a job that goes on has some left
 
 
+def rate_to_be_done(left: float, now_s: float, done_s: float) -> float:
+    """The rate at which so much work is done by then, and never after it."""
+    done_s = max(done_s, nextafter(now_s, INF))
+    rate = left / (done_s - now_s)
+    while now_s + left / rate > done_s:
+        rate = nextafter(rate, INF)
+    return rate
+
+
 class SlotAhead(NamedTuple):
     """What a job will have left at the next event, whether it ends there, and when it is done."""
 
@@ -335,11 +344,7 @@ class SlotLoop(Replanner):
         if not ahead.ends:
             least = LEAST_LEFT * entry.job.true_work
             return max(0.0, left - max(ahead.left, least)) / (next_s - now_s)
-        done_s = min(max(self._done_s(entry, ahead), nextafter(now_s, INF)), next_s)
-        rate = left / (done_s - now_s)
-        while now_s + left / rate > done_s:
-            rate = nextafter(rate, INF)
-        return rate
+        return rate_to_be_done(left, now_s, min(self._done_s(entry, ahead), next_s))
 
     # --- state ------------------------------------------------------------------------------------
 
