@@ -304,9 +304,12 @@ class SlurmRuns:
     def _forgotten(self, run: SlurmRun, job: SeenJob) -> None:
         """A controller that crashed does not know that it has started it, and ends what it finds.
 
-        It must not start it again.
+        It must not start it again. One look proves nothing: the run may have begun since Slurm was
+        asked, so only the next answer counts.
         """
-        if not job.held:
+        if run.odd_s is None:
+            run.odd_s = monotonic()
+        elif not job.held:
             self._hold(run, job)
         elif self._odd_for(run) > LATE_S:
             self._try(self._commands.cancel, job.id)

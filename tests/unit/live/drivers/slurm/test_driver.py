@@ -146,6 +146,9 @@ def until(slurm, condition):
     raise TimeoutError(slurm.calls)
 
 
+GUARD_S = 60.0  # against hanging
+
+
 def released(slurm, number):
     until(slurm, lambda: number in slurm.known and not slurm.known[number].held)
 
@@ -153,8 +156,8 @@ def released(slurm, number):
 def began(driver, slurm, number, run):
     """Slurm starts a released job, and its script claims the run."""
     released(slurm, number)
-    (driver._folders.run(run) / "claimed").mkdir()
     slurm.change(number, state="RUNNING", nodes=("n1",))
+    (driver._folders.run(run) / "claimed").mkdir()
 
 
 def recorded(driver, run, code, *, asked=0):
@@ -249,6 +252,29 @@ def test_a_controller_that_lost_its_memory_starts_nothing_twice(drive, slurm):
     slurm.change(1, state="PENDING", held=False, nodes=())  # as it was before it was started
     assert ears.ends("1.0").state == "lost"
     assert slurm.verbs() == ["submit", "release", "hold", "cancel"]
+
+
+def test_a_run_that_began_after_slurm_was_asked_is_not_taken_for_forgotten(drive, slurm):
+    driver, ears = drive()
+    driver.launch(ONE)
+    released(slurm, 1)
+    asked, go_on = threading.Event(), threading.Event()
+    answer = slurm.jobs
+
+    def late():  # what it answers was true when it was asked
+        found = answer()
+        if not go_on.is_set():
+            asked.set()
+            go_on.wait(GUARD_S)
+        return found
+
+    slurm.jobs = late
+    assert asked.wait(GUARD_S)
+    slurm.change(1, state="RUNNING", nodes=("n1",))
+    (driver._folders.run("1.0") / "claimed").mkdir()
+    go_on.set()
+    ears.run("1.0", "running")
+    assert slurm.verbs() == ["submit", "release"]
 
 
 def test_a_number_that_now_belongs_to_another_job_is_left_alone(drive, slurm):
