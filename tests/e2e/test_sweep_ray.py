@@ -26,12 +26,20 @@ seeds: 2
 options: {estimate_error: cv=0.5}
 """
 MINE = """\
+import time
 import ray
 from rota.core.policy import PriorityPolicy
+
+def nodes():
+    with open(WHERE) as file:
+        return set(file.read().split())
 
 if ray.is_initialized():  # we are on the cluster
     with open(WHERE, "a") as file:
         file.write(ray.get_runtime_context().get_node_id() + "\\n")
+    until = time.monotonic() + 120  # a guard: who has one holds its node until all have one
+    while len(nodes()) < MANY and time.monotonic() < until:
+        time.sleep(0.05)
 
 class Mine(PriorityPolicy):
     def key(self, job, now_s):
@@ -88,7 +96,9 @@ def test_three_nodes_give_the_same_table_as_this_machine(inside, tmp_path):
         + "".join(f"{i},{i * 37 % 400},{1 + i % 3},{50 + i * 13 % 90}\n" for i in range(40))
     )
     (tmp_path / "machines.yaml").write_text("nodes: 2x4\n")
-    (tmp_path / "mine.py").write_text(MINE.replace("WHERE", repr(str(tmp_path / "nodes.txt"))))
+    (tmp_path / "mine.py").write_text(
+        MINE.replace("WHERE", repr(str(tmp_path / "nodes.txt"))).replace("MANY", str(NODES))
+    )
     (tmp_path / "deadly.py").write_text(DEADLY)
     (tmp_path / "same.yaml").write_text(SPEC)
     (tmp_path / "deadly.yaml").write_text(
