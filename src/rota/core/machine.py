@@ -15,6 +15,7 @@ from rota.core.jobs import (
     RUNNING,
     STARTING,
     STOPPING,
+    TIMEOUT,
     WAITING,
     Job,
     Phase,
@@ -158,13 +159,13 @@ def finish(job: Job, now_s: float) -> None:
     job.epoch += 1
 
 
-def fail(job: Job, now_s: float) -> None:
-    """It ended with an error and is not tried again."""
-    if job.phase not in (RUNNING, STARTING, STOPPING):
+def fail(job: Job, now_s: float, phase: int = FAILED) -> None:
+    """It ended with an error, or at its time limit, and is not tried again."""
+    if job.phase not in (RUNNING, STARTING, STOPPING) or phase not in (FAILED, TIMEOUT):
         raise _refuse(job, "fail")
     settle(job, now_s)
     take_back(job, now_s)
-    _end(job, now_s, FAILED)
+    _end(job, now_s, phase)
 
 
 def reject(job: Job, now_s: float) -> None:
