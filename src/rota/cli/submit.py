@@ -26,7 +26,7 @@ OPTIONS = {
     "cpus": "resources.cpus", "mem": "resources.mem", "priority": "priority",
     "time": "time_limit", "retries": "retries", "array": "array",
 }  # fmt: skip
-LISTS = {"after": "depends_on", "after_any": "after_any", "after_fail": "after_fail"}
+LISTS = {"after_ok": "depends_on", "after_any": "after_any", "after_fail": "after_fail"}
 """Options, and the keys of a job file that they set."""
 _RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.)([0-9]+)")
 
@@ -60,7 +60,7 @@ class _WithCommand(click.Command):
 @click.option("--time", metavar="T", help="Time limit: 90m, 2h30m, 1-12:00:00 or seconds of "
               "running; then SIGTERM, grace, SIGKILL.")  # fmt: skip
 @click.option("--retries", metavar="N", help="How often to try again after a failure.")
-@click.option("--after", "--after-ok", "after", metavar="JOB", multiple=True,
+@click.option("--after", "--after-ok", "after_ok", metavar="JOB", multiple=True,
               shell_complete=complete_jobs,
               help="Only when this job (id, name, or @ID: an array) has succeeded.")  # fmt: skip
 @click.option("--after-any", metavar="JOB", multiple=True, shell_complete=complete_jobs,

@@ -159,13 +159,22 @@ def finish(job: Job, now_s: float) -> None:
     job.epoch += 1
 
 
-def fail(job: Job, now_s: float, phase: int = FAILED) -> None:
-    """It ended with an error, or at its time limit, and is not tried again."""
-    if job.phase not in (RUNNING, STARTING, STOPPING) or phase not in (FAILED, TIMEOUT):
+def fail(job: Job, now_s: float) -> None:
+    """It ended with an error and is not tried again."""
+    if job.phase not in (RUNNING, STARTING, STOPPING):
         raise _refuse(job, "fail")
     settle(job, now_s)
     take_back(job, now_s)
-    _end(job, now_s, phase)
+    _end(job, now_s, FAILED)
+
+
+def time_out(job: Job, now_s: float) -> None:
+    """Its time limit has ended it."""
+    if job.phase not in (RUNNING, STARTING, STOPPING):
+        raise _refuse(job, "time out")
+    settle(job, now_s)
+    take_back(job, now_s)
+    _end(job, now_s, TIMEOUT)
 
 
 def reject(job: Job, now_s: float) -> None:

@@ -305,7 +305,7 @@ class Lifecycle:
         """It failed, or reached its time limit; for the scheduler that is the same."""
         at_s, _, number, job, epoch = event
         planned = job.phase != STOPPING or job.index in self.executor.moving
-        machine.fail(job, at_s, phase)
+        (machine.time_out if phase == TIMEOUT else machine.fail)(job, at_s)
         self.log.row(self.view.now_s, ENDINGS[phase], job.index)
         self.log.text(self.cluster.failure(job))
         self._ended(job, passed, True, planned)  # noqa: FBT003 - hot
