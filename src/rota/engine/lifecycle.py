@@ -149,6 +149,11 @@ class Lifecycle:
             return Reason.BACKOFF
         return Reason.NONE if self.arrays.enter(job) else Reason.ARRAY
 
+    def is_outside(self, job: Job) -> bool:
+        """Is it kept out of the queue by something else than a dependency or an admission?"""
+        index = job.index
+        return index in self.detained or index in self.returning or self.arrays.is_outside(job)
+
     def _give_up(self, job: Job, passed: list[Event]) -> bool:
         """End a job whose dependencies cannot come true any more; did it?"""
         arrivals = self.arrivals
@@ -395,7 +400,9 @@ class Lifecycle:
 
     def _resolve_dependants(self, job: Job, passed: list[Event]) -> None:
         for dependant in self.arrivals.released_by(job):
-            if dependant.terminal or self._give_up(dependant, passed):
+            if dependant.phase != HELD:  # over, or let in when another one ended just now
+                continue
+            if self._give_up(dependant, passed):
                 continue
             if not self.arrivals.blockers(dependant) and dependant.index not in self.detained:
                 self._let_in(dependant, passed)

@@ -26,7 +26,8 @@ ALLOWED = {  # verb -> from -> to
 WORDS = {
     "hold": "be held", "admit": "be admitted", "start": "start",
     "run": "begin to make progress", "change_rate": "change its rate",
-    "begin_stop": "stop", "stopped": "have stopped", "finish": "finish", "fail": "fail", "time_out": "time out",
+    "begin_stop": "stop", "stopped": "have stopped", "finish": "finish", "fail": "fail",
+    "time_out": "time out",
     "reject": "be rejected", "cancel": "be cancelled",
 }  # fmt: skip
 CASES = [(verb, phase, ALLOWED[verb].get(phase)) for verb in ARGUMENTS for phase in Phase]

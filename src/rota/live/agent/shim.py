@@ -270,6 +270,14 @@ def descendants(root: int) -> dict[int, int]:
     return found
 
 
+def catches(pid: int, number: int) -> bool:
+    """Does a process have a handler for a signal?"""
+    for line in read(f"/proc/{pid}/status").splitlines():
+        if line.startswith("SigCgt:"):
+            return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
 def send(kill: Callable[[int, int], None], target: int, number: int) -> None:
     """Send a signal to a process that may have gone already."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -687,9 +695,11 @@ class Shim:
                 left_s = self.limit_at - now
                 os.write(fd, b"rota: the time limit ends this job in %.0f s\n" % left_s)
                 os.close(fd)
-            name = self.order["warn_signal"]
-            for group in self.groups if name else ():
-                send(os.killpg, group, getattr(signal, f"SIG{name}"))
+            if self.order["warn_signal"]:
+                number = getattr(signal, "SIG" + self.order["warn_signal"])
+                for pid in self.others():
+                    if catches(pid, number):  # a shell around it would die of it
+                        send(os.kill, pid, number)
 
     def end(self, grace_s: float) -> None:
         """Ask it to end; those that have not by then are killed."""
