@@ -106,6 +106,11 @@ class Course:
         rows = self._rows_of(slot, Record.STOP, Record.EVICTED, Record.LOST)
         return fsum(self._history.value[rows].tolist())
 
+    def end_told(self, slot: int) -> str:
+        """Why it was rejected, failed or was cancelled, as the log says; empty: it does not."""
+        rows = self._rows_of(slot, Record.REJECTED, Record.FAILED, Record.CANCELLED)
+        return next(filter(None, (self._history.text(row) for row in rows)), "")
+
     def _preemption(self, row: int) -> Halt:
         history = self._history
         at_s = float(history.time_s[row])

@@ -6,7 +6,7 @@ those of its tasks; its parts are the job's own wait, divided in proportion to t
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from math import fsum
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from rota.core.words import duration
 from rota.metrics.course import Course, Halt, Stay, actors_of, starts_of
 from rota.metrics.delay import REASONS, Wait, Waits, fold_delay
 from rota.metrics.history import History, read_history
-from rota.metrics.jobs import UNFINISHED, fold_jobs
+from rota.metrics.jobs import UNFINISHED, Promised, fold_jobs
 from rota.metrics.phrases import few, gpus_of, lost_of, overhead_of, phrase, times_of
 from rota.metrics.spare import SpareGpus
 
@@ -106,17 +106,17 @@ class Stories:
         self,
         log: pl.DataFrame | History,
         open_ended: Collection[str] = (),
-        deadlines_s: Mapping[str, float] | None = None,
+        promised: Promised | None = None,
     ) -> None:
         """Read a log.
 
         Args:
             log: The log or its history.
             open_ended: Ids of jobs whose end there is only the end of a history.
-            deadlines_s: By id of the job, on the clock of the log, which does not hold them.
+            promised: What the log does not tell of jobs: when they were to be done, their work.
         """
         self._open_ended = frozenset(open_ended)
-        self._deadlines_s = deadlines_s or {}
+        self._promised = promised or Promised()
         self.history = history = read_history(log)
         self.ids = history.ids
         self._job_slots = np.flatnonzero(history.is_job)
@@ -203,9 +203,11 @@ class Stories:
         reason = self._present(state, intervals)
         if row["job_id"] in self._open_ended:
             state, said, end_s = UNFINISHED, STILL, None
-        due_s = self._deadlines_s.get(row["job_id"])
+        due_s = self._promised.deadlines_s.get(row["job_id"])
         late_s = max(0.0, end_s - due_s) if due_s is not None and state == "done" else None
         stays = self._course.stays(slot)
+        if why := self._course.end_told(slot):
+            said += f" ({why})"
         text = _sentence(said, wait_s, parts, halts, lost_s)
         resized = _resized(stays, intervals)
         if resized:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from rota.core.errors import InputError
-from rota.metrics import History
+from rota.metrics import History, fold_jobs
 from rota.metrics.basis import Basis
+from rota.metrics.jobs import Promised, read_promised
 from rota.metrics.vocabulary import BY_KEY, written
 from rota.notebook.frames import as_pandas, read_json
 from rota.notebook.plots import draw
@@ -81,7 +82,8 @@ class Result:
     def jobs(self) -> pl.DataFrame:
         """One row per job: the columns of `jobs.csv`."""
         if self._jobs is None:
-            self._jobs = self.look.jobs
+            promised = read_promised(self.folder / JOBS) if self.folder else Promised()
+            self._jobs = fold_jobs(self.history, *promised.of(self.history.ids))
         return self._jobs
 
     @property
