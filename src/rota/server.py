@@ -120,7 +120,10 @@ class Assembly:
             self.daemon.on_submit = self.accounts.ensure
             if isinstance(self.driver, AgentDriver):
                 self.driver.expired = self.daemon.expired
-            self.retention = RetentionThread(Pruner(store, settings.retention))
+            self.retention = RetentionThread(
+                Pruner(store, settings.retention), settings.retention.every_s,
+                self.daemon.forget_ended,
+            )  # fmt: skip
             opened.callback(self.retention.stop)
             self.embedded = self._embed(topology, config)
             opened.callback(self._close_embedded)

@@ -112,23 +112,26 @@ def prune(
 ) -> None:
     """Remove what is too old, and give the room in the file back; stop the daemon first.
 
-    A daemon does the same by itself, in small steps: see `retention` in the configuration. Jobs,
-    the event log and the audit log stay whole, and what a recovery needs is never touched.
+    A daemon does the same by itself, in small steps: see `retention` in the configuration. Of jobs
+    and of the event log only what the daemon has forgotten goes. The audit log stays whole, and
+    what a recovery needs is never touched.
 
     \b
     Examples:
+      rota store prune
       rota store prune --dry-run --journal-days 30
       rota store prune --journal-days 30 --keys-days 7
     """  # noqa: D301 - \b keeps click from wrapping the lines
     from rota.daemon import upkeep
     from rota.daemon.settings import Retention
 
-    if journal_days is None and keys_days is None:
-        raise click.UsageError("say how long to keep things: --journal-days D, --keys-days D")
     retention = Retention(journal_days=journal_days, keys_days=keys_days)
     gone = upkeep.prune(_folder(state), retention, really=not dry_run)
     verb = "would go" if dry_run else "went"
-    click.echo(f"{gone.batches} inputs, {gone.snapshots} snapshots and {gone.keys} keys {verb}")
+    click.echo(
+        f"{gone.batches} inputs, {gone.snapshots} snapshots, {gone.keys} keys, {gone.jobs} jobs "
+        f"and {gone.rows} rows of the log {verb}"
+    )
 
 
 @store.command()

@@ -220,8 +220,12 @@ def _drop_unreadable(store: Store) -> list[str]:
 
 
 def _log(store: Store) -> list[str]:
-    """Are the rows of the log numbered without a gap?"""
-    after = 0
+    """Are the rows of the log numbered without a gap but those that pruning made?"""
+    gaps = store.log_gaps()
+    there, after = store.count_rows(gaps.upto), gaps.upto
+    missing = gaps.upto - gaps.rows - there
+    if missing:
+        return [f"{missing:,} rows of the log that were not pruned are missing: put a copy back"]
     while rows := store.rows(after, PIECE):
         if rows[-1][0] != after + len(rows):
             return [f"rows of the log after {after:,} are missing: put a copy back"]
