@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from rota.core.errors import InputError
-from rota.metrics import History, fold_jobs
+from rota.metrics import History
 from rota.metrics.basis import Basis
-from rota.metrics.jobs import Promised, read_promised
+from rota.metrics.jobs import read_promised
 from rota.metrics.vocabulary import BY_KEY, written
 from rota.notebook.frames import as_pandas, read_json
 from rota.notebook.plots import draw
@@ -82,8 +82,7 @@ class Result:
     def jobs(self) -> pl.DataFrame:
         """One row per job: the columns of `jobs.csv`."""
         if self._jobs is None:
-            promised = read_promised(self.folder / JOBS) if self.folder else Promised()
-            self._jobs = fold_jobs(self.history, *promised.of(self.history.ids))
+            self._jobs = self.look.jobs
         return self._jobs
 
     @property
@@ -157,7 +156,8 @@ class Result:
         basis = self._basis
         if basis is None and self.folder is not None:
             basis = read_basis(self.folder)
-        return RunView(self.policy, self.summary, self.log, basis=basis)
+        promised = read_promised(self.folder / JOBS) if self.folder else None
+        return RunView(self.policy, self.summary, self.log, basis=basis, promised=promised)
 
     # --- how it shows itself ----------------------------------------------------------------------
 
