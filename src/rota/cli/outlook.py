@@ -44,7 +44,7 @@ _JOB = (
     click.option("--gpu-type", metavar="T", help="... on GPUs of this type: a100, or a100|h100."),
     click.option("--cpus", metavar="N", type=click.FloatRange(min=0), help="... with CPUs."),
     click.option("--mem", metavar="M", help="... with memory: 64GB."),
-    click.option("--time", "limit", metavar="T",
+    click.option("--time", metavar="T",
                  help="... that is expected to run so long, or has this limit: 2h."),
     click.option("--user", metavar="U", help="... of this user (beside Slurm)."),
 )  # fmt: skip
@@ -169,7 +169,7 @@ class Question:
 
 def _described(values: Mapping[str, Any]) -> "JobFile | None":
     """The job that the options describe."""
-    keys = ("gpus", "nodes", "queue", "gpu_type", "cpus", "mem", "limit")
+    keys = ("gpus", "nodes", "queue", "gpu_type", "cpus", "mem", "time")
     if all(values[key] is None for key in keys):
         return None
     from rota.jobfile.check import check
@@ -186,7 +186,7 @@ def _described(values: Mapping[str, Any]) -> "JobFile | None":
         ),
         nodes=values["nodes"] or 1,
         queue=values["queue"] or "",
-        estimate=values["limit"],
+        estimate=values["time"],
     )
     check(job)
     return job

@@ -174,7 +174,7 @@ class Oracle:
 
     def reason(self, engine: Engine, job: Job) -> str:
         """As the log says."""
-        return present_story(engine, job).reason
+        return present_story(engine, job, later_s=1.0).reason
 
     def ahead(self, engine: Engine, job: Job) -> list[Job]:
         """Those in the queue that rank before it."""
@@ -196,9 +196,12 @@ class Oracle:
         return msgspec.structs.replace(spec, tenant=queue)
 
 
-def present_story(engine: Engine, job: Job) -> Story:
-    """What the log of a thawed state says of a job, up to now; the log is closed for it."""
-    engine.view.now_s = engine.cluster.now_s  # it may be later than the last event
+def present_story(engine: Engine, job: Job, *, later_s: float = 0.0) -> Story:
+    """What the log of a thawed state says of a job, up to now; the log is closed for it.
+
+    Who comes at this very instant has not waited yet: the reason is that of a moment `later_s`.
+    """
+    engine.view.now_s = engine.cluster.now_s + later_s  # it may be later than the last event
     engine.finish()
     stories = Stories(engine.log.frame())
     return stories.tell(stories.ids.index(job.id))
@@ -258,13 +261,11 @@ def _foreseen_new(
         oracle, oracle.durations(), job.index, again=False, runs=runs, seed=seed, told=told,
         proposal=proposal,
     )  # fmt: skip
-    story = present_story(engine, job)
     return Outlook(
         id=NEW,
         state="not submitted",
         now_s=oracle.now_s,
-        reason=story.reason,
-        why=story.text.removeprefix("unfinished; "),
+        reason="" if is_placed(job) else oracle.reason(engine, job),
         assumptions=oracle.assumptions(),
         **msgspec.structs.asdict(found),
     )
@@ -310,7 +311,10 @@ def why(
             proposal=proposal,
         )  # fmt: skip
 
-    return judge(oracle, engine, asked, given, state=state, forecast=starts)
+    verdict = judge(oracle, engine, asked, given, state=state, forecast=starts)
+    if proposal is not None and is_placed(asked):
+        verdict.text = "it would start now"
+    return verdict
 
 
 def _has_run(job: Job) -> bool:

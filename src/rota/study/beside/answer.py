@@ -198,20 +198,21 @@ class BesideSlurm:
         runs: int = 20,
         seed: int = 0,
         told: Callable[[int, int], None] | None = None,
+        tested: bool = True,
     ) -> SlurmForecast:
-        """When it starts, and how often such answers were right in the last month."""
+        """When it starts, and (`tested`) how often such answers were right in the last month."""
         seen, proposal = self._asked(job)
         durations = self._durations()
-        tested = StartsBacktest(questions=0, share_inside=None)
+        backtest = StartsBacktest(questions=0, share_inside=None)
         if seen is not None and not _waits(seen):
             return SlurmForecast(
                 forecast=self._settled(seen), now_at=self.picture.now, ahead=[], ahead_count=0,
-                starts_backtest=tested,
+                starts_backtest=backtest,
             )  # fmt: skip
         if seen is not None and str(seen.id) not in self.world.index:
             return SlurmForecast(
                 forecast=self._kept_back(seen), now_at=self.picture.now, ahead=[], ahead_count=0,
-                starts_backtest=tested,
+                starts_backtest=backtest,
             )  # fmt: skip
         engine = self.world.thaw(None, proposal)
         asked = self._job(engine, seen)
@@ -220,8 +221,8 @@ class BesideSlurm:
             self.world, durations, asked.index, again=False, runs=runs, seed=seed, told=told,
             proposal=proposal,
         )  # fmt: skip
-        if self._past is not None:
-            tested = self._past.backtest(self.world, durations, seed=seed)
+        if self._past is not None and tested:
+            backtest = self._past.backtest(self.world, durations, seed=seed)
         return SlurmForecast(
             forecast=Forecast(
                 id=GUEST if seen is None else str(seen.id),
@@ -239,7 +240,7 @@ class BesideSlurm:
             now_at=self.picture.now,
             ahead=[other.id for other in ahead],
             ahead_count=len(ahead),
-            starts_backtest=tested,
+            starts_backtest=backtest,
             slurm_says=seen.start_s or None if seen is not None else None,
         )
 
@@ -307,7 +308,9 @@ class BesideSlurm:
             verdict = judge(self.world, engine, asked, given, state=state, forecast=forecast)
         if seen is not None and seen.reason:
             verdict.evidence.append(f"Slurm's own reason: {seen.reason}")
-        if verdict.remedy is None:
+        if seen is None and is_placed(asked):
+            verdict.text = "it would start now"
+        elif verdict.remedy is None:
             verdict.remedy = wait_for(forecast(), self.now_s)
         return verdict
 
