@@ -35,7 +35,6 @@ FIELDS = (
     "JobID,JobIDRaw,JobName,User,Account,Partition,QOS,Priority,Submit,Eligible,Start,End,State,"
     "ElapsedRaw,TimelimitRaw,ReqTRES,AllocTRES,NNodes,NodeList"
 )
-ASSOC = "Cluster,Account,ParentName,User,Share,GrpJobs,GrpTRES,MaxJobs,MaxTRES,DefaultQOS,QOS"
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "squeue.json": ("squeue", "--states=all", "--json"),
     "nodes.json": ("sinfo", "--json"),
@@ -45,8 +44,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "sacct", "--allusers", "--duplicates", "--parsable2", "--starttime", f"now-{DAYS}days",
         "--format", FIELDS,
     ),
-    "qos.txt": ("sacctmgr", "show", "qos", "--parsable2"),
-    "assoc.txt": ("sacctmgr", "show", "assoc", "--parsable2", f"format={ASSOC}"),
 }  # fmt: skip
 NEEDED = ("squeue.json", "nodes.json")
 _AS_OF = re.compile(r"Configuration data as of (\S+)")

@@ -49,7 +49,6 @@ class SlurmQueries:
         """Does it only read?"""
         return argv[0] in READING or tuple(argv[:2]) in {
             ("scontrol", "show"), ("scontrol", "ping"), ("scontrol", "--version"),
-            ("sacctmgr", "show"),
         }  # fmt: skip
 
     def call(self, *argv: str, unix_times: bool = False) -> str:
