@@ -40,6 +40,7 @@ COMMANDS = {
     "placement": ("rota.cli.listing:placement", "List the placements, or explain one."),
     "admission": ("rota.cli.listing:admission", "List the admissions, or explain one."),
     "costs": ("rota.cli.listing:costs", "List the cost models, or explain one."),
+    "rates": ("rota.cli.listing:rates", "List the rate models, or explain one."),
     "dialect": ("rota.cli.listing:dialect", "List the dialects (--like), or explain one."),
     "trace": ("rota.cli.trace:trace", "Inspect, generate, convert and change workloads."),
     "submit": ("rota.cli.submit:submit", "Submit jobs from files, or a command."),

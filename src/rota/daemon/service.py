@@ -21,10 +21,11 @@ from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.core.membership import Membership
 from rota.core.verdict import Verdict
-from rota.core.words import duration
+from rota.core.words import duration, moment
 from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
+from rota.daemon.forgotten import expendable, ranges_of
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.oidc import Identity, Provider
@@ -226,6 +227,11 @@ class Daemon:
                         "unchanged, or use a new key"
                     )
                 numbers = range(known.first, known.first + known.count)
+                if any(number not in engine.jobs for number in numbers):
+                    raise ConflictError(
+                        f"the key {key!r} was used for jobs that are over and were forgotten "
+                        f"({known.first} and later): use a new key to run them again"
+                    )
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
         unfinished = self._unfinished(actor, len(jobs))
         allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
@@ -350,7 +356,13 @@ class Daemon:
         return True
 
     def _find(self, operation: Operation[Any], name: str, actor: Actor) -> Job:
-        job = self.state.engine.jobs.get(int(name)) if name.isascii() and name.isdigit() else None
+        number = int(name) if name.isascii() and name.isdigit() else 0
+        job = self.state.engine.jobs.get(number)
+        if job is None and number in self.state.forgotten:
+            since = moment(self.store.epoch_unix + self.state.forgotten.since_s)
+            raise NotFoundError(
+                f"job {name} is over and was forgotten: what ended since {since} is still known"
+            )
         check_job(operation, actor, name, job.spec.user if job else None)
         assert job is not None  # noqa: S101 - just checked
         return job
@@ -428,14 +440,50 @@ class Daemon:
         def read() -> list[str]:
             before_s = self.state.cluster.now_s - days * DAY_S
             known = self.state.engine.jobs
+
+            def over(job: Job | None) -> bool:
+                return (
+                    job is not None
+                    and job.terminal
+                    and job.end_s < before_s
+                    and not self._is_needed(job)
+                )
+
             return [
                 name
                 for name in jobs
-                if name.isascii() and name.isdigit() and (job := known.get(int(name))) is not None
-                and job.terminal and job.end_s < before_s and not self._is_needed(job)
+                if name.isascii() and name.isdigit()
+                and (int(name) in self.state.forgotten or over(known.get(int(name))))
             ]  # fmt: skip
 
         return self._ask(read)
+
+    def forget_ended(self) -> int:
+        """Forget jobs that ended long enough ago; how many."""
+        retention = None if self._settings is None else self._settings.retention
+        if retention is None or retention.jobs_days is retention.jobs_count is None:
+            return 0
+
+        def act() -> tuple[list[Input], Callable[[], int]]:
+            state = self.state
+            jobs, since_s = expendable(
+                state.engine, state.cluster.runs, retention, state.cluster.now_s
+            )
+            if not jobs:
+                return [], lambda: 0
+            numbers = ranges_of(sorted(job.index for job in jobs))
+            change = Reconfigured(by="retention", forget=tuple(numbers), since_s=since_s)
+            return [change], lambda: len(jobs)
+
+        forgotten = self._do(act)
+        # what no kept snapshot knows can be removed: so keep newer ones
+        if self.store.count_jobs() != self._ask(self._count_jobs):
+            self._ask(self.loop.snapshot)
+        self._log.renew()
+        return forgotten
+
+    def _count_jobs(self) -> int:
+        return sum(job.parent is None for job in self.state.engine.jobs.values())
 
     def _is_needed(self, job: Job) -> bool:
         """Is anything of it still being stopped?"""
