@@ -22,7 +22,7 @@ from rota.core.errors import InputError
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import Accounts
 from rota.daemon.authority import Authority
-from rota.daemon.database import PostgresDatabase
+from rota.daemon.database import AUTHORITY, PostgresDatabase
 from rota.daemon.folder import StateFolder
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
@@ -110,6 +110,10 @@ class Assembly:
             if isinstance(self.driver, AgentDriver):
                 self.driver.claim = tokens.claim
             self.authority = tokens.members.authority = self._authority()
+            if turn is not None:
+                store.note_fact(
+                    AUTHORITY, self.authority.fingerprint.hex() if self.authority else ""
+                )
             tokens.invited_only = self._invited_only()
             tokens.local_file(self.folder.token, self._owner(), ADMIN)
             self.daemon = Daemon(

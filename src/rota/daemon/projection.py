@@ -28,6 +28,13 @@ class Projection:
         self._started: dict[int, float] = {}
         self._late_s: float | None = None  # when the next row happened
 
+    def reasons(self) -> "Projection":
+        """A copy that goes its own way; only why jobs wait is in it."""
+        copy = Projection()
+        copy.messages, copy._held = dict(self.messages), dict(self._held)
+        copy._shapes = dict(self._shapes)
+        return copy
+
     def fold(  # noqa: C901 - one branch per kind
         self, rows: Iterable[Row]
     ) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from time import time
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -20,6 +20,7 @@ from rota.core.errors import (
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.core.membership import Membership
+from rota.core.verdict import Verdict
 from rota.core.words import duration, moment
 from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
 from rota.daemon.explain import JobSituation
@@ -53,7 +54,7 @@ from rota.daemon.submissions import (
     with_priorities,
 )
 from rota.daemon.tokens import Tokens
-from rota.jobfile.convert import to_request
+from rota.jobfile.convert import to_behaviour, to_request, to_spec
 from rota.jobfile.model import JobFile
 from rota.live.inputs import (
     Input,
@@ -65,6 +66,7 @@ from rota.live.inputs import (
 )
 from rota.live.mailbox import LaterError, PendingCall
 from rota.live.nodes import NodeRecord
+from rota.sim.proposal import Proposal
 from rota.wire import (
     CANCEL_JOB,
     EXPLAIN_JOB,
@@ -76,6 +78,7 @@ from rota.wire import (
     READ_OUTPUT,
     RELEASE_JOB,
     USER,
+    WHY_JOB,
     Actor,
     Event,
     Explanation,
@@ -93,6 +96,9 @@ from rota.wire import (
     SessionInfo,
     TokenInfo,
 )
+
+if TYPE_CHECKING:
+    from rota.daemon.forecast import ClusterOutlook
 
 T = TypeVar("T")
 DAY_S = 86_400.0
@@ -377,10 +383,44 @@ class Daemon:
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
-        from rota.daemon.forecast import JobOutlook  # NumPy: only for those who ask
+        from rota.daemon.forecast import ClusterOutlook  # NumPy: only for those who ask
 
-        seen = self._ask(lambda: JobOutlook(self.state, self._find(FORECAST_JOB, job, actor)))
+        seen = self._ask(lambda: ClusterOutlook(self.state, self._find(FORECAST_JOB, job, actor)))
         return seen.forecast(self.store.epoch_unix, runs)
+
+    def why(self, job: str, actor: Actor, *, runs: int = 20) -> Verdict:
+        """Why it does not run, and what would start it."""
+        from rota.daemon.forecast import ClusterOutlook
+
+        seen = self._ask(lambda: ClusterOutlook(self.state, self._find(WHY_JOB, job, actor)))
+        return seen.why(runs)
+
+    def when_new(self, job: JobFile, actor: Actor, *, runs: int = 20) -> Forecast:
+        """When it would start if it were submitted now."""
+        return self._proposed(job, actor).forecast(self.store.epoch_unix, runs)
+
+    def why_new(self, job: JobFile, actor: Actor, *, runs: int = 20) -> Verdict:
+        """Why it would not start if it were submitted now, and what would start it."""
+        return self._proposed(job, actor).why(runs)
+
+    def _proposed(self, job: JobFile, actor: Actor) -> "ClusterOutlook":
+        from rota.daemon.forecast import ClusterOutlook
+
+        to_request(job)
+
+        def freeze() -> ClusterOutlook:
+            engine = self.state.engine
+            allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
+            refuse_forbidden([job], actor, allowed, engine.view.tenants, 0)
+            refuse_impossible([job], self.loop.driver)
+            first = self.loop.journal.next_number()
+            ranked = with_priorities([job], engine.view.tenants)
+            (file,) = with_ids(ranked, first, actor, engine.jobs)
+            spec = to_spec(file, str(first), self.state.cluster.now_s, actor.name)
+            proposal = Proposal(spec=spec, behaviour=to_behaviour(file, spec), index=first)
+            return ClusterOutlook(self.state, proposal=proposal)
+
+        return self._ask(freeze)
 
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int

@@ -314,6 +314,11 @@ class Store:
                 sa.update(tables.facts).where(tables.facts.c.name == name).values(value=value)
             )
 
+    def note_fact(self, name: str, value: str) -> None:
+        """Make or replace a fact."""
+        if self.fact(name, value) != value:
+            self.change_fact(name, value)
+
     def skip_to(self, number: int) -> None:
         """Give no number up to this one: an older copy was restored, and their folders are there.
 
