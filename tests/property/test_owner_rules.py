@@ -253,7 +253,7 @@ def test_the_state_of_the_version_before_goes_on():
     old["cluster"] = {k: v for k, v in state["cluster"].items() if k != "limits"}
     again = engine([job("a", work=10), job("b", at=3, work=5)])
     again.checker = None
-    restore(again, migrate(old, 5))
+    restore(again, migrate(old, 6))
     whole = finish(engine([job("a", work=10), job("b", at=3, work=5)]))
     assert finish(again).equals(whole)
 

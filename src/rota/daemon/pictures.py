@@ -107,7 +107,7 @@ def picture_array(jobs: Sequence[JobInfo], limit: int) -> ArrayInfo:
     ended = [job.ended_at for job in jobs if job.ended_at is not None]
     numbers = [job.task for job in jobs if job.task is not None]
     return ArrayInfo(
-        id=first.id,
+        id=first.array,
         name=first.name,
         user=first.user,
         queue=first.queue,
