@@ -122,7 +122,7 @@ async def stream_board(call: ApiCall, headers: StreamHeaders) -> Response:
     """
     after = headers.last if headers.last is not UNSET else 0
     content = _board_messages(call, after)
-    return Stream(call.context, call.actor, content, EVENT_STREAM, slots=call.context.pages)
+    return Stream(call.context, call.actor, content, EVENT_STREAM, page=True)
 
 
 async def _board_messages(call: ApiCall, after: int) -> AsyncIterator[bytes]:

@@ -51,7 +51,7 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     streams_per_token: int = 16
     pages: int = 600  # browsers that look at the board
     pages_per_token: int = 600
-    slow_s: float = 60.0  # for the reader of a stream to take what was sent
+    slow_s: float = 60.0  # for a page to take what was sent
     stream_s: float = 3_600.0  # then the client has to come again
     heartbeat_s: float = 15.0
     poll_s: float = 0.25  # between looks at a log that is followed

@@ -12,7 +12,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rota.api.auth import HANG_UP, sender_of
 from rota.api.context import Context
-from rota.api.limits import Slots
 from rota.wire import Actor
 
 
@@ -26,20 +25,22 @@ class Stream(StreamingResponse):
         content: Any,
         media_type: str,
         *,
-        slots: Slots | None = None,
+        page: bool = False,
     ) -> None:
         super().__init__(content, media_type=media_type)
         self._context = context
+        self._page = page
         self._slot = ExitStack()
-        self._slot.enter_context((slots or context.slots).one(actor))
+        self._slot.enter_context((context.pages if page else context.slots).one(actor))
         self._count()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it; those who take nothing for a while are hung up on."""
-        hang_up = scope.get("state", {}).get(HANG_UP, lambda: None)
+        """Send it; pages that take nothing for a while are hung up on (they come again)."""
+        if self._page:
+            send = self._within(send, scope.get("state", {}).get(HANG_UP, lambda: None))
         try:
-            await super().__call__(scope, receive, self._within(send, hang_up))
-        except* _TooSlowError:
+            await super().__call__(scope, receive, send)
+        except _TooSlowError:
             raise ClientDisconnect from None
         finally:
             self._slot.close()

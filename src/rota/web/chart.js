@@ -2,7 +2,7 @@
 /** Small charts over time: lines, steps or stacked areas. Shared by all pages. */
 
 import { token } from "./dom.js";
-import { clock, number } from "./format.js";
+import { clock, number, secondOf } from "./format.js";
 import { timeStep } from "./lanes.js";
 import { placeTip } from "./map.js";
 
@@ -174,7 +174,7 @@ export class TimeChart {
     this.context.fillStyle = colour;
     for (let at = Math.ceil(this.from / step) * step; at <= this.to; at += step) {
       const x = this.xOf(at);
-      if (x < width - 34) this.context.fillText(this.options.label ? this.options.label(at) : clock(at, this.to), x, height - 8);
+      if (x < width - 34) this.context.fillText(this.options.label ? this.options.label(at) : step < 60 ? secondOf(at) : clock(at, this.to), x, height - 8);
     }
   }
 

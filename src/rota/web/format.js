@@ -14,7 +14,7 @@ export function duration(seconds) {
   if (seconds < 0.001) return "0 s";
   if (seconds < 1) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
   let rest = Math.round(seconds);
-  if (seconds < 10 && rest !== seconds && rest < 10) return `${trim(seconds.toFixed(1))} s`;
+  if (seconds < 9.95 && rest !== seconds) return `${trim(seconds.toFixed(1))} s`;
   /** @type {string[]} */
   const parts = [];
   for (const [size, unit] of UNITS) {

@@ -2,7 +2,7 @@
 /** Who had which GPUs when: a lane for each node, a bar for each run. Shared by all pages. */
 
 import { token } from "./dom.js";
-import { clock } from "./format.js";
+import { clock, secondOf } from "./format.js";
 import { placeTip } from "./map.js";
 
 /** @typedef {{name: string, rows: number}} Lane `rows`: how many GPUs it has */
@@ -224,7 +224,7 @@ export class LaneChart {
       context.fillStyle = style.line;
       context.fillRect(x, AXIS - 6, 1, height);
       context.fillStyle = style.quiet;
-      context.fillText(this.options.label ? this.options.label(at) : clock(at, this.now), x + 4, 10);
+      context.fillText(this.options.label ? this.options.label(at) : step < 60 ? secondOf(at) : clock(at, this.now), x + 4, 10);
     }
   }
 

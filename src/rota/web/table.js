@@ -30,7 +30,7 @@ export class LongTable {
     this.head = h("div.row.head", { role: "row" });
     this.rows = h("div.rows", { role: "rowgroup" });
     this.space = h("div.space");
-    this.view = h("div.view", { role: "presentation", tabindex: "-1" }, h("div.heads", { role: "rowgroup" }, this.head), this.space, this.rows);
+    this.view = h("div.view", {}, h("div.heads", { role: "rowgroup" }, this.head), this.space, this.rows);
     this.table = h("div.grid", { role: "table", "aria-label": options.what }, this.view);
     this.count = h("p.quiet.count", { role: "status" });
     this.empty = h("p.empty", { hidden: true }, options.empty);
