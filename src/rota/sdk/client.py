@@ -394,7 +394,7 @@ class AsyncClient(_OnSession):
 
     async def try_out(self, change: WhatIf) -> TrialAnswer:
         """How the present queue would fare under another policy or size; nothing is changed."""
-        return await self._session.ask(TRY_OUT, body=change)
+        return await self._session.ask(TRY_OUT, body=msgspec.json.encode(change))
 
     async def status(self) -> dict[str, Any]:
         """Version, policy, times, counts."""
