@@ -17,7 +17,7 @@ from rota.core.events import INF
 from rota.core.jobs import WAITING
 from rota.core.log import ON_REQUEST, Record
 from rota.core.topology import NodeSpec
-from rota.daemon.forecast import FrozenCluster
+from rota.daemon.forecast import ClusterOutlook
 from rota.daemon.settings import Scheduling
 from rota.daemon.state import ClusterState
 from rota.engine.loop import Engine
@@ -42,7 +42,7 @@ class QueueTrial:
     """The state of the living cluster, to be tried out; made in the engine's thread."""
 
     def __init__(self, state: ClusterState) -> None:
-        self._cluster = FrozenCluster(state)
+        self._cluster = ClusterOutlook(state)
         active = [job for job in state.engine.view.active.values() if job.parent is None]
         self._active = [job.index for job in active]
         rank = state.engine.view.rank
