@@ -18,6 +18,7 @@ from rota.wire import (
     CANCEL_JOB,
     ENDED,
     EXPLAIN_JOB,
+    FIND_JOBS,
     FORECAST_JOB,
     FORECAST_NEW,
     GET_ARRAY,
@@ -35,8 +36,10 @@ from rota.wire import (
     WHY_NEW,
     ArrayInfo,
     Explanation,
+    FindQuery,
     Forecast,
     ForecastQuery,
+    FoundJobs,
     JobInfo,
     JobsQuery,
     OutputQuery,
@@ -85,6 +88,12 @@ def list_jobs(call: ApiCall, query: JobsQuery) -> list[JobInfo]:
         limit=query.limit,
         active=query.active,
     )
+
+
+@serves(FIND_JOBS)
+def find_jobs(call: ApiCall, query: FindQuery) -> FoundJobs:
+    """Look for jobs that the token may see: a piece of a table, sorted, and how many there are."""
+    return call.service.find_jobs(query, call.actor)
 
 
 @serves(GET_JOB)
