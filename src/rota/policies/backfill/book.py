@@ -6,6 +6,7 @@ that come before it in the order, and from then on its own place is kept for it.
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rota.core.events import INF
@@ -27,6 +28,7 @@ class Book:
         self._running: dict[int, tuple[float, float, Job]] = {}  # end by estimate, GPUs
         self._waiting: dict[int, tuple[Job, float, float]] = {}  # seconds by estimate, start
         self._order: list[Place] = []
+        self._sizes: Counter[float] = Counter()  # how many of those that wait ask for so many GPUs
 
     @property
     def next_s(self) -> float:
@@ -55,6 +57,7 @@ class Book:
     def note_waiting(self, job: Job, needs_s: float, start_s: float) -> None:
         """It waits until then."""
         self._waiting[job.index] = (job, needs_s, start_s)
+        self._sizes[job.gpus] += 1
         insort(self._order, (start_s, job.submit_s, job.index))
 
     def note_start(self, job: Job, now_s: float) -> None:
@@ -66,6 +69,9 @@ class Book:
         entry = self._waiting.pop(index)
         job, _, start_s = entry
         del self._order[bisect_left(self._order, (start_s, job.submit_s, index))]
+        self._sizes[job.gpus] -= 1
+        if not self._sizes[job.gpus]:
+            del self._sizes[job.gpus]
         return entry
 
     # --- changes ----------------------------------------------------------------------------------
@@ -96,28 +102,34 @@ class Book:
             self._profile.take(start_s, start_s + needs_s, job.gpus)
             self.note_waiting(job, needs_s, start_s)
 
-    def move_up(self, new: Iterable[tuple[Job, float]]) -> list[Job]:
-        """Move everybody up in the order of planning, after that new ones; returns that order."""
+    def move_up(self, new: Iterable[tuple[Job, float]], now_s: float) -> list[Job]:
+        """Move everybody up in the order of planning, after that new ones; see `_due`."""
         for job, needs_s in new:
             self.note_waiting(job, needs_s, INF)
         profile, waiting = self._profile, self._waiting
-        planned = [waiting[index][0] for _, _, index in self._order]
-        for was_s, _, index in self._order:
+        if not any(map(profile.openings, self._sizes)):  # nobody finds more than he has
+            return self.due(now_s)
+        planned = self._order
+        order = planned.copy()
+        for number, (was_s, submit_s, index) in enumerate(planned):
             job, needs_s, _ = waiting[index]
             start_s = profile.sooner(job.gpus, needs_s, was_s)
             if start_s < was_s:
                 profile.give(was_s, was_s + needs_s, job.gpus)
                 profile.take(start_s, start_s + needs_s, job.gpus)
                 waiting[index] = (job, needs_s, start_s)
-        self._order = sorted(
-            (start_s, job.submit_s, index) for index, (job, _, start_s) in waiting.items()
-        )
-        return planned
+                order[number] = (start_s, submit_s, index)
+        return self._due(order, now_s)
+
+    def _due(self, planned: list[Place], now_s: float) -> list[Job]:
+        """Take over where everybody is now; those that are to start now, in order of planning."""
+        self._order = sorted(planned)
+        return [self._waiting[index][0] for start_s, _, index in planned if start_s <= now_s]
 
     def plan_anew(
         self, gone: Iterable[Job], new: Iterable[tuple[Job, float]], now_s: float
     ) -> list[Job]:
-        """Reserve again for all in the order of planning, last for new ones; returns that order."""
+        """Reserve again for all in the order of planning, last for new ones; see `_due`."""
         for job in gone:
             if job.index in self._running:
                 del self._running[job.index]
@@ -128,15 +140,17 @@ class Book:
         running = sorted(self._running.values(), key=lambda entry: arrival(entry[2]))
         uses = [(now_s, max(end_s, now_s), gpus) for end_s, gpus, _ in running]
         profile = self._profile = Profile(now_s, self.gpus, uses)
-        waiting = self._waiting
-        planned = [waiting[index] for _, _, index in self._order]
-        starts = profile.reserve([(job.gpus, needs_s) for job, needs_s, _ in planned])
-        order = []
-        for (job, needs_s, _), start_s in zip(planned, starts, strict=True):
-            waiting[job.index] = (job, needs_s, start_s)
-            order.append((start_s, job.submit_s, job.index))
-        self._order = sorted(order)
-        return [job for job, _, _ in planned]
+        waiting, planned = self._waiting, self._order
+        wants = [waiting[index] for _, _, index in planned]
+        starts = profile.reserve([(job.gpus, needs_s) for job, needs_s, _ in wants])
+        order = planned.copy()
+        for number, start_s in enumerate(starts):
+            was_s, submit_s, index = planned[number]
+            if start_s != was_s:
+                job, needs_s, _ = wants[number]
+                waiting[index] = (job, needs_s, start_s)
+                order[number] = (start_s, submit_s, index)
+        return self._due(order, now_s)
 
     def due(self, now_s: float) -> list[Job]:
         """Those that are to start now, in the order of planning."""

@@ -1,7 +1,7 @@
 """How many GPUs are free from now on, by estimate: step functions of time."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from rota.core.events import INF
@@ -74,13 +74,20 @@ class Profile:
         times, free, known = self.times, self.free, self._found
         self._openings.clear()
         begins: list[float] = []
+        never: dict[float, float] = {}  # GPUs: there is no time at which they are free for so long
+        smaller: dict[float, list[tuple[list[float], list[float]]]] = {}
         for gpus, seconds in wants:
+            if gpus in never and seconds >= never[gpus]:
+                begins.append(INF)
+                continue
+            if gpus not in smaller:
+                known.setdefault(gpus, ([], []))
+                smaller = {one: [known[o] for o in known if o <= one] for one in known}
             bound_s = -INF
-            for other, (longs, starts) in known.items():  # `_bound`
-                if other <= gpus:
-                    i = bisect_right(longs, seconds)
-                    if i and starts[i - 1] > bound_s:
-                        bound_s = starts[i - 1]
+            for longs, starts in smaller[gpus]:  # `_bound`
+                i = bisect_right(longs, seconds)
+                if i and starts[i - 1] > bound_s:
+                    bound_s = starts[i - 1]
             need = gpus - EPSILON
             at, count = bisect_left(times, bound_s), len(times)
             start_s = INF
@@ -100,14 +107,14 @@ class Profile:
                     at -= 1
                 at += 1
             begins.append(start_s)
-            if gpus in known:  # `_remember`
+            if start_s > bound_s:  # `_remember`
                 longs, starts = known[gpus]
                 i = bisect_left(longs, seconds)
                 behind = bisect_right(starts, start_s, lo=i)
                 longs[i:behind], starts[i:behind] = [seconds], [start_s]
-            else:
-                known[gpus] = ([seconds], [start_s])
-            if start_s < INF and start_s < end_s:  # `take`
+            if start_s == INF:
+                never[gpus] = seconds
+            elif start_s < end_s:  # `take`
                 if end_s < INF and (last == count or times[last] != end_s):
                     times.insert(last, end_s)
                     free.insert(last, window[-1])
@@ -147,18 +154,21 @@ class Profile:
 
         From `start_s` on its own place is kept for it.
         """
-        found = self._openings.get(gpus)
-        if found is None:
-            found = self._openings[gpus] = list(self._free_for(gpus))
-        for since_s, until_s in found:
+        for since_s, until_s in self.openings(gpus):
             if since_s >= start_s:
                 break
             if until_s >= start_s or until_s >= since_s + seconds:
                 return since_s
         return start_s
 
-    def _free_for(self, gpus: float) -> Iterator[tuple[float, float]]:
+    def openings(self, gpus: float) -> Sequence[tuple[float, float]]:
         """From when until when so many are free."""
+        found = self._openings.get(gpus)
+        if found is None:
+            found = self._openings[gpus] = list(self._free_for(gpus))
+        return found
+
+    def _free_for(self, gpus: float) -> Iterator[tuple[float, float]]:
         need = gpus - EPSILON
         since_s: float | None = None
         for time_s, free in zip(self.times, self.free, strict=True):
