@@ -9,6 +9,10 @@ from rota.core.events import INF
 EPSILON = 1e-9  # fractions of GPUs are sums of floats
 
 
+Found = dict[float, tuple[list[float], list[float]]]
+"""How early uses could begin at best, by GPUs: seconds and starts, both increasing."""
+
+
 class Profile:
     """`free[i]` GPUs are free from `times[i]` until `times[i + 1]`, the last for ever."""
 
@@ -27,9 +31,16 @@ class Profile:
         for time_s in self.times:
             level += changes[time_s]
             self.free.append(level)
-        # what `earliest` found so far, by GPUs: seconds and starts, both increasing
-        self._found: dict[float, tuple[list[float], list[float]]] = {}
+        # what `earliest` found so far
+        self._found: Found = {}
         self._openings: dict[float, list[tuple[float, float]]] = {}  # when so many are free
+
+    @classmethod
+    def of(cls, times: list[float], free: list[float], found: Found) -> "Profile":
+        """With these steps; `found`: as `earliest` would have found."""
+        made = cls(times[0], free[0])
+        made.times, made.free, made._found = times, free, found
+        return made
 
     def earliest(self, gpus: float, seconds: float) -> float:
         """The first time from which so many are free for so long; inf if there is none."""
@@ -63,63 +74,6 @@ class Profile:
         i = bisect_left(longs, seconds)
         last = bisect_right(starts, start_s, lo=i)  # they ask for more and found no later time
         longs[i:last], starts[i:last] = [seconds], [start_s]
-
-    def reserve(  # noqa: C901, PLR0912 - four steps in one: see below
-        self, wants: Iterable[tuple[float, float]]
-    ) -> list[float]:
-        """`earliest` and `take` for one after the other (GPUs, seconds); the starts.
-
-        Written out: there may be hundreds at every decision.
-        """
-        times, free, known = self.times, self.free, self._found
-        self._openings.clear()
-        begins: list[float] = []
-        never: dict[float, float] = {}  # GPUs: there is no time at which they are free for so long
-        smaller: dict[float, list[tuple[list[float], list[float]]]] = {}
-        for gpus, seconds in wants:
-            if gpus in never and seconds >= never[gpus]:
-                begins.append(INF)
-                continue
-            if gpus not in smaller:
-                known.setdefault(gpus, ([], []))
-                smaller = {one: [known[o] for o in known if o <= one] for one in known}
-            bound_s = -INF
-            for longs, starts in smaller[gpus]:  # `_bound`
-                i = bisect_right(longs, seconds)
-                if i and starts[i - 1] > bound_s:
-                    bound_s = starts[i - 1]
-            need = gpus - EPSILON
-            at, count = bisect_left(times, bound_s), len(times)
-            start_s = INF
-            while True:  # the first window of so many seconds in which enough are free
-                while at < count and free[at] < need:
-                    at += 1
-                if at == count:
-                    break
-                end_s = times[at] + seconds
-                last = bisect_left(times, end_s, at + 1)
-                window = free[at:last]
-                if min(window) >= need:
-                    start_s = times[at]
-                    break
-                at = last - 1
-                while free[at] >= need:
-                    at -= 1
-                at += 1
-            begins.append(start_s)
-            if start_s > bound_s:  # `_remember`
-                longs, starts = known[gpus]
-                i = bisect_left(longs, seconds)
-                behind = bisect_right(starts, start_s, lo=i)
-                longs[i:behind], starts[i:behind] = [seconds], [start_s]
-            if start_s == INF:
-                never[gpus] = seconds
-            elif start_s < end_s:  # `take`
-                if end_s < INF and (last == count or times[last] != end_s):
-                    times.insert(last, end_s)
-                    free.insert(last, window[-1])
-                free[at:last] = [level - gpus for level in window]
-        return begins
 
     def take(self, start_s: float, end_s: float, gpus: float) -> None:
         """One more use."""
