@@ -26,6 +26,7 @@ from rota.live.driver import Driver
 from rota.live.inputs import Batch, Noted, Reconfigured, Submitted
 from rota.live.mailbox import Mailbox
 from rota.live.nodes import extended
+from rota.models.speeds import MeasuredSpeeds
 
 Submission: TypeAlias = tuple[int, JobSpec, Behaviour]
 
@@ -106,6 +107,7 @@ class ClusterState:
             first_task=FIRST_TASK,
             checker=checker() if checker else None,
         )
+        self.engine.arrivals.book = MeasuredSpeeds()
 
     # --- what happens -----------------------------------------------------------------------------
 
