@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from rota.core.membership import Membership
 from rota.jobfile.model import JobFile
+from rota.live.calls import CallAnswer, RunCall
 from rota.wire import (
     PAGE,
     Actor,
@@ -25,6 +26,7 @@ from rota.wire import (
     MadeSession,
     NewPerson,
     NodeInfo,
+    Operation,
     Person,
     PersonChange,
     QueueInfo,
@@ -88,6 +90,12 @@ class Service(Protocol):
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
     ) -> bytes:
         """A piece of its output; empty at the end."""
+        ...
+
+    def reach(
+        self, operation: Operation[Any], job: str, actor: Actor, node_rank: int, call: RunCall
+    ) -> CallAnswer:
+        """Call the machine where a job runs, into the job; blocks as long as the call says."""
         ...
 
     # --- cluster ---------------------------------------------------------------------------------
