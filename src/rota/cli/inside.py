@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,7 +38,7 @@ SETTLED = 50  # looks
 
 @click.command("exec", cls=WithCommand, options_metavar="[OPTIONS]")
 @click.argument("job", metavar="JOB [-- COMMAND...]")
-@click.option("-t/-T", "--tty/--no-tty", "on_tty", default=None,
+@click.option("-t/-T", "--tty/--no-tty", default=None,
               help="With a terminal; default: if this is one.")  # fmt: skip
 @click.option("-n", "--no-stdin", is_flag=True, help="Nothing on its standard input.")
 @RANK
@@ -45,7 +46,7 @@ SETTLED = 50  # looks
 def run_command(
     job: str,
     *,
-    on_tty: bool | None,
+    tty: bool | None,
     no_stdin: bool,
     rank: int,
     server: str | None,
@@ -65,7 +66,7 @@ def run_command(
       rota exec 17 --rank 1 -- py-spy dump --pid 42
     """  # noqa: D301 - \b keeps click from wrapping the lines
     argv = click.get_current_context().meta.get(COMMAND) or []
-    with_tty = (is_terminal() and not no_stdin) if on_tty is None else on_tty
+    with_tty = (is_terminal() and not no_stdin) if tty is None else tty
     if with_tty and not is_terminal():
         raise click.UsageError("--tty: this is no terminal: leave it out.")
     with connect(server, token_file, patience_s=LONG_PATIENCE_S) as rota:
@@ -77,7 +78,8 @@ def run_command(
         ).id
         attached = Attached(rota, number, channel, rank=rank, on_tty=with_tty, stdin=not no_stdin)
         try:
-            code = attached.run()
+            with closing(attached):
+                code = attached.run()
         except KeyboardInterrupt:
             rota.close_channel(number, channel, node_rank=rank)
             return INTERRUPTED
@@ -160,7 +162,8 @@ def _attach(rota: "Client", job: str) -> int:
     if found.state in ENDED:
         return _told(found)
     rota.open_channel(job, id=MAIN)
-    code = Attached(rota, job, MAIN, rank=0, on_tty=True, stdin=True).run()
+    with closing(Attached(rota, job, MAIN, rank=0, on_tty=True, stdin=True)) as attached:
+        code = attached.run()
     if code is None:
         say(f"job {job} goes on: `rota attach {job}` comes back to it")
         return 0

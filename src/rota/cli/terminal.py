@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rota.core.errors import NotFoundError, RotaError
+from rota.core.errors import ConflictError, NotFoundError, RotaError
 from rota.wire import CHANNEL_WAIT_S, MAIN
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ PIECE = 1 << 16
 REPLAYED = -(1 << 14)  # bytes that are shown of a terminal when somebody comes back to it
 INPUT, OUTPUT = 0, 1
 LOST = 255  # the exit code of ssh, too
+LET_GO_S = 1.0
 
 
 def is_terminal() -> bool:
@@ -74,6 +75,7 @@ class Attached:
         self, rota: "Client", job: str, channel: str, *, rank: int, on_tty: bool, stdin: bool
     ) -> None:
         self._rota = rota
+        self._other = rota.another()  # for the thread that types
         self._job = job
         self._channel = channel
         self._rank = rank
@@ -83,6 +85,7 @@ class Attached:
         self._sent = 0
         self._writer = secrets.token_hex(8)
         self._over = threading.Event()
+        self._typing = threading.Thread(target=self._type, name="rota-typing", daemon=True)
         self._woken, self._wake = os.pipe()
 
     def run(self) -> int | None:
@@ -90,16 +93,15 @@ class Attached:
         from rota.sdk.inside import ERR, ChannelOutput
 
         output = ChannelOutput(REPLAYED if self._channel == MAIN else 0)
-        typing = threading.Thread(target=self._type, name="rota-typing", daemon=True)
         with self._raw(), self._resized():
-            typing.start()
+            self._typing.start()
             while output.code is None and not self._over.is_set():
                 try:
                     answer = self._rota.read_channel(
                         self._job, self._channel, offset=output.offset, wait_s=CHANNEL_WAIT_S,
                         node_rank=self._rank,
                     )  # fmt: skip
-                except NotFoundError:
+                except (NotFoundError, ConflictError):  # its run is over
                     return LOST
                 for stream, piece in output.take(answer):
                     _write(2 if stream == ERR else 1, piece)
@@ -107,6 +109,14 @@ class Attached:
             with contextlib.suppress(RotaError):
                 self._rota.close_channel(self._job, self._channel, node_rank=self._rank)
         return output.code
+
+    def close(self) -> None:
+        """Let everything go; the command goes on if it has not ended."""
+        self._over.set()
+        os.write(self._wake, b"\0")
+        if self._typing.ident is not None:
+            self._typing.join(LET_GO_S)  # it may wait for an answer
+        self._other.close()
 
     def _type(self) -> None:
         """What is typed, and the size of this terminal when it changes."""
@@ -116,6 +126,8 @@ class Attached:
                 self._send(b"", eof=eof and not self._tty)
             while not self._over.is_set():
                 ready, _, _ = select.select([self._woken, *([] if eof else [INPUT])], [], [])
+                if self._over.is_set():
+                    return
                 if self._woken in ready:
                     os.read(self._woken, PIECE)
                     self._send(b"")
@@ -127,21 +139,17 @@ class Attached:
                     self._send(data, eof=eof)
                     if self._keys is not None and self._keys.detached:
                         self._over.set()
-                        self._close()
+                        os.kill(os.getpid(), signal.SIGUSR1)  # the other thread waits for output
                         return
         except (RotaError, OSError):  # the other thread will see it, too
             return
 
     def _send(self, data: bytes, *, eof: bool = False) -> None:
         size = terminal_size() if self._tty else (0, 0)
-        self._sent = self._rota.write_channel(
+        self._sent = self._other.write_channel(
             self._job, self._channel, data, offset=self._sent, eof=eof, size=size,
             writer=self._writer, node_rank=self._rank,
         )  # fmt: skip
-
-    def _close(self) -> None:
-        """Wake the thread that waits for output: ask for nothing, which is answered at once."""
-        os.kill(os.getpid(), signal.SIGUSR1)
 
     @contextlib.contextmanager
     def _raw(self) -> Iterator[None]:
@@ -151,7 +159,7 @@ class Attached:
             return
         before = termios.tcgetattr(INPUT)
         try:
-            tty.setraw(INPUT)
+            tty.setraw(INPUT, termios.TCSADRAIN)  # what was typed early is not lost
             yield
         finally:
             termios.tcsetattr(INPUT, termios.TCSADRAIN, before)

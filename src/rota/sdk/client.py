@@ -4,7 +4,7 @@ import math
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
@@ -13,7 +13,13 @@ import httpx2
 import msgspec
 from msgspec import UNSET
 
-from rota.core.errors import GoneError, InputError, UnavailableError
+from rota.core.errors import (
+    ConflictError,
+    GoneError,
+    InputError,
+    NotFoundError,
+    UnavailableError,
+)
 from rota.jobfile.check import check
 from rota.jobfile.model import JobFile
 from rota.sdk.inside import OUT, ChannelOutput, ExecResult, new_channel_id
@@ -390,6 +396,8 @@ class AsyncClient(_OnSession):
             )  # fmt: skip
             for stream, data in output.take(answer):
                 found.setdefault(stream, []).append(data)
+        with suppress(NotFoundError, ConflictError):  # it may be gone by itself
+            await self.close_channel(job, opened.id, node_rank=node_rank)
         out = b"".join(found.pop(OUT, []))
         return ExecResult(output.code, out, b"".join(b"".join(rest) for rest in found.values()))
 
@@ -714,6 +722,11 @@ class Client(_OnSession):
         patience_s: float = 10.0,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
+        self.another: Callable[[], Client] = partial(
+            Client, server, token, token_file=token_file, ca=ca, patience_s=patience_s,
+            transport=transport,
+        )  # fmt: skip
+        """Makes another client for the same daemon: each thread needs one of its own."""
         self._session = DaemonSession(
             server, token, token_file=token_file, ca=ca, patience_s=patience_s,
             connect=partial(BlockingIO, transport=transport),

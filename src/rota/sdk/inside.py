@@ -59,7 +59,8 @@ class PortForward:
     """A port of this machine that leads to a port of a job; `port` says which one was taken.
 
     Connections are to 127.0.0.1 there, as the job itself would make them. Used with `with`, or
-    until `close`. `on_error` is told why a connection was not made.
+    until `close`. `on_error` is told why a connection was not made. It works in threads of its own,
+    with clients of their own.
     """
 
     def __init__(
@@ -109,26 +110,25 @@ class PortForward:
         """One connection, from here to the job and back."""
         channel = new_channel_id()
         try:
-            self._client.open_channel(
-                self._job, id=channel, port=self._remote, node_rank=self._rank
-            )
-            sending = self._start(self._send, line, channel)
-            self._receive(line, channel)
-            with contextlib.suppress(OSError):
-                line.shutdown(socket.SHUT_RDWR)  # the other thread may wait for it
-            sending.join()
+            with self._client.another() as client:
+                client.open_channel(self._job, id=channel, port=self._remote, node_rank=self._rank)
+                sending = self._start(self._send, line, channel)
+                self._receive(client, line, channel)
+                with contextlib.suppress(OSError):
+                    line.shutdown(socket.SHUT_RDWR)  # the other thread may wait for it
+                sending.join()
+                with contextlib.suppress(RotaError):
+                    client.close_channel(self._job, channel, node_rank=self._rank)
         except RotaError as error:
             self._on_error(str(error))
         finally:
-            with contextlib.suppress(RotaError):
-                self._client.close_channel(self._job, channel, node_rank=self._rank)
             self._open.discard(line)
             line.close()
 
-    def _receive(self, line: socket.socket, channel: str) -> None:
+    def _receive(self, client: "Client", line: socket.socket, channel: str) -> None:
         output = ChannelOutput()
         while output.code is None and not self._closed:
-            answer = self._client.read_channel(
+            answer = client.read_channel(
                 self._job, channel, offset=output.offset, wait_s=CHANNEL_WAIT_S,
                 node_rank=self._rank,
             )  # fmt: skip
@@ -143,19 +143,18 @@ class PortForward:
 
     def _send(self, line: socket.socket, channel: str) -> None:
         sent = 0
-        while not self._closed:
-            try:
-                data = line.recv(CHANNEL_BYTES)
-            except OSError:
-                data = b""
-            try:
-                sent = self._client.write_channel(
+        # when it is over the other thread sees that, too
+        with contextlib.suppress(RotaError), self._client.another() as client:
+            while not self._closed:
+                try:
+                    data = line.recv(CHANNEL_BYTES)
+                except OSError:
+                    data = b""
+                sent = client.write_channel(
                     self._job, channel, data, offset=sent, eof=not data, node_rank=self._rank
                 )
-            except RotaError:  # it is over: the other thread sees that, too
-                data = b""
-            if not data:
-                return
+                if not data:
+                    return
 
     def close(self) -> None:
         """Take no more connections, and end those that there are."""

@@ -970,6 +970,7 @@ class Channel:
         """Begin, and answer calls until it is over; the exit code."""
         import select
         import socket
+        import warnings  # noqa: F401 - `os.execvpe` needs it where no library may be in sight
 
         if self.shim.box is not None:
             self.shim.box.let_go()
@@ -1112,6 +1113,8 @@ class Channel:
             self.shim.enter_groups()
             self.shim.settle()
             self.turn()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is said
+            self.say(f"rota: its place in the job cannot be made: {error}")
         finally:
             os._exit(NOT_STARTED)
 
@@ -1183,7 +1186,8 @@ class Channel:
             self.put(ENDED, json.dumps({"code": code if code >= 0 else 128 - code}).encode())
             linger = LINGER_S if self.script else ATTACHED_S
             linger = 0.0 if self.unwanted else linger
-            self.done_at = time.monotonic() + (linger if self.attached() else 0.0)
+            linger_until = time.monotonic() + (linger if self.attached() else 0.0)
+            self.done_at = min(self.done_at, linger_until)
 
     def drain(self) -> None:
         """Take what the command left, which somebody else may still hold open."""

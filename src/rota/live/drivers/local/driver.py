@@ -37,6 +37,7 @@ from rota.live.calls import (
     LaneCall,
     LaneOrders,
     LaneReport,
+    OpenChannel,
     ReadChannel,
     RunCall,
     WriteChannel,
@@ -403,7 +404,7 @@ class AgentDriver(Driver):
     def reach(self, job: str, node_rank: int, call: RunCall) -> CallAnswer:
         """Call the agent of the part of a job that runs on one of its nodes."""
         with self._lock:
-            key, agent = self._part_of(job, node_rank)
+            key, agent = self._part_of(job, node_rank, opens=isinstance(call, OpenChannel))
             here = self._called_here.get(agent.id)
         if here is not None:
             answer = here(LaneCall(0, job, key.run, node_rank, call))
@@ -421,15 +422,15 @@ class AgentDriver(Driver):
             raise ConflictError(f"job {job}: {answer.error}")
         return answer
 
-    def _part_of(self, job: str, node_rank: int) -> tuple[PartKey, KnownAgent]:
-        """The part of a job that runs, and whose it is."""
+    def _part_of(self, job: str, node_rank: int, *, opens: bool) -> tuple[PartKey, KnownAgent]:
+        """The part of a job that runs, and whose it is; nobody comes in while it is being ended."""
         runs = [record for record in self._runs.values() if record.order.job == job]
         for record in reversed(runs):
             key = PartKey(record.order.run, node_rank)
             if key not in record.parts:
                 most = len(record.parts) - 1
                 raise NotFoundError(f"job {job} has no rank {node_rank}: the last is {most}")
-            if record.over(key) or record.wants(key):
+            if record.over(key) or (opens and record.wants(key)):
                 continue
             status = record.statuses.get(key)
             if status is None or status.state != "running":
