@@ -4,7 +4,6 @@ import contextlib
 import os
 import secrets
 import select
-import shutil
 import signal
 import sys
 import termios
@@ -34,8 +33,8 @@ def is_terminal() -> bool:
 
 
 def terminal_size() -> tuple[int, int]:
-    """Rows and columns."""
-    size = shutil.get_terminal_size((80, 24))
+    """Rows and columns, as the terminal itself says: variables would not follow it."""
+    size = os.get_terminal_size(OUTPUT)
     return size.lines, size.columns
 
 
