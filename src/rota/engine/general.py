@@ -74,8 +74,9 @@ class GeneralScheduler(Successor):
         self.compresses = issubclass(policy.plan_type, SupplyingPlan)
         self._must_have = self._shapes.without_supply if self.compresses else None
         self.admissions = AdmissionQueue(
-            admission, placement, patient=patient, must_have=self._must_have
-        )
+            admission, placement, patient=patient, must_have=self._must_have,
+            smallest=self._shapes.smallest if policy.elastic else None,
+        )  # fmt: skip
         self.running: dict[int, Job] = {}
         self._stopping: dict[int, Job] = {}
         self._queue: dict[int, Job] = {}  # who waits, in order of arrival once `_sorted`
@@ -423,13 +424,13 @@ class GeneralScheduler(Successor):
         """Take over from another scheduler."""
         for job in placed:
             self.running[job.index] = job
-            self.admissions.assume(job)
+            self.admissions.assume(job, view)
             if self.trusted:
                 self.placement.hold(job, job.allocation)
         self._guests = guests_of(placed)
         for job in stopping:
             self._stopping[job.index] = job
-            self.admissions.assume(job)
+            self.admissions.assume(job, view)
         self._replay(view, placed)
         self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
 

@@ -20,6 +20,7 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from rota.core.verdict import Verdict
 from rota.jobfile.check import check
 from rota.jobfile.model import JobFile
 from rota.sdk.inside import OUT, ChannelOutput, ExecResult, new_channel_id
@@ -49,15 +50,19 @@ from rota.wire import (
     ENDED,
     EXPLAIN_JOB,
     EXPORT_EVENTS,
+    FIND_JOBS,
     FINISH_LOGIN,
     FORECAST_JOB,
+    FORECAST_NEW,
     GET_JOB,
     GET_STATUS,
     HOLD_JOB,
     INVITE_NODE,
     LIST_CHANNELS,
+    LIST_CHOICES,
     LIST_EVENTS,
     LIST_JOBS,
+    LIST_LANES,
     LIST_NODES,
     LIST_PEOPLE,
     LIST_QUEUES,
@@ -76,21 +81,29 @@ from rota.wire import (
     REVOKE_TOKEN,
     STREAM_EVENTS,
     SUBMIT_JOBS,
+    TRY_OUT,
     UNDRAIN_NODE,
     WHOAMI,
+    WHY_JOB,
+    WHY_NEW,
     WRITE_CHANNEL,
     Actor,
     ChannelInfo,
     ChannelQuery,
+    Choices,
     DrainQuery,
     Event,
     EventsQuery,
     Explanation,
+    FindQuery,
     Forecast,
     ForecastQuery,
+    FoundJobs,
     InputQuery,
     JobInfo,
     JobsQuery,
+    Lanes,
+    LanesQuery,
     LoginAnswer,
     LoginRequest,
     LoginStart,
@@ -109,7 +122,9 @@ from rota.wire import (
     StreamQuery,
     SubmitHeaders,
     TokenInfo,
+    TrialAnswer,
     WebCode,
+    WhatIf,
 )
 
 P = ParamSpec("P")
@@ -263,6 +278,10 @@ class AsyncClient(_OnSession):
             left -= len(page)
             after = page[-1].id
 
+    async def find_jobs(self, query: FindQuery | None = None) -> FoundJobs:
+        """A piece of a table of jobs, sorted and filtered by the daemon, and how many there are."""
+        return await self._session.ask(FIND_JOBS, query=query or FindQuery())
+
     async def job(self, job: str) -> JobInfo:
         """One job, by id."""
         return await self._session.ask(GET_JOB, job=job)
@@ -286,6 +305,20 @@ class AsyncClient(_OnSession):
     async def when(self, job: str, *, runs: int = 20) -> Forecast:
         """When it will start, simulated so many times from the present state."""
         return await self._session.ask(FORECAST_JOB, query=ForecastQuery(runs), job=job)
+
+    async def why(self, job: str, *, runs: int = 20) -> Verdict:
+        """The one reason why it does not run, and the smallest change that would start it."""
+        return await self._session.ask(WHY_JOB, query=ForecastQuery(runs), job=job)
+
+    async def when_new(self, job: JobLike, *, runs: int = 20) -> Forecast:
+        """When it would start if it were submitted now; nothing is submitted."""
+        body = msgspec.json.encode(as_job(job))
+        return await self._session.ask(FORECAST_NEW, query=ForecastQuery(runs), body=body)
+
+    async def why_new(self, job: JobLike, *, runs: int = 20) -> Verdict:
+        """Why it would not start if it were submitted now; nothing is submitted."""
+        body = msgspec.json.encode(as_job(job))
+        return await self._session.ask(WHY_NEW, query=ForecastQuery(runs), body=body)
 
     async def wait(self, job: str, timeout_s: float | None = None) -> JobInfo:
         """The job when it has finished.
@@ -510,6 +543,18 @@ class AsyncClient(_OnSession):
     async def queues(self) -> list[QueueInfo]:
         """All queues."""
         return await self._session.ask(LIST_QUEUES)
+
+    async def lanes(self, since: float = 0.0) -> Lanes:
+        """Who had which GPUs since then (Unix seconds)."""
+        return await self._session.ask(LIST_LANES, query=LanesQuery(since=since))
+
+    async def choices(self) -> Choices:
+        """Which policy holds, with its parameters, and which there are."""
+        return await self._session.ask(LIST_CHOICES)
+
+    async def try_out(self, change: WhatIf) -> TrialAnswer:
+        """How the present queue would fare under another policy or size; nothing is changed."""
+        return await self._session.ask(TRY_OUT, body=msgspec.json.encode(change))
 
     async def status(self) -> dict[str, Any]:
         """Version, policy, times, counts."""
@@ -744,12 +789,16 @@ class Client(_OnSession):
     submit = _blocking(AsyncClient.submit)
     submit_many = _blocking(AsyncClient.submit_many)
     jobs = _iterating(AsyncClient.jobs)
+    find_jobs = _blocking(AsyncClient.find_jobs)
     job = _blocking(AsyncClient.job)
     cancel = _blocking(AsyncClient.cancel)
     hold = _blocking(AsyncClient.hold)
     release = _blocking(AsyncClient.release)
     explain = _blocking(AsyncClient.explain)
     when = _blocking(AsyncClient.when)
+    why = _blocking(AsyncClient.why)
+    when_new = _blocking(AsyncClient.when_new)
+    why_new = _blocking(AsyncClient.why_new)
     wait = _blocking(AsyncClient.wait)
     logs = _iterating(AsyncClient.logs)
     last_output = _blocking(AsyncClient.last_output)
@@ -766,6 +815,9 @@ class Client(_OnSession):
     undrain = _blocking(AsyncClient.undrain)
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)
+    lanes = _blocking(AsyncClient.lanes)
+    choices = _blocking(AsyncClient.choices)
+    try_out = _blocking(AsyncClient.try_out)
     status = _blocking(AsyncClient.status)
     reload = _blocking(AsyncClient.reload)
 
