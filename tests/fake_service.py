@@ -25,6 +25,7 @@ from rota.daemon.board import Board, BoardJob, BoardNode
 from rota.daemon.pictures import picture_array
 from rota.jobfile.arrays import array_of, expanded
 from rota.jobfile.model import GpuRange
+from rota.live.calls import CallAnswer, OpenedChannel
 from rota.wire import (
     CANCEL_ARRAY,
     CANCEL_JOB,
@@ -93,6 +94,7 @@ class FakeService:
             name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
         }
         self.changes: list[str] = []
+        self.reached: list[object] = []  # calls into jobs
         self.extra_queues: list[QueueInfo] = []
         self.broken: Exception | None = None  # raised by every call but `authenticate`
         self.is_ready = (True, "")
@@ -305,6 +307,15 @@ class FakeService:
             data = self._logs.get((job, stream, node_rank), b"")
             offset = max(0, len(data) + offset) if offset < 0 else offset
             return data[offset : offset + limit]
+
+    def reach(self, operation, job, actor, node_rank, call):
+        with self._look():
+            found = self._mine(job, actor, operation)
+            if found.state in ENDED:
+                raise ConflictError(f"job {job} is over ({found.state})")
+            self.reached.append(call)
+            opened = (OpenedChannel("main", "terminal"),)
+            return CallAnswer(b"\1\0\0\0\2hi", 3, taken=5, channels=opened)
 
     # --- cluster ---------------------------------------------------------------------------------
 

@@ -102,6 +102,10 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
             raise InputError(
                 f"resources: gpus {gpus:g}: the backend {driver.name!r} gives whole GPUs only"
             )
+        if job.interactive and not able.channels:
+            raise InputError(
+                f"interactive: the backend {driver.name!r} gives jobs no terminal: leave it out"
+            )
         for key in ("pre_stop", "warn_signal"):
             if not able.hooks and getattr(job.checkpoint, key):
                 raise InputError(

@@ -37,6 +37,7 @@ retries: 2
 depends_on: [1, 4]
 hold: yes
 speeds: {v100: 1, k80: 0.3}
+interactive: no
 time_limit: 2h30m
 backoff: 30s
 after_any: first

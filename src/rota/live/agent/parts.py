@@ -186,6 +186,7 @@ class LocalPart:
                 environment.of_process(launch, devices, number)
                 for number in range(launch.part.processes)
             ],
+            "terminal": launch.launch.terminal,
             "grace_s": launch.launch.grace_s,
             "limit_s": launch.limit_s,
             "warn_s": launch.launch.warn_s,
