@@ -103,8 +103,11 @@ def _from_file(path: Path, context: str) -> KubeAccess:
                 "token or a certificate; make a service account for it"
             )
     folder = path.parent
-    verify = _trust(folder, cluster)
-    _show_certificate(folder, user, verify)
+    try:
+        verify = _trust(folder, cluster)
+        _show_certificate(folder, user, verify)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ClusterError(f"{path}: a certificate or key cannot be used ({error})") from error
     token_file = text(user, "tokenFile")
     return KubeAccess(
         text(cluster, "server"), verify, token=text(user, "token"),

@@ -1,6 +1,10 @@
 """Requests to an API server: objects, lists in pages, watches."""
 
+import contextlib
+import socket
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import httpx2
@@ -36,13 +40,22 @@ class KubeApi:
     def __init__(self, access: KubeAccess, timeout_s: float = 20.0) -> None:
         self.access = access
         self.calls: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._watched: set[socket.socket] = set()
+        self._closed = False
         self._http = httpx2.Client(
             base_url=access.server, verify=access.verify, timeout=timeout_s, trust_env=False,
             limits=httpx2.Limits(max_connections=32, max_keepalive_connections=16),
         )  # fmt: skip
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; watches end at once."""
+        with self._lock:
+            self._closed = True
+            watched = list(self._watched)
+        for line in watched:
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
         self._http.close()
 
     # --- single requests --------------------------------------------------------------------------
@@ -123,11 +136,27 @@ class KubeApi:
             ) as answer:
                 if answer.is_error:
                     raise _refusal("WATCH", path, answer.status_code, answer.read())
-                for line in answer.iter_lines():
-                    if line:
-                        yield _change(path, line)
+                with self._until_closed(answer):
+                    for line in answer.iter_lines():
+                        if line:
+                            yield _change(path, line)
         except httpx2.HTTPError as error:
             raise KubeError(f"the watch of {path} broke ({error})", 0) from error
+
+
+    @contextmanager
+    def _until_closed(self, answer: httpx2.Response) -> Iterator[None]:
+        """`close` ends it: nobody else would wake a thread that waits for the server."""
+        line = answer.extensions["network_stream"].get_extra_info("socket")
+        with self._lock:
+            if self._closed:
+                raise KubeError("the connection to Kubernetes is closed", 0)
+            self._watched.add(line)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._watched.discard(line)
 
 
 def _change(path: str, line: str) -> tuple[str, KubeObject]:

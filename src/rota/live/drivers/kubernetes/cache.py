@@ -50,6 +50,11 @@ class ObjectCache:
         """Stop; the thread ends with its present request."""
         self._closing.set()
 
+    def join(self) -> None:
+        """Until the thread has ended; the connections must be closed."""
+        if self._thread.is_alive():
+            self._thread.join()
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Until it was listed once."""
         return self._listed.wait(timeout_s)

@@ -178,6 +178,8 @@ class KubernetesDriver(Driver):
             self._thread.join()
             self._thread = None
         self.api.close()
+        self._pods.join()
+        self._nodes.join()
 
     # --- orders -----------------------------------------------------------------------------------
 

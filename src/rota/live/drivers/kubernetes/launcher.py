@@ -27,7 +27,7 @@ moment; began=$moment
 signal() {
     for pid in $pids; do
         whom=$pid; [ -n "$group" ] && whom=-$pid
-        kill "-$1" -- "$whom" 2>/dev/null
+        kill -s "$1" -- "$whom" 2>/dev/null
     done
 }
 trap 'asked=1; signal TERM' TERM

@@ -37,8 +37,7 @@ def read_node(item: KubeObject, options: KubernetesOptions) -> SeenNode | None:
     if not gpus:
         return None
     spec = machine(text(part(item, "metadata"), "name"), item, "whole")
-    rack = text(labels, options.rack_label)
-    spec = msgspec.structs.replace(spec, gpus=gpus, path=(rack,) if rack else ())
+    spec = msgspec.structs.replace(spec, gpus=gpus)
     ready = any(
         one.get("type") == "Ready" and one.get("status") == "True"
         for one in parts(status, "conditions")

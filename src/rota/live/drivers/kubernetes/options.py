@@ -17,7 +17,6 @@ class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     service_account: str = ""  # of the pods of jobs; empty: none, and no token in them
     gpu_resource: str = "nvidia.com/gpu"
     node_selector: dict[str, str] = {}  # labels of the nodes that Rota may use; empty: all
-    rack_label: str = "topology.kubernetes.io/zone"  # nodes with the same value are neighbours
     tolerations: tuple[str, ...] = ()  # keys of taints that pods of jobs tolerate
     checkpoint_claim: str = ""  # a PersistentVolumeClaim for ROTA_CHECKPOINT_DIR, shared by nodes
     lost_s: float = 120.0  # a node that is not ready for so long is lost

@@ -28,7 +28,6 @@ log = logging.getLogger("rota.kubernetes")
 
 RUN_ON, HALT, KILL = "run", "halt", "kill"
 REFUSED = 125  # the exit code of a run that Kubernetes does not take
-INVALID = (400, 403, 422)
 NODE_GONE = "its node is gone"
 PodKey: TypeAlias = tuple[str, str]
 """Namespace and name."""
@@ -150,18 +149,21 @@ class KubeRuns:
             for rank in missing
         ):
             return  # somebody is leaving; the next change of a pod looks again
-        for rank in missing:
-            body = pod(self._store, self._namespace, run.order, rank, self._options)
-            try:
-                self._pods.enter(self._api.create(self._path, body))
-            except KubeError as error:
-                if error.status == CONFLICT:
-                    self._pods.enter(self._api.get(f"{self._path}/{body['metadata']['name']}"))
-                elif error.status in INVALID or error.status == NOT_FOUND:
-                    self._refused(run, str(error))
-                    return
-                else:
-                    raise
+        try:
+            for rank in missing:
+                self._create(pod(self._store, self._namespace, run.order, rank, self._options))
+        except ClusterError as error:
+            if error.retryable:
+                raise
+            self._refused(run, str(error))
+
+    def _create(self, body: KubeObject) -> None:
+        try:
+            self._pods.enter(self._api.create(self._path, body))
+        except KubeError as error:
+            if error.status != CONFLICT:
+                raise
+            self._pods.enter(self._api.get(f"{self._path}/{body['metadata']['name']}"))
 
     def owns(self, key: tuple[str, str]) -> bool:
         """Is a pod, by (namespace, name), one of ours?"""
