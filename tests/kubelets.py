@@ -44,13 +44,15 @@ class Kubelets:
         self._pods: dict[str, _RunningPod] = {}  # by uid
         self._seen: set[str] = set()
         self._ending: set[str] = set()
+        self._helpers: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._closing = threading.Event()
         folder.mkdir(parents=True, exist_ok=True)
         self._server = _log_server(self, certificate)
         self._port = self._server.server_address[1]
-        for work in (self._server.serve_forever, self._watch):
-            threading.Thread(target=work, daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def register(self):
         for name in self.names:
@@ -88,12 +90,22 @@ class Kubelets:
 
     def close(self):
         self._closing.set()
-        self.api.close()
+        self.api.end_watches()
+        self._watcher.join()
         for pod in list(self._pods.values()):
             pod.kill()
             pod.process.wait()
+        for helper in self._helpers:
+            helper.join()
+        self.api.close()
         self._server.shutdown()
         self._server.server_close()
+
+    def _help(self, work, subject):
+        helper = threading.Thread(target=work, args=(subject,), daemon=True)
+        self._helpers = [other for other in self._helpers if other.is_alive()]
+        self._helpers.append(helper)
+        helper.start()
 
     def running(self):
         """Names of pods with a process."""
@@ -127,7 +139,7 @@ class Kubelets:
             if ends:
                 self._ending.add(uid)
         if ends:
-            threading.Thread(target=self._end, args=(item,), daemon=True).start()
+            self._help(self._end, item)
         elif fresh:
             self._start(item, uid, node)
 
@@ -142,7 +154,7 @@ class Kubelets:
         self.started.append((f"{about['namespace']}/{about['name']}", uid))
         pod = self._pods[uid] = _RunningPod(item, self._folder / uid, wanted)
         self._tell(pod, "Running", {"running": {"startedAt": pod.began}})
-        threading.Thread(target=self._wait, args=(pod,), daemon=True).start()
+        self._help(self._wait, pod)
 
     def _wait(self, pod):
         code = pod.wait()

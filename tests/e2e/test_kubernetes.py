@@ -224,8 +224,10 @@ def test_a_watch_that_is_too_old_is_listed_anew(kube, drive, monkeypatch):
 
 def test_what_is_not_granted_is_named_at_start_up(kube, tmp_path):
     options = KubernetesOptions(kubeconfig=str(kube.stranger), image="none")
+    driver = KubernetesDriver("s", tmp_path, options)
     with pytest.raises(ClusterError) as refused:
-        KubernetesDriver("s", tmp_path, options).preflight()
+        driver.preflight()
+    driver.close()
     for missing in ("list nodes", "watch pods", "create pods in default", "get pods/log in default"):
         assert missing in str(refused.value)
     assert "rbac.yaml" in str(refused.value)

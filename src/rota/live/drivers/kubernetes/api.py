@@ -48,14 +48,18 @@ class KubeApi:
             limits=httpx2.Limits(max_connections=32, max_keepalive_connections=16),
         )  # fmt: skip
 
-    def close(self) -> None:
-        """Close the connections; watches end at once."""
+    def end_watches(self) -> None:
+        """Watches end at once, and no other begins."""
         with self._lock:
             self._closed = True
             watched = list(self._watched)
         for line in watched:
             with contextlib.suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connections; nobody may use them any more."""
+        self.end_watches()
         self._http.close()
 
     # --- single requests --------------------------------------------------------------------------
@@ -146,7 +150,7 @@ class KubeApi:
 
     @contextmanager
     def _until_closed(self, answer: httpx2.Response) -> Iterator[None]:
-        """`close` ends it: nobody else would wake a thread that waits for the server."""
+        """`end_watches` ends it: nobody else would wake a thread that waits for the server."""
         line = answer.extensions["network_stream"].get_extra_info("socket")
         with self._lock:
             if self._closed:

@@ -177,9 +177,10 @@ class KubernetesDriver(Driver):
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        self.api.close()
+        self.api.end_watches()
         self._pods.join()
         self._nodes.join()
+        self.api.close()
 
     # --- orders -----------------------------------------------------------------------------------
 
