@@ -19,6 +19,7 @@ from rota.core.errors import (
 )
 from rota.core.membership import Membership
 from rota.core.proof import server_code, token_label
+from rota.core.verdict import Verdict
 from rota.daemon.access import check_job, sees_job
 from rota.jobfile.model import GpuRange
 from rota.wire import (
@@ -221,6 +222,23 @@ class FakeService:
                 latest_at=now + 120, runs=runs, never=0, text="In a minute.",
                 assumptions={"arrivals": "none"},
             )  # fmt: skip
+
+    def why(self, job, actor, *, runs=20):
+        with self._look():
+            found = self._mine(job, actor)
+            return Verdict(id=job, state=found.state, reason="capacity", text="Too few are free.")
+
+    def when_new(self, job, actor, *, runs=20):
+        with self._look():
+            now = time.time()
+            return Forecast(
+                id="new", state="not submitted", starts_at=now, earliest_at=now, latest_at=now,
+                runs=runs, never=0, text="Now.", assumptions={},
+            )  # fmt: skip
+
+    def why_new(self, job, actor, *, runs=20):
+        with self._look():
+            return Verdict(id="new", state="not submitted", reason="", text="it would start now")
 
     def logs(self, job, actor, *, stream, node_rank, offset, limit):
         with self._look():

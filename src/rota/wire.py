@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 from rota.core.backtest import Backtest
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
+from rota.core.verdict import Verdict
 from rota.jobfile.model import JobFile
 
 PREFIX = "/api/v1"
@@ -713,6 +714,23 @@ FORECAST_JOB = Operation(
     name="forecast_job", path=f"{PREFIX}/jobs/{{job}}/when", role=VIEWER, reach="visible",
     tag="jobs", query=ForecastQuery, answer=Forecast, about="When it will start.", errors=(409,),
     timeout_s=600.0,
+)  # fmt: skip
+WHY_JOB = Operation(
+    name="why_job", path=f"{PREFIX}/jobs/{{job}}/why", role=VIEWER, reach="visible", tag="jobs",
+    query=ForecastQuery, answer=Verdict, errors=(409,), timeout_s=600.0,
+    about="The reason, what shows it, and the smallest change that would start the job.",
+)  # fmt: skip
+FORECAST_NEW = Operation(
+    name="forecast_new_job", method="POST", path=f"{PREFIX}/when", role=USER, tag="jobs",
+    query=ForecastQuery, body=JobFile, answer=Forecast, timeout_s=600.0,
+    examples={"16 GPUs": {"run": "true", "resources": {"gpus": 16}, "queue": "research"}},
+    about="When it would start. Nothing is submitted.",
+)  # fmt: skip
+WHY_NEW = Operation(
+    name="why_new_job", method="POST", path=f"{PREFIX}/why", role=USER, tag="jobs",
+    query=ForecastQuery, body=JobFile, answer=Verdict, timeout_s=600.0,
+    examples={"16 GPUs": {"run": "true", "resources": {"gpus": 16}, "queue": "research"}},
+    about="Why it would not start now. Nothing is submitted.",
 )  # fmt: skip
 READ_OUTPUT = Operation(
     name="read_job_log", path=f"{PREFIX}/jobs/{{job}}/logs", role=VIEWER, reach="own", tag="jobs",

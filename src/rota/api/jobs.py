@@ -11,12 +11,14 @@ from rota.api.problems import Refusal, input_problem
 from rota.api.routing import ApiCall, serves
 from rota.api.streams import Stream, StreamLife
 from rota.core.errors import InputError, RotaError
+from rota.core.verdict import Verdict
 from rota.jobfile.model import JobFile
 from rota.wire import (
     CANCEL_JOB,
     ENDED,
     EXPLAIN_JOB,
     FORECAST_JOB,
+    FORECAST_NEW,
     GET_JOB,
     HOLD_JOB,
     LIST_JOBS,
@@ -25,6 +27,8 @@ from rota.wire import (
     RELEASE_JOB,
     SUBMIT_JOBS,
     TEXT,
+    WHY_JOB,
+    WHY_NEW,
     Explanation,
     Forecast,
     ForecastQuery,
@@ -114,6 +118,28 @@ def explain_job(call: ApiCall, job: str) -> Explanation:
 async def forecast_job(call: ApiCall, job: str, query: ForecastQuery) -> Forecast:
     """Predict when a job will start, simulated from the present state."""
     return await call.context.forecast_lane.run(call.service.when, job, call.actor, runs=query.runs)
+
+
+@serves(WHY_JOB)
+async def why_job(call: ApiCall, job: str, query: ForecastQuery) -> Verdict:
+    """Name the one reason why a job does not run, and the smallest change that would start it."""
+    return await call.context.forecast_lane.run(call.service.why, job, call.actor, runs=query.runs)
+
+
+@serves(FORECAST_NEW)
+async def forecast_new_job(call: ApiCall, query: ForecastQuery, body: JobFile) -> Forecast:
+    """Predict when a job would start if it were submitted now."""
+    return await call.context.forecast_lane.run(
+        call.service.when_new, body, call.actor, runs=query.runs
+    )
+
+
+@serves(WHY_NEW)
+async def why_new_job(call: ApiCall, query: ForecastQuery, body: JobFile) -> Verdict:
+    """Tell why a job would not start if it were submitted now."""
+    return await call.context.forecast_lane.run(
+        call.service.why_new, body, call.actor, runs=query.runs
+    )
 
 
 # --- output --------------------------------------------------------------------------------------

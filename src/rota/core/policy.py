@@ -42,6 +42,8 @@ class Policy(Stateful, Generic[P]):
     """
     preemptive: bool | None = None
     """Whether it stops jobs in favour of others; None: it depends."""
+    elastic: bool = False
+    """It chooses the sizes of elastic jobs: one whose smallest size fits the cluster may come."""
     in_order: ClassVar[bool] = False
     """It serves jobs in the order of arrival: none is overtaken by one that comes later."""
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from rota.core.membership import Membership
+from rota.core.verdict import Verdict
 from rota.jobfile.model import JobFile
 from rota.wire import (
     PAGE,
@@ -82,6 +83,18 @@ class Service(Protocol):
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
+        ...
+
+    def why(self, job: str, actor: Actor, *, runs: int = 20) -> Verdict:
+        """Why it does not run, and what would start it."""
+        ...
+
+    def when_new(self, job: JobFile, actor: Actor, *, runs: int = 20) -> Forecast:
+        """When it would start if it were submitted now; nothing is submitted."""
+        ...
+
+    def why_new(self, job: JobFile, actor: Actor, *, runs: int = 20) -> Verdict:
+        """Why it would not start if it were submitted now, and what would start it."""
         ...
 
     def logs(

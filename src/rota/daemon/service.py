@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from time import time
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -20,10 +20,12 @@ from rota.core.errors import (
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.core.membership import Membership
-from rota.core.words import duration
+from rota.core.verdict import Verdict
+from rota.core.words import duration, moment
 from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
+from rota.daemon.forgotten import expendable, ranges_of
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.oidc import Identity, Provider
@@ -52,7 +54,7 @@ from rota.daemon.submissions import (
     with_priorities,
 )
 from rota.daemon.tokens import Tokens
-from rota.jobfile.convert import to_request
+from rota.jobfile.convert import to_behaviour, to_request, to_spec
 from rota.jobfile.model import JobFile
 from rota.live.inputs import (
     Input,
@@ -64,6 +66,7 @@ from rota.live.inputs import (
 )
 from rota.live.mailbox import LaterError, PendingCall
 from rota.live.nodes import NodeRecord
+from rota.sim.proposal import Proposal
 from rota.wire import (
     CANCEL_JOB,
     EXPLAIN_JOB,
@@ -75,6 +78,7 @@ from rota.wire import (
     READ_OUTPUT,
     RELEASE_JOB,
     USER,
+    WHY_JOB,
     Actor,
     Event,
     Explanation,
@@ -92,6 +96,9 @@ from rota.wire import (
     SessionInfo,
     TokenInfo,
 )
+
+if TYPE_CHECKING:
+    from rota.daemon.forecast import ClusterOutlook
 
 T = TypeVar("T")
 DAY_S = 86_400.0
@@ -220,6 +227,11 @@ class Daemon:
                         "unchanged, or use a new key"
                     )
                 numbers = range(known.first, known.first + known.count)
+                if any(number not in engine.jobs for number in numbers):
+                    raise ConflictError(
+                        f"the key {key!r} was used for jobs that are over and were forgotten "
+                        f"({known.first} and later): use a new key to run them again"
+                    )
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
         unfinished = self._unfinished(actor, len(jobs))
         allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
@@ -344,7 +356,13 @@ class Daemon:
         return True
 
     def _find(self, operation: Operation[Any], name: str, actor: Actor) -> Job:
-        job = self.state.engine.jobs.get(int(name)) if name.isascii() and name.isdigit() else None
+        number = int(name) if name.isascii() and name.isdigit() else 0
+        job = self.state.engine.jobs.get(number)
+        if job is None and number in self.state.forgotten:
+            since = moment(self.store.epoch_unix + self.state.forgotten.since_s)
+            raise NotFoundError(
+                f"job {name} is over and was forgotten: what ended since {since} is still known"
+            )
         check_job(operation, actor, name, job.spec.user if job else None)
         assert job is not None  # noqa: S101 - just checked
         return job
@@ -365,10 +383,44 @@ class Daemon:
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
-        from rota.daemon.forecast import JobOutlook  # NumPy: only for those who ask
+        from rota.daemon.forecast import ClusterOutlook  # NumPy: only for those who ask
 
-        seen = self._ask(lambda: JobOutlook(self.state, self._find(FORECAST_JOB, job, actor)))
+        seen = self._ask(lambda: ClusterOutlook(self.state, self._find(FORECAST_JOB, job, actor)))
         return seen.forecast(self.store.epoch_unix, runs)
+
+    def why(self, job: str, actor: Actor, *, runs: int = 20) -> Verdict:
+        """Why it does not run, and what would start it."""
+        from rota.daemon.forecast import ClusterOutlook
+
+        seen = self._ask(lambda: ClusterOutlook(self.state, self._find(WHY_JOB, job, actor)))
+        return seen.why(runs)
+
+    def when_new(self, job: JobFile, actor: Actor, *, runs: int = 20) -> Forecast:
+        """When it would start if it were submitted now."""
+        return self._proposed(job, actor).forecast(self.store.epoch_unix, runs)
+
+    def why_new(self, job: JobFile, actor: Actor, *, runs: int = 20) -> Verdict:
+        """Why it would not start if it were submitted now, and what would start it."""
+        return self._proposed(job, actor).why(runs)
+
+    def _proposed(self, job: JobFile, actor: Actor) -> "ClusterOutlook":
+        from rota.daemon.forecast import ClusterOutlook
+
+        to_request(job)
+
+        def freeze() -> ClusterOutlook:
+            engine = self.state.engine
+            allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
+            refuse_forbidden([job], actor, allowed, engine.view.tenants, 0)
+            refuse_impossible([job], self.loop.driver)
+            first = self.loop.journal.next_number()
+            ranked = with_priorities([job], engine.view.tenants)
+            (file,) = with_ids(ranked, first, actor, engine.jobs)
+            spec = to_spec(file, str(first), self.state.cluster.now_s, actor.name)
+            proposal = Proposal(spec=spec, behaviour=to_behaviour(file, spec), index=first)
+            return ClusterOutlook(self.state, proposal=proposal)
+
+        return self._ask(freeze)
 
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
@@ -388,14 +440,50 @@ class Daemon:
         def read() -> list[str]:
             before_s = self.state.cluster.now_s - days * DAY_S
             known = self.state.engine.jobs
+
+            def over(job: Job | None) -> bool:
+                return (
+                    job is not None
+                    and job.terminal
+                    and job.end_s < before_s
+                    and not self._is_needed(job)
+                )
+
             return [
                 name
                 for name in jobs
-                if name.isascii() and name.isdigit() and (job := known.get(int(name))) is not None
-                and job.terminal and job.end_s < before_s and not self._is_needed(job)
+                if name.isascii() and name.isdigit()
+                and (int(name) in self.state.forgotten or over(known.get(int(name))))
             ]  # fmt: skip
 
         return self._ask(read)
+
+    def forget_ended(self) -> int:
+        """Forget jobs that ended long enough ago; how many."""
+        retention = None if self._settings is None else self._settings.retention
+        if retention is None or retention.jobs_days is retention.jobs_count is None:
+            return 0
+
+        def act() -> tuple[list[Input], Callable[[], int]]:
+            state = self.state
+            jobs, since_s = expendable(
+                state.engine, state.cluster.runs, retention, state.cluster.now_s
+            )
+            if not jobs:
+                return [], lambda: 0
+            numbers = ranges_of(sorted(job.index for job in jobs))
+            change = Reconfigured(by="retention", forget=tuple(numbers), since_s=since_s)
+            return [change], lambda: len(jobs)
+
+        forgotten = self._do(act)
+        # what no kept snapshot knows can be removed: so keep newer ones
+        if self.store.count_jobs() != self._ask(self._count_jobs):
+            self._ask(self.loop.snapshot)
+        self._log.renew()
+        return forgotten
+
+    def _count_jobs(self) -> int:
+        return sum(job.parent is None for job in self.state.engine.jobs.values())
 
     def _is_needed(self, job: Job) -> bool:
         """Is anything of it still being stopped?"""

@@ -74,8 +74,9 @@ class GeneralScheduler(Successor):
         self.compresses = issubclass(policy.plan_type, SupplyingPlan)
         self._must_have = self._shapes.without_supply if self.compresses else None
         self.admissions = AdmissionQueue(
-            admission, placement, patient=patient, must_have=self._must_have
-        )
+            admission, placement, patient=patient, must_have=self._must_have,
+            smallest=self._shapes.smallest if policy.elastic else None,
+        )  # fmt: skip
         self.running: dict[int, Job] = {}
         self._stopping: dict[int, Job] = {}
         self._queue: dict[int, Job] = {}  # who waits, in order of arrival once `_sorted`

@@ -162,6 +162,17 @@ class Engine:
             at_s = timers.next_s(self.view.now_s, self.view.active or self.lifecycle.backlog)
         return min(at_s, self.source.next_s)
 
+    def ahead_of(self, job: Job) -> list[Job]:
+        """Those in the queue that rank before it, in the order of the scheduler."""
+        if job.phase != WAITING:
+            return []
+        rank = self.scheduler.rank
+        waiting = [other for other in self.view.active.values() if other.phase == WAITING]
+        try:
+            return sorted((other for other in waiting if rank(other) < rank(job)), key=rank)
+        except TypeError:  # keys that cannot be compared
+            return [other for other in waiting if other.index < job.index]
+
     def finish(self) -> None:
         """Close the log."""
         self.log.row(self.view.now_s, Record.END, -1, self.events, self.decisions, 0.0)

@@ -64,6 +64,10 @@ class Shapes:
             made = self._made[shape.number, gpus] = Shape(self._next_number(), request)
         return made
 
+    def smallest(self, shape: Shape) -> Shape:
+        """The same request with the fewest GPUs that it takes."""
+        return self.sized(shape, shape.request.sizes[0])
+
     def supplied(self, shape: Shape, supply: Supply) -> Shape:
         """The same request with other CPUs and memory; a job without GPUs keeps what it asks."""
         if not shape.gpus:

@@ -466,7 +466,8 @@ class PriorityScheduler(Successor):
         shapes = {job.shape.number: job.shape for job in view.everyone.values()}
         self.packer.heads = dict(state.get("heads") or [(n, -1) for n, _ in state["blame"]])
         for number, told in state["blame"]:
-            self.packer.blamed.resume(shapes[number], told)
+            if number in shapes:  # else everybody with it is over and forgotten
+                self.packer.blamed.resume(shapes[number], told)
 
 
 Stuck = dict[int, tuple[Any, int]] | None

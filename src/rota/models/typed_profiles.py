@@ -218,6 +218,11 @@ class ProfileFolder:
 
     def _read(self, application: str, gpu_type: str) -> StepTimes:
         folder = self._folder(application)
+        if not gpu_type and (known := ", ".join(self.types(application))):
+            raise InputError(
+                f"{folder} tells GPU types apart ({known}), but the cluster does not say which it "
+                f"has: give its nodes types, e.g. --cluster 4x4:{known.split(', ')[0]}"
+            )
         suffix = f"-{gpu_type}" if gpu_type else ""
         path = folder / f"placements{suffix}.csv"
         if not path.exists():

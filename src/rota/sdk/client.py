@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from rota.core.errors import GoneError, InputError, UnavailableError
+from rota.core.verdict import Verdict
 from rota.jobfile.check import check
 from rota.jobfile.model import JobFile
 from rota.sdk.place import Place
@@ -41,6 +42,7 @@ from rota.wire import (
     EXPORT_EVENTS,
     FINISH_LOGIN,
     FORECAST_JOB,
+    FORECAST_NEW,
     GET_JOB,
     GET_STATUS,
     HOLD_JOB,
@@ -65,6 +67,8 @@ from rota.wire import (
     SUBMIT_JOBS,
     UNDRAIN_NODE,
     WHOAMI,
+    WHY_JOB,
+    WHY_NEW,
     Actor,
     DrainQuery,
     Event,
@@ -267,6 +271,20 @@ class AsyncClient(_OnSession):
     async def when(self, job: str, *, runs: int = 20) -> Forecast:
         """When it will start, simulated so many times from the present state."""
         return await self._session.ask(FORECAST_JOB, query=ForecastQuery(runs), job=job)
+
+    async def why(self, job: str, *, runs: int = 20) -> Verdict:
+        """The one reason why it does not run, and the smallest change that would start it."""
+        return await self._session.ask(WHY_JOB, query=ForecastQuery(runs), job=job)
+
+    async def when_new(self, job: JobLike, *, runs: int = 20) -> Forecast:
+        """When it would start if it were submitted now; nothing is submitted."""
+        body = msgspec.json.encode(as_job(job))
+        return await self._session.ask(FORECAST_NEW, query=ForecastQuery(runs), body=body)
+
+    async def why_new(self, job: JobLike, *, runs: int = 20) -> Verdict:
+        """Why it would not start if it were submitted now; nothing is submitted."""
+        body = msgspec.json.encode(as_job(job))
+        return await self._session.ask(WHY_NEW, query=ForecastQuery(runs), body=body)
 
     async def wait(self, job: str, timeout_s: float | None = None) -> JobInfo:
         """The job when it has finished.
@@ -603,6 +621,9 @@ class Client(_OnSession):
     release = _blocking(AsyncClient.release)
     explain = _blocking(AsyncClient.explain)
     when = _blocking(AsyncClient.when)
+    why = _blocking(AsyncClient.why)
+    when_new = _blocking(AsyncClient.when_new)
+    why_new = _blocking(AsyncClient.why_new)
     wait = _blocking(AsyncClient.wait)
     logs = _iterating(AsyncClient.logs)
     last_output = _blocking(AsyncClient.last_output)

@@ -55,6 +55,7 @@ def test_digits_begin_where_they_are_smallest():
     [
         (lambda folder: folder.learning("other"), "no profile of 'other', only of net"),
         (lambda folder: folder.steps("net", "k80"), "knows the GPU types fast, slow"),
+        (lambda folder: folder.steps("net"), r"tells GPU types apart \(fast, slow\)"),
     ],
 )
 def test_what_is_missing_is_named(folder, ask, message):
