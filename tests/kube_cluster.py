@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from claims import claimed_ports
-from needs import ROOT, SYSTEM, need
 from kubelets import Kubelets
+from needs import ROOT, SYSTEM, need
 from rota.core.errors import ClusterError
 from rota.live.drivers.kubernetes.access import find_access
 from rota.live.drivers.kubernetes.api import KubeApi
@@ -25,7 +25,8 @@ ADMIN = "tests-admin-token"
 KUBECONFIG = """\
 apiVersion: v1
 kind: Config
-clusters: [{{name: c, cluster: {{server: "https://127.0.0.1:{port}", certificate-authority: {ca}}}}}]
+clusters:
+  - {{name: c, cluster: {{server: "https://127.0.0.1:{port}", certificate-authority: {ca}}}}}
 users: [{{name: u, user: {{token: {token}}}}}]
 contexts: [{{name: x, context: {{cluster: c, user: u, namespace: default}}}}]
 current-context: x

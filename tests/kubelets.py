@@ -1,8 +1,8 @@
 """Kubelets without containers: pods of a real API server become processes of this machine.
 
 Each node has fake GPUs. A pod that names one of the nodes is started as a process; the kubelet
-reports its state, keeps its output, gives it to the API server, and on deletion sends SIGTERM, waits
-for the grace period and kills whatever is left.
+reports its state, keeps its output, gives it to the API server, and on deletion sends SIGTERM,
+waits for the grace period and kills whatever is left.
 """
 
 import contextlib
@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
-
 
 from rota.core.kubernetes import part, parts, quantity, text
 from rota.live.drivers.kubernetes.api import KubeApi, KubeError
@@ -62,19 +61,21 @@ class Kubelets:
         """Make a node, or bring it back."""
         about = {"kubernetes.io/hostname": name, "nvidia.com/gpu.product": "a100", **(labels or {})}
         with contextlib.suppress(KubeError):
-            self.api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node",
-                                              "metadata": {"name": name, "labels": about}})  # fmt: skip
+            node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": about}}
+            self.api.create("/api/v1/nodes", node)
         if name not in self.names:
             self.names.append(name)
         self.vanished.discard(name)
         self.report(name, ready=True, gpus=gpus)
         self.api.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+        for item in self.api.pages("/api/v1/pods")[0]:  # what came while it was away
+            self._see(item)
 
     def report(self, name, *, ready, gpus=None):
         """The state of a node."""
         room = {"cpu": "64", "memory": "256Gi", "pods": "500", GPU: str(gpus or self.gpus)}
         condition = {"type": "Ready", "status": "True" if ready else "Unknown", "reason": "Test",
-                     "message": "", "lastHeartbeatTime": now(), "lastTransitionTime": now()}  # fmt: skip
+                     "lastHeartbeatTime": now(), "lastTransitionTime": now()}  # fmt: skip
         self.api.patch(f"/api/v1/nodes/{name}/status", {"status": {
             "capacity": room, "allocatable": room, "conditions": [condition],
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
@@ -84,9 +85,10 @@ class Kubelets:
     def vanish(self, name):
         """The machine is gone, with all that ran on it; nobody tells."""
         self.vanished.add(name)
-        for pod in list(self._pods.values()):
+        for uid, pod in list(self._pods.items()):
             if pod.node == name:
                 pod.kill()
+                del self._pods[uid]
 
     def close(self):
         self._closing.set()
@@ -225,7 +227,8 @@ class _RunningPod:
         container = parts(spec, "containers")[0]
         envs = {one["name"]: text(one, "value") for one in parts(container, "env")}
         envs = {name: expand(value, envs) for name, value in envs.items()}
-        command = [expand(word, envs) for word in [*container.get("command", []), *container.get("args", [])]]  # fmt: skip
+        words = [*container.get("command", []), *container.get("args", [])]
+        command = [expand(word, envs) for word in words]
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         envs |= {MARK: self._mark, "ROTA_END_FILE": str(self._end_file)}
         if "MASTER_ADDR" in envs:
@@ -278,7 +281,8 @@ def expand(word, envs):
 
 def _gpus(spec):
     return sum(
-        int(quantity(part(one, "resources", "limits").get(GPU))) for one in parts(spec, "containers")
+        int(quantity(part(one, "resources", "limits").get(GPU)))
+        for one in parts(spec, "containers")
     )
 
 
@@ -311,5 +315,3 @@ def _log_server(kubelets, certificate):
     context.load_cert_chain(certificate / "apiserver.crt", certificate / "apiserver.key")
     server.socket = context.wrap_socket(server.socket, server_side=True)
     return server
-
-

@@ -1,17 +1,22 @@
 """The driver against a real API server whose kubelets run pods as processes."""
 
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from agents_net import eventually
 from kube_cluster import KubeCluster, require_kubernetes
 from rota.core.errors import ClusterError
 from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
+from rota.live.drivers.kubernetes.api import GONE, KubeError
+from rota.live.drivers.kubernetes.preflight import CLUSTER_WIDE, NAMESPACED
 from slurm_runs import Ears, order
 
 require_kubernetes()
 
+RBAC = Path(__file__).parents[2] / "examples/kubernetes/rbac.yaml"
 UNTIL_TERM = "trap 'echo saved; exit 0' TERM; echo began; while :; do sleep 0.05; done"
 
 
@@ -19,8 +24,24 @@ UNTIL_TERM = "trap 'echo saved; exit 0' TERM; echo began; while :; do sleep 0.05
 def kube(tmp_path_factory):
     cluster = KubeCluster(tmp_path_factory.mktemp("kube"))
     cluster.stranger = cluster.grant("stranger", "a-token-without-rights")
+    cluster.granted = cluster.grant("rota", "a-token-of-the-example")
     with cluster:
+        for item in rbac():
+            kind = item["kind"].lower() + "s"
+            space = item["metadata"].get("namespace")
+            where = f"namespaces/{space}/" if space else ""
+            cluster.api.create(f"/apis/rbac.authorization.k8s.io/v1/{where}{kind}", item)
         yield cluster
+
+
+def rbac():
+    """The example, for a user instead of a service account."""
+    items = yaml.safe_load_all(RBAC.read_text())
+    found = [item for item in items if item["kind"] != "ServiceAccount"]
+    for item in found:
+        if "subjects" in item:
+            item["subjects"] = [{"kind": "User", "name": "rota"}]
+    return found
 
 
 @pytest.fixture
@@ -30,7 +51,8 @@ def drive(kube, tmp_path, request):
     opened = []
 
     def start(runs=(), halting=(), **options):
-        chosen = KubernetesOptions(kubeconfig=str(kube.kubeconfig), image="none", **options)
+        # as the account of the example: what it does not grant would fail
+        chosen = KubernetesOptions(kubeconfig=str(kube.granted), image="none", **options)
         driver, ears = KubernetesDriver(store, tmp_path / "logs", chosen), Ears()
         driver.preflight()
         driver.open(ears)
@@ -60,7 +82,8 @@ def output(driver, job, rank=0):
 
 def test_a_run_on_two_nodes_finds_its_environment(kube, drive):
     driver, ears = drive()
-    script = 'echo "$RANK/$WORLD_SIZE $NODE_RANK $ROTA_NODE_NAME $ROTA_RUN_ID $WORD"; echo "$(( $$ > 1 ))"'
+    told = "$RANK/$WORLD_SIZE $NODE_RANK $ROTA_NODE_NAME $ROTA_RUN_ID $WORD"
+    script = f'echo "{told}"; echo "$(( $$ > 1 ))"'
     driver.launch(order("1.0", [("n1", 2), ("n2", 1)], run=script, envs={"WORD": "$(RANK) $x"}))
     assert ears.run("1.0", "running").began_s is not None
     end = ears.ends("1.0")
@@ -120,7 +143,10 @@ def test_a_killed_run_ends_at_once(drive):
 
 def test_another_driver_adopts_what_runs_and_ends_what_nobody_wants(kube, drive):
     driver, ears = drive()
-    kept, stray = order("1.0", [("n1", 1)], run=UNTIL_TERM), order("2.0", [("n2", 1)], run=UNTIL_TERM)
+    kept, stray = (
+        order("1.0", [("n1", 1)], run=UNTIL_TERM),
+        order("2.0", [("n2", 1)], run=UNTIL_TERM),
+    )
     driver.launch(kept)
     driver.launch(stray)
     for run in ("1.0", "2.0"):
@@ -141,7 +167,9 @@ def test_another_driver_adopts_what_runs_and_ends_what_nobody_wants(kube, drive)
 
 def test_an_end_while_nobody_watched_is_told_later(kube, drive, tmp_path):
     driver, ears = drive()
-    run = order("1.0", [("n1", 1)], run=f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 5")
+    run = order(
+        "1.0", [("n1", 1)], run=f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 5"
+    )
     driver.launch(run)
     ears.run("1.0", "running")
     driver.close()
@@ -166,7 +194,7 @@ def test_a_node_that_vanishes_is_silent_then_lost_and_its_runs_can_be_killed(kub
 
 
 def test_cordoned_nodes_and_gpus_held_by_others_close_a_node(kube, drive):
-    driver, ears = drive()
+    _, ears = drive()
     kube.api.patch("/api/v1/nodes/n4", {"spec": {"unschedulable": True}})
     assert ears.node("n4", "sick").why == "cordoned in Kubernetes"
     kube.api.patch("/api/v1/nodes/n4", {"spec": {"unschedulable": None}})
@@ -198,8 +226,6 @@ def test_the_api_server_may_be_away_for_a_while(kube, drive, tmp_path):
 
 
 def test_a_watch_that_is_too_old_is_listed_anew(kube, drive, monkeypatch):
-    from rota.live.drivers.kubernetes.api import GONE, KubeError
-
     driver, ears = drive()
     driver.launch(order("1.0", [("n1", 1)], run=UNTIL_TERM))
     ears.run("1.0", "running")
@@ -228,9 +254,40 @@ def test_what_is_not_granted_is_named_at_start_up(kube, tmp_path):
     with pytest.raises(ClusterError) as refused:
         driver.preflight()
     driver.close()
-    for missing in ("list nodes", "watch pods", "create pods in default", "get pods/log in default"):
+    for missing in (
+        "list nodes",
+        "watch pods",
+        "create pods in default",
+        "get pods/log in default",
+    ):
         assert missing in str(refused.value)
     assert "rbac.yaml" in str(refused.value)
+
+
+def test_the_example_grants_no_more_than_is_asked_for():
+    asked = {
+        (resource, verb)
+        for table in (CLUSTER_WIDE, NAMESPACED)
+        for _, resource, verbs in table
+        for verb in verbs
+    }
+    granted = {
+        (resource, verb)
+        for item in rbac()
+        for rule in item.get("rules", ())
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == asked
+
+
+def test_a_node_that_refuses_a_pod_gets_no_more_for_a_while(kube, drive, monkeypatch):
+    driver, ears = drive()
+    monkeypatch.setattr(kube.kubelets, "gpus", 0)
+    driver.launch(order("1.0", [("n1", 1)], run="exit 0"))
+    end = ears.ends("1.0")
+    assert (end.state, "OutOfnvidia.com/gpu" in end.why) == ("lost", True)
+    assert ears.node("n1", "sick").why.startswith("refused a pod: OutOfnvidia.com/gpu")
 
 
 def test_a_pod_that_kubernetes_refuses_fails_its_run_by_name(drive):

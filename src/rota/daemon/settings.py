@@ -471,8 +471,8 @@ def _check_shared(settings: Settings, where: str) -> None:
         )
     if settings.backend in ("slurm", "kubernetes"):
         raise InputError(
-            f"{where}: store {shown!r} with the backend {settings.backend}: its files are in the state folder, "
-            f"which another daemon does not have: leave store empty"
+            f"{where}: store {shown!r} with the backend {settings.backend}: its files are in the "
+            f"state folder, which another daemon does not have: leave store empty"
         )
     if settings.backend == "local" and settings.cluster:
         raise InputError(

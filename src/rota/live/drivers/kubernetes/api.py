@@ -18,7 +18,8 @@ KubeObject: TypeAlias = Mapping[str, Any]
 PAGE = 500
 WATCH_S = 300  # then the server ends a watch, and the next one goes on where it was
 SILENCE_S = 90.0  # more than the minute between two bookmarks
-BUSY = 429
+PASSING = (0, 401, 403, 429)
+"""No answer, not yet or not now: a server that starts does not know its own rules at first."""
 FAULT = 500
 GONE = 410
 NOT_FOUND = 404
@@ -30,7 +31,7 @@ class KubeError(ClusterError):
     """The API server says no; `status` is that of HTTP, 0 if it does not answer."""
 
     def __init__(self, message: str, status: int) -> None:
-        super().__init__(message, retryable=status in (0, BUSY) or status >= FAULT)
+        super().__init__(message, retryable=status in PASSING or status >= FAULT)
         self.status = status
 
 
@@ -146,7 +147,6 @@ class KubeApi:
                             yield _change(path, line)
         except httpx2.HTTPError as error:
             raise KubeError(f"the watch of {path} broke ({error})", 0) from error
-
 
     @contextmanager
     def _until_closed(self, answer: httpx2.Response) -> Iterator[None]:

@@ -32,6 +32,7 @@ log = logging.getLogger("rota.kubernetes")
 
 NAP_S, LONGEST_NAP_S = 0.2, 15.0
 LOOK_S = 5.0  # a look at everything, even if nothing was heard
+REFUSED_S = 30.0  # a node that refused a pod gets no other for so long
 UNHEARD_S = 10.0  # then the trouble is worth telling
 
 
@@ -259,8 +260,16 @@ class KubernetesDriver(Driver):
         if self._adopted:
             self._adopted = False
             self._carrier.claim()
+        trouble: KubeError | None = None
         for run in list(self._carrier.runs.values()):
-            self._carrier.step(run)
+            try:
+                self._carrier.step(run)
+            except KubeError as error:  # of this run; the others go on, if the server answers
+                if not error.status:
+                    raise
+                trouble = error
+        if trouble is not None:
+            raise trouble
         self._carrier.sweep()
 
     def _look_at_nodes(self) -> None:
@@ -285,6 +294,9 @@ class KubernetesDriver(Driver):
         closed = node.closed or (
             f"pods of others hold GPUs: {', '.join(strangers[:3])}" if strangers else ""
         )
+        refused_s, why_refused = self._carrier.refusals.get(name, (-REFUSED_S, ""))
+        if not closed and monotonic() - refused_s < REFUSED_S:
+            closed = f"refused a pod: {why_refused}"
         before = self._told.get(name)
         if state == "lost":
             self._carrier.lost.add(name)

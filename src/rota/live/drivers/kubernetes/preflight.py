@@ -31,7 +31,7 @@ def check(api: KubeApi, options: KubernetesOptions, namespace: str) -> list[str]
     if missing:
         raise ClusterError(
             f"Kubernetes does not allow Rota to {', '.join(missing)}: grant it, as "
-            "deploy/kubernetes/rbac.yaml does"
+            "examples/kubernetes/rbac.yaml does"
         )
     remarks = []
     if not options.image:

@@ -66,6 +66,7 @@ class KubeRuns:
         self.runs: dict[str, KubeRun] = {}
         self.tell: Listener = _nobody
         self.lost: set[str] = set()  # nodes of which nothing more is expected
+        self.refusals: dict[str, tuple[float, str]] = {}  # by node: when it refused a pod, and why
         self.free: Callable[[str, frozenset[PodKey]], float] = lambda _node, _mine: 0.0
         self._api = api
         self._pods = pods
@@ -219,6 +220,10 @@ class KubeRuns:
         for rank in range(len(run.order.parts)):
             self.keep_output(run, rank)
         status = judge(run.order.run, ends, ending=run.want != RUN_ON)
+        for share, item in zip(run.order.parts, self._seen(run), strict=True):
+            end = read_end(item) if item is not None else None
+            if end is not None and not end.known and end.began_unix is None:
+                self.refusals[share.node] = (monotonic(), end.why)
         began = [end.began_unix for end in ends if end.began_unix is not None]
         ended = [end.ended_unix for end in ends if end.ended_unix is not None]
         if began and len(began) == len(run.order.parts):
