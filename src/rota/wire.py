@@ -153,6 +153,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     via: str  # web: a browser; oidc: `rota login`
     began_at: float
     until: float
+    current: bool = False  # it is the asker's own browser
 
 
 class LoginRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -374,6 +375,35 @@ class JobsQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many.")] = PAGE
 
 
+JobColumn = Literal[
+    "id", "name", "user", "queue", "state", "gpus", "submitted", "started", "ended", "run"
+]
+
+
+class FindQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which jobs to show in a table, and in which order."""
+
+    state: Annotated[list[State], Meta(description="Only in these states; may be repeated.")] = []
+    queue: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this queue.")] = ""
+    user: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this user.")] = ""
+    search: Annotated[
+        str,
+        Meta(max_length=MAX_FILTER, description="Only with this in id, name, user, queue, group."),
+    ] = ""
+    active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
+    sort: Annotated[JobColumn, Meta(description="By what.")] = "id"
+    rising: Annotated[bool, Meta(description="Smallest first.")] = False
+    offset: Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="So many are left out.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=PAGE, description="At most so many.")] = 100
+
+
+class FoundJobs(msgspec.Struct):
+    """A piece of a table of jobs; `total`: how many there are in all."""
+
+    total: int
+    jobs: list[JobInfo]
+
+
 class ForecastQuery(msgspec.Struct):
     """How to simulate."""
 
@@ -439,6 +469,102 @@ class QueueInfo(msgspec.Struct, kw_only=True):
     asked_gpus: float = 0.0  # by waiting jobs
     lend: float | None = None  # GPUs of its quota that others may use; None: all
     borrow: float | None = None  # GPUs that it may use beyond its quota; None: up to its limit
+
+
+class LaneBar(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A job had GPUs on some nodes for a while. Times are Unix seconds.
+
+    `name`, `user` and `queue` are empty if the job is not for the asker to see.
+    """
+
+    job: str
+    nodes: dict[str, float]  # GPUs by name of node
+    began_at: float
+    ended_at: float | None = None  # None: it is still there
+    end: str = ""  # why it left: done, failed, cancelled, stop (preempted), evicted, move
+    name: str = ""
+    user: str = ""
+    queue: str = ""
+
+
+class LanesQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which part of the past."""
+
+    since: Annotated[float, Meta(ge=0, le=MAX_NUMBER, description="From then on (Unix time).")] = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many, the latest.")] = (
+        MAX_PAGE
+    )
+
+
+class Lanes(msgspec.Struct):
+    """Who had which GPUs; `since`: what ended before that is not here."""
+
+    since: float
+    now: float
+    bars: list[LaneBar]
+
+
+class WhatIf(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What shall be different, to see how the present queue would fare; empty: as it is."""
+
+    policy: Annotated[str, Meta(max_length=1_000, description="With parameters: `name:a=1`.")] = ""
+    placement: Annotated[str, Meta(max_length=1_000)] = ""
+    more_nodes: Annotated[int, Meta(ge=0, le=10_000, description="Nodes that are added.")] = 0
+    gpus_each: Annotated[int, Meta(ge=1, le=1_024, description="GPUs of each of them.")] = 8
+    without: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
+        Meta(max_length=MAX_NAMES, description="Nodes on which nothing more is started."),
+    ] = ()
+    runs: Annotated[int, Meta(ge=1, le=MAX_FORECAST_RUNS, description="Simulations.")] = 9
+
+
+class TrialStart(msgspec.Struct, kw_only=True):
+    """When a waiting job would start (median of the simulations); None: it does not."""
+
+    job: str
+    gpus: float
+    starts_at: float | None
+    name: str = ""
+    user: str = ""
+    queue: str = ""
+
+
+class TrialOutcome(msgspec.Struct, kw_only=True):
+    """How the present queue fares. Seconds from now; medians of the simulations."""
+
+    policy: str
+    placement: str
+    gpus: float
+    waiting: int  # jobs that wait now
+    never: int  # of them that do not start at all
+    mean_wait_s: float | None  # until they start, of those that do
+    longest_wait_s: float | None
+    queue_empty_s: float | None  # until the last of them has started; None: never
+    all_done_s: float | None  # until everything that is there now is over
+    mean_left_s: float | None  # until a job that is there now is over
+    preemptions: float
+    starts: list[TrialStart]  # the first few, in the order of today's queue
+
+
+class TrialAnswer(msgspec.Struct):
+    """Side by side: as it is, and as it would be."""
+
+    now: float
+    runs: int
+    present: TrialOutcome
+    changed: TrialOutcome
+    assumptions: dict[str, Any]
+
+
+class Choices(msgspec.Struct):
+    """What can be chosen for `policy` and `placement`, and what holds now."""
+
+    policy: str
+    placement: str
+    admission: str
+    parameters: dict[str, Any]  # of the policy that holds
+    policies: list[str]
+    placements: list[str]
 
 
 class DrainQuery(msgspec.Struct, omit_defaults=True):
@@ -619,6 +745,9 @@ PATH_PARTS = {
     ),
     "name": PathPart("token", TOKEN_NAME, "Name of the token.", "alice", "token ls"),
     "person": PathPart("person", TOKEN_NAME, "Name of the person.", "alice", "user ls"),
+    "asset": PathPart(
+        "file", re.compile("[a-z][a-z-]{0,40}\\.(js|css|svg)"), "Name of the file.", "app.js", "web"
+    ),
     "session": PathPart(
         "session", re.compile("[0-9a-f]{12}"), "Id of the session.", "0123456789ab", "session ls"
     ),
@@ -699,6 +828,10 @@ GET_JOB = Operation(
     name="get_job", path=f"{PREFIX}/jobs/{{job}}", role=VIEWER, reach="visible", tag="jobs",
     answer=JobInfo, about="The job.",
 )  # fmt: skip
+FIND_JOBS = Operation(
+    name="find_jobs", path=f"{PREFIX}/find/jobs", role=VIEWER, reach="visible", tag="jobs",
+    query=FindQuery, answer=FoundJobs, about="A piece of the table.",
+)  # fmt: skip
 CANCEL_JOB, HOLD_JOB, RELEASE_JOB = (
     Operation(
         name=f"{verb}_job", method="POST", path=f"{PREFIX}/jobs/{{job}}/{verb}", role=USER,
@@ -755,6 +888,20 @@ STREAM_EVENTS = Operation(
     },
     media=EVENT_STREAM, about="Messages, as they come.", errors=(404,),
 )  # fmt: skip
+STREAM_BOARD = Operation(
+    name="stream_board", path=f"{PREFIX}/board", role=VIEWER, tag="cluster", headers=StreamHeaders,
+    answer=bytes,
+    shape={
+        "type": "object",
+        "description": "One message: the whole board (`full`), or what has changed (`delta`).",
+        "properties": {
+            "event": {"enum": ["full", "delta"]},
+            "id": {"type": "string", "description": "Where to resume."},
+            "data": {"type": "string", "contentMediaType": JSON},
+        },
+    },
+    media=EVENT_STREAM, about="Messages, as things change, at most two in a second.",
+)  # fmt: skip
 EXPORT_EVENTS = Operation(
     name="export_events", path=f"{PREFIX}/events.parquet", role=OPERATOR, tag="events",
     answer=bytes, shape={"type": "string", "format": "binary"}, media=PARQUET, about="The file.",
@@ -783,6 +930,19 @@ LIST_QUEUES = Operation(
 GET_STATUS = Operation(
     name="get_status", path=f"{PREFIX}/status", role=VIEWER, tag="cluster",
     answer=dict[str, Any], shape=Status,  # clients keep the keys that later daemons add
+)  # fmt: skip
+
+LIST_LANES = Operation(
+    name="list_lanes", path=f"{PREFIX}/lanes", role=VIEWER, tag="cluster", query=LanesQuery,
+    answer=Lanes, about="Who had which GPUs.", timeout_s=120.0,
+)  # fmt: skip
+LIST_CHOICES = Operation(
+    name="list_choices", path=f"{PREFIX}/choices", role=VIEWER, tag="cluster", answer=Choices
+)
+TRY_OUT = Operation(
+    name="try_out", method="POST", path=f"{PREFIX}/try", role=OPERATOR, tag="cluster", body=WhatIf,
+    examples={"another policy": {"policy": "srtf"}, "two more nodes": {"more_nodes": 2}},
+    answer=TrialAnswer, about="The present queue as it is, and as it would be.", timeout_s=600.0,
 )  # fmt: skip
 
 WHOAMI = Operation(
@@ -870,9 +1030,13 @@ LOG_IN = Operation(
     shape={"type": "string"}, media=TEXT, status=303, about="Logged in: the page is at `/`.",
     errors=(401, 422, 429),
 )  # fmt: skip
-SHOW_OVERVIEW = Operation(
-    name="show_overview", path="/", role=VIEWER, tag="admin", answer=bytes,
-    shape={"type": "string"}, media=TEXT, about="Who is logged in, and the cluster in numbers.",
+SHOW_PAGE = Operation(
+    name="show_page", path="/", role=PUBLIC, tag="admin", answer=bytes, shape={"type": "string"},
+    media=HTML, about="The page; it asks for what it shows.",
+)  # fmt: skip
+GET_ASSET = Operation(
+    name="get_asset", path="/assets/{asset}", role=PUBLIC, tag="admin", answer=bytes,
+    shape={"type": "string"}, media=TEXT, about="The file.", errors=(404,),
 )  # fmt: skip
 SYNC_AGENT = Operation(
     name="sync_agent", method="POST", path=f"{PREFIX}/agent/sync", role=AGENT, tag="agents",

@@ -18,6 +18,8 @@ from rota.wire import (
     GET_STATUS,
     INVITE_NODE,
     JOIN_NODE,
+    LIST_CHOICES,
+    LIST_LANES,
     LIST_NODES,
     LIST_QUEUES,
     LIST_TOKENS,
@@ -26,13 +28,17 @@ from rota.wire import (
     RENEW_NODE,
     REVOKE_TOKEN,
     SYNC_AGENT,
+    TRY_OUT,
     UNDRAIN_NODE,
     WHOAMI,
     Actor,
+    Choices,
     DrainQuery,
     Health,
     Invitation,
     JoinRequest,
+    Lanes,
+    LanesQuery,
     MadeToken,
     NewInvitation,
     NewToken,
@@ -42,6 +48,8 @@ from rota.wire import (
     ReloadResult,
     RenewRequest,
     TokenInfo,
+    TrialAnswer,
+    WhatIf,
 )
 
 
@@ -82,6 +90,24 @@ def list_queues(call: ApiCall) -> list[QueueInfo]:
 def get_status(call: ApiCall) -> dict[str, Any]:
     """Show the daemon and its cluster in numbers."""
     return call.service.status()
+
+
+@serves(LIST_LANES)
+def list_lanes(call: ApiCall, query: LanesQuery) -> Lanes:
+    """Show who had which GPUs; names only of jobs that the token may see."""
+    return call.service.lanes(query, call.actor)
+
+
+@serves(LIST_CHOICES)
+def list_choices(call: ApiCall) -> Choices:
+    """Show which policy holds, with its parameters, and which there are."""
+    return call.service.choices()
+
+
+@serves(TRY_OUT)
+async def try_out(call: ApiCall, body: WhatIf) -> TrialAnswer:
+    """Simulate the present queue under another policy, or on another cluster; nothing changes."""
+    return await call.context.forecast_lane.run(call.service.try_out, body)
 
 
 # --- tokens and configuration --------------------------------------------------------------------

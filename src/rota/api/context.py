@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from rota.api.board import BoardRoom
 from rota.api.limits import Buckets, Lane, Slots
 from rota.api.metrics import Metrics
 from rota.api.visible import LogWatcher, VisibleLog
@@ -48,6 +49,9 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keep_alive_s: int = 5  # that a connection stays open after an answer
     streams: int = 64  # live events and followed logs
     streams_per_token: int = 16
+    pages: int = 600  # browsers that look at the board
+    pages_per_token: int = 600
+    slow_s: float = 60.0  # for a page to take what was sent
     stream_s: float = 3_600.0  # then the client has to come again
     heartbeat_s: float = 15.0
     poll_s: float = 0.25  # between looks at a log that is followed
@@ -95,6 +99,8 @@ class Context:
         self.log = VisibleLog(self.service)
         self.watcher = LogWatcher(self.service, self.closing)
         self.slots = Slots(limits.streams, limits.streams_per_token)
+        self.pages = Slots(limits.pages, limits.pages_per_token)
+        self.board = BoardRoom(self.service)
         self.callers = Buckets(limits.requests_per_s, limits.burst)
         self.agents = Buckets(limits.agent_requests_per_s, 2 * int(limits.agent_requests_per_s))
         self.strangers = Buckets(limits.strangers_per_s, limits.strangers_burst)

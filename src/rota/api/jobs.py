@@ -17,6 +17,7 @@ from rota.wire import (
     CANCEL_JOB,
     ENDED,
     EXPLAIN_JOB,
+    FIND_JOBS,
     FORECAST_JOB,
     FORECAST_NEW,
     GET_JOB,
@@ -30,8 +31,10 @@ from rota.wire import (
     WHY_JOB,
     WHY_NEW,
     Explanation,
+    FindQuery,
     Forecast,
     ForecastQuery,
+    FoundJobs,
     JobInfo,
     JobsQuery,
     OutputQuery,
@@ -79,6 +82,12 @@ def list_jobs(call: ApiCall, query: JobsQuery) -> list[JobInfo]:
         limit=query.limit,
         active=query.active,
     )
+
+
+@serves(FIND_JOBS)
+def find_jobs(call: ApiCall, query: FindQuery) -> FoundJobs:
+    """Look for jobs that the token may see: a piece of a table, sorted, and how many there are."""
+    return call.service.find_jobs(query, call.actor)
 
 
 @serves(GET_JOB)

@@ -11,9 +11,10 @@ import msgspec
 
 from rota.core.events import INF
 from rota.core.jobs import RUNNING, STARTING, STOPPING, Behaviour, Job, JobSpec
-from rota.core.topology import Topology
+from rota.core.topology import NodeSpec, Topology
 from rota.core.verdict import Verdict
 from rota.daemon.pictures import reason_of, state_of
+from rota.daemon.settings import Scheduling
 from rota.daemon.state import ClusterState, SubmissionQueue
 from rota.engine.loop import Engine
 from rota.engine.snapshot import freeze, restore
@@ -54,9 +55,9 @@ class ClusterOutlook:
         if self._settled:  # there is nothing to foresee
             return
         self._compose = state.compose
-        self._scheduling = state.scheduling
+        self.scheduling = state.scheduling
         self._levels = list(state.levels)
-        self._newcomers = nobody_new(state.engine.scheduler, state.scheduling.policy)
+        self.newcomers = nobody_new(state.engine.scheduler, state.scheduling.policy)
         self._frozen = freeze(state.engine)
         self._growth = [list(group) for group in state.growth]
         jobs = state.engine.jobs.values()
@@ -93,7 +94,7 @@ class ClusterOutlook:
             runs=found.runs,
             never=found.never,
             text=found.text if not asked.terminal else self._refusal(asked),
-            assumptions={**durations.describe(), "new_jobs": self._newcomers, "costs": "none"},
+            assumptions={**durations.describe(), "new_jobs": self.newcomers, "costs": "none"},
             backtest=found.backtest,
         )
 
@@ -149,8 +150,8 @@ class ClusterOutlook:
         cluster.now_s = self.now_s
         source = SubmissionQueue()
         source.announce([(int(spec.id), spec, Behaviour(INF)) for spec in self._specs])
-        tenants = self._scheduling.tenants()
-        scheduler = self._compose(self._scheduling, topology)
+        tenants = self.scheduling.tenants()
+        scheduler = self._compose(self.scheduling, topology)
         engine = make_engine(scheduler, cluster, source, tenants=tenants)
         restore(engine, {**self._frozen, "cluster": cluster.snapshot()})
         there = {
@@ -169,6 +170,15 @@ class ClusterOutlook:
         if proposal is not None:  # what it has set going has its length only now
             cluster.look_again(engine.view.active.values())
         return engine
+
+    def hand_over(self, engine: Engine, wanted: Scheduling, nodes: Sequence[NodeSpec]) -> None:
+        """Let a thawed cluster go on with another configuration, and with more nodes."""
+        topology = engine.view.topology
+        before = len(topology.nodes)
+        if nodes:
+            topology.extend(nodes)
+            engine.view.up_gpus += sum(spec.gpus for spec in nodes)
+        engine.hand_over(self._compose(wanted, topology), None, joined=topology.nodes[before:])
 
     def newest(self, engine: Engine) -> Job:
         """The job that a proposal has become."""
@@ -192,7 +202,7 @@ class ClusterOutlook:
 
     def queues(self) -> Sequence[str]:
         """Those that are declared."""
-        return list(self._scheduling.tenants().names)
+        return list(self.scheduling.tenants().names)
 
     def in_queue(self, spec: JobSpec, queue: str) -> JobSpec:
         """The same job of another tenant."""

@@ -13,14 +13,20 @@ from typing import Any, Protocol
 
 from rota.core.membership import Membership
 from rota.core.verdict import Verdict
+from rota.daemon.board import Board
 from rota.jobfile.model import JobFile
 from rota.wire import (
     PAGE,
     Actor,
+    Choices,
     Event,
     Explanation,
+    FindQuery,
     Forecast,
+    FoundJobs,
     JobInfo,
+    Lanes,
+    LanesQuery,
     LoginAnswer,
     LoginStart,
     MadeSession,
@@ -31,6 +37,8 @@ from rota.wire import (
     QueueInfo,
     SessionInfo,
     TokenInfo,
+    TrialAnswer,
+    WhatIf,
 )
 
 
@@ -59,6 +67,10 @@ class Service(Protocol):
         active: bool = False,
     ) -> list[JobInfo]:
         """Jobs that the actor may see, by number; `after` an id, for pages."""
+        ...
+
+    def find_jobs(self, query: FindQuery, actor: Actor) -> FoundJobs:
+        """A piece of a table of the jobs that the actor may see."""
         ...
 
     def job(self, job: str, actor: Actor) -> JobInfo:
@@ -129,6 +141,22 @@ class Service(Protocol):
         """Version, policy, times, counts by state, GPUs, latencies: for `top` and /metrics."""
         ...
 
+    def board(self, seen: int) -> Board | None:
+        """Which job has which GPU; None: nothing has happened since the version that was seen."""
+        ...
+
+    def lanes(self, query: LanesQuery, actor: Actor) -> Lanes:
+        """Who had which GPUs; whose the jobs are is told of those that the actor may see."""
+        ...
+
+    def choices(self) -> Choices:
+        """What can be chosen for policy and placement, and what holds now."""
+        ...
+
+    def try_out(self, trial: WhatIf) -> TrialAnswer:
+        """How the present queue would fare under something else; nothing is changed."""
+        ...
+
     def ready(self) -> tuple[bool, str]:
         """Can work be accepted? And if not, why."""
         ...
@@ -139,8 +167,8 @@ class Service(Protocol):
 
     # --- log -------------------------------------------------------------------------------------
 
-    def events(self, after: int, limit: int = PAGE) -> list[Event]:
-        """Rows of the event log after this number."""
+    def events(self, after: int, limit: int = PAGE, job: str = "") -> list[Event]:
+        """Rows of the event log after this number; `job`: only of this one."""
         ...
 
     def wait_events(self, after: int, timeout_s: float) -> bool:

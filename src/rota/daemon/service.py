@@ -20,12 +20,15 @@ from rota.core.errors import (
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.core.membership import Membership
+from rota.core.registry import PLACEMENTS, POLICIES, names
 from rota.core.verdict import Verdict
 from rota.core.words import duration, moment
 from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
+from rota.daemon.board import Board, BoardCut
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
 from rota.daemon.forgotten import expendable, ranges_of
+from rota.daemon.lanes import LaneBook, shown
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.oidc import Identity, Provider
@@ -54,6 +57,7 @@ from rota.daemon.submissions import (
     with_priorities,
 )
 from rota.daemon.tokens import Tokens
+from rota.engine.parts import make_policy
 from rota.jobfile.convert import to_behaviour, to_request, to_spec
 from rota.jobfile.model import JobFile
 from rota.live.inputs import (
@@ -77,13 +81,19 @@ from rota.wire import (
     PAGE,
     READ_OUTPUT,
     RELEASE_JOB,
+    STATES,
     USER,
     WHY_JOB,
     Actor,
+    Choices,
     Event,
     Explanation,
+    FindQuery,
     Forecast,
+    FoundJobs,
     JobInfo,
+    Lanes,
+    LanesQuery,
     LoginAnswer,
     LoginStart,
     MadeSession,
@@ -95,6 +105,8 @@ from rota.wire import (
     QueueInfo,
     SessionInfo,
     TokenInfo,
+    TrialAnswer,
+    WhatIf,
 )
 
 if TYPE_CHECKING:
@@ -102,6 +114,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DAY_S = 86_400.0
+_COLUMNS: dict[str, Callable[[Job], Any]] = {  # by what a table of jobs can be sorted
+    "id": lambda job: job.index,
+    "submitted": lambda job: job.submit_s,
+    "name": lambda job: job.spec.name.lower(),
+    "user": lambda job: job.spec.user,
+    "queue": lambda job: job.tenant,
+    "state": lambda job: STATES.index(state_of(job)),
+    "gpus": lambda job: job.gpus,
+    "started": lambda job: job.first_start_s,
+    "ended": lambda job: job.end_s,
+    "run": lambda job: job.run_s,
+}
 PROBE_S = 10.0  # the longest that a question for readiness may take: then the loop is stuck
 
 
@@ -151,6 +175,7 @@ class Daemon:
         self.on_reload: Callable[[], list[str]] = list  # what else changed, for people
         self.on_submit: Callable[[Actor], None] = lambda _: None  # before the jobs are accepted
         self._log = LogTable(loop.store)
+        self._lanes = LaneBook(loop.store)
         self._news = threading.Condition()
         self._door = threading.Lock()
         self._stopping = threading.Event()
@@ -309,6 +334,22 @@ class Daemon:
             return out
 
         return self._ask(read)
+
+    def find_jobs(self, query: FindQuery, actor: Actor) -> FoundJobs:
+        """A piece of a table of the jobs that the actor may see.
+
+        The engine's thread only copies the list of jobs, and makes the pictures of a page: to look
+        through all of them does not delay a decision.
+        """
+        engine = self.state.engine
+        known = self._ask(
+            lambda: list((engine.view.active if query.active else engine.jobs).values())
+        )
+        found = [job for job in known if job.parent is None and _is_asked_for(job, query, actor)]
+        order = _COLUMNS[query.sort]
+        found.sort(key=lambda job: (order(job), job.index), reverse=not query.rising)
+        page = found[query.offset : query.offset + query.limit]
+        return FoundJobs(len(found), self._ask(lambda: [self._picture(job) for job in page]))
 
     def job(self, job: str, actor: Actor) -> JobInfo:
         """One job, by id; its owner and admins also see what was submitted."""
@@ -564,6 +605,47 @@ class Daemon:
         }
         return self._ask(lambda: status_of(self.loop) | own)
 
+    def board(self, seen: int) -> Board | None:
+        """Which job has which GPU; None: nothing has happened since the version that was seen."""
+        state, store = self.state, self.store
+        cut = self._ask(
+            lambda: (
+                None
+                if state.engine.view.version == seen
+                else BoardCut(state, store.epoch_unix, store.log_number)
+            )
+        )
+        return None if cut is None else cut.board()
+
+    def lanes(self, query: LanesQuery, actor: Actor) -> Lanes:
+        """Who had which GPUs; whose the jobs are is told of those that the actor may see."""
+        self._ask(self.loop.flush)  # what was logged must be in the store
+        bars = self._lanes.bars(query.since, query.limit)
+        known = self.state.engine.jobs
+        out = []
+        for bar in bars:
+            job = known.get(int(bar.job))
+            sees = job is not None and sees_job(actor, job.spec.user, job.index)
+            out.append(shown(bar, job.spec if job is not None and sees else None))
+        since = max(query.since, out[0].began_at) if len(out) == query.limit else query.since
+        return Lanes(since, self.store.epoch_unix + self.state.cluster.now_s, out)
+
+    def choices(self) -> Choices:
+        """What can be chosen for policy and placement, and what holds now."""
+        scheduling = self.state.scheduling
+        params = msgspec.to_builtins(make_policy(scheduling.policy).params)
+        return Choices(
+            scheduling.policy, scheduling.placement, scheduling.admission, params,
+            names(POLICIES), names(PLACEMENTS),
+        )  # fmt: skip
+
+    def try_out(self, trial: WhatIf) -> TrialAnswer:
+        """How the present queue would fare; nothing is changed."""
+        from rota.daemon.trial import QueueTrial  # NumPy: only for those who ask
+
+        seen = self._ask(lambda: QueueTrial(self.state))
+        return seen.compare(trial, self.store.epoch_unix)
+
     def ready(self) -> tuple[bool, str]:
         """Can work be accepted? And if not, why."""
         if self.failure:
@@ -606,8 +688,8 @@ class Daemon:
 
     # --- log --------------------------------------------------------------------------------------
 
-    def events(self, after: int, limit: int = PAGE) -> list[Event]:
-        """Rows of the event log after this number."""
+    def events(self, after: int, limit: int = PAGE, job: str = "") -> list[Event]:
+        """Rows of the event log after this number; `job`: only of this one."""
         epoch = self.store.epoch_unix
         return [
             Event(
@@ -615,7 +697,7 @@ class Daemon:
                 job=str(job) if job >= 0 else None, ref=ref, other=other, value=value, text=text,
             )
             for number, time_s, event, job, ref, other, value, text in self.store.rows(
-                after, limit
+                after, limit, int(job) if job else None
             )
         ]  # fmt: skip
 
@@ -830,6 +912,20 @@ class Daemon:
     def note(self, text: str) -> None:
         """Write something into the event log and the audit log."""
         self._do(lambda: ([Noted(text)], lambda: None))
+
+
+def _is_asked_for(job: Job, query: FindQuery, actor: Actor) -> bool:
+    spec = job.spec
+    if not sees_job(actor, spec.user, job.index):
+        return False
+    if (query.queue and job.tenant != query.queue) or (query.user and spec.user != query.user):
+        return False
+    if query.state and state_of(job) not in query.state:
+        return False
+    words = query.search.lower()
+    return not words or any(
+        words in text.lower() for text in (job.id, spec.name, spec.user, job.tenant, spec.group)
+    )
 
 
 def _told(person: Person) -> str:

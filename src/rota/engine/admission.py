@@ -88,10 +88,11 @@ class AdmissionQueue:
         self._inside.add(job.index)
         self.admission.entered(job)
 
-    def assume(self, job: Job) -> None:
+    def assume(self, job: Job, view: View) -> None:
         """It was let in by another scheduler."""
         if not self.open:
-            self._enter(job)
+            self._inside.add(job.index)
+            self.admission.adopted(job, view)
 
     def leave(self, job: Job) -> None:
         """A job has ended; it counts if it had entered."""

@@ -424,13 +424,13 @@ class GeneralScheduler(Successor):
         """Take over from another scheduler."""
         for job in placed:
             self.running[job.index] = job
-            self.admissions.assume(job)
+            self.admissions.assume(job, view)
             if self.trusted:
                 self.placement.hold(job, job.allocation)
         self._guests = guests_of(placed)
         for job in stopping:
             self._stopping[job.index] = job
-            self.admissions.assume(job)
+            self.admissions.assume(job, view)
         self._replay(view, placed)
         self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
 

@@ -410,7 +410,7 @@ class PriorityScheduler(Successor):
         for job in stopping:
             self.packer.index.entry(job)
         for job in (*placed, *stopping):
-            self.admissions.assume(job)
+            self.admissions.assume(job, view)
         self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
 
     def snapshot(self) -> Mapping[str, Any]:

@@ -40,6 +40,7 @@ from rota.wire import (
     ENDED,
     EXPLAIN_JOB,
     EXPORT_EVENTS,
+    FIND_JOBS,
     FINISH_LOGIN,
     FORECAST_JOB,
     FORECAST_NEW,
@@ -47,8 +48,10 @@ from rota.wire import (
     GET_STATUS,
     HOLD_JOB,
     INVITE_NODE,
+    LIST_CHOICES,
     LIST_EVENTS,
     LIST_JOBS,
+    LIST_LANES,
     LIST_NODES,
     LIST_PEOPLE,
     LIST_QUEUES,
@@ -65,19 +68,25 @@ from rota.wire import (
     REVOKE_TOKEN,
     STREAM_EVENTS,
     SUBMIT_JOBS,
+    TRY_OUT,
     UNDRAIN_NODE,
     WHOAMI,
     WHY_JOB,
     WHY_NEW,
     Actor,
+    Choices,
     DrainQuery,
     Event,
     EventsQuery,
     Explanation,
+    FindQuery,
     Forecast,
     ForecastQuery,
+    FoundJobs,
     JobInfo,
     JobsQuery,
+    Lanes,
+    LanesQuery,
     LoginAnswer,
     LoginRequest,
     LoginStart,
@@ -94,7 +103,9 @@ from rota.wire import (
     StreamQuery,
     SubmitHeaders,
     TokenInfo,
+    TrialAnswer,
     WebCode,
+    WhatIf,
 )
 
 P = ParamSpec("P")
@@ -248,6 +259,10 @@ class AsyncClient(_OnSession):
             left -= len(page)
             after = page[-1].id
 
+    async def find_jobs(self, query: FindQuery | None = None) -> FoundJobs:
+        """A piece of a table of jobs, sorted and filtered by the daemon, and how many there are."""
+        return await self._session.ask(FIND_JOBS, query=query or FindQuery())
+
     async def job(self, job: str) -> JobInfo:
         """One job, by id."""
         return await self._session.ask(GET_JOB, job=job)
@@ -386,6 +401,18 @@ class AsyncClient(_OnSession):
     async def queues(self) -> list[QueueInfo]:
         """All queues."""
         return await self._session.ask(LIST_QUEUES)
+
+    async def lanes(self, since: float = 0.0) -> Lanes:
+        """Who had which GPUs since then (Unix seconds)."""
+        return await self._session.ask(LIST_LANES, query=LanesQuery(since=since))
+
+    async def choices(self) -> Choices:
+        """Which policy holds, with its parameters, and which there are."""
+        return await self._session.ask(LIST_CHOICES)
+
+    async def try_out(self, change: WhatIf) -> TrialAnswer:
+        """How the present queue would fare under another policy or size; nothing is changed."""
+        return await self._session.ask(TRY_OUT, body=msgspec.json.encode(change))
 
     async def status(self) -> dict[str, Any]:
         """Version, policy, times, counts."""
@@ -615,6 +642,7 @@ class Client(_OnSession):
     submit = _blocking(AsyncClient.submit)
     submit_many = _blocking(AsyncClient.submit_many)
     jobs = _iterating(AsyncClient.jobs)
+    find_jobs = _blocking(AsyncClient.find_jobs)
     job = _blocking(AsyncClient.job)
     cancel = _blocking(AsyncClient.cancel)
     hold = _blocking(AsyncClient.hold)
@@ -633,6 +661,9 @@ class Client(_OnSession):
     undrain = _blocking(AsyncClient.undrain)
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)
+    lanes = _blocking(AsyncClient.lanes)
+    choices = _blocking(AsyncClient.choices)
+    try_out = _blocking(AsyncClient.try_out)
     status = _blocking(AsyncClient.status)
     reload = _blocking(AsyncClient.reload)
 

@@ -257,7 +257,7 @@ def _any_size(run: Run, jobs: pl.DataFrame) -> list[str]:
         return []
     remedy = "use --rates scaling"
     if any(fields(run.workload.behaviours, "training")):
-        remedy += ", or the dialect of the trace (--like)"
+        remedy = "use --rates goodput, or the dialect of the trace (--like)"
     many = f"{counted(count, 'elastic job')} ran with other numbers of GPUs than asked for"
     return [f"{many}, but with rates {rates!r} any number is as fast as that: {remedy}"]
 

@@ -20,6 +20,7 @@ BODIES = {
     "renew_node": {"csr": ""},
     "add_person": {"name": "eve"},
     "change_person": {"role": "operator"},
+    "try_out": {"policy": "srtf"},
     "begin_login": {"redirect": "http://127.0.0.1:4000/callback"},
     "finish_login": {"secret": "wrong", "state": "wrong", "code": "wrong"},
 }
@@ -37,6 +38,7 @@ QUERIES = {
 }
 FILLED = {
     "{job}": "1", "{node}": "n1", "{name}": "vera", "{person}": "pia", "{session}": "0" * 12,
+    "{asset}": "app.js",
 }  # fmt: skip
 
 

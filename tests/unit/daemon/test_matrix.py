@@ -51,6 +51,7 @@ MATRIX = {
         "class urgent": "- - . . + + + .",
     },
     "list_jobs": {"": FOR_PEOPLE},
+    "find_jobs": {"": FOR_PEOPLE},
     "get_job": SEEN,
     "cancel_job": OWNED,
     "hold_job": OWNED,
@@ -60,6 +61,7 @@ MATRIX = {
     "read_job_log": OWNED,
     "list_events": {"": FOR_PEOPLE, **SEEN},
     "stream_events": {"": FOR_PEOPLE, **SEEN},
+    "stream_board": {"": FOR_PEOPLE},
     "export_events": {"": FOR_OPERATORS},
     "list_nodes": {"": FOR_PEOPLE},
     "drain_node": {"": FOR_OPERATORS},
@@ -67,6 +69,9 @@ MATRIX = {
     "remove_node": {"": "- - . . . = = ."},  # it is in use
     "list_queues": {"": FOR_PEOPLE},
     "get_status": {"": FOR_PEOPLE},
+    "list_lanes": {"": FOR_PEOPLE},
+    "list_choices": {"": FOR_PEOPLE},
+    "try_out": {"": FOR_OPERATORS},
     "whoami": {"": FOR_PEOPLE},
     "list_tokens": {"": FOR_ADMINS},
     "create_token": {"": FOR_ADMINS},
@@ -89,7 +94,8 @@ MATRIX = {
     "prove_server": {"": FOR_ALL},
     "create_web_code": {"": FOR_PEOPLE},
     "log_in": {"": "- - - - - - - -"},  # without a code of `create_web_code`
-    "show_overview": {"": FOR_PEOPLE},
+    "show_page": {"": FOR_ALL},
+    "get_asset": {"": FOR_ALL},
     "sync_agent": {"": FOR_AGENTS},
     "invite_node": {"": FOR_ADMINS},
     "join_node": {"": ". . . . . . . ."},  # with a wrong code
@@ -232,6 +238,12 @@ class World:
     def forecast_job(self, made, case, token):
         made.params = {"runs": 1}
 
+    def try_out(self, made, case, token):
+        made.json = {"policy": "srtf", "runs": 1}
+
+    def get_asset(self, made, case, token):
+        made.path = made.path.replace("{asset}", "app.js")
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, new_daemon):
@@ -295,6 +307,9 @@ def test_which_jobs_and_events_each_sees(world):
             headers={"Authorization": f"Bearer {world.tokens[column]}"},
         )
         listed = {job["id"] for job in client.get("/api/v1/jobs?limit=10000").json()}
+        found = client.get("/api/v1/find/jobs?limit=1000").json()
+        assert {job["id"] for job in found["jobs"]} == listed
+        assert found["total"] == len(listed)
         after, told = 0, set()
         while True:
             page = client.get(f"/api/v1/events?after={after}&limit=10000").json()

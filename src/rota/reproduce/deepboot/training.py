@@ -5,8 +5,10 @@ from functools import lru_cache
 from math import ceil
 from pathlib import Path
 
+import numpy as np
+
 from rota.models.goodput import GoodputTable, Gradients, fit_steps, gain, goodput_table
-from rota.models.profiles import ApplicationProfile
+from rota.models.profiles import ApplicationProfile, Array, StepTimes
 
 DELAY_S = {"bert": 103, "cifar10": 24, "ncf": 25, "deepspeech2": 18, "yolov3": 26, "imagenet": 35}
 """Without progress at every change of a placement."""
@@ -17,38 +19,28 @@ MOST = 64  # GPUs of a job
 TINY = 1e-8
 
 
-class BootProfile(ApplicationProfile):
-    """A profile as the simulator reads it: with nodes of 8 GPUs that were never measured.
+class BootSteps(StepTimes):
+    """Step times as the simulator reads them: with nodes of 8 GPUs that were never measured.
 
     Its file has every placement a second time, with 4 more GPUs on each node and the same times.
     They are not looked up, but placements that were not measured are interpolated between them.
     """
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        shapes: dict[tuple[int, int, float], list[tuple[float, float]]] = {}
-        for digits, points in self._by_placement.items():
+    def spots(self) -> dict[tuple[int, int, float], list[Array]]:
+        """Every placement twice."""
+        shapes: dict[tuple[int, int, float], list[Array]] = {}
+        for digits, rows in self.placed.items():
             for more in (0, NODE_GPUS * len(digits)):
-                for batch, step_s, sync_s in points:
+                for batch, *times in rows.tolist():
                     shape = (len(digits), sum(map(int, digits)) + more, batch)
-                    shapes.setdefault(shape, []).append((step_s, sync_s))
-        others = len(shapes) // 2
-        spread = list(zip(self._points[others:], self._times[others:], strict=True))
-        self._points = [*sorted(shapes), *(point for point, _ in spread)]
-        self._times = [
-            (
-                sum(step_s for step_s, _ in shapes[at]) / len(shapes[at]),
-                sum(sync_s for _, sync_s in shapes[at]) / len(shapes[at]),
-            )
-            for at in sorted(shapes)
-        ]
-        self._times += [times for _, times in spread]
+                    shapes.setdefault(shape, []).append(np.array(times))
+        return shapes
 
 
 @lru_cache(maxsize=16)
-def boot_profile(folder: Path) -> BootProfile:
+def boot_profile(folder: Path) -> ApplicationProfile:
     """Read once."""
-    return BootProfile(folder)
+    return ApplicationProfile(folder, BootSteps)
 
 
 def packed(gpus: int) -> tuple[int, ...]:
