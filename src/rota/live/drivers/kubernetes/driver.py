@@ -22,8 +22,8 @@ from rota.live.drivers.kubernetes.api import CONFLICT, KubeApi, KubeError
 from rota.live.drivers.kubernetes.cache import ObjectCache
 from rota.live.drivers.kubernetes.logs import PodLogs
 from rota.live.drivers.kubernetes.manifest import service
-from rota.live.drivers.kubernetes.nodes import NodeHealth, SeenNode, read_node
-from rota.live.drivers.kubernetes.occupancy import Occupancy
+from rota.live.drivers.kubernetes.nodes import NodeHealth, KubeNode, read_node
+from rota.live.drivers.kubernetes.occupancy import PodOccupancy
 from rota.live.drivers.kubernetes.options import KubernetesOptions
 from rota.live.drivers.kubernetes.preflight import check
 from rota.live.drivers.kubernetes.runs import HALT, KILL, KubeRun, KubeRuns
@@ -77,10 +77,10 @@ class KubernetesDriver(Driver):
         self._carrier = KubeRuns(
             self.api, self._pods, self._logs, self.options, store, self.namespace
         )
-        self._occupied = Occupancy()
+        self._occupied = PodOccupancy()
         self._carrier.free = self._free
         self._health = NodeHealth(self.options.lost_s)
-        self._known: dict[str, SeenNode] = {}
+        self._known: dict[str, KubeNode] = {}
         self._told: dict[str, tuple[str, str]] = {}  # by node: its health, and why it is closed
         self._thread: threading.Thread | None = None
 
@@ -287,7 +287,7 @@ class KubernetesDriver(Driver):
             self._carrier.tell(NodeStatus(name, "lost", why="Kubernetes does not know it any more"))
         self._known = seen
 
-    def _tell_node(self, name: str, state: str, node: SeenNode) -> None:
+    def _tell_node(self, name: str, state: str, node: KubeNode) -> None:
         strangers = [
             "/".join(key) for key in self._occupied.holders(name) if not self._carrier.owns(key)
         ]

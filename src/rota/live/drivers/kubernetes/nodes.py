@@ -18,7 +18,7 @@ PASSING = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable",
 """Taints that say what the conditions and the switch say already."""
 
 
-class SeenNode(msgspec.Struct, frozen=True):
+class KubeNode(msgspec.Struct, frozen=True):
     """A node: what it has, whether it answers, and why nothing is to be started there."""
 
     spec: NodeSpec
@@ -26,7 +26,7 @@ class SeenNode(msgspec.Struct, frozen=True):
     closed: str  # why; empty: it is open
 
 
-def read_node(item: KubeObject, options: KubernetesOptions) -> SeenNode | None:
+def read_node(item: KubeObject, options: KubernetesOptions) -> KubeNode | None:
     """A node that Rota may use; None: it is none of those."""
     labels = part(item, "metadata", "labels")
     if any(labels.get(key) != value for key, value in options.node_selector.items()):
@@ -42,7 +42,7 @@ def read_node(item: KubeObject, options: KubernetesOptions) -> SeenNode | None:
         one.get("type") == "Ready" and one.get("status") == "True"
         for one in parts(status, "conditions")
     )
-    return SeenNode(spec, ready, _closed(item, options.tolerations))
+    return KubeNode(spec, ready, _closed(item, options.tolerations))
 
 
 def _closed(item: KubeObject, tolerated: Sequence[str]) -> str:

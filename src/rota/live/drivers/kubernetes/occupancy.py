@@ -5,7 +5,7 @@ from rota.live.drivers.kubernetes.api import KubeObject
 from rota.live.drivers.kubernetes.launcher import read_end
 
 
-class Occupancy:
+class PodOccupancy:
     """GPUs of nodes that pods hold, whoever made them."""
 
     def __init__(self) -> None:

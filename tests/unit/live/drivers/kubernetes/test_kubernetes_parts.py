@@ -10,7 +10,7 @@ from rota.live.drivers.kubernetes.launcher import PartEnd, read_end
 from rota.live.drivers.kubernetes.logs import newer
 from rota.live.drivers.kubernetes.manifest import label, pod, pod_name
 from rota.live.drivers.kubernetes.nodes import read_node
-from rota.live.drivers.kubernetes.occupancy import Occupancy
+from rota.live.drivers.kubernetes.occupancy import PodOccupancy
 from rota.live.drivers.kubernetes.options import KubernetesOptions
 from rota.live.drivers.kubernetes.runs import judge
 from slurm_runs import order
@@ -162,7 +162,7 @@ def test_who_holds_gpus():
         limits = {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
         return {"spec": {"nodeName": node, "containers": [limits]}, "status": {"phase": phase}}
 
-    held = Occupancy()
+    held = PodOccupancy()
     held.update(("d", "a"), holder("n1", 2))
     held.update(("d", "b"), holder("n1", 1))
     assert (held.held("n1"), held.holders("n1")) == (3, [("d", "a"), ("d", "b")])
