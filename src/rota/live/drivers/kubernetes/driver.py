@@ -22,7 +22,7 @@ from rota.live.drivers.kubernetes.api import CONFLICT, KubeApi, KubeError
 from rota.live.drivers.kubernetes.cache import ObjectCache
 from rota.live.drivers.kubernetes.logs import PodLogs
 from rota.live.drivers.kubernetes.manifest import service
-from rota.live.drivers.kubernetes.nodes import NodeHealth, KubeNode, read_node
+from rota.live.drivers.kubernetes.nodes import KubeNode, NodeHealth, read_node
 from rota.live.drivers.kubernetes.occupancy import PodOccupancy
 from rota.live.drivers.kubernetes.options import KubernetesOptions
 from rota.live.drivers.kubernetes.preflight import check
