@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from rota.core.backtest import Backtest
+from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
 from rota.core.verdict import Verdict
@@ -908,6 +909,10 @@ EXPORT_EVENTS = Operation(
     timeout_s=600.0,
 )  # fmt: skip
 
+AUDIT_QUEUES = Operation(
+    name="audit_queues", path=f"{PREFIX}/audit/queues", role=OPERATOR, tag="cluster",
+    answer=list[Finding], about="What was found, each with numbers and a remedy.",
+)  # fmt: skip
 LIST_NODES = Operation(
     name="list_nodes", path=f"{PREFIX}/nodes", role=VIEWER, tag="cluster", answer=list[NodeInfo]
 )

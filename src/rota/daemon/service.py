@@ -17,6 +17,7 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from rota.core.findings import AuditFacts, Finding, find
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.core.membership import Membership
@@ -39,6 +40,7 @@ from rota.daemon.pictures import (
     state_of,
     tasks_of,
 )
+from rota.daemon.queue_audit import audit_facts
 from rota.daemon.settings import (
     Permissions,
     Scheduling,
@@ -462,6 +464,19 @@ class Daemon:
             return ClusterOutlook(self.state, proposal=proposal)
 
         return self._ask(freeze)
+
+    def audit(self) -> list[Finding]:
+        """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
+
+        def facts() -> AuditFacts:
+            users = {job.spec.user for job in self.state.engine.view.active.values()}
+            allowed = {
+                user: Allowance.of(self._permissions, self.access.people.find(user)).max_jobs
+                for user in users
+            }
+            return audit_facts(self.state, allowed)
+
+        return find(self._ask(facts))
 
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from rota.core.errors import GoneError, InputError, UnavailableError
+from rota.core.findings import Finding
 from rota.core.verdict import Verdict
 from rota.jobfile.check import check
 from rota.jobfile.model import JobFile
@@ -28,6 +29,7 @@ from rota.sdk.transport import (
 )
 from rota.wire import (
     ADD_PERSON,
+    AUDIT_QUEUES,
     BEGIN_LOGIN,
     CANCEL_JOB,
     CHANGE_PERSON,
@@ -398,6 +400,10 @@ class AsyncClient(_OnSession):
         """Forget a node that is down or drained; it is there again when its agent is."""
         await self._session.ask(REMOVE_NODE, node=node)
 
+    async def audit(self) -> list[Finding]:
+        """What an operator should know of the queues, each with numbers and a remedy."""
+        return await self._session.ask(AUDIT_QUEUES)
+
     async def queues(self) -> list[QueueInfo]:
         """All queues."""
         return await self._session.ask(LIST_QUEUES)
@@ -661,6 +667,7 @@ class Client(_OnSession):
     undrain = _blocking(AsyncClient.undrain)
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)
+    audit = _blocking(AsyncClient.audit)
     lanes = _blocking(AsyncClient.lanes)
     choices = _blocking(AsyncClient.choices)
     try_out = _blocking(AsyncClient.try_out)
