@@ -33,7 +33,7 @@ from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
-from rota.live.agent.health import make_check
+from rota.live.agent.health import make_check, make_hooks
 from rota.live.agent.machine import find_gpus, gpu_type
 from rota.live.agent.sandbox import Sandbox, may_isolate
 from rota.live.driver import Driver, NodeStatus
@@ -190,6 +190,7 @@ class Assembly:
         return EmbeddedAgent(
             self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs,
             sandbox=self._sandbox(config), check=make_check(self.settings.local.health_check),
+            hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
         )  # fmt: skip
 
     def _sandbox(self, config: Path | None) -> Sandbox | None:
@@ -254,6 +255,7 @@ class Assembly:
                 handshake_timeout_s=settings.handshake_s,
             ),
             agent_sync=self.driver.sync_json if isinstance(self.driver, AgentDriver) else None,
+            agent_calls=self.driver.lane_bytes if isinstance(self.driver, AgentDriver) else None,
             export_log=self._export,
             leads=self._leads,
             peers=peers(settings.socket_users, self._owner()),

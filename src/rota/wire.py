@@ -23,6 +23,7 @@ PREFIX = "/api/v1"
 JSON = "application/json"
 PARQUET = "application/vnd.apache.parquet"
 TEXT = "text/plain"
+BINARY = "application/octet-stream"
 HTML = "text/html"
 EVENT_STREAM = "text/event-stream"
 NEXT_OFFSET = "Rota-Next-Offset"  # headers of an answer with a job's output
@@ -272,7 +273,7 @@ class LoginQuery(msgspec.Struct):
 
 State = Literal[
     "HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "REJECTED",
-    "CANCELLED",
+    "CANCELLED", "TIMEOUT",
 ]  # fmt: skip
 STATES: tuple[str, ...] = get_args(State)
 ENDED = STATES[5:]
@@ -282,7 +283,8 @@ class JobInfo(msgspec.Struct, kw_only=True):
     """One job. Times are Unix seconds; None: not yet (or never).
 
     `state`: HELD, PENDING, STARTING, RUNNING, STOPPING (being preempted), SUCCEEDED, FAILED,
-    REJECTED or CANCELLED. `reason`: why it waits (one of the labels of `rota.core.reasons`).
+    REJECTED, CANCELLED or TIMEOUT (its time limit ended it). `reason`: why it waits (one of the
+    labels of `rota.core.reasons`).
     """
 
     id: str
@@ -308,7 +310,33 @@ class JobInfo(msgspec.Struct, kw_only=True):
     preemptions: int = 0
     metrics: dict[str, float] = {}
     stopping_s: float | None = None  # its processes are being stopped: the longest this may take
+    time_limit_s: float | None = None  # of running, in all its runs
+    retries: int = 0  # how often it is tried again after a failure
+    failures: int = 0  # runs that failed and were, or will be, followed by another one
+    retry_at: float | None = None  # it failed, and is tried again then
+    array: str = ""  # the array that it is one of: the id of the first of them
+    task: int | None = None  # its number in the array
+    waits_for: list[str] = []  # jobs that it depends on and that are not over as it wants
     file: JobFile | None = None  # as submitted: only for its owner and admins, and of one job
+
+
+class ArrayInfo(msgspec.Struct, kw_only=True):
+    """An array as a whole. Times are Unix seconds; None: not yet (or never)."""
+
+    id: str  # of its first job
+    name: str
+    user: str
+    queue: str
+    tasks: int
+    limit: int = 0  # how many may be in the queue or run at once; 0: all
+    states: dict[str, int]  # how many of its jobs are in each state
+    submitted_at: float
+    started_at: float | None = None  # the first of them
+    ended_at: float | None = None  # the last of them, when all are over
+    run_s: float = 0.0  # of all together
+    gpu_s: float = 0.0
+    first: int = 0  # the smallest and the largest number in it
+    last: int = 0
 
 
 class WhyPart(msgspec.Struct, kw_only=True):
@@ -371,6 +399,7 @@ class JobsQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
     queue: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this queue.")] = ""
     user: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this user.")] = ""
     name: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this name.")] = ""
+    array: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only of this array.")] = ""
     active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
     after: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only after this id.")] = ""
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many.")] = PAGE
@@ -431,6 +460,89 @@ class OutputQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
         OUTPUT_BYTES
     )
     follow: Annotated[bool, Meta(description="Go on until the job has ended.")] = False
+
+
+# --- into jobs -----------------------------------------------------------------------------------
+
+MAIN = "main"  # the channel of an interactive job's own terminal
+CHANNEL_BYTES = 2**18  # of input or output, in one call
+CHANNEL_WAIT_S = 20.0
+CHANNEL_HEAD = 5  # bytes before each piece of output: its stream, and its length (big-endian)
+OUT, ERR, ENDED_WITH = 1, 2, 3  # streams; the last piece is JSON, with the exit code
+
+_Rank = Annotated[int, Meta(ge=0, le=100_000, description="On which of its nodes.")]
+_Side = Annotated[int, Meta(ge=0, le=10_000)]
+_Word = Annotated[str, Meta(max_length=100_000)]
+
+
+class NewChannel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A way into a job that runs: a command there, or a connection to one of its ports.
+
+    `id` is chosen by the client, so that the same request again opens nothing more; `main` is the
+    terminal of an interactive job, which is there already.
+    """
+
+    id: Annotated[str, Meta(pattern="^(main|[0-9a-f]{16,32})$")]
+    argv: Annotated[tuple[_Word, ...], Meta(max_length=1_000)] = ()  # empty: a shell
+    tty: bool = False
+    rows: _Side = 0
+    cols: _Side = 0
+    term: Annotated[str, Meta(pattern="^[A-Za-z0-9._+-]{0,64}$")] = ""  # TERM there
+    port: Annotated[int, Meta(ge=0, le=65_535, description="Connect there, run nothing.")] = 0
+    node_rank: _Rank = 0
+
+
+class ChannelInfo(msgspec.Struct, kw_only=True):
+    """A channel that is open. `kind`: exec, port or terminal (that of the job itself)."""
+
+    id: str
+    kind: str
+    tty: bool = False
+    node_rank: int = 0
+
+
+class RankQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """On which of its nodes."""
+
+    node_rank: _Rank = 0
+
+
+class ChannelQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which piece of a channel's output."""
+
+    offset: Annotated[
+        int,
+        Meta(
+            ge=-CHANNEL_BYTES, le=MAX_NUMBER,
+            description="Bytes to skip; negative: the last so many of what is there.",
+        ),
+    ] = 0  # fmt: skip
+    wait_s: Annotated[
+        float, Meta(ge=0, le=CHANNEL_WAIT_S, description="How long to wait for output.")
+    ] = 0.0
+    node_rank: _Rank = 0
+
+
+class InputQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Where a piece of input belongs."""
+
+    offset: Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="Bytes sent before it.")] = 0
+    eof: Annotated[bool, Meta(description="There is no more.")] = False
+    rows: Annotated[int, Meta(ge=0, le=10_000, description="Size of the terminal now.")] = 0
+    cols: Annotated[int, Meta(ge=0, le=10_000, description="Size of the terminal now.")] = 0
+    wait_s: Annotated[
+        float, Meta(ge=0, le=CHANNEL_WAIT_S, description="How long to wait until it is taken.")
+    ] = 0.0
+    writer: Annotated[
+        str, Meta(pattern="^[0-9a-f]{0,32}$", description="Who sends: each counts for themselves.")
+    ] = ""
+    node_rank: _Rank = 0
+
+
+class InputTaken(msgspec.Struct):
+    """Bytes of input that the channel has taken so far: the next piece begins there."""
+
+    taken: int
 
 
 # --- cluster -------------------------------------------------------------------------------------
@@ -726,7 +838,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 # --- operations ----------------------------------------------------------------------------------
 
 T = TypeVar("T")
-Reach = Literal["", "visible", "own"]
+Reach = Literal["", "visible", "own", "inside"]
 
 
 class PathPart(msgspec.Struct, frozen=True):
@@ -741,11 +853,25 @@ class PathPart(msgspec.Struct, frozen=True):
 
 PATH_PARTS = {
     "job": PathPart("job", re.compile("[0-9]{1,15}"), "Id of the job.", "17", "ls --all"),
+    "array": PathPart(
+        "array",
+        re.compile("[0-9]{1,15}"),
+        "Id of the array: that of its first job.",
+        "17",
+        "ls --all",
+    ),
     "node": PathPart(
         "node", re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,252}"), "Name of the node.", "n1", "nodes"
     ),
     "name": PathPart("token", TOKEN_NAME, "Name of the token.", "alice", "token ls"),
     "person": PathPart("person", TOKEN_NAME, "Name of the person.", "alice", "user ls"),
+    "channel": PathPart(
+        "channel",
+        re.compile("main|[0-9a-f]{16,32}"),
+        "Id of the channel.",
+        "0123456789abcdef",
+        "exec",
+    ),
     "asset": PathPart(
         "file", re.compile("[a-z][a-z-]{0,40}\\.(js|css|svg)"), "Name of the file.", "app.js", "web"
     ),
@@ -764,14 +890,15 @@ class Operation(Generic[T]):
         method: Of HTTP.
         path: With names in braces (see `PATH_PARTS`).
         role: The least role that may call it.
-        reach: Which jobs it works on: `visible` (users see only their own) or `own` (those of the
-            actor; for operators all).
+        reach: Which jobs it works on: `visible` (users see only their own), `own` (those of the
+            actor; for operators all) or `inside` (those of the actor; for administrators all).
         answer: The type of the answer; bytes: as it is.
         shape: A JSON schema (which may hold types) to document instead of `answer`.
         query: Its query parameters.
         headers: Its header parameters.
         body: The type of the body.
         body_shape: A JSON schema to document instead of `body`.
+        body_media: The media type of the body.
         examples: Bodies, by title.
         media: The media type of the answer.
         status: Of the answer.
@@ -794,6 +921,7 @@ class Operation(Generic[T]):
     headers: type[msgspec.Struct] | None = None
     body: Any = None
     body_shape: Any = None
+    body_media: str = JSON
     examples: Mapping[str, Any] | None = None
     media: str = JSON
     status: int = 200
@@ -840,6 +968,17 @@ CANCEL_JOB, HOLD_JOB, RELEASE_JOB = (
     )
     for verb in ("cancel", "hold", "release")
 )  # fmt: skip
+GET_ARRAY = Operation(
+    name="get_array", path=f"{PREFIX}/arrays/{{array}}", role=VIEWER, reach="visible", tag="jobs",
+    answer=ArrayInfo, about="The array.",
+)  # fmt: skip
+CANCEL_ARRAY, HOLD_ARRAY, RELEASE_ARRAY = (
+    Operation(
+        name=f"{verb}_array", method="POST", path=f"{PREFIX}/arrays/{{array}}/{verb}", role=USER,
+        reach="own", tag="jobs", answer=ArrayInfo, about="The array afterwards.", errors=(409,),
+    )
+    for verb in ("cancel", "hold", "release")
+)  # fmt: skip
 EXPLAIN_JOB = Operation(
     name="explain_job", path=f"{PREFIX}/jobs/{{job}}/explain", role=VIEWER, reach="visible",
     tag="jobs", answer=Explanation, about="Why it waits or waited.", errors=(409,),
@@ -870,6 +1009,38 @@ READ_OUTPUT = Operation(
     name="read_job_log", path=f"{PREFIX}/jobs/{{job}}/logs", role=VIEWER, reach="own", tag="jobs",
     query=OutputQuery, answer=bytes, shape={"type": "string"}, media=TEXT,
     about="The output, as it was written.", errors=(410,),
+)  # fmt: skip
+
+_CHANNELS = f"{PREFIX}/jobs/{{job}}/channels"
+OPEN_CHANNEL = Operation(
+    name="open_channel", method="POST", path=_CHANNELS, role=USER, reach="inside", tag="channels",
+    body=NewChannel,
+    examples={
+        "a command": {"id": "0123456789abcdef", "argv": ["nvidia-smi"]},
+        "a shell": {"id": "fedcba9876543210", "tty": True, "rows": 24, "cols": 80},
+        "a notebook": {"id": "00112233445566778899aabbccddeeff", "port": 8888},
+    },
+    answer=ChannelInfo, status=201, about="The channel.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+LIST_CHANNELS = Operation(
+    name="list_channels", path=_CHANNELS, role=USER, reach="inside", tag="channels",
+    query=RankQuery, answer=list[ChannelInfo], about="Those that are open.", errors=(409,),
+)  # fmt: skip
+READ_CHANNEL = Operation(
+    name="read_channel", path=f"{_CHANNELS}/{{channel}}/output", role=USER, reach="inside",
+    tag="channels", query=ChannelQuery, answer=bytes, shape={"type": "string", "format": "binary"},
+    media=BINARY, about="Whole pieces of output, perhaps none.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+WRITE_CHANNEL = Operation(
+    name="write_channel", method="POST", path=f"{_CHANNELS}/{{channel}}/input", role=USER,
+    reach="inside", tag="channels", query=InputQuery, body=bytes,
+    body_shape={"type": "string", "format": "binary"}, body_media=BINARY, answer=InputTaken,
+    about="How much was taken.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+CLOSE_CHANNEL = Operation(
+    name="close_channel", method="DELETE", path=f"{_CHANNELS}/{{channel}}", role=USER,
+    reach="inside", tag="channels", query=RankQuery, answer=type(None), status=204,
+    about="It ends.", errors=(409,), again=False,  # the second time it would not be found
 )  # fmt: skip
 
 LIST_EVENTS = Operation(
@@ -1046,6 +1217,12 @@ GET_ASSET = Operation(
 SYNC_AGENT = Operation(
     name="sync_agent", method="POST", path=f"{PREFIX}/agent/sync", role=AGENT, tag="agents",
     body=bytes, body_shape={}, answer=bytes, shape={}, about="Orders.", errors=(404, 409),
+)  # fmt: skip
+
+CALL_AGENT = Operation(
+    name="call_agent", method="POST", path=f"{PREFIX}/agent/lane", role=AGENT, tag="agents",
+    body=bytes, body_shape={}, answer=bytes, shape={}, media=BINARY, about="Calls.",
+    errors=(404, 409),
 )  # fmt: skip
 
 INVITE_NODE = Operation(

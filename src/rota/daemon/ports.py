@@ -16,9 +16,11 @@ from rota.core.membership import Membership
 from rota.core.verdict import Verdict
 from rota.daemon.board import Board
 from rota.jobfile.model import JobFile
+from rota.live.calls import CallAnswer, RunCall
 from rota.wire import (
     PAGE,
     Actor,
+    ArrayInfo,
     Choices,
     Event,
     Explanation,
@@ -33,6 +35,7 @@ from rota.wire import (
     MadeSession,
     NewPerson,
     NodeInfo,
+    Operation,
     Person,
     PersonChange,
     QueueInfo,
@@ -55,7 +58,7 @@ class Service(Protocol):
         """
         ...
 
-    def jobs(
+    def jobs(  # noqa: PLR0913 - as in the query
         self,
         actor: Actor,
         *,
@@ -63,6 +66,7 @@ class Service(Protocol):
         queue: str = "",
         user: str = "",
         name: str = "",
+        array: str = "",
         after: str = "",
         limit: int = PAGE,
         active: bool = False,
@@ -90,6 +94,22 @@ class Service(Protocol):
         """Let a held job into the queue."""
         ...
 
+    def array(self, array: str, actor: Actor) -> ArrayInfo:
+        """An array, by the id of its first job."""
+        ...
+
+    def cancel_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """End all of it for good."""
+        ...
+
+    def hold_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """Keep what is left of it out of the queue."""
+        ...
+
+    def release_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """Let what is held of it into the queue."""
+        ...
+
     def explain(self, job: str, actor: Actor) -> Explanation:
         """Why it waits or waited."""
         ...
@@ -114,6 +134,12 @@ class Service(Protocol):
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
     ) -> bytes:
         """A piece of its output; empty at the end."""
+        ...
+
+    def reach(
+        self, operation: Operation[Any], job: str, actor: Actor, node_rank: int, call: RunCall
+    ) -> CallAnswer:
+        """Call the machine where a job runs, into the job; blocks as long as the call says."""
         ...
 
     # --- cluster ---------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from rota.core.errors import InputError
 from rota.core.events import INF
 from rota.core.proof import is_loopback
 from rota.core.tenants import PriorityClass, Tenant, TenantTree
+from rota.jobfile.quantities import duration_s
 from rota.live.agent.sandbox import PROCESSES, IsolationMode
 from rota.wire import PEOPLE, USER
 
@@ -36,6 +37,8 @@ class Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     weight: float = 1.0  # for policies that share by weight
     lend: float | None = None  # GPUs of its quota that others may use; none: all
     borrow: float | None = None  # GPUs that it may use beyond its quota; none: up to its limit
+    max_time: str | float | None = None  # the longest time limit of a job: 24h, or seconds
+    default_time: str | float | None = None  # of jobs that do not say; none: max_time
 
 
 class Scheduling(
@@ -104,6 +107,8 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         None  # agents must join; none: if there is an authority (`rota tls`)
     )
     health_check: str = "auto"  # of the daemon's own nodes: auto (nvidia-smi, DCGM), off, a command
+    prolog: str = ""  # a command before each job on the daemon's own nodes; see `rota agent`
+    epilog: str = ""  # and one after it
     reopen_healthy: bool = True  # use nodes again when their check has nothing to say any more
 
 
@@ -490,6 +495,10 @@ def _check_queue(queue: Queue, where: str) -> None:
         )
     if not 0 < queue.weight < INF:
         raise InputError(f"{where}: weight is {queue.weight:g}: give more than 0")
+    for key in ("max_time", "default_time"):
+        time = getattr(queue, key)
+        if time is not None and not duration_s(time, f"{where}: {key}"):
+            raise InputError(f"{where}: {key} is {time}: give more than 0")
 
 
 # --- mistakes, with the full path of the key and the keys of its level -------------------------

@@ -15,6 +15,7 @@ from rota.api import ApiSettings, create_app
 from rota.core.proof import token_digest, token_label
 from rota.daemon.settings import read_settings
 from rota.jobfile.model import JobFile, Resources
+from rota.live.calls import CallAnswer
 from rota.live.driver import Capabilities
 from rota.live.drivers.pretend import PretendDriver
 from rota.wire import OPERATIONS, Actor, NewPerson
@@ -38,6 +39,10 @@ FOR_ADMINS = "- - . . . . + ."
 FOR_AGENTS = "- - . . . . + +"
 SEEN = {"job of user": "- - + + ? + + .", "job of other": "- - + ? + + + ."}
 OWNED = {"job of user": "- - . + ? + + .", "job of other": "- - . ? + + + ."}
+INSIDE = {"job of user": "- - . + ? . + .", "job of other": "- - . ? + . + ."}
+
+SEEN_ARRAY = {name.replace("job", "array"): cells for name, cells in SEEN.items()}
+OWNED_ARRAY = {name.replace("job", "array"): cells for name, cells in OWNED.items()}
 
 MATRIX = {
     "submit_jobs": {
@@ -56,9 +61,18 @@ MATRIX = {
     "cancel_job": OWNED,
     "hold_job": OWNED,
     "release_job": OWNED,
+    "get_array": SEEN_ARRAY,
+    "cancel_array": OWNED_ARRAY,
+    "hold_array": OWNED_ARRAY,
+    "release_array": OWNED_ARRAY,
     "explain_job": SEEN,
     "forecast_job": SEEN,
     "read_job_log": OWNED,
+    "open_channel": INSIDE,
+    "list_channels": INSIDE,
+    "read_channel": INSIDE,
+    "write_channel": INSIDE,
+    "close_channel": INSIDE,
     "list_events": {"": FOR_PEOPLE, **SEEN},
     "stream_events": {"": FOR_PEOPLE, **SEEN},
     "stream_board": {"": FOR_PEOPLE},
@@ -97,6 +111,7 @@ MATRIX = {
     "show_page": {"": FOR_ALL},
     "get_asset": {"": FOR_ALL},
     "sync_agent": {"": FOR_AGENTS},
+    "call_agent": {"": FOR_AGENTS},
     "invite_node": {"": FOR_ADMINS},
     "join_node": {"": ". . . . . . . ."},  # with a wrong code
     "renew_node": {"": "- - . . . . . ."},  # none of them has joined
@@ -109,12 +124,15 @@ MATRIX = {
 
 
 class WritingDriver(PretendDriver):
-    """Its jobs have output."""
+    """Its jobs have output and a way in."""
 
     capabilities = Capabilities(measured=False, joins=False)
 
     def read_log(self, job, stream, node_rank, offset, limit):
         return b""
+
+    def reach(self, job, node_rank, call):
+        return CallAnswer()
 
 
 class World:
@@ -141,7 +159,8 @@ class World:
         limits = {"requests_per_s": 1e6, "burst": 10**6}
         strangers = {"strangers_per_s": 1e6, "strangers_burst": 10**6}
         self.app = create_app(
-            daemon, agent_sync=lambda body, token: b"{}", export_log=lambda: iter([b"PAR1"]),
+            daemon, agent_sync=lambda body, token: b"{}", agent_calls=lambda body, token: b"{}",
+            export_log=lambda: iter([b"PAR1"]),
             settings=ApiSettings(**limits, **strangers, stream_s=0.01),
         )  # fmt: skip
 
@@ -155,12 +174,15 @@ class World:
         """The pieces of a request that is right."""
         what, _, which = case.partition(" ")
         made = SimpleNamespace(path=operation.path, params=None, json=None)
-        if what == "job":
+        if what in ("job", "array"):
             owner = which.removeprefix("of ")
-            file = JobFile(run="true", resources=Resources(gpus=8), queue=self.home(owner))
+            file = JobFile(
+                run="true", resources=Resources(gpus=8), queue=self.home(owner),
+                array="0-1" if what == "array" else "",
+            )  # fmt: skip
             job = self.daemon.submit([file], self.actor(owner))[0].id
-            if "{job}" in made.path:
-                made.path = made.path.replace("{job}", job)
+            if f"{{{what}}}" in made.path:
+                made.path = made.path.replace(f"{{{what}}}", job)
             else:
                 made.params = {"job": job}
         if what == "session":
@@ -225,6 +247,16 @@ class World:
 
     def sync_agent(self, made, case, token):
         made.json = {}
+
+    call_agent = sync_agent
+
+    def open_channel(self, made, case, token):
+        made.json = {"id": "0" * 16}
+
+    def write_channel(self, made, case, token):
+        made.path = made.path.replace("{channel}", "main")
+
+    read_channel = close_channel = write_channel
 
     def invite_node(self, made, case, token):
         made.json = {"node": self.fresh(), "valid_s": 60}
