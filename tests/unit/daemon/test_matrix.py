@@ -58,6 +58,9 @@ MATRIX = {
     "release_job": OWNED,
     "explain_job": SEEN,
     "forecast_job": SEEN,
+    "why_job": SEEN,
+    "forecast_new_job": {"": FOR_USERS},
+    "why_new_job": {"": FOR_USERS},
     "read_job_log": OWNED,
     "list_events": {"": FOR_PEOPLE, **SEEN},
     "stream_events": {"": FOR_PEOPLE, **SEEN},
@@ -94,6 +97,9 @@ MATRIX = {
     "prove_server": {"": FOR_ALL},
     "create_web_code": {"": FOR_PEOPLE},
     "log_in": {"": "- - - - - - - -"},  # without a code of `create_web_code`
+    "keep_browser": {"": "- - = = = = = ."},  # none of them is a browser
+    "challenge_browser": {"": FOR_ALL},
+    "resume_browser": {"": "- - - - - - - -"},  # with a key that nobody has
     "show_page": {"": FOR_ALL},
     "get_asset": {"": FOR_ALL},
     "sync_agent": {"": FOR_AGENTS},
@@ -237,6 +243,18 @@ class World:
 
     def forecast_job(self, made, case, token):
         made.params = {"runs": 1}
+
+    def keep_browser(self, made, case, token):
+        made.json = {"key": "A" * 87}
+
+    def resume_browser(self, made, case, token):
+        made.json = {"key": "A" * 87, "challenge": "x", "signature": "A" * 86}
+
+    def forecast_new_job(self, made, case, token):
+        made.params = {"runs": 1}
+        made.json = {"run": "true", "queue": "research"}
+
+    why_new_job = forecast_new_job
 
     def try_out(self, made, case, token):
         made.json = {"policy": "srtf", "runs": 1}
