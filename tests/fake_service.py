@@ -23,6 +23,7 @@ from rota.core.verdict import Verdict
 from rota.daemon.access import check_job, sees_job
 from rota.daemon.board import Board, BoardJob, BoardNode
 from rota.jobfile.model import GpuRange
+from rota.live.calls import CallAnswer, OpenedChannel
 from rota.wire import (
     CANCEL_JOB,
     ENDED,
@@ -88,6 +89,7 @@ class FakeService:
             name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
         }
         self.changes: list[str] = []
+        self.reached: list[object] = []  # calls into jobs
         self.extra_queues: list[QueueInfo] = []
         self.broken: Exception | None = None  # raised by every call but `authenticate`
         self.is_ready = (True, "")
@@ -269,6 +271,15 @@ class FakeService:
             data = self._logs.get((job, stream, node_rank), b"")
             offset = max(0, len(data) + offset) if offset < 0 else offset
             return data[offset : offset + limit]
+
+    def reach(self, operation, job, actor, node_rank, call):
+        with self._look():
+            found = self._mine(job, actor, operation)
+            if found.state in ENDED:
+                raise ConflictError(f"job {job} is over ({found.state})")
+            self.reached.append(call)
+            opened = (OpenedChannel("main", "terminal"),)
+            return CallAnswer(b"\1\0\0\0\2hi", 3, taken=5, channels=opened)
 
     # --- cluster ---------------------------------------------------------------------------------
 

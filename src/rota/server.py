@@ -254,6 +254,7 @@ class Assembly:
                 handshake_timeout_s=settings.handshake_s,
             ),
             agent_sync=self.driver.sync_json if isinstance(self.driver, AgentDriver) else None,
+            agent_calls=self.driver.lane_bytes if isinstance(self.driver, AgentDriver) else None,
             export_log=self._export,
             leads=self._leads,
             peers=peers(settings.socket_users, self._owner()),

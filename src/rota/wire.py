@@ -22,6 +22,7 @@ PREFIX = "/api/v1"
 JSON = "application/json"
 PARQUET = "application/vnd.apache.parquet"
 TEXT = "text/plain"
+BINARY = "application/octet-stream"
 HTML = "text/html"
 EVENT_STREAM = "text/event-stream"
 NEXT_OFFSET = "Rota-Next-Offset"  # headers of an answer with a job's output
@@ -475,6 +476,89 @@ class OutputQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
     follow: Annotated[bool, Meta(description="Go on until the job has ended.")] = False
 
 
+# --- into jobs -----------------------------------------------------------------------------------
+
+MAIN = "main"  # the channel of an interactive job's own terminal
+CHANNEL_BYTES = 2**18  # of input or output, in one call
+CHANNEL_WAIT_S = 20.0
+CHANNEL_HEAD = 5  # bytes before each piece of output: its stream, and its length (big-endian)
+OUT, ERR, ENDED_WITH = 1, 2, 3  # streams; the last piece is JSON, with the exit code
+
+_Rank = Annotated[int, Meta(ge=0, le=100_000, description="On which of its nodes.")]
+_Side = Annotated[int, Meta(ge=0, le=10_000)]
+_Word = Annotated[str, Meta(max_length=100_000)]
+
+
+class NewChannel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A way into a job that runs: a command there, or a connection to one of its ports.
+
+    `id` is chosen by the client, so that the same request again opens nothing more; `main` is the
+    terminal of an interactive job, which is there already.
+    """
+
+    id: Annotated[str, Meta(pattern="^(main|[0-9a-f]{16,32})$")]
+    argv: Annotated[tuple[_Word, ...], Meta(max_length=1_000)] = ()  # empty: a shell
+    tty: bool = False
+    rows: _Side = 0
+    cols: _Side = 0
+    term: Annotated[str, Meta(pattern="^[A-Za-z0-9._+-]{0,64}$")] = ""  # TERM there
+    port: Annotated[int, Meta(ge=0, le=65_535, description="Connect there, run nothing.")] = 0
+    node_rank: _Rank = 0
+
+
+class ChannelInfo(msgspec.Struct, kw_only=True):
+    """A channel that is open. `kind`: exec, port or terminal (that of the job itself)."""
+
+    id: str
+    kind: str
+    tty: bool = False
+    node_rank: int = 0
+
+
+class RankQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """On which of its nodes."""
+
+    node_rank: _Rank = 0
+
+
+class ChannelQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which piece of a channel's output."""
+
+    offset: Annotated[
+        int,
+        Meta(
+            ge=-CHANNEL_BYTES, le=MAX_NUMBER,
+            description="Bytes to skip; negative: the last so many of what is there.",
+        ),
+    ] = 0  # fmt: skip
+    wait_s: Annotated[
+        float, Meta(ge=0, le=CHANNEL_WAIT_S, description="How long to wait for output.")
+    ] = 0.0
+    node_rank: _Rank = 0
+
+
+class InputQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Where a piece of input belongs."""
+
+    offset: Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="Bytes sent before it.")] = 0
+    eof: Annotated[bool, Meta(description="There is no more.")] = False
+    rows: Annotated[int, Meta(ge=0, le=10_000, description="Size of the terminal now.")] = 0
+    cols: Annotated[int, Meta(ge=0, le=10_000, description="Size of the terminal now.")] = 0
+    wait_s: Annotated[
+        float, Meta(ge=0, le=CHANNEL_WAIT_S, description="How long to wait until it is taken.")
+    ] = 0.0
+    writer: Annotated[
+        str, Meta(pattern="^[0-9a-f]{0,32}$", description="Who sends: each counts for themselves.")
+    ] = ""
+    node_rank: _Rank = 0
+
+
+class InputTaken(msgspec.Struct):
+    """Bytes of input that the channel has taken so far: the next piece begins there."""
+
+    taken: int
+
+
 # --- cluster -------------------------------------------------------------------------------------
 
 
@@ -768,7 +852,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 # --- operations ----------------------------------------------------------------------------------
 
 T = TypeVar("T")
-Reach = Literal["", "visible", "own"]
+Reach = Literal["", "visible", "own", "inside"]
 
 
 class PathPart(msgspec.Struct, frozen=True):
@@ -788,6 +872,13 @@ PATH_PARTS = {
     ),
     "name": PathPart("token", TOKEN_NAME, "Name of the token.", "alice", "token ls"),
     "person": PathPart("person", TOKEN_NAME, "Name of the person.", "alice", "user ls"),
+    "channel": PathPart(
+        "channel",
+        re.compile("main|[0-9a-f]{16,32}"),
+        "Id of the channel.",
+        "0123456789abcdef",
+        "exec",
+    ),
     "asset": PathPart(
         "file", re.compile("[a-z][a-z-]{0,40}\\.(js|css|svg)"), "Name of the file.", "app.js", "web"
     ),
@@ -806,14 +897,15 @@ class Operation(Generic[T]):
         method: Of HTTP.
         path: With names in braces (see `PATH_PARTS`).
         role: The least role that may call it.
-        reach: Which jobs it works on: `visible` (users see only their own) or `own` (those of the
-            actor; for operators all).
+        reach: Which jobs it works on: `visible` (users see only their own), `own` (those of the
+            actor; for operators all) or `inside` (those of the actor; for administrators all).
         answer: The type of the answer; bytes: as it is.
         shape: A JSON schema (which may hold types) to document instead of `answer`.
         query: Its query parameters.
         headers: Its header parameters.
         body: The type of the body.
         body_shape: A JSON schema to document instead of `body`.
+        body_media: The media type of the body.
         examples: Bodies, by title.
         media: The media type of the answer.
         status: Of the answer.
@@ -836,6 +928,7 @@ class Operation(Generic[T]):
     headers: type[msgspec.Struct] | None = None
     body: Any = None
     body_shape: Any = None
+    body_media: str = JSON
     examples: Mapping[str, Any] | None = None
     media: str = JSON
     status: int = 200
@@ -912,6 +1005,38 @@ READ_OUTPUT = Operation(
     name="read_job_log", path=f"{PREFIX}/jobs/{{job}}/logs", role=VIEWER, reach="own", tag="jobs",
     query=OutputQuery, answer=bytes, shape={"type": "string"}, media=TEXT,
     about="The output, as it was written.", errors=(410,),
+)  # fmt: skip
+
+_CHANNELS = f"{PREFIX}/jobs/{{job}}/channels"
+OPEN_CHANNEL = Operation(
+    name="open_channel", method="POST", path=_CHANNELS, role=USER, reach="inside", tag="channels",
+    body=NewChannel,
+    examples={
+        "a command": {"id": "0123456789abcdef", "argv": ["nvidia-smi"]},
+        "a shell": {"id": "fedcba9876543210", "tty": True, "rows": 24, "cols": 80},
+        "a notebook": {"id": "00112233445566778899aabbccddeeff", "port": 8888},
+    },
+    answer=ChannelInfo, status=201, about="The channel.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+LIST_CHANNELS = Operation(
+    name="list_channels", path=_CHANNELS, role=USER, reach="inside", tag="channels",
+    query=RankQuery, answer=list[ChannelInfo], about="Those that are open.", errors=(409,),
+)  # fmt: skip
+READ_CHANNEL = Operation(
+    name="read_channel", path=f"{_CHANNELS}/{{channel}}/output", role=USER, reach="inside",
+    tag="channels", query=ChannelQuery, answer=bytes, shape={"type": "string", "format": "binary"},
+    media=BINARY, about="Whole pieces of output, perhaps none.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+WRITE_CHANNEL = Operation(
+    name="write_channel", method="POST", path=f"{_CHANNELS}/{{channel}}/input", role=USER,
+    reach="inside", tag="channels", query=InputQuery, body=bytes,
+    body_shape={"type": "string", "format": "binary"}, body_media=BINARY, answer=InputTaken,
+    about="How much was taken.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+CLOSE_CHANNEL = Operation(
+    name="close_channel", method="DELETE", path=f"{_CHANNELS}/{{channel}}", role=USER,
+    reach="inside", tag="channels", query=RankQuery, answer=type(None), status=204,
+    about="It ends.", errors=(409,), again=False,  # the second time it would not be found
 )  # fmt: skip
 
 LIST_EVENTS = Operation(
@@ -1098,6 +1223,12 @@ GET_ASSET = Operation(
 SYNC_AGENT = Operation(
     name="sync_agent", method="POST", path=f"{PREFIX}/agent/sync", role=AGENT, tag="agents",
     body=bytes, body_shape={}, answer=bytes, shape={}, about="Orders.", errors=(404, 409),
+)  # fmt: skip
+
+CALL_AGENT = Operation(
+    name="call_agent", method="POST", path=f"{PREFIX}/agent/lane", role=AGENT, tag="agents",
+    body=bytes, body_shape={}, answer=bytes, shape={}, media=BINARY, about="Calls.",
+    errors=(404, 409),
 )  # fmt: skip
 
 INVITE_NODE = Operation(

@@ -9,6 +9,7 @@ from rota.api.routing import ApiCall, encode, reading, serves
 from rota.core.errors import NotFoundError
 from rota.core.membership import Membership
 from rota.wire import (
+    CALL_AGENT,
     CHECK_HEALTH,
     CHECK_READY,
     CREATE_TOKEN,
@@ -156,6 +157,18 @@ async def sync_agent(call: ApiCall, body: bytes) -> bytes:
         raise NotFoundError("this daemon has no agents")
     with reading():
         return await call.context.agent_lane.run(call.context.agent_sync, body, call.actor.name)
+
+
+@serves(CALL_AGENT)
+async def call_agent(call: ApiCall, body: bytes) -> bytes:
+    """Exchange answers and calls with an agent, beside its reports.
+
+    For agents of the same version only: the messages are not part of the public interface.
+    """
+    if call.context.agent_calls is None:
+        raise NotFoundError("this daemon has no agents")
+    with reading():
+        return await call.context.call_lane.run(call.context.agent_calls, body, call.actor.name)
 
 
 @serves(INVITE_NODE)

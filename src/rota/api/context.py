@@ -60,6 +60,9 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     forecasts: int = 2  # at the same time: each simulates the cluster many times
     outputs: int = 16  # pieces of output that are read at the same time, from agents that may hang
     outputs_queue: int = 64  # that wait for that
+    channels: int = 128  # calls into jobs at the same time: most of them wait for output
+    channels_queue: int = 128  # that wait for that
+    agent_lanes: int = 256  # agents that wait for calls at the same time, or bring answers
     logins: int = 4  # at the same time: each asks an identity provider that may hang
     logins_queue: int = 32  # that wait for that
 
@@ -87,6 +90,7 @@ class Context:
     service: Service
     settings: ApiSettings
     agent_sync: AgentSync | None = None
+    agent_calls: AgentSync | None = None
     export_log: LogExport | None = None
     leads: Callable[[], bool] = lambda: True
     peers: Mapping[int, Actor] = field(default_factory=dict)  # by uid, on the local socket
@@ -108,6 +112,8 @@ class Context:
         self.forecast_lane = Lane(limits.forecasts)
         self.login_lane = Lane(limits.logins, limits.logins_queue)
         self.output_lane = Lane(limits.outputs, limits.outputs_queue)
+        self.channel_lane = Lane(limits.channels, limits.channels_queue)
+        self.call_lane = Lane(limits.agent_lanes)
 
     def sender(self, basis: SessionBasis) -> Actor | None:
         """Who it is at present that was recognised by this; None: nobody any more."""

@@ -132,6 +132,16 @@ class IncrementalPolicy(DecidePolicy[P]):
         """It waits or runs no more: it has finished or was stopped, or it left the queue."""
 
 
+class ComposingPolicy(Policy[P]):
+    """A policy of policies: it makes the scheduler itself, and may hand over to another one."""
+
+    def scheduler(
+        self, placement: Any, admission: Any, *, frictionless: bool = False, patient: bool = False
+    ) -> Any:
+        """The scheduler (`rota.core.ports.Successor`) on a placement and an admission."""
+        raise NotImplementedError
+
+
 class RoundPolicy(Policy[P]):
     """A policy that plans in rounds; derive from one of the two kinds in `rota.policies.rounds`.
 

@@ -15,6 +15,7 @@ from rota.core.membership import Membership
 from rota.core.verdict import Verdict
 from rota.daemon.board import Board
 from rota.jobfile.model import JobFile
+from rota.live.calls import CallAnswer, RunCall
 from rota.wire import (
     PAGE,
     Actor,
@@ -33,6 +34,7 @@ from rota.wire import (
     MadeSession,
     NewPerson,
     NodeInfo,
+    Operation,
     Person,
     PersonChange,
     QueueInfo,
@@ -114,6 +116,12 @@ class Service(Protocol):
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
     ) -> bytes:
         """A piece of its output; empty at the end."""
+        ...
+
+    def reach(
+        self, operation: Operation[Any], job: str, actor: Actor, node_rank: int, call: RunCall
+    ) -> CallAnswer:
+        """Call the machine where a job runs, into the job; blocks as long as the call says."""
         ...
 
     # --- cluster ---------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ from rota.daemon.tokens import Tokens
 from rota.engine.parts import make_policy
 from rota.jobfile.convert import to_behaviour, to_request, to_spec
 from rota.jobfile.model import JobFile
+from rota.live.calls import CallAnswer, OpenChannel, RunCall
 from rota.live.inputs import (
     Input,
     JobRequest,
@@ -78,6 +79,7 @@ from rota.wire import (
     FORECAST_JOB,
     GET_JOB,
     HOLD_JOB,
+    MAIN,
     MAX_JOBS,
     PAGE,
     READ_OUTPUT,
@@ -474,6 +476,17 @@ class Daemon:
         if not self.loop.driver.capabilities.logs:
             raise NotFoundError(f"the backend {self.loop.driver.name!r} keeps no output")
         return self.loop.driver.read_log(found.id, stream, node_rank, offset, limit)
+
+    def reach(
+        self, operation: Operation[Any], job: str, actor: Actor, node_rank: int, call: RunCall
+    ) -> CallAnswer:
+        """Call the machine where a job runs, into the job."""
+        found = self._ask(lambda: self._find(operation, job, actor))
+        answer = self.loop.driver.reach(found.id, node_rank, call)
+        if isinstance(call, OpenChannel) and not call.port:
+            what = "the terminal of" if call.channel == MAIN else "a command in"
+            self.note(f"{what} job {found.id} opened by {actor.name}")
+        return answer
 
     def expired(self, jobs: Sequence[str]) -> list[str]:
         """Those of these jobs that ended so long ago that nothing of them need be kept."""

@@ -9,7 +9,7 @@ from rota.core.errors import ClusterError, OptionError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, Job, JobSpec
 from rota.core.launch import Launch
-from rota.core.log import Record, Row
+from rota.core.log import Row
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.forgotten import Forgotten, still_needed
@@ -26,6 +26,7 @@ from rota.live.driver import Driver
 from rota.live.inputs import Batch, Noted, Reconfigured, Submitted
 from rota.live.mailbox import Mailbox
 from rota.live.nodes import extended
+from rota.models.speeds import MeasuredSpeeds
 
 Submission: TypeAlias = tuple[int, JobSpec, Behaviour]
 
@@ -106,6 +107,7 @@ class ClusterState:
             first_task=FIRST_TASK,
             checker=checker() if checker else None,
         )
+        self.engine.arrivals.book = MeasuredSpeeds()
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -131,7 +133,7 @@ class ClusterState:
         self.engine.advance()
         for item in batch.inputs:
             if isinstance(item, Noted):
-                self._note(item.text)
+                self.engine.note(item.text)
 
     @property
     def follows(self) -> bool:
@@ -152,10 +154,6 @@ class ClusterState:
         if rows:
             self.projection.fold(rows)
         return rows
-
-    def _note(self, text: str) -> None:
-        self.engine.log.row(self.engine.view.now_s, Record.NOTE)
-        self.engine.log.text(text)
 
     # --- jobs -------------------------------------------------------------------------------------
 
@@ -206,7 +204,7 @@ class ClusterState:
         if state is not None and not placed_alike:
             state = {**state, "placement": None}
         for line in changes(self.scheduling, scheduling):
-            self._note(f"{line} ({change.by})")
+            self.engine.note(f"{line} ({change.by})")
         joined = [self.cluster.nodes.vertex(spec.name) for spec in change.nodes]
         engine.hand_over(self.compose(scheduling), state, joined=joined)
         self.scheduling = scheduling
@@ -214,7 +212,7 @@ class ClusterState:
     def _grow(self, nodes: Sequence[NodeSpec]) -> None:
         self.growth, renamed = extended(self.growth, nodes)
         for old, new in renamed.items():
-            self._note(f"node {old} joins with other GPUs; what it was before is {new}")
+            self.engine.note(f"node {old} joins with other GPUs; what it was before is {new}")
             self.cluster.topology.rename(old, new)
             self.cluster.nodes.retired(old, new)
         self.cluster.topology.extend(nodes)
@@ -239,7 +237,7 @@ class ClusterState:
         for job in jobs:
             self._launches.pop(job.index, None)
         self.forgotten.add((job.index for job in jobs), change.since_s)
-        self._note(f"{len(jobs)} jobs that are over were forgotten ({change.by})")
+        self.engine.note(f"{len(jobs)} jobs that are over were forgotten ({change.by})")
 
     def check_change(self, change: Reconfigured) -> None:
         """Raise if this cannot be built."""

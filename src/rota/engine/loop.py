@@ -144,6 +144,7 @@ class Engine:
             changes = scheduler.step(view, events)
             if changes is not None:
                 self._carry_out(changes, now_s)
+                scheduler = self.scheduler  # it may have handed over
             elif not frictionless:
                 self._rerate(now_s)
             if checker is not None:
@@ -172,6 +173,11 @@ class Engine:
             return sorted((other for other in waiting if rank(other) < rank(job)), key=rank)
         except TypeError:  # keys that cannot be compared
             return [other for other in waiting if other.index < job.index]
+
+    def note(self, text: str) -> None:
+        """A remark in the log."""
+        self.log.row(self.view.now_s, Record.NOTE)
+        self.log.text(text)
 
     def finish(self) -> None:
         """Close the log."""
@@ -205,7 +211,9 @@ class Engine:
 
     # --- what to do -----------------------------------------------------------------------------
 
-    def _carry_out(self, changes: Changes, now_s: float) -> None:  # noqa: C901 - in order
+    def _carry_out(  # noqa: C901, PLR0912 - in order
+        self, changes: Changes, now_s: float
+    ) -> None:
         if changes.unusual:
             self._turn_away(changes, now_s)
         if changes.version != self.view.version:
@@ -229,6 +237,10 @@ class Engine:
                     self.cancel(job, cause, now_s)
             self._explain(changes, now_s)
             self._watch(changes, now_s)
+            for successor, why in changes.successors:
+                self.note(why)
+                self.hand_over(successor)
+                return
         if not self._frictionless:
             self._rerate(now_s)
         if self.scheduler.settles:

@@ -208,6 +208,8 @@ def test_what_is_forgotten_is_named(running, alice, bob, file, tmp_path):
         with pytest.raises(InputError, match="you have no such job"):
             daemon.submit([file(depends_on=("1",))], alice)
         assert daemon.status()["forgotten"] == 3
+        acts = [(line.actor, line.act) for line in daemon.store.audit(0, 100)]
+        assert ("retention", "forget up to 3 jobs that ended, 1 and later") in acts
         assert daemon.status()["history_since"] > daemon.store.epoch_unix
         assert daemon.expired(["1", "4", "77"]) == [], "folders are kept for ever"
         kept = Retention(jobs_count=1, folders_days=30)

@@ -15,6 +15,7 @@ from rota.api import ApiSettings, create_app
 from rota.core.proof import token_digest, token_label
 from rota.daemon.settings import read_settings
 from rota.jobfile.model import JobFile, Resources
+from rota.live.calls import CallAnswer
 from rota.live.driver import Capabilities
 from rota.live.drivers.pretend import PretendDriver
 from rota.wire import OPERATIONS, Actor, NewPerson
@@ -38,6 +39,7 @@ FOR_ADMINS = "- - . . . . + ."
 FOR_AGENTS = "- - . . . . + +"
 SEEN = {"job of user": "- - + + ? + + .", "job of other": "- - + ? + + + ."}
 OWNED = {"job of user": "- - . + ? + + .", "job of other": "- - . ? + + + ."}
+INSIDE = {"job of user": "- - . + ? . + .", "job of other": "- - . ? + . + ."}
 
 MATRIX = {
     "submit_jobs": {
@@ -62,6 +64,11 @@ MATRIX = {
     "forecast_new_job": {"": FOR_USERS},
     "why_new_job": {"": FOR_USERS},
     "read_job_log": OWNED,
+    "open_channel": INSIDE,
+    "list_channels": INSIDE,
+    "read_channel": INSIDE,
+    "write_channel": INSIDE,
+    "close_channel": INSIDE,
     "list_events": {"": FOR_PEOPLE, **SEEN},
     "stream_events": {"": FOR_PEOPLE, **SEEN},
     "stream_board": {"": FOR_PEOPLE},
@@ -103,6 +110,7 @@ MATRIX = {
     "show_page": {"": FOR_ALL},
     "get_asset": {"": FOR_ALL},
     "sync_agent": {"": FOR_AGENTS},
+    "call_agent": {"": FOR_AGENTS},
     "invite_node": {"": FOR_ADMINS},
     "join_node": {"": ". . . . . . . ."},  # with a wrong code
     "renew_node": {"": "- - . . . . . ."},  # none of them has joined
@@ -115,12 +123,15 @@ MATRIX = {
 
 
 class WritingDriver(PretendDriver):
-    """Its jobs have output."""
+    """Its jobs have output and a way in."""
 
     capabilities = Capabilities(measured=False, joins=False)
 
     def read_log(self, job, stream, node_rank, offset, limit):
         return b""
+
+    def reach(self, job, node_rank, call):
+        return CallAnswer()
 
 
 class World:
@@ -147,7 +158,8 @@ class World:
         limits = {"requests_per_s": 1e6, "burst": 10**6}
         strangers = {"strangers_per_s": 1e6, "strangers_burst": 10**6}
         self.app = create_app(
-            daemon, agent_sync=lambda body, token: b"{}", export_log=lambda: iter([b"PAR1"]),
+            daemon, agent_sync=lambda body, token: b"{}", agent_calls=lambda body, token: b"{}",
+            export_log=lambda: iter([b"PAR1"]),
             settings=ApiSettings(**limits, **strangers, stream_s=0.01),
         )  # fmt: skip
 
@@ -231,6 +243,16 @@ class World:
 
     def sync_agent(self, made, case, token):
         made.json = {}
+
+    call_agent = sync_agent
+
+    def open_channel(self, made, case, token):
+        made.json = {"id": "0" * 16}
+
+    def write_channel(self, made, case, token):
+        made.path = made.path.replace("{channel}", "main")
+
+    read_channel = close_channel = write_channel
 
     def invite_node(self, made, case, token):
         made.json = {"node": self.fresh(), "valid_s": 60}
