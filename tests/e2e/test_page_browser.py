@@ -11,7 +11,7 @@ from daemon_process import PATIENCE_S, serving
 from js_tools import tool
 from rota.wire import PEOPLE
 
-PATIENCE_MS = 30_000
+PATIENCE_MS = 1_000 * PATIENCE_S
 WATCH = """
 addEventListener("securitypolicyviolation", (event) => {
   console.error(`CSP: ${event.violatedDirective} ${event.blockedURI}`);
