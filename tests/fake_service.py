@@ -22,15 +22,21 @@ from rota.core.proof import server_code, token_label
 from rota.core.verdict import Verdict
 from rota.daemon.access import check_job, sees_job
 from rota.daemon.board import Board, BoardJob, BoardNode
+from rota.daemon.pictures import picture_array
+from rota.jobfile.arrays import array_of, expanded
 from rota.jobfile.model import GpuRange
 from rota.live.calls import CallAnswer, OpenedChannel
 from rota.wire import (
+    CANCEL_ARRAY,
     CANCEL_JOB,
     ENDED,
+    GET_ARRAY,
     GET_JOB,
+    HOLD_ARRAY,
     HOLD_JOB,
     PEOPLE,
     READ_OUTPUT,
+    RELEASE_ARRAY,
     RELEASE_JOB,
     ROLES,
     TOKEN_NAME,
@@ -125,7 +131,7 @@ class FakeService:
                 return [self._jobs[name] for name in self._keys[actor.name, key]]
             for number, job in enumerate(jobs):
                 self._check(job, number)
-            made = [self._add(job, actor) for job in jobs]
+            made = [self._add(job, actor) for job in expanded(jobs)]
             if key:
                 self._keys[actor.name, key] = [job.id for job in made]
             return made
@@ -147,8 +153,12 @@ class FakeService:
 
     def _add(self, job, actor):
         gpus = job.resources.gpus
+        number = str(len(self._jobs) + 1)
+        array = array_of(job, number)
         made = JobInfo(
-            id=str(len(self._jobs) + 1),
+            id=number,
+            array=array[0] if array else "",
+            task=job.task,
             name=job.name,
             user=actor.name,
             queue=job.queue or "default",
@@ -165,7 +175,8 @@ class FakeService:
         return made
 
     def jobs(
-        self, actor, *, states=(), queue="", user="", name="", after="", limit=1000, active=False
+        self, actor, *, states=(), queue="", user="", name="", array="", after="", limit=1000,
+        active=False,
     ):  # fmt: skip
         with self._look():
             found = [
@@ -176,6 +187,7 @@ class FakeService:
                 and queue in ("", job.queue)
                 and user in ("", job.user)
                 and name in ("", job.name)
+                and array in ("", job.array)
                 and int(job.id) > int(after or 0)
                 and not (active and job.state in ENDED)
             ]
@@ -207,6 +219,31 @@ class FakeService:
                 found.state, found.ended_at = "CANCELLED", time.time()
                 self._row("cancelled", job)
             return found
+
+    def array(self, array, actor):
+        with self._look():
+            return self._array(array, actor, GET_ARRAY)
+
+    def cancel_array(self, array, actor):
+        return self._change_array("cancel", array, actor, CANCEL_ARRAY)
+
+    def hold_array(self, array, actor):
+        return self._change_array("hold", array, actor, HOLD_ARRAY)
+
+    def release_array(self, array, actor):
+        return self._change_array("release", array, actor, RELEASE_ARRAY)
+
+    def _change_array(self, verb, array, actor, operation):
+        self._array(array, actor, operation)
+        for job in [job for job in self._jobs.values() if job.array == array]:
+            getattr(self, verb)(job.id, actor)
+        return self._array(array, actor, operation)
+
+    def _array(self, array, actor, operation):
+        first = self._mine(array, actor, operation)
+        if first.array != array:
+            raise NotFoundError(f"there is no array {array!r}")
+        return picture_array([job for job in self._jobs.values() if job.array == array], 0)
 
     def hold(self, job, actor):
         with self._change("hold"):

@@ -315,7 +315,7 @@ class LoginQuery(msgspec.Struct):
 
 State = Literal[
     "HELD", "PENDING", "STARTING", "RUNNING", "STOPPING", "SUCCEEDED", "FAILED", "REJECTED",
-    "CANCELLED",
+    "CANCELLED", "TIMEOUT",
 ]  # fmt: skip
 STATES: tuple[str, ...] = get_args(State)
 ENDED = STATES[5:]
@@ -325,7 +325,8 @@ class JobInfo(msgspec.Struct, kw_only=True):
     """One job. Times are Unix seconds; None: not yet (or never).
 
     `state`: HELD, PENDING, STARTING, RUNNING, STOPPING (being preempted), SUCCEEDED, FAILED,
-    REJECTED or CANCELLED. `reason`: why it waits (one of the labels of `rota.core.reasons`).
+    REJECTED, CANCELLED or TIMEOUT (its time limit ended it). `reason`: why it waits (one of the
+    labels of `rota.core.reasons`).
     """
 
     id: str
@@ -351,7 +352,33 @@ class JobInfo(msgspec.Struct, kw_only=True):
     preemptions: int = 0
     metrics: dict[str, float] = {}
     stopping_s: float | None = None  # its processes are being stopped: the longest this may take
+    time_limit_s: float | None = None  # of running, in all its runs
+    retries: int = 0  # how often it is tried again after a failure
+    failures: int = 0  # runs that failed and were, or will be, followed by another one
+    retry_at: float | None = None  # it failed, and is tried again then
+    array: str = ""  # the array that it is one of: the id of the first of them
+    task: int | None = None  # its number in the array
+    waits_for: list[str] = []  # jobs that it depends on and that are not over as it wants
     file: JobFile | None = None  # as submitted: only for its owner and admins, and of one job
+
+
+class ArrayInfo(msgspec.Struct, kw_only=True):
+    """An array as a whole. Times are Unix seconds; None: not yet (or never)."""
+
+    id: str  # of its first job
+    name: str
+    user: str
+    queue: str
+    tasks: int
+    limit: int = 0  # how many may be in the queue or run at once; 0: all
+    states: dict[str, int]  # how many of its jobs are in each state
+    submitted_at: float
+    started_at: float | None = None  # the first of them
+    ended_at: float | None = None  # the last of them, when all are over
+    run_s: float = 0.0  # of all together
+    gpu_s: float = 0.0
+    first: int = 0  # the smallest and the largest number in it
+    last: int = 0
 
 
 class WhyPart(msgspec.Struct, kw_only=True):
@@ -414,6 +441,7 @@ class JobsQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
     queue: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this queue.")] = ""
     user: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this user.")] = ""
     name: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this name.")] = ""
+    array: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only of this array.")] = ""
     active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
     after: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only after this id.")] = ""
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many.")] = PAGE
@@ -867,6 +895,13 @@ class PathPart(msgspec.Struct, frozen=True):
 
 PATH_PARTS = {
     "job": PathPart("job", re.compile("[0-9]{1,15}"), "Id of the job.", "17", "ls --all"),
+    "array": PathPart(
+        "array",
+        re.compile("[0-9]{1,15}"),
+        "Id of the array: that of its first job.",
+        "17",
+        "ls --all",
+    ),
     "node": PathPart(
         "node", re.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,252}"), "Name of the node.", "n1", "nodes"
     ),
@@ -972,6 +1007,17 @@ CANCEL_JOB, HOLD_JOB, RELEASE_JOB = (
     Operation(
         name=f"{verb}_job", method="POST", path=f"{PREFIX}/jobs/{{job}}/{verb}", role=USER,
         reach="own", tag="jobs", answer=JobInfo, about="The job afterwards.", errors=(409,),
+    )
+    for verb in ("cancel", "hold", "release")
+)  # fmt: skip
+GET_ARRAY = Operation(
+    name="get_array", path=f"{PREFIX}/arrays/{{array}}", role=VIEWER, reach="visible", tag="jobs",
+    answer=ArrayInfo, about="The array.",
+)  # fmt: skip
+CANCEL_ARRAY, HOLD_ARRAY, RELEASE_ARRAY = (
+    Operation(
+        name=f"{verb}_array", method="POST", path=f"{PREFIX}/arrays/{{array}}/{verb}", role=USER,
+        reach="own", tag="jobs", answer=ArrayInfo, about="The array afterwards.", errors=(409,),
     )
     for verb in ("cancel", "hold", "release")
 )  # fmt: skip

@@ -19,6 +19,7 @@ from rota.live.calls import CallAnswer, RunCall
 from rota.wire import (
     PAGE,
     Actor,
+    ArrayInfo,
     Choices,
     Event,
     Explanation,
@@ -57,7 +58,7 @@ class Service(Protocol):
         """
         ...
 
-    def jobs(
+    def jobs(  # noqa: PLR0913 - as in the query
         self,
         actor: Actor,
         *,
@@ -65,6 +66,7 @@ class Service(Protocol):
         queue: str = "",
         user: str = "",
         name: str = "",
+        array: str = "",
         after: str = "",
         limit: int = PAGE,
         active: bool = False,
@@ -90,6 +92,22 @@ class Service(Protocol):
 
     def release(self, job: str, actor: Actor) -> JobInfo:
         """Let a held job into the queue."""
+        ...
+
+    def array(self, array: str, actor: Actor) -> ArrayInfo:
+        """An array, by the id of its first job."""
+        ...
+
+    def cancel_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """End all of it for good."""
+        ...
+
+    def hold_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """Keep what is left of it out of the queue."""
+        ...
+
+    def release_array(self, array: str, actor: Actor) -> ArrayInfo:
+        """Let what is held of it into the queue."""
         ...
 
     def explain(self, job: str, actor: Actor) -> Explanation:

@@ -41,6 +41,9 @@ SEEN = {"job of user": "- - + + ? + + .", "job of other": "- - + ? + + + ."}
 OWNED = {"job of user": "- - . + ? + + .", "job of other": "- - . ? + + + ."}
 INSIDE = {"job of user": "- - . + ? . + .", "job of other": "- - . ? + . + ."}
 
+SEEN_ARRAY = {name.replace("job", "array"): cells for name, cells in SEEN.items()}
+OWNED_ARRAY = {name.replace("job", "array"): cells for name, cells in OWNED.items()}
+
 MATRIX = {
     "submit_jobs": {
         "queue research": FOR_USERS,  # `user` may submit there and to its parts only
@@ -58,6 +61,10 @@ MATRIX = {
     "cancel_job": OWNED,
     "hold_job": OWNED,
     "release_job": OWNED,
+    "get_array": SEEN_ARRAY,
+    "cancel_array": OWNED_ARRAY,
+    "hold_array": OWNED_ARRAY,
+    "release_array": OWNED_ARRAY,
     "explain_job": SEEN,
     "forecast_job": SEEN,
     "why_job": SEEN,
@@ -173,12 +180,15 @@ class World:
         """The pieces of a request that is right."""
         what, _, which = case.partition(" ")
         made = SimpleNamespace(path=operation.path, params=None, json=None)
-        if what == "job":
+        if what in ("job", "array"):
             owner = which.removeprefix("of ")
-            file = JobFile(run="true", resources=Resources(gpus=8), queue=self.home(owner))
+            file = JobFile(
+                run="true", resources=Resources(gpus=8), queue=self.home(owner),
+                array="0-1" if what == "array" else "",
+            )  # fmt: skip
             job = self.daemon.submit([file], self.actor(owner))[0].id
-            if "{job}" in made.path:
-                made.path = made.path.replace("{job}", job)
+            if f"{{{what}}}" in made.path:
+                made.path = made.path.replace(f"{{{what}}}", job)
             else:
                 made.params = {"job": job}
         if what == "session":
