@@ -90,6 +90,7 @@ class FakeService:
         self._logs: dict[tuple[str, str, int], bytes] = {}
         self._people = {"pia": Person(name="pia", role="user")}
         self._sessions: dict[str, SessionInfo] = {}
+        self._browsers = {}
         self._tokens = {_hash(token): actor for token, actor in TOKENS.items()}
         self._nodes = {
             name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
@@ -466,6 +467,22 @@ class FakeService:
                 if hmac.compare_digest(kept, given):
                     return actor
         return None
+
+    def holder(self, digest):
+        with self._lock:
+            return self._tokens.get(digest)
+
+    def keep_browser(self, browser):
+        with self._change("keep_browser"):
+            self._browsers[browser.key] = browser
+
+    def kept_browser(self, key):
+        return self._browsers.get(key)
+
+    def forget_browser(self, session):
+        for key, each in list(self._browsers.items()):
+            if each.session == session:
+                del self._browsers[key]
 
     def recognise(self, certificate):
         return None

@@ -28,6 +28,7 @@ from rota.wire import (
     Forecast,
     FoundJobs,
     JobInfo,
+    KeptBrowser,
     Lanes,
     LanesQuery,
     LoginAnswer,
@@ -208,8 +209,8 @@ class Service(Protocol):
 
     # --- tokens ----------------------------------------------------------------------------------
 
-    def authenticate(self, token: str) -> Actor | None:
-        """Whose token is it?"""
+    def holder(self, digest: str) -> Actor | None:
+        """Whose token has this digest?"""
         ...
 
     def recognise(self, certificate: str) -> Actor | None:
@@ -282,6 +283,18 @@ class Service(Protocol):
 
     def end_session(self, session: str, actor: Actor) -> bool:
         """End one, by id; False if there is none."""
+        ...
+
+    def keep_browser(self, browser: KeptBrowser) -> None:
+        """Let a browser come again with its key, after a restart too."""
+        ...
+
+    def kept_browser(self, key: str) -> KeptBrowser | None:
+        """The browser that has this key, if it may come again."""
+        ...
+
+    def forget_browser(self, session: str) -> None:
+        """A browser's session was ended, by its id."""
         ...
 
     def begin_session(self, name: str, seconds: float) -> MadeSession:

@@ -26,6 +26,7 @@ from rota.core.verdict import Verdict
 from rota.core.words import duration, moment
 from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
 from rota.daemon.board import Board, BoardCut
+from rota.daemon.browsers import Browsers
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
 from rota.daemon.forgotten import expendable, ranges_of
@@ -104,6 +105,7 @@ from rota.wire import (
     Forecast,
     FoundJobs,
     JobInfo,
+    KeptBrowser,
     Lanes,
     LanesQuery,
     LoginAnswer,
@@ -188,6 +190,7 @@ class Daemon:
         self.on_submit: Callable[[Actor], None] = lambda _: None  # before the jobs are accepted
         self._log = LogTable(loop.store)
         self._lanes = LaneBook(loop.store)
+        self._browsers = Browsers(loop.store)
         self._news = threading.Condition()
         self._door = threading.Lock()
         self._stopping = threading.Event()
@@ -829,6 +832,10 @@ class Daemon:
         """Whose token is it?"""
         return self.access.authenticate(token)
 
+    def holder(self, digest: str) -> Actor | None:
+        """Whose token has this digest?"""
+        return self.access.holder(digest)
+
     def recognise(self, certificate: str) -> Actor | None:
         """Whose certificate has this SHA-256?"""
         return self.access.members.recognise(certificate)
@@ -961,6 +968,18 @@ class Daemon:
         if ended:
             self.note(f"session {session} ended by {actor.name}")
         return ended
+
+    def keep_browser(self, browser: KeptBrowser) -> None:
+        """Let a browser come again with its key."""
+        self._browsers.keep(browser)
+
+    def kept_browser(self, key: str) -> KeptBrowser | None:
+        """The browser that has this key, if it may come again."""
+        return self._browsers.find(key)
+
+    def forget_browser(self, session: str) -> None:
+        """A browser's session was ended, by its id."""
+        self._browsers.forget(session)
 
     def begin_session(self, name: str, seconds: float) -> MadeSession:
         """Somebody has shown who they are."""
