@@ -160,6 +160,14 @@ class Assembly:
             for note in slurm.preflight():
                 log.warning("slurm", note=note)
             return slurm, topology if topology.nodes else Topology(slurm.nodes())
+        if settings.backend == "kubernetes":
+            from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
+
+            chosen = KubernetesOptions(**msgspec.structs.asdict(settings.kubernetes))
+            pods = KubernetesDriver(self.store.id, self.folder.path / "kubernetes", chosen)
+            for note in pods.preflight():
+                log.info("kubernetes", note=note)
+            return pods, Topology((), growing=True)
         if settings.backend == "pretend":
             return PretendDriver(), topology
         lease = None if self._turn is None else self._turn.lease

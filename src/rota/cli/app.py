@@ -58,6 +58,7 @@ COMMANDS = {
     "watch-job": ("rota.cli.watch:watch_job", "Watch a job until it is over."),
     "explain": ("rota.cli.explain:explain", "Explain why a job waits or waited."),
     "why": ("rota.cli.outlook:why", "Name why a job does not start, and what would start it."),
+    "audit": ("rota.cli.audit:audit", "Find starved queues, idle quotas and stuck jobs."),
     "when": ("rota.cli.outlook:when", "Estimate when a job will start."),
     "top": ("rota.cli.top:top", "Watch nodes, queues and jobs live."),
     "nodes": ("rota.cli.nodes:nodes", "List the nodes, or remove some."),

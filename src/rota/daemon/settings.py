@@ -18,7 +18,7 @@ from rota.jobfile.quantities import duration_s
 from rota.live.agent.sandbox import PROCESSES, IsolationMode
 from rota.wire import PEOPLE, USER
 
-BACKENDS = ("local", "slurm", "pretend")
+BACKENDS = ("local", "slurm", "kubernetes", "pretend")
 LEAST_LEASE_S = 1.0
 SHORTEST_LOOK_S, LONGEST_LOOK_S = 1.0, 30 * 86_400.0
 LEAST_DAYS = 1.0  # that things are kept
@@ -124,6 +124,23 @@ class SlurmSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     parked_s: float = 6 * 3600.0  # how long a preempted job stays in Slurm's queue, held
 
 
+class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The backend `kubernetes`."""
+
+    kubeconfig: str = ""  # empty: KUBECONFIG, ~/.kube/config, or the account of Rota's own pod
+    context: str = ""  # of the kubeconfig; empty: its current one
+    namespace: str = ""  # for the pods of jobs; empty: that of the context, else `default`
+    image: str = ""  # of jobs that name none
+    service_account: str = ""  # of the pods of jobs; empty: none, and no token in them
+    gpu_resource: str = "nvidia.com/gpu"  # what nodes offer and pods ask for
+    node_selector: dict[str, str] = {}  # labels of the nodes that Rota may use; empty: all
+    tolerations: tuple[str, ...] = ()  # keys of taints that pods of jobs tolerate
+    checkpoint_claim: str = ""  # a volume claim for ROTA_CHECKPOINT_DIR that all nodes can mount
+    lost_s: float = 120.0  # a node that is not ready for so long is lost
+    keep_s: float = 3600.0  # pods that ended stay so long, for `kubectl describe`
+    timeout_s: float = 20.0  # of a single request
+
+
 class IsolationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How jobs are kept apart from each other, and from the daemon."""
 
@@ -212,7 +229,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int = 0  # of placements that draw
     queues: tuple[Queue, ...] = ()  # a mapping by name, or a list
     priority_classes: tuple[PriorityClass, ...] = ()  # a mapping by name, or a list
-    backend: str = "local"  # who runs the jobs: local (agents), slurm, or pretend (nothing runs)
+    backend: str = "local"  # who runs the jobs: local (agents), slurm, kubernetes, pretend
     cluster: str = ""  # nodes of this machine: 4x4 or a cluster file; empty: the nodes that join
     store: str = ""  # postgresql://USER@HOST:PORT/DATABASE; empty: a file in the state folder
     lease_s: float = 5.0  # on PostgreSQL: a leader that is silent for so long is replaced
@@ -238,6 +255,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     local: LocalSettings = LocalSettings()
     isolation: IsolationSettings = IsolationSettings()
     slurm: SlurmSettings = SlurmSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
 
     @property
     def scheduling(self) -> Scheduling:
@@ -489,10 +507,10 @@ def _check_shared(settings: Settings, where: str) -> None:
             f"local.lost_s ({settings.local.lost_s / 4:g}), so that agents outlive a change of "
             f"the leader"
         )
-    if settings.backend == "slurm":
+    if settings.backend in ("slurm", "kubernetes"):
         raise InputError(
-            f"{where}: store {shown!r} with the backend slurm: its files are in the state folder, "
-            f"which another daemon does not have: leave store empty"
+            f"{where}: store {shown!r} with the backend {settings.backend}: its files are in the "
+            f"state folder, which another daemon does not have: leave store empty"
         )
     if settings.backend == "local" and settings.cluster:
         raise InputError(
