@@ -10,7 +10,7 @@ from agents_net import eventually
 from daemon_process import serving
 from receivers import MailReceiver, WebReceiver, receiving
 
-SECRET = "a key that nobody may see"
+SECRET = "a key that nobody may see"  # noqa: S105 - of this test
 
 
 @pytest.fixture(scope="module")
