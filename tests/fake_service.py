@@ -17,6 +17,7 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.core.proof import server_code, token_label
 from rota.core.verdict import Verdict
@@ -89,6 +90,7 @@ class FakeService:
         self._logs: dict[tuple[str, str, int], bytes] = {}
         self._people = {"pia": Person(name="pia", role="user")}
         self._sessions: dict[str, SessionInfo] = {}
+        self._browsers = {}
         self._tokens = {_hash(token): actor for token, actor in TOKENS.items()}
         self._nodes = {
             name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
@@ -339,6 +341,10 @@ class FakeService:
                 raise ConflictError(f"node {node} cannot be removed while it is in use")
             del self._nodes[node]
 
+    def audit(self):
+        with self._look():
+            return [Finding(kind="never", subject="1", text="job 1 can never start", remedy="-")]
+
     def queues(self):
         with self._look():
             found = {name: QueueInfo(name=name) for name in {j.queue for j in self._jobs.values()}}
@@ -461,6 +467,22 @@ class FakeService:
                 if hmac.compare_digest(kept, given):
                     return actor
         return None
+
+    def holder(self, digest):
+        with self._lock:
+            return self._tokens.get(digest)
+
+    def keep_browser(self, browser):
+        with self._change("keep_browser"):
+            self._browsers[browser.key] = browser
+
+    def kept_browser(self, key):
+        return self._browsers.get(key)
+
+    def forget_browser(self, session):
+        for key, each in list(self._browsers.items()):
+            if each.session == session:
+                del self._browsers[key]
 
     def recognise(self, certificate):
         return None

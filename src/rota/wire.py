@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from rota.core.backtest import Backtest
+from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
 from rota.core.verdict import Verdict
@@ -260,6 +261,49 @@ class WebCode(msgspec.Struct):
 
     path: str
     seconds: float
+
+
+_POINT = Meta(pattern="^[A-Za-z0-9_-]{87}$", description="A point of P-256, uncompressed.")
+
+
+class BrowserKey(msgspec.Struct, forbid_unknown_fields=True):
+    """The public half of a key that never leaves a browser (base64url)."""
+
+    key: Annotated[str, _POINT]
+
+
+class Challenge(msgspec.Struct):
+    """What a browser has to sign, soon and once: `rota resume CHALLENGE PORT`."""
+
+    challenge: str
+    seconds: float
+
+
+class ResumeRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A browser shows that it is the one whose session was kept."""
+
+    key: Annotated[str, _POINT]
+    challenge: Annotated[str, Meta(min_length=1, max_length=100)]
+    signature: Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{86}$")]  # r and s
+
+
+class SessionBasis(msgspec.Struct, frozen=True):
+    """By what somebody was recognised who then logged a browser in; asked anew each time.
+
+    `kind`: token (its digest), certificate (its SHA-256), uid, or person (their name).
+    """
+
+    kind: Literal["token", "certificate", "uid", "person"]
+    value: str
+
+
+class KeptBrowser(msgspec.Struct, frozen=True):
+    """A browser that may come again after a restart of the daemon."""
+
+    key: str
+    session: str  # its id
+    basis: SessionBasis
+    until: float  # Unix seconds
 
 
 class LoginQuery(msgspec.Struct):
@@ -1079,6 +1123,10 @@ EXPORT_EVENTS = Operation(
     timeout_s=600.0,
 )  # fmt: skip
 
+AUDIT_QUEUES = Operation(
+    name="audit_queues", path=f"{PREFIX}/audit/queues", role=OPERATOR, tag="cluster",
+    answer=list[Finding], about="What was found, each with numbers and a remedy.",
+)  # fmt: skip
 LIST_NODES = Operation(
     name="list_nodes", path=f"{PREFIX}/nodes", role=VIEWER, tag="cluster", answer=list[NodeInfo]
 )
@@ -1200,6 +1248,20 @@ LOG_IN = Operation(
     name="log_in", path="/web/login", role=PUBLIC, tag="admin", query=LoginQuery, answer=bytes,
     shape={"type": "string"}, media=TEXT, status=303, about="Logged in: the page is at `/`.",
     errors=(401, 422, 429),
+)  # fmt: skip
+KEEP_BROWSER = Operation(
+    name="keep_browser", method="POST", path=f"{PREFIX}/web/keys", role=VIEWER, tag="admin",
+    body=BrowserKey, answer=type(None), status=204, about="It may come again.", errors=(409,),
+)  # fmt: skip
+CHALLENGE_BROWSER = Operation(
+    name="challenge_browser", path="/web/challenge", role=PUBLIC, tag="admin", answer=Challenge,
+    about="What to sign.",
+)  # fmt: skip
+RESUME_BROWSER = Operation(
+    name="resume_browser", method="POST", path="/web/resume", role=PUBLIC, tag="admin",
+    body=ResumeRequest, answer=type(None), status=204, about="A new session.",
+    errors=(401, 422, 429),
+    again=False,  # a challenge is good once
 )  # fmt: skip
 SHOW_PAGE = Operation(
     name="show_page", path="/", role=PUBLIC, tag="admin", answer=bytes, shape={"type": "string"},

@@ -17,6 +17,7 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from rota.core.findings import AuditFacts, Finding, find
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.core.membership import Membership
@@ -25,6 +26,7 @@ from rota.core.verdict import Verdict
 from rota.core.words import duration, moment
 from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
 from rota.daemon.board import Board, BoardCut
+from rota.daemon.browsers import Browsers
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
 from rota.daemon.forgotten import expendable, ranges_of
@@ -40,6 +42,7 @@ from rota.daemon.pictures import (
     state_of,
     tasks_of,
 )
+from rota.daemon.queue_audit import audit_facts
 from rota.daemon.settings import (
     Permissions,
     Scheduling,
@@ -102,6 +105,7 @@ from rota.wire import (
     Forecast,
     FoundJobs,
     JobInfo,
+    KeptBrowser,
     Lanes,
     LanesQuery,
     LoginAnswer,
@@ -186,6 +190,7 @@ class Daemon:
         self.on_submit: Callable[[Actor], None] = lambda _: None  # before the jobs are accepted
         self._log = LogTable(loop.store)
         self._lanes = LaneBook(loop.store)
+        self._browsers = Browsers(loop.store)
         self._news = threading.Condition()
         self._door = threading.Lock()
         self._stopping = threading.Event()
@@ -545,6 +550,19 @@ class Daemon:
 
         return self._ask(freeze)
 
+    def audit(self) -> list[Finding]:
+        """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
+
+        def facts() -> AuditFacts:
+            users = {job.spec.user for job in self.state.engine.view.active.values()}
+            allowed = {
+                user: Allowance.of(self._permissions, self.access.people.find(user)).max_jobs
+                for user in users
+            }
+            return audit_facts(self.state, allowed)
+
+        return find(self._ask(facts))
+
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
     ) -> bytes:
@@ -814,6 +832,10 @@ class Daemon:
         """Whose token is it?"""
         return self.access.authenticate(token)
 
+    def holder(self, digest: str) -> Actor | None:
+        """Whose token has this digest?"""
+        return self.access.holder(digest)
+
     def recognise(self, certificate: str) -> Actor | None:
         """Whose certificate has this SHA-256?"""
         return self.access.members.recognise(certificate)
@@ -946,6 +968,18 @@ class Daemon:
         if ended:
             self.note(f"session {session} ended by {actor.name}")
         return ended
+
+    def keep_browser(self, browser: KeptBrowser) -> None:
+        """Let a browser come again with its key."""
+        self._browsers.keep(browser)
+
+    def kept_browser(self, key: str) -> KeptBrowser | None:
+        """The browser that has this key, if it may come again."""
+        return self._browsers.find(key)
+
+    def forget_browser(self, session: str) -> None:
+        """A browser's session was ended, by its id."""
+        self._browsers.forget(session)
 
     def begin_session(self, name: str, seconds: float) -> MadeSession:
         """Somebody has shown who they are."""

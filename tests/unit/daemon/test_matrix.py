@@ -67,6 +67,9 @@ MATRIX = {
     "release_array": OWNED_ARRAY,
     "explain_job": SEEN,
     "forecast_job": SEEN,
+    "why_job": SEEN,
+    "forecast_new_job": {"": FOR_USERS},
+    "why_new_job": {"": FOR_USERS},
     "read_job_log": OWNED,
     "open_channel": INSIDE,
     "list_channels": INSIDE,
@@ -108,6 +111,9 @@ MATRIX = {
     "prove_server": {"": FOR_ALL},
     "create_web_code": {"": FOR_PEOPLE},
     "log_in": {"": "- - - - - - - -"},  # without a code of `create_web_code`
+    "keep_browser": {"": "- - = = = = = ."},  # none of them is a browser
+    "challenge_browser": {"": FOR_ALL},
+    "resume_browser": {"": "- - - - - - - -"},  # with a key that nobody has
     "show_page": {"": FOR_ALL},
     "get_asset": {"": FOR_ALL},
     "sync_agent": {"": FOR_AGENTS},
@@ -269,6 +275,18 @@ class World:
 
     def forecast_job(self, made, case, token):
         made.params = {"runs": 1}
+
+    def keep_browser(self, made, case, token):
+        made.json = {"key": "A" * 87}
+
+    def resume_browser(self, made, case, token):
+        made.json = {"key": "A" * 87, "challenge": "x", "signature": "A" * 86}
+
+    def forecast_new_job(self, made, case, token):
+        made.params = {"runs": 1}
+        made.json = {"run": "true", "queue": "research"}
+
+    why_new_job = forecast_new_job
 
     def try_out(self, made, case, token):
         made.json = {"policy": "srtf", "runs": 1}
