@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET
 
+from rota.core.efficiency import JobUsage
 from rota.core.errors import (
     ConflictError,
     ForbiddenError,
@@ -18,7 +19,7 @@ from rota.core.errors import (
     UnavailableError,
 )
 from rota.core.findings import AuditFacts, Finding, find
-from rota.core.jobs import Job, Phase
+from rota.core.jobs import Job, Phase, Shape
 from rota.core.log import LABELS
 from rota.core.membership import Membership
 from rota.core.registry import PLACEMENTS, POLICIES, names
@@ -27,6 +28,7 @@ from rota.core.words import duration, moment
 from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
 from rota.daemon.board import Board, BoardCut
 from rota.daemon.browsers import Browsers
+from rota.daemon.efficiency import UsageBook, summaries
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
 from rota.daemon.forgotten import expendable, ranges_of
@@ -87,6 +89,7 @@ from rota.wire import (
     FORECAST_JOB,
     GET_ARRAY,
     GET_JOB,
+    GET_USAGE,
     HOLD_ARRAY,
     HOLD_JOB,
     MAIN,
@@ -122,6 +125,7 @@ from rota.wire import (
     SessionInfo,
     TokenInfo,
     TrialAnswer,
+    UsageSummary,
     WhatIf,
 )
 
@@ -201,6 +205,7 @@ class Daemon:
         self._submissions = 0
         self._unfinished_at_most: dict[str, int] = {}  # jobs by user; they can only become fewer
         self.failure = ""
+        self.usage: UsageBook | None = None  # what jobs used; None: nobody keeps it
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -382,10 +387,42 @@ class Daemon:
 
     def job(self, job: str, actor: Actor) -> JobInfo:
         """One job, by id; its owner and admins also see what was submitted."""
-        found = self._ask(lambda: self._picture(self._find(GET_JOB, job, actor)))
+
+        def read() -> tuple[JobInfo, Shape]:
+            there = self._find(GET_JOB, job, actor)
+            return self._picture(there), there.shape
+
+        found, shape = self._ask(read)
         if sees_submission(actor, found.user, int(found.id)):
             found.file = self.store.jobs(int(found.id), 1)[0].file
+        if self.usage is not None and found.starts:
+            found.used = self.usage.of(int(found.id), shape)
         return found
+
+    def job_usage(self, job: str, actor: Actor) -> JobUsage:
+        """What it used, with the series."""
+        shape = self._ask(lambda: self._find(GET_USAGE, job, actor).shape)
+        return JobUsage() if self.usage is None else self.usage.of(int(job), shape, series=True)
+
+    def efficiency(self, actor: Actor, *, by: str) -> list[UsageSummary]:
+        """What users or queues used of what they asked for."""
+        book = self.usage
+        if book is None:
+            return []
+
+        def read() -> list[tuple[str, int, Shape, float]]:
+            now_s = self.state.cluster.now_s
+            return [
+                (job.spec.user if by == "user" else job.tenant, job.index, job.shape,
+                 job.executed_s(now_s))
+                for job in self.state.engine.jobs.values()
+                if job.parent is None and job.started
+                and sees_job(actor, job.spec.user, job.index)
+            ]  # fmt: skip
+
+        return summaries(
+            (name, book.of(index, shape), run_s) for name, index, shape, run_s in self._ask(read)
+        )
 
     def cancel(self, job: str, actor: Actor) -> JobInfo:
         """End it for good. Cancelling a finished job changes nothing."""

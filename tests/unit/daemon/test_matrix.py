@@ -61,6 +61,8 @@ MATRIX = {
     "cancel_job": OWNED,
     "hold_job": OWNED,
     "release_job": OWNED,
+    "get_job_usage": SEEN,
+    "list_efficiency": {"": FOR_PEOPLE},
     "get_array": SEEN_ARRAY,
     "cancel_array": OWNED_ARRAY,
     "hold_array": OWNED_ARRAY,
