@@ -1032,7 +1032,9 @@ def _is_asked_for(job: Job, query: FindQuery, actor: Actor) -> bool:
         return False
     if (query.queue and job.tenant != query.queue) or (query.user and spec.user != query.user):
         return False
-    if query.state and state_of(job) not in query.state:
+    if (query.state and state_of(job) not in query.state) or (
+        query.array and spec.array != query.array
+    ):
         return False
     words = query.search.lower()
     return not words or any(
