@@ -213,8 +213,8 @@ class JobView {
     if (!WAITS.has(this.job.state)) return;
     const found = await get(`/jobs/${this.id}/explain`);
     const total = found.parts.reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part.seconds, 0) || 1;
-    fill(this.reason, h("p.lead", {}, found.text),
-      found.parts.length > 0 && h("ul.parts", {}, found.parts.map((/** @type {any} */ part) => h("li", {}, h("b", {}, `${percent(part.seconds / total)} `), `${duration(part.seconds)}: ${part.text || REASONS[part.reason] || part.reason}`))),
+    fill(this.reason, h("p.lead", {}, `${this.job.state === "HELD" ? "It is held" : "It waits"}: ${this.job.message || REASONS[found.reason] || found.text}.`),
+      found.parts.length > 1 && h("ul.parts", {}, found.parts.map((/** @type {any} */ part) => h("li", {}, h("b", {}, `${percent(part.seconds / total)} `), `${duration(part.seconds)}: ${part.text || REASONS[part.reason] || part.reason}`))),
       found.ahead.length > 0 && h("p", {}, "Served first: ", ...commas(found.ahead.map((/** @type {string} */ id) => jobLink(id)))),
       found.waits_for.length > 0 && h("p", {}, "Waits for the end of ", ...commas(found.waits_for.map((/** @type {string} */ id) => jobLink(id)))),
       found.preempted_by.length > 0 && h("p", {}, "Made room for ", ...commas(found.preempted_by.map((/** @type {string} */ id) => jobLink(id)))));
@@ -235,8 +235,8 @@ export function verdict(found) {
   const helps = [found.remedy, ...(found.others || [])].filter((each) => each && !["wait", "none"].includes(each.kind));
   if (!found.text) return null;
   return h("div.verdict", {}, h("p", {}, `${found.text[0].toUpperCase()}${found.text.slice(1)}${found.text.endsWith(".") ? "" : "."}`),
-    found.evidence?.length > 0 && h("ul.parts", {}, found.evidence.map((/** @type {string} */ each) => h("li", {}, each))),
-    helps.length > 0 && h("p", {}, h("b", {}, "It would start now: "), helps.map((each) => each.text).join("; "), "."));
+    found.evidence?.length > 1 && h("ul.parts", {}, found.evidence.map((/** @type {string} */ each) => h("li", {}, each))),
+    helps.length > 1 && h("p", {}, h("b", {}, "What would start it now: "), helps.map((each) => each.text).join("; "), "."));
 }
 
 /** @param {Node[]} nodes */
