@@ -93,14 +93,15 @@ class Lifecycle:
         arrivals = self.arrivals
         for index, spec, behaviour in submissions:
             job = arrivals.job(index, spec, behaviour)
-            tasks = arrivals.tasks(job) if not job.shape.request.gang else ()
+            shape = job.shape
+            tasks = () if shape.gang else arrivals.tasks(job)
             if self._logged_shapes < len(arrivals.shapes):
                 self._log_shapes()
-            tenant = log.tenants.get(spec.tenant)
+            tenant = log.tenants.get(job.tenant)
             if tenant is None:
-                tenant = log.tenant(now_s, spec.tenant)
-            log.rows += (now_s, R_SUBMIT, index, job.shape.number, tenant, job.gpus)
-            log.names.append(spec.id)
+                tenant = log.tenant(now_s, job.tenant)
+            log.rows += (now_s, R_SUBMIT, index, shape.number, tenant, job.gpus)
+            log.names.append(job.id)
             self.jobs[index] = job
             if tasks or arrivals.linked:
                 self._submit_linked(job, tasks, passed)
@@ -419,7 +420,7 @@ class Lifecycle:
         for index, spec, behaviour in submissions:
             request = None if refined is None else refined.get(index, spec.request)
             whole = self.jobs[index] = self.arrivals.job(index, spec, behaviour, request)
-            if not whole.shape.request.gang:
+            if not whole.shape.gang:
                 self.jobs.update((task.index, task) for task in self.arrivals.tasks(whole))
             if self.arrivals.linked:
                 self.arrivals.by_id[spec.id] = whole
