@@ -303,11 +303,15 @@ class Lifecycle:
 
     def forget(self) -> None:
         """Let go of all jobs that are over: the log has what they did."""
-        over = [index for index, job in self.jobs.items() if job.phase >= DONE]
-        for index in over:
-            del self.jobs[index]
-        self.view.finished.clear()
-        self.forgotten += len(over)
+        jobs, finished = self.jobs, self.view.finished
+        before = len(jobs)
+        for job in finished:
+            jobs.pop(job.index, None)
+        if len(jobs) > len(self.view.active):  # some ended otherwise, or consist of tasks
+            for index in [index for index, job in jobs.items() if job.phase >= DONE]:
+                del jobs[index]
+        finished.clear()
+        self.forgotten += before - len(jobs)
 
     # --- held and released on request -------------------------------------------------------------
 

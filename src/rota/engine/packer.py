@@ -266,9 +266,12 @@ class Packer:
         """
         if self.strict or self._emptied:
             return True
+        index = self.index
+        if not index.waiting_count:
+            return False
         rank = (entry.key, entry.index)
         told = self.heads
-        for number, heap in self.index.waiting.items():
+        for number, heap in index.waiting.items():
             if heap:
                 head = heap[0]
                 if head < rank or told.get(number) != head[1]:
