@@ -17,6 +17,7 @@ CREATED := $(VENV)/.created
 BASE := $(VENV)/.installed-base
 DEV := $(VENV)/.installed-dev
 TORCH := $(VENV)/.installed-torch
+JS := $(VENV)/.installed-js
 
 DEMO := build/demo
 DEMO_CLUSTER := 16x8
@@ -62,6 +63,14 @@ $(DEV): requirements/dev.txt pyproject.toml | $(CREATED)
 $(TORCH): $(DEV)
 	@echo "Installing PyTorch into $(VENV)"
 	@$(PIP_INSTALL) torch==2.13.0
+	@touch $@
+
+# What checks the scripts of the pages (types, accessibility). Users need none of it.
+$(JS): scripts/js/package.json scripts/js/package-lock.json | $(CREATED)
+	@echo "Installing TypeScript and axe into $(VENV)/js"
+	@mkdir -p $(VENV)/js
+	@cp scripts/js/package.json scripts/js/package-lock.json $(VENV)/js
+	@npm ci --prefix $(VENV)/js --silent --no-fund --no-audit --ignore-scripts
 	@touch $@
 
 # --- What users run --------------------------------------------------------------------------
@@ -145,6 +154,9 @@ system-deps: ## install the Debian packages that real-backend and browser tests 
 
 .PHONY: torch
 torch: $(TORCH) ## install PyTorch for the tests that train (large)
+
+.PHONY: js-tools
+js-tools: $(JS) ## install what checks the scripts of the pages, from npm
 
 .PHONY: lock
 lock: $(DEV) ## pin the requirements again after a change in pyproject.toml

@@ -9,6 +9,7 @@ class ElasticFifo(DecidePolicy[Params]):
     """Let the oldest jobs grow as far as they can, and younger ones use what is left."""
 
     name = "elastic-fifo"
+    elastic = True
 
     def decide(self, view: View) -> Plan:
         """Try the sizes of every job, the largest first."""

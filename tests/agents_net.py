@@ -6,12 +6,15 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
+
 from rota.core.launch import Launch
 from rota.core.topology import NodeSpec
 from rota.live.agent import shim
 from rota.live.agent.agent import Agent
 from rota.live.agent.link import AgentLink
 from rota.live.agent.sandbox import Sandbox
+from rota.live.calls import LaneOrders
 from rota.live.driver import NodeStatus, RunOrder, RunPart, RunStatus
 from rota.live.drivers.local.driver import AgentDriver
 from rota.live.drivers.local.embedded import nodes_here
@@ -137,13 +140,19 @@ class Machine:
             visible = [os.environ.get("ROTA_VISIBLE", "")]
             options.setdefault("sandbox", Sandbox([root], visible=visible, embedded=True))
         self.agent = Agent(root, nodes_here(specs), **options)
-        self.link = AgentLink(self.agent, self._carry)
+        self.link = AgentLink(self.agent, self._carry, self._call)
         self.link.start()
 
     def _carry(self, report):
         if self.cut:
             raise ConnectionError("cut off")
         return self.driver.sync(report, 1.0)
+
+    def _call(self, report):
+        if self.cut:
+            raise ConnectionError("cut off")
+        answer = self.driver.lane_bytes(msgspec.msgpack.encode(report), "")
+        return msgspec.msgpack.decode(answer, type=LaneOrders)
 
     def crash(self):
         """End the agent as if it had been killed; its jobs go on."""

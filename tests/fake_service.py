@@ -19,8 +19,11 @@ from rota.core.errors import (
 )
 from rota.core.membership import Membership
 from rota.core.proof import server_code, token_label
+from rota.core.verdict import Verdict
 from rota.daemon.access import check_job, sees_job
+from rota.daemon.board import Board, BoardJob, BoardNode
 from rota.jobfile.model import GpuRange
+from rota.live.calls import CallAnswer, OpenedChannel
 from rota.wire import (
     CANCEL_JOB,
     ENDED,
@@ -32,10 +35,14 @@ from rota.wire import (
     ROLES,
     TOKEN_NAME,
     Actor,
+    Choices,
     Event,
     Explanation,
     Forecast,
+    FoundJobs,
     JobInfo,
+    LaneBar,
+    Lanes,
     LoginStart,
     MadeSession,
     NodeInfo,
@@ -43,6 +50,8 @@ from rota.wire import (
     QueueInfo,
     SessionInfo,
     TokenInfo,
+    TrialAnswer,
+    TrialOutcome,
     WhyPart,
 )
 
@@ -79,6 +88,7 @@ class FakeService:
             name: NodeInfo(name=name, state="up", gpus=gpus, free_gpus=gpus) for name, gpus in nodes
         }
         self.changes: list[str] = []
+        self.reached: list[object] = []  # calls into jobs
         self.extra_queues: list[QueueInfo] = []
         self.broken: Exception | None = None  # raised by every call but `authenticate`
         self.is_ready = (True, "")
@@ -170,6 +180,21 @@ class FakeService:
             ]
             return found[:limit]
 
+    def find_jobs(self, query, actor):
+        found = self.jobs(
+            actor, states=query.state, queue=query.queue, user=query.user, active=query.active,
+            limit=1_000_000,
+        )  # fmt: skip
+        keys = {"submitted": "submitted_at", "started": "started_at", "ended": "ended_at",
+                "run": "run_s"}  # fmt: skip
+        key = keys.get(query.sort, query.sort)
+        found = [job for job in found if query.search in job.name + job.id]
+        found.sort(
+            key=lambda job: (int(job.id) if key == "id" else getattr(job, key) or 0.0, int(job.id)),
+            reverse=not query.rising,
+        )
+        return FoundJobs(len(found), found[query.offset : query.offset + query.limit])
+
     def job(self, job, actor):
         with self._look():
             return self._mine(job, actor)
@@ -222,12 +247,38 @@ class FakeService:
                 assumptions={"arrivals": "none"},
             )  # fmt: skip
 
+    def why(self, job, actor, *, runs=20):
+        with self._look():
+            found = self._mine(job, actor)
+            return Verdict(id=job, state=found.state, reason="capacity", text="Too few are free.")
+
+    def when_new(self, job, actor, *, runs=20):
+        with self._look():
+            now = time.time()
+            return Forecast(
+                id="new", state="not submitted", starts_at=now, earliest_at=now, latest_at=now,
+                runs=runs, never=0, text="Now.", assumptions={},
+            )  # fmt: skip
+
+    def why_new(self, job, actor, *, runs=20):
+        with self._look():
+            return Verdict(id="new", state="not submitted", reason="", text="it would start now")
+
     def logs(self, job, actor, *, stream, node_rank, offset, limit):
         with self._look():
             self._mine(job, actor, READ_OUTPUT)
             data = self._logs.get((job, stream, node_rank), b"")
             offset = max(0, len(data) + offset) if offset < 0 else offset
             return data[offset : offset + limit]
+
+    def reach(self, operation, job, actor, node_rank, call):
+        with self._look():
+            found = self._mine(job, actor, operation)
+            if found.state in ENDED:
+                raise ConflictError(f"job {job} is over ({found.state})")
+            self.reached.append(call)
+            opened = (OpenedChannel("main", "terminal"),)
+            return CallAnswer(b"\1\0\0\0\2hi", 3, taken=5, channels=opened)
 
     # --- cluster ---------------------------------------------------------------------------------
 
@@ -292,6 +343,61 @@ class FakeService:
                 "journal_lag_s": 0.0,
             }
 
+    def board(self, seen):
+        with self._look():
+            if seen == self.version:
+                return None
+            nodes = [
+                BoardNode(each.name, each.state, int(each.gpus), "")
+                for each in self._nodes.values()
+            ]
+            owners, jobs = [], {}
+            for node in nodes:
+                held = []
+                for job in self._jobs.values():
+                    if job.state == "RUNNING":
+                        held += [int(job.id)] * int(job.nodes.get(node.name, 0))
+                        jobs[int(job.id)] = BoardJob(
+                            int(job.id), job.gpus, job.started_at, job.name, job.user, job.queue,
+                            None,
+                        )  # fmt: skip
+                owners += (held + [0] * node.gpus)[: node.gpus]
+            counts = {"waiting": 0, "held": 0, "running": len(jobs), "asked": 0, "longest_s": 0}
+            return Board(self.version, len(self._rows), EPOCH, nodes, owners, jobs, counts)
+
+    @property
+    def version(self):
+        return len(self._rows)
+
+    def lanes(self, query, actor):
+        with self._look():
+            bars = [
+                LaneBar(
+                    job=job.id, nodes=job.nodes, began_at=job.started_at, ended_at=job.ended_at,
+                    user=job.user if sees_job(actor, job.user, int(job.id)) else "",
+                )
+                for job in self._jobs.values()
+                if job.started_at is not None
+            ]  # fmt: skip
+            return Lanes(query.since, EPOCH, bars[-query.limit :])
+
+    def choices(self):
+        return Choices("fifo", "consolidate", "accept-all", {}, ["fifo", "srtf"], ["consolidate"])
+
+    def try_out(self, trial):
+        with self._look():
+            if trial.policy not in ("", "fifo", "srtf"):
+                raise InputError(f"there is no policy {trial.policy!r}")
+            outcomes = [
+                TrialOutcome(
+                    policy=name, placement="consolidate", gpus=8.0, waiting=0, never=0,
+                    mean_wait_s=None, longest_wait_s=None, queue_empty_s=0.0, all_done_s=0.0,
+                    mean_left_s=None, preemptions=0.0, starts=[],
+                )
+                for name in ("fifo", trial.policy or "fifo")
+            ]  # fmt: skip
+            return TrialAnswer(EPOCH, trial.runs, *outcomes, assumptions={})
+
     def ready(self):
         return self.is_ready
 
@@ -301,9 +407,9 @@ class FakeService:
 
     # --- log -------------------------------------------------------------------------------------
 
-    def events(self, after, limit=1000):
+    def events(self, after, limit=1000, job=""):
         with self._look():
-            return self._rows[after : after + limit]
+            return [row for row in self._rows[after:] if job in ("", row.job)][:limit]
 
     def wait_events(self, after, timeout_s):
         with self._news:

@@ -103,7 +103,7 @@ class World:
     def _waiting(self, engine: Engine) -> list[int]:
         return [job.index for job in engine.view.active.values() if not job.started]
 
-    def thaw(self, change=None) -> Engine:
+    def thaw(self, change=None, proposal=None) -> Engine:
         """As `Frozen` says. Those who come later are known."""
         engine = self._build()
         restore(engine, self._state)

@@ -9,14 +9,18 @@ process behind.
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
 
+from click.testing import CliRunner
+
 from agents_net import alive, eventually
 from daemon_process import PATIENCE_S, ServedProcess, end_at_once, processes_of
+from rota.cli.tls import tls
 from rota.core.errors import RotaError
 from rota.sdk import Client
 
@@ -39,7 +43,7 @@ def held_port():
 class KilledCluster:
     """Daemons, agents and jobs in one folder."""
 
-    def __init__(self, folder, *, database="", gpus=4):
+    def __init__(self, folder, *, database="", gpus=4, secure=False):
         self.folder = folder
         self.marks = folder / "marks"
         self.marks.mkdir(parents=True)
@@ -47,7 +51,9 @@ class KilledCluster:
         self.database = database
         self.holders = [held_port() for _ in range(2 if database else 1)]
         self.ports = [holder.getsockname()[1] for holder in self.holders]
-        self.servers = [f"http://127.0.0.1:{port}" for port in self.ports]
+        scheme = "https" if secure else "http"
+        self.servers = [f"{scheme}://127.0.0.1:{port}" for port in self.ports]
+        self.ca = self._certify() if secure else None
         config = folder / "rota.yaml"
         store = f"store: {database}\nlease_s: {LEASE_S}\n" if database else ""
         config.write_text(f"{store}durable: false\nlog_level: warning\nbackend: local\n")
@@ -59,13 +65,28 @@ class KilledCluster:
         self.submitted = {}  # name -> id
         self.client = None
 
+    def _certify(self):
+        """Make certificates for all daemons, of one authority; its file."""
+        runner = CliRunner()
+        first = self.state(0) / "tls"
+        made = runner.invoke(tls, ["init", "--state", str(self.state(0))])
+        assert made.exit_code == 0, made.output
+        for number in range(1, len(self.ports)):
+            folder = self.state(number) / "tls"
+            folder.mkdir(0o700, parents=True)
+            for name in ("ca.pem", "ca.key"):
+                shutil.copy(first / name, folder)
+            made = runner.invoke(tls, ["renew", "--state", str(self.state(number))])
+            assert made.exit_code == 0, made.output
+        return first / "ca.pem"
+
     def start(self, agents=2):
         """Start everything; returns when all nodes are there."""
         for number in range(len(self.ports)):
             self.start_daemon(number)
             eventually(self.leader)  # the first one leads, the second one stands by
         token = (self.state(self.leader() - 1) / "token").read_text().strip()
-        self.client = Client(",".join(self.servers), token, patience_s=PATIENCE_S)
+        self.client = Client(",".join(self.servers), token, ca=self.ca, patience_s=PATIENCE_S)
         eventually(self.answers)
         token = self.folder / "agent.token"
         token.touch(0o600)
@@ -88,10 +109,13 @@ class KilledCluster:
         )  # fmt: skip
 
     def start_agent(self, name):
-        """Start it, on its own folder."""
+        """Start it, on its own folder; it joins where daemons have certificates."""
+        who = ["--token-file", self.folder / "agent.token"]
+        if self.ca is not None:
+            who = [] if name in self.agents else ["--join", self.client.invite(name)]
         self.agents[name] = ServedProcess(
-            self.folder / f"{name}.log", "agent", "--server", ",".join(self.servers),
-            "--token-file", self.folder / "agent.token", "--name", name, "--gpus", self.gpus,
+            self.folder / f"{name}.log", "agent", "--server", ",".join(reversed(self.servers)),
+            *who, "--name", name, "--gpus", self.gpus,
             "--address", "127.0.0.1", "--root", self.root(name), "--jobs", self.folder / "jobs",
             "--isolation", "auto", "--visible", self.marks,
         )  # fmt: skip
@@ -108,7 +132,8 @@ class KilledCluster:
             assert served.runs, served.text()[-3000:]
             token = self.state(number) / "token"
             if token.exists():
-                with Client(self.servers[number], token.read_text().strip(), patience_s=0) as asked:
+                secret = token.read_text().strip()
+                with Client(self.servers[number], secret, ca=self.ca, patience_s=0) as asked:
                     try:
                         asked.status()
                     except RotaError:

@@ -22,7 +22,7 @@ from rota.core.errors import InputError
 from rota.core.topology import NodeSpec, Topology
 from rota.daemon.accounts import Accounts
 from rota.daemon.authority import Authority
-from rota.daemon.database import PostgresDatabase
+from rota.daemon.database import AUTHORITY, PostgresDatabase
 from rota.daemon.folder import StateFolder
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
@@ -110,6 +110,10 @@ class Assembly:
             if isinstance(self.driver, AgentDriver):
                 self.driver.claim = tokens.claim
             self.authority = tokens.members.authority = self._authority()
+            if turn is not None:
+                store.note_fact(
+                    AUTHORITY, self.authority.fingerprint.hex() if self.authority else ""
+                )
             tokens.invited_only = self._invited_only()
             tokens.local_file(self.folder.token, self._owner(), ADMIN)
             self.daemon = Daemon(
@@ -120,7 +124,10 @@ class Assembly:
             self.daemon.on_submit = self.accounts.ensure
             if isinstance(self.driver, AgentDriver):
                 self.driver.expired = self.daemon.expired
-            self.retention = RetentionThread(Pruner(store, settings.retention))
+            self.retention = RetentionThread(
+                Pruner(store, settings.retention), settings.retention.every_s,
+                self.daemon.forget_ended,
+            )  # fmt: skip
             opened.callback(self.retention.stop)
             self.embedded = self._embed(topology, config)
             opened.callback(self._close_embedded)
@@ -247,6 +254,7 @@ class Assembly:
                 handshake_timeout_s=settings.handshake_s,
             ),
             agent_sync=self.driver.sync_json if isinstance(self.driver, AgentDriver) else None,
+            agent_calls=self.driver.lane_bytes if isinstance(self.driver, AgentDriver) else None,
             export_log=self._export,
             leads=self._leads,
             peers=peers(settings.socket_users, self._owner()),

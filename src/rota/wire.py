@@ -15,12 +15,14 @@ from msgspec import UNSET, Meta, UnsetType
 from rota.core.backtest import Backtest
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
+from rota.core.verdict import Verdict
 from rota.jobfile.model import JobFile
 
 PREFIX = "/api/v1"
 JSON = "application/json"
 PARQUET = "application/vnd.apache.parquet"
 TEXT = "text/plain"
+BINARY = "application/octet-stream"
 HTML = "text/html"
 EVENT_STREAM = "text/event-stream"
 NEXT_OFFSET = "Rota-Next-Offset"  # headers of an answer with a job's output
@@ -152,6 +154,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     via: str  # web: a browser; oidc: `rota login`
     began_at: float
     until: float
+    current: bool = False  # it is the asker's own browser
 
 
 class LoginRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -373,6 +376,35 @@ class JobsQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many.")] = PAGE
 
 
+JobColumn = Literal[
+    "id", "name", "user", "queue", "state", "gpus", "submitted", "started", "ended", "run"
+]
+
+
+class FindQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which jobs to show in a table, and in which order."""
+
+    state: Annotated[list[State], Meta(description="Only in these states; may be repeated.")] = []
+    queue: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this queue.")] = ""
+    user: Annotated[str, Meta(max_length=MAX_FILTER, description="Only of this user.")] = ""
+    search: Annotated[
+        str,
+        Meta(max_length=MAX_FILTER, description="Only with this in id, name, user, queue, group."),
+    ] = ""
+    active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
+    sort: Annotated[JobColumn, Meta(description="By what.")] = "id"
+    rising: Annotated[bool, Meta(description="Smallest first.")] = False
+    offset: Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="So many are left out.")] = 0
+    limit: Annotated[int, Meta(ge=1, le=PAGE, description="At most so many.")] = 100
+
+
+class FoundJobs(msgspec.Struct):
+    """A piece of a table of jobs; `total`: how many there are in all."""
+
+    total: int
+    jobs: list[JobInfo]
+
+
 class ForecastQuery(msgspec.Struct):
     """How to simulate."""
 
@@ -399,6 +431,89 @@ class OutputQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
         OUTPUT_BYTES
     )
     follow: Annotated[bool, Meta(description="Go on until the job has ended.")] = False
+
+
+# --- into jobs -----------------------------------------------------------------------------------
+
+MAIN = "main"  # the channel of an interactive job's own terminal
+CHANNEL_BYTES = 2**18  # of input or output, in one call
+CHANNEL_WAIT_S = 20.0
+CHANNEL_HEAD = 5  # bytes before each piece of output: its stream, and its length (big-endian)
+OUT, ERR, ENDED_WITH = 1, 2, 3  # streams; the last piece is JSON, with the exit code
+
+_Rank = Annotated[int, Meta(ge=0, le=100_000, description="On which of its nodes.")]
+_Side = Annotated[int, Meta(ge=0, le=10_000)]
+_Word = Annotated[str, Meta(max_length=100_000)]
+
+
+class NewChannel(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A way into a job that runs: a command there, or a connection to one of its ports.
+
+    `id` is chosen by the client, so that the same request again opens nothing more; `main` is the
+    terminal of an interactive job, which is there already.
+    """
+
+    id: Annotated[str, Meta(pattern="^(main|[0-9a-f]{16,32})$")]
+    argv: Annotated[tuple[_Word, ...], Meta(max_length=1_000)] = ()  # empty: a shell
+    tty: bool = False
+    rows: _Side = 0
+    cols: _Side = 0
+    term: Annotated[str, Meta(pattern="^[A-Za-z0-9._+-]{0,64}$")] = ""  # TERM there
+    port: Annotated[int, Meta(ge=0, le=65_535, description="Connect there, run nothing.")] = 0
+    node_rank: _Rank = 0
+
+
+class ChannelInfo(msgspec.Struct, kw_only=True):
+    """A channel that is open. `kind`: exec, port or terminal (that of the job itself)."""
+
+    id: str
+    kind: str
+    tty: bool = False
+    node_rank: int = 0
+
+
+class RankQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """On which of its nodes."""
+
+    node_rank: _Rank = 0
+
+
+class ChannelQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which piece of a channel's output."""
+
+    offset: Annotated[
+        int,
+        Meta(
+            ge=-CHANNEL_BYTES, le=MAX_NUMBER,
+            description="Bytes to skip; negative: the last so many of what is there.",
+        ),
+    ] = 0  # fmt: skip
+    wait_s: Annotated[
+        float, Meta(ge=0, le=CHANNEL_WAIT_S, description="How long to wait for output.")
+    ] = 0.0
+    node_rank: _Rank = 0
+
+
+class InputQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Where a piece of input belongs."""
+
+    offset: Annotated[int, Meta(ge=0, le=MAX_NUMBER, description="Bytes sent before it.")] = 0
+    eof: Annotated[bool, Meta(description="There is no more.")] = False
+    rows: Annotated[int, Meta(ge=0, le=10_000, description="Size of the terminal now.")] = 0
+    cols: Annotated[int, Meta(ge=0, le=10_000, description="Size of the terminal now.")] = 0
+    wait_s: Annotated[
+        float, Meta(ge=0, le=CHANNEL_WAIT_S, description="How long to wait until it is taken.")
+    ] = 0.0
+    writer: Annotated[
+        str, Meta(pattern="^[0-9a-f]{0,32}$", description="Who sends: each counts for themselves.")
+    ] = ""
+    node_rank: _Rank = 0
+
+
+class InputTaken(msgspec.Struct):
+    """Bytes of input that the channel has taken so far: the next piece begins there."""
+
+    taken: int
 
 
 # --- cluster -------------------------------------------------------------------------------------
@@ -438,6 +553,102 @@ class QueueInfo(msgspec.Struct, kw_only=True):
     asked_gpus: float = 0.0  # by waiting jobs
     lend: float | None = None  # GPUs of its quota that others may use; None: all
     borrow: float | None = None  # GPUs that it may use beyond its quota; None: up to its limit
+
+
+class LaneBar(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A job had GPUs on some nodes for a while. Times are Unix seconds.
+
+    `name`, `user` and `queue` are empty if the job is not for the asker to see.
+    """
+
+    job: str
+    nodes: dict[str, float]  # GPUs by name of node
+    began_at: float
+    ended_at: float | None = None  # None: it is still there
+    end: str = ""  # why it left: done, failed, cancelled, stop (preempted), evicted, move
+    name: str = ""
+    user: str = ""
+    queue: str = ""
+
+
+class LanesQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Which part of the past."""
+
+    since: Annotated[float, Meta(ge=0, le=MAX_NUMBER, description="From then on (Unix time).")] = 0
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE, description="At most so many, the latest.")] = (
+        MAX_PAGE
+    )
+
+
+class Lanes(msgspec.Struct):
+    """Who had which GPUs; `since`: what ended before that is not here."""
+
+    since: float
+    now: float
+    bars: list[LaneBar]
+
+
+class WhatIf(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What shall be different, to see how the present queue would fare; empty: as it is."""
+
+    policy: Annotated[str, Meta(max_length=1_000, description="With parameters: `name:a=1`.")] = ""
+    placement: Annotated[str, Meta(max_length=1_000)] = ""
+    more_nodes: Annotated[int, Meta(ge=0, le=10_000, description="Nodes that are added.")] = 0
+    gpus_each: Annotated[int, Meta(ge=1, le=1_024, description="GPUs of each of them.")] = 8
+    without: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=253)], ...],
+        Meta(max_length=MAX_NAMES, description="Nodes on which nothing more is started."),
+    ] = ()
+    runs: Annotated[int, Meta(ge=1, le=MAX_FORECAST_RUNS, description="Simulations.")] = 9
+
+
+class TrialStart(msgspec.Struct, kw_only=True):
+    """When a waiting job would start (median of the simulations); None: it does not."""
+
+    job: str
+    gpus: float
+    starts_at: float | None
+    name: str = ""
+    user: str = ""
+    queue: str = ""
+
+
+class TrialOutcome(msgspec.Struct, kw_only=True):
+    """How the present queue fares. Seconds from now; medians of the simulations."""
+
+    policy: str
+    placement: str
+    gpus: float
+    waiting: int  # jobs that wait now
+    never: int  # of them that do not start at all
+    mean_wait_s: float | None  # until they start, of those that do
+    longest_wait_s: float | None
+    queue_empty_s: float | None  # until the last of them has started; None: never
+    all_done_s: float | None  # until everything that is there now is over
+    mean_left_s: float | None  # until a job that is there now is over
+    preemptions: float
+    starts: list[TrialStart]  # the first few, in the order of today's queue
+
+
+class TrialAnswer(msgspec.Struct):
+    """Side by side: as it is, and as it would be."""
+
+    now: float
+    runs: int
+    present: TrialOutcome
+    changed: TrialOutcome
+    assumptions: dict[str, Any]
+
+
+class Choices(msgspec.Struct):
+    """What can be chosen for `policy` and `placement`, and what holds now."""
+
+    policy: str
+    placement: str
+    admission: str
+    parameters: dict[str, Any]  # of the policy that holds
+    policies: list[str]
+    placements: list[str]
 
 
 class DrainQuery(msgspec.Struct, omit_defaults=True):
@@ -598,7 +809,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 # --- operations ----------------------------------------------------------------------------------
 
 T = TypeVar("T")
-Reach = Literal["", "visible", "own"]
+Reach = Literal["", "visible", "own", "inside"]
 
 
 class PathPart(msgspec.Struct, frozen=True):
@@ -618,6 +829,16 @@ PATH_PARTS = {
     ),
     "name": PathPart("token", TOKEN_NAME, "Name of the token.", "alice", "token ls"),
     "person": PathPart("person", TOKEN_NAME, "Name of the person.", "alice", "user ls"),
+    "channel": PathPart(
+        "channel",
+        re.compile("main|[0-9a-f]{16,32}"),
+        "Id of the channel.",
+        "0123456789abcdef",
+        "exec",
+    ),
+    "asset": PathPart(
+        "file", re.compile("[a-z][a-z-]{0,40}\\.(js|css|svg)"), "Name of the file.", "app.js", "web"
+    ),
     "session": PathPart(
         "session", re.compile("[0-9a-f]{12}"), "Id of the session.", "0123456789ab", "session ls"
     ),
@@ -633,14 +854,15 @@ class Operation(Generic[T]):
         method: Of HTTP.
         path: With names in braces (see `PATH_PARTS`).
         role: The least role that may call it.
-        reach: Which jobs it works on: `visible` (users see only their own) or `own` (those of the
-            actor; for operators all).
+        reach: Which jobs it works on: `visible` (users see only their own), `own` (those of the
+            actor; for operators all) or `inside` (those of the actor; for administrators all).
         answer: The type of the answer; bytes: as it is.
         shape: A JSON schema (which may hold types) to document instead of `answer`.
         query: Its query parameters.
         headers: Its header parameters.
         body: The type of the body.
         body_shape: A JSON schema to document instead of `body`.
+        body_media: The media type of the body.
         examples: Bodies, by title.
         media: The media type of the answer.
         status: Of the answer.
@@ -663,6 +885,7 @@ class Operation(Generic[T]):
     headers: type[msgspec.Struct] | None = None
     body: Any = None
     body_shape: Any = None
+    body_media: str = JSON
     examples: Mapping[str, Any] | None = None
     media: str = JSON
     status: int = 200
@@ -698,6 +921,10 @@ GET_JOB = Operation(
     name="get_job", path=f"{PREFIX}/jobs/{{job}}", role=VIEWER, reach="visible", tag="jobs",
     answer=JobInfo, about="The job.",
 )  # fmt: skip
+FIND_JOBS = Operation(
+    name="find_jobs", path=f"{PREFIX}/find/jobs", role=VIEWER, reach="visible", tag="jobs",
+    query=FindQuery, answer=FoundJobs, about="A piece of the table.",
+)  # fmt: skip
 CANCEL_JOB, HOLD_JOB, RELEASE_JOB = (
     Operation(
         name=f"{verb}_job", method="POST", path=f"{PREFIX}/jobs/{{job}}/{verb}", role=USER,
@@ -714,10 +941,59 @@ FORECAST_JOB = Operation(
     tag="jobs", query=ForecastQuery, answer=Forecast, about="When it will start.", errors=(409,),
     timeout_s=600.0,
 )  # fmt: skip
+WHY_JOB = Operation(
+    name="why_job", path=f"{PREFIX}/jobs/{{job}}/why", role=VIEWER, reach="visible", tag="jobs",
+    query=ForecastQuery, answer=Verdict, errors=(409,), timeout_s=600.0,
+    about="The reason, what shows it, and the smallest change that would start the job.",
+)  # fmt: skip
+FORECAST_NEW = Operation(
+    name="forecast_new_job", method="POST", path=f"{PREFIX}/when", role=USER, tag="jobs",
+    query=ForecastQuery, body=JobFile, answer=Forecast, timeout_s=600.0,
+    examples={"16 GPUs": {"run": "true", "resources": {"gpus": 16}, "queue": "research"}},
+    about="When it would start. Nothing is submitted.",
+)  # fmt: skip
+WHY_NEW = Operation(
+    name="why_new_job", method="POST", path=f"{PREFIX}/why", role=USER, tag="jobs",
+    query=ForecastQuery, body=JobFile, answer=Verdict, timeout_s=600.0,
+    examples={"16 GPUs": {"run": "true", "resources": {"gpus": 16}, "queue": "research"}},
+    about="Why it would not start now. Nothing is submitted.",
+)  # fmt: skip
 READ_OUTPUT = Operation(
     name="read_job_log", path=f"{PREFIX}/jobs/{{job}}/logs", role=VIEWER, reach="own", tag="jobs",
     query=OutputQuery, answer=bytes, shape={"type": "string"}, media=TEXT,
     about="The output, as it was written.", errors=(410,),
+)  # fmt: skip
+
+_CHANNELS = f"{PREFIX}/jobs/{{job}}/channels"
+OPEN_CHANNEL = Operation(
+    name="open_channel", method="POST", path=_CHANNELS, role=USER, reach="inside", tag="channels",
+    body=NewChannel,
+    examples={
+        "a command": {"id": "0123456789abcdef", "argv": ["nvidia-smi"]},
+        "a shell": {"id": "fedcba9876543210", "tty": True, "rows": 24, "cols": 80},
+        "a notebook": {"id": "00112233445566778899aabbccddeeff", "port": 8888},
+    },
+    answer=ChannelInfo, status=201, about="The channel.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+LIST_CHANNELS = Operation(
+    name="list_channels", path=_CHANNELS, role=USER, reach="inside", tag="channels",
+    query=RankQuery, answer=list[ChannelInfo], about="Those that are open.", errors=(409,),
+)  # fmt: skip
+READ_CHANNEL = Operation(
+    name="read_channel", path=f"{_CHANNELS}/{{channel}}/output", role=USER, reach="inside",
+    tag="channels", query=ChannelQuery, answer=bytes, shape={"type": "string", "format": "binary"},
+    media=BINARY, about="Whole pieces of output, perhaps none.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+WRITE_CHANNEL = Operation(
+    name="write_channel", method="POST", path=f"{_CHANNELS}/{{channel}}/input", role=USER,
+    reach="inside", tag="channels", query=InputQuery, body=bytes,
+    body_shape={"type": "string", "format": "binary"}, body_media=BINARY, answer=InputTaken,
+    about="How much was taken.", errors=(409,), timeout_s=120.0,
+)  # fmt: skip
+CLOSE_CHANNEL = Operation(
+    name="close_channel", method="DELETE", path=f"{_CHANNELS}/{{channel}}", role=USER,
+    reach="inside", tag="channels", query=RankQuery, answer=type(None), status=204,
+    about="It ends.", errors=(409,), again=False,  # the second time it would not be found
 )  # fmt: skip
 
 LIST_EVENTS = Operation(
@@ -736,6 +1012,20 @@ STREAM_EVENTS = Operation(
         },
     },
     media=EVENT_STREAM, about="Messages, as they come.", errors=(404,),
+)  # fmt: skip
+STREAM_BOARD = Operation(
+    name="stream_board", path=f"{PREFIX}/board", role=VIEWER, tag="cluster", headers=StreamHeaders,
+    answer=bytes,
+    shape={
+        "type": "object",
+        "description": "One message: the whole board (`full`), or what has changed (`delta`).",
+        "properties": {
+            "event": {"enum": ["full", "delta"]},
+            "id": {"type": "string", "description": "Where to resume."},
+            "data": {"type": "string", "contentMediaType": JSON},
+        },
+    },
+    media=EVENT_STREAM, about="Messages, as things change, at most two in a second.",
 )  # fmt: skip
 EXPORT_EVENTS = Operation(
     name="export_events", path=f"{PREFIX}/events.parquet", role=OPERATOR, tag="events",
@@ -765,6 +1055,19 @@ LIST_QUEUES = Operation(
 GET_STATUS = Operation(
     name="get_status", path=f"{PREFIX}/status", role=VIEWER, tag="cluster",
     answer=dict[str, Any], shape=Status,  # clients keep the keys that later daemons add
+)  # fmt: skip
+
+LIST_LANES = Operation(
+    name="list_lanes", path=f"{PREFIX}/lanes", role=VIEWER, tag="cluster", query=LanesQuery,
+    answer=Lanes, about="Who had which GPUs.", timeout_s=120.0,
+)  # fmt: skip
+LIST_CHOICES = Operation(
+    name="list_choices", path=f"{PREFIX}/choices", role=VIEWER, tag="cluster", answer=Choices
+)
+TRY_OUT = Operation(
+    name="try_out", method="POST", path=f"{PREFIX}/try", role=OPERATOR, tag="cluster", body=WhatIf,
+    examples={"another policy": {"policy": "srtf"}, "two more nodes": {"more_nodes": 2}},
+    answer=TrialAnswer, about="The present queue as it is, and as it would be.", timeout_s=600.0,
 )  # fmt: skip
 
 WHOAMI = Operation(
@@ -852,13 +1155,23 @@ LOG_IN = Operation(
     shape={"type": "string"}, media=TEXT, status=303, about="Logged in: the page is at `/`.",
     errors=(401, 422, 429),
 )  # fmt: skip
-SHOW_OVERVIEW = Operation(
-    name="show_overview", path="/", role=VIEWER, tag="admin", answer=bytes,
-    shape={"type": "string"}, media=TEXT, about="Who is logged in, and the cluster in numbers.",
+SHOW_PAGE = Operation(
+    name="show_page", path="/", role=PUBLIC, tag="admin", answer=bytes, shape={"type": "string"},
+    media=HTML, about="The page; it asks for what it shows.",
+)  # fmt: skip
+GET_ASSET = Operation(
+    name="get_asset", path="/assets/{asset}", role=PUBLIC, tag="admin", answer=bytes,
+    shape={"type": "string"}, media=TEXT, about="The file.", errors=(404,),
 )  # fmt: skip
 SYNC_AGENT = Operation(
     name="sync_agent", method="POST", path=f"{PREFIX}/agent/sync", role=AGENT, tag="agents",
     body=bytes, body_shape={}, answer=bytes, shape={}, about="Orders.", errors=(404, 409),
+)  # fmt: skip
+
+CALL_AGENT = Operation(
+    name="call_agent", method="POST", path=f"{PREFIX}/agent/lane", role=AGENT, tag="agents",
+    body=bytes, body_shape={}, answer=bytes, shape={}, media=BINARY, about="Calls.",
+    errors=(404, 409),
 )  # fmt: skip
 
 INVITE_NODE = Operation(

@@ -1,8 +1,28 @@
 """Fixtures of the tests that run real daemons."""
 
+import shutil
+from importlib.util import find_spec
+
 import pytest
 
 from daemon_process import DaemonProcess, serving
+from needs import SYSTEM, need
+
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Return Chromium; without it the tests are skipped (a failure in CI)."""
+    chromium = shutil.which("chromium")
+    need(chromium is not None, "Chromium", SYSTEM)
+    need(find_spec("playwright") is not None, "the Python package playwright", "make test")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        running = play.chromium.launch(executable_path=chromium, args=list(FLAGS))
+        yield running
+        running.close()
 
 
 @pytest.fixture

@@ -1,13 +1,19 @@
 """A daemon that several people share: no job finds what is not its own."""
 
 import os
+import re
+import subprocess
+import sysconfig
 
 import pytest
 
+from agents_net import eventually
 from daemon_process import ServedProcess
+from needs import TORCH, need
 from rota.core.errors import RotaError
 from rota.sdk import Client
 from sandboxes import PYTHON, need_sandboxes
+from shared_data import CHECKOUT
 
 ATTACK = """
 ls -R {state} 2>/dev/null | grep -v -e '^$' -e :
@@ -86,3 +92,42 @@ def test_an_agent_with_a_stolen_token_learns_no_account_and_no_job(shared):
         for ask in (stolen.jobs, stolen.nodes, lambda: stolen.submit({"run": "id"})):
             with pytest.raises(RotaError):
                 list(ask())
+
+
+# --- training -------------------------------------------------------------------------------------
+
+STEPS = 12
+PACKAGES = {"PYTHONPATH": os.pathsep.join([sysconfig.get_path("purelib"), str(CHECKOUT / "src")])}
+
+
+def training(**keys):
+    """The example, by the Python of the system, which other accounts may execute."""
+    tried = subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", PYTHON, "-c",
+         "import rota.job, torch"],
+        env={"PATH": os.environ["PATH"], **PACKAGES}, capture_output=True, check=False, cwd="/",
+    )  # fmt: skip
+    need(tried.returncode == 0, "PyTorch that every account of the machine can import", TORCH)
+    script = CHECKOUT / "examples" / "training" / "ddp.py"
+    return {
+        "run": f"{PYTHON} {script} --steps {STEPS} --batch 48 --step-s 0.2", "per": "gpu",
+        "envs": {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **PACKAGES},
+        "checkpoint": {"grace_s": 60}, **keys,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_training_in_a_sandbox_is_stopped_and_goes_on(shared, ranks):
+    with shared.connect(token=shared.client.create_token("bob", "user")) as bob:
+        job = bob.submit(training(resources={"gpus": ranks})).id
+        eventually(lambda: bob.job(job).metrics.get("step", 0) >= 1, 400, 0.05)
+        bob.hold(job)
+        shared.until(job, "HELD", within_s=400)
+        bob.release(job)
+        end = shared.until(job, "SUCCEEDED", "FAILED", within_s=400)
+        assert (end.state, end.starts) == ("SUCCEEDED", 2), shared.rota("logs", job).stdout
+    told = shared.rota("logs", job).stdout
+    begins = re.findall(r"rank 0 of (\d) begins at step (\d+), restart (\d)", told)
+    assert [(int(size), int(restart)) for size, _, restart in begins] == [(ranks, 0), (ranks, 1)]
+    assert 0 == int(begins[0][1]) < int(begins[1][1]) < STEPS
+    assert re.search(rf"^done at step {STEPS}, parameters \w{{16}}$", told, re.MULTILINE)

@@ -4,6 +4,7 @@ import signal
 
 import pytest
 
+from daemon_process import ServedProcess
 from killed_cluster import killed_cluster
 
 SOAK = [pytest.mark.soak, pytest.mark.timeout(6 * 3600)]
@@ -47,3 +48,23 @@ def test_another_daemon_takes_over_and_no_job_notices(tmp_path, database, failov
         cluster.check()
         runs = cluster.lines("runs")
         assert len(runs) == len(cluster.submitted)  # nothing had to begin again
+
+
+def test_with_certificates_machines_and_clients_find_the_next_leader(tmp_path, database):
+    with killed_cluster(tmp_path, database=database, secure=True) as cluster:
+        cluster.submit("before", 1)
+        cluster.fail_over(signal.SIGKILL)
+        cluster.submit("after", 0.1)
+        cluster.check()
+        assert len(cluster.lines("runs")) == len(cluster.submitted)
+        stranger = ServedProcess(
+            tmp_path / "stranger.log", "serve", "--state", tmp_path / "strange",
+            "--config", cluster.config, "--listen", "127.0.0.1:0",
+        )  # fmt: skip
+        assert stranger.process.wait(300) == 2
+        assert "are of another authority: copy its tls/ca.pem" in stranger.text()
+        agent = cluster.agents["n0"]
+        assert agent.stop() == 0
+        cluster.start_agent("n0")  # with the certificate that it has
+        cluster.submit("last", 0.1)
+        cluster.check()

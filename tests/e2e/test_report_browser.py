@@ -3,12 +3,10 @@
 import json
 import re
 import shutil
-from importlib.util import find_spec
 from statistics import median
 
 import pytest
 
-from needs import SYSTEM, need
 from rota.report import write_report
 from rota.study.compare import compare
 from rota.study.config import RunConfig
@@ -20,7 +18,6 @@ CHARTS = (
     "ratios", "delay", "cdf-jct_s", "cdf-wait_s", "queue", "utilisation", "tenants", "heat",
     "fragments", "gantt",
 )  # fmt: skip
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 MOMENT = r"\d+d \d\d:\d\d(:\d\d)?"
 LEFTS = "Object.values(rotaReport.charts).filter(c => c.x === rotaReport.time).map(c => c.left)"
 COLOURS = """name => {
@@ -50,20 +47,6 @@ def report(shared, tmp_path_factory):
     config = RunConfig(trace=str(trace), cluster="18x8", policy=POLICIES[0], costs="pollux30")
     compare(config, POLICIES, folder)
     return write_report(folder, formats=())
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Return Chromium; without it the tests are skipped (a failure in CI)."""
-    chromium = shutil.which("chromium")
-    need(chromium is not None, "Chromium", SYSTEM)
-    need(find_spec("playwright") is not None, "the Python package playwright", "make test")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        running = play.chromium.launch(executable_path=chromium, args=list(FLAGS))
-        yield running
-        running.close()
 
 
 @pytest.fixture

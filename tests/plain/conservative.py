@@ -21,6 +21,7 @@ Departs from the paper: a job that outlives its estimate is not killed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -33,7 +34,6 @@ from rota.core.policy import DecidePolicy, Params
 from rota.core.state import State, from_rows
 from rota.core.view import View
 from rota.policies.backfill.estimates import estimated_end_s, needed_s
-from rota.policies.backfill.profile import Profile, Profiles
 
 
 class ConservativeParams(Params, frozen=True):
@@ -43,6 +43,56 @@ class ConservativeParams(Params, frozen=True):
 
 
 WAITS = -1.0
+EPSILON = 1e-9  # fractions of GPUs are sums of floats
+
+
+class Profile:
+    """What is free beside uses (start, end, GPUs), added up anew whenever it is asked for."""
+
+    def __init__(self, now_s: float, gpus: float, uses: list[tuple[float, float, float]]) -> None:
+        self.now_s = now_s
+        self.gpus = gpus
+        self.uses = uses
+
+    def steps(self) -> list[tuple[float, float]]:
+        """From when so many are free, until the next step."""
+        times = {self.now_s, *(time_s for use in self.uses for time_s in use[:2])} - {INF}
+        changes = dict.fromkeys(sorted(times), 0.0)
+        changes[self.now_s] += self.gpus
+        for start_s, end_s, gpus in self.uses:
+            if start_s < end_s:
+                changes[start_s] -= gpus
+                if end_s < INF:
+                    changes[end_s] += gpus
+        return list(zip(changes, accumulate(changes.values()), strict=True))
+
+
+class Profiles:
+    """Profiles of sets of nodes that have none in common; a job may use several of them."""
+
+    def __init__(self, parts: Mapping[int, Profile]) -> None:
+        self._parts = parts
+
+    def reserve(self, nodes: int, gpus: float, seconds: float) -> float:
+        """Take so many of these nodes for so long as soon as possible; the start, inf: never."""
+        parts = [profile for part, profile in self._parts.items() if part & nodes]
+        steps = [part.steps() for part in parts]
+        for start_s in sorted({time_s for some in steps for time_s, _ in some}):
+            end_s = start_s + seconds
+            spare = [max(least(some, start_s, end_s), 0.0) for some in steps]
+            if sum(spare) >= gpus - EPSILON:
+                for part, most in zip(parts, spare, strict=True):
+                    if most and start_s < end_s:
+                        part.uses.append((start_s, end_s, min(most, gpus)))
+                    gpus -= min(most, gpus)
+                return start_s
+        return INF
+
+
+def least(steps: Sequence[tuple[float, float]], start_s: float, end_s: float) -> float:
+    """So many are free all the time between these."""
+    first = max(i for i, (time_s, _) in enumerate(steps) if time_s <= start_s)
+    return min([steps[first][1], *(free for time_s, free in steps[first + 1 :] if time_s < end_s)])
 
 
 class Known(NamedTuple):

@@ -17,6 +17,7 @@ from rota.wire import AGENT, GET_METRICS, PUBLIC, Actor, Operation, Problem
 
 ANONYMOUS = Actor("", PUBLIC)
 CERTIFICATE = "certificate"  # in the state of a request: SHA-256 of what the client has shown
+HANG_UP = "hang_up"  # in the state of a request: ends its connection at once
 PEER_UID = "peer_uid"  # in the state of a request, where the server puts it
 _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/=-]{1,512}) *", re.IGNORECASE)
 

@@ -1,26 +1,45 @@
 """Operations for those who do not know each other yet: a server's proof, and browsers."""
 
+from collections.abc import AsyncIterator
 from functools import partial
+from hashlib import sha256
 
+import structlog
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
+from rota import web
 from rota.api.auth import cookie_of, sender_of
 from rota.api.limits import in_thread
 from rota.api.problems import Refusal
 from rota.api.routing import ApiCall, serves
+from rota.api.streams import Stream, StreamLife
 from rota.api.web import CODE_S, SESSION_S, web_session_id
+from rota.core.errors import NotFoundError, RotaError
 from rota.wire import (
     CREATE_WEB_CODE,
+    EVENT_STREAM,
+    GET_ASSET,
     LOG_IN,
     PROVE_SERVER,
-    SHOW_OVERVIEW,
+    SHOW_PAGE,
+    STREAM_BOARD,
     LoginQuery,
     Problem,
     ProofQuery,
     ServerCode,
+    StreamHeaders,
     WebCode,
 )
+
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+
+log = structlog.get_logger("rota.api")
 
 
 @serves(PROVE_SERVER)
@@ -66,20 +85,60 @@ async def give_session(call: ApiCall, response: Response, session: str, seconds:
     await in_thread(call.service.note, text)
 
 
-@serves(SHOW_OVERVIEW)
-def show_overview(call: ApiCall) -> bytes:
-    """Show who is logged in, and the cluster in a few lines of text."""
-    status = call.service.status()
-    gpus = status.get("gpus", {})
-    lines = [
-        f"Rota: logged in as {call.actor.name} ({call.actor.role})",
-        f"policy {status.get('policy', '')}, placement {status.get('placement', '')}",
-        f"GPUs: {gpus.get('used', 0):g} of {gpus.get('total', 0):g} in use",
-    ]
-    lines += [f"{state.lower()} jobs: {n}" for state, n in status.get("jobs", {}).items() if n]
-    lines += [f"{node.name}: {node.state}, {node.free_gpus:g} of {node.gpus:g} GPUs free"
-              for node in call.service.nodes()]  # fmt: skip
-    return "\n".join([*lines, ""]).encode()
+@serves(SHOW_PAGE)
+async def show_page(call: ApiCall) -> Response:
+    """Show the page for people: it asks this API for everything that it shows."""
+    return _file(call, "index.html", {"Content-Security-Policy": CONTENT_POLICY})
+
+
+@serves(GET_ASSET)
+async def get_asset(call: ApiCall, asset: str) -> Response:
+    """Get a script or a style sheet of the page."""
+    return _file(call, asset, {})
+
+
+def _file(call: ApiCall, name: str, headers: dict[str, str]) -> Response:
+    try:
+        content = web.asset(name)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {name!r}") from None
+    tag = f'"{sha256(content).hexdigest()[:32]}"'
+    headers |= {"Cache-Control": "no-cache", "ETag": tag}
+    if call.request.headers.get("if-none-match") == tag:
+        return Response(None, 304, headers)
+    return Response(content, 200, headers, media_type=web.media_type(name))
+
+
+@serves(STREAM_BOARD)
+async def stream_board(call: ApiCall, headers: StreamHeaders) -> Response:
+    """Follow which job has which GPU, as server-sent events.
+
+    The first message (`full`) holds the whole board, those that follow (`delta`) what has changed.
+    `nodes`: name, state, GPUs, type (in a delta with their place in the list before). `runs`: the
+    owners of GPUs, in the order of the nodes, in base64: triples of variable-length numbers, the
+    gap since the last place, how many, and the owner's difference to the last owner times two (and
+    one more if it is negative); 0 owns nothing. `jobs`: id, GPUs, since when, name, user, queue,
+    use of its GPUs, of those that the token may see. A reader that is slow gets fewer messages.
+    """
+    after = headers.last if headers.last is not UNSET else 0
+    content = _board_messages(call, after)
+    return Stream(call.context, call.actor, content, EVENT_STREAM, page=True)
+
+
+async def _board_messages(call: ApiCall, after: int) -> AsyncIterator[bytes]:
+    board = call.context.board
+    life = StreamLife(call.context, call.request)
+    yield b"retry: 1000\n\n"
+    try:
+        while not await life.is_over():
+            if await board.wait(after, life.patience_s()):
+                after, data = board.messages(after, call.actor)
+                if data:
+                    yield data
+            else:
+                yield b": still here\n\n"
+    except RotaError as error:
+        log.warning("api.stream.ended", why=str(error))
 
 
 def stranger(call: ApiCall, error: str, remedy: str) -> Refusal:

@@ -9,6 +9,7 @@ from rota.api.routing import ApiCall, encode, reading, serves
 from rota.core.errors import NotFoundError
 from rota.core.membership import Membership
 from rota.wire import (
+    CALL_AGENT,
     CHECK_HEALTH,
     CHECK_READY,
     CREATE_TOKEN,
@@ -18,6 +19,8 @@ from rota.wire import (
     GET_STATUS,
     INVITE_NODE,
     JOIN_NODE,
+    LIST_CHOICES,
+    LIST_LANES,
     LIST_NODES,
     LIST_QUEUES,
     LIST_TOKENS,
@@ -26,13 +29,17 @@ from rota.wire import (
     RENEW_NODE,
     REVOKE_TOKEN,
     SYNC_AGENT,
+    TRY_OUT,
     UNDRAIN_NODE,
     WHOAMI,
     Actor,
+    Choices,
     DrainQuery,
     Health,
     Invitation,
     JoinRequest,
+    Lanes,
+    LanesQuery,
     MadeToken,
     NewInvitation,
     NewToken,
@@ -42,6 +49,8 @@ from rota.wire import (
     ReloadResult,
     RenewRequest,
     TokenInfo,
+    TrialAnswer,
+    WhatIf,
 )
 
 
@@ -82,6 +91,24 @@ def list_queues(call: ApiCall) -> list[QueueInfo]:
 def get_status(call: ApiCall) -> dict[str, Any]:
     """Show the daemon and its cluster in numbers."""
     return call.service.status()
+
+
+@serves(LIST_LANES)
+def list_lanes(call: ApiCall, query: LanesQuery) -> Lanes:
+    """Show who had which GPUs; names only of jobs that the token may see."""
+    return call.service.lanes(query, call.actor)
+
+
+@serves(LIST_CHOICES)
+def list_choices(call: ApiCall) -> Choices:
+    """Show which policy holds, with its parameters, and which there are."""
+    return call.service.choices()
+
+
+@serves(TRY_OUT)
+async def try_out(call: ApiCall, body: WhatIf) -> TrialAnswer:
+    """Simulate the present queue under another policy, or on another cluster; nothing changes."""
+    return await call.context.forecast_lane.run(call.service.try_out, body)
 
 
 # --- tokens and configuration --------------------------------------------------------------------
@@ -130,6 +157,18 @@ async def sync_agent(call: ApiCall, body: bytes) -> bytes:
         raise NotFoundError("this daemon has no agents")
     with reading():
         return await call.context.agent_lane.run(call.context.agent_sync, body, call.actor.name)
+
+
+@serves(CALL_AGENT)
+async def call_agent(call: ApiCall, body: bytes) -> bytes:
+    """Exchange answers and calls with an agent, beside its reports.
+
+    For agents of the same version only: the messages are not part of the public interface.
+    """
+    if call.context.agent_calls is None:
+        raise NotFoundError("this daemon has no agents")
+    with reading():
+        return await call.context.call_lane.run(call.context.agent_calls, body, call.actor.name)
 
 
 @serves(INVITE_NODE)

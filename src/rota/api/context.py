@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from rota.api.board import BoardRoom
 from rota.api.limits import Buckets, Lane, Slots
 from rota.api.metrics import Metrics
 from rota.api.visible import LogWatcher, VisibleLog
@@ -48,6 +49,9 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     keep_alive_s: int = 5  # that a connection stays open after an answer
     streams: int = 64  # live events and followed logs
     streams_per_token: int = 16
+    pages: int = 600  # browsers that look at the board
+    pages_per_token: int = 600
+    slow_s: float = 60.0  # for a page to take what was sent
     stream_s: float = 3_600.0  # then the client has to come again
     heartbeat_s: float = 15.0
     poll_s: float = 0.25  # between looks at a log that is followed
@@ -56,6 +60,9 @@ class ApiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     forecasts: int = 2  # at the same time: each simulates the cluster many times
     outputs: int = 16  # pieces of output that are read at the same time, from agents that may hang
     outputs_queue: int = 64  # that wait for that
+    channels: int = 128  # calls into jobs at the same time: most of them wait for output
+    channels_queue: int = 128  # that wait for that
+    agent_lanes: int = 256  # agents that wait for calls at the same time, or bring answers
     logins: int = 4  # at the same time: each asks an identity provider that may hang
     logins_queue: int = 32  # that wait for that
 
@@ -83,6 +90,7 @@ class Context:
     service: Service
     settings: ApiSettings
     agent_sync: AgentSync | None = None
+    agent_calls: AgentSync | None = None
     export_log: LogExport | None = None
     leads: Callable[[], bool] = lambda: True
     peers: Mapping[int, Actor] = field(default_factory=dict)  # by uid, on the local socket
@@ -95,6 +103,8 @@ class Context:
         self.log = VisibleLog(self.service)
         self.watcher = LogWatcher(self.service, self.closing)
         self.slots = Slots(limits.streams, limits.streams_per_token)
+        self.pages = Slots(limits.pages, limits.pages_per_token)
+        self.board = BoardRoom(self.service)
         self.callers = Buckets(limits.requests_per_s, limits.burst)
         self.agents = Buckets(limits.agent_requests_per_s, 2 * int(limits.agent_requests_per_s))
         self.strangers = Buckets(limits.strangers_per_s, limits.strangers_burst)
@@ -102,3 +112,5 @@ class Context:
         self.forecast_lane = Lane(limits.forecasts)
         self.login_lane = Lane(limits.logins, limits.logins_queue)
         self.output_lane = Lane(limits.outputs, limits.outputs_queue)
+        self.channel_lane = Lane(limits.channels, limits.channels_queue)
+        self.call_lane = Lane(limits.agent_lanes)

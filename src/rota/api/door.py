@@ -24,7 +24,7 @@ from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
 
-from rota.api.auth import CERTIFICATE, PEER_UID
+from rota.api.auth import CERTIFICATE, HANG_UP, PEER_UID
 from rota.api.context import ApiSettings
 from rota.wire import AGENT
 
@@ -142,6 +142,7 @@ class GuardedProtocol(H11Protocol):
 
     def _begin(self, transport: asyncio.Transport) -> None:
         """Requests may come."""
+        self.app_state = {**self.app_state, HANG_UP: transport.abort}
         super().connection_made(transport)
         self._expect_head()
 

@@ -60,7 +60,9 @@ async def _messages(call: ApiCall, after: int, job: str) -> AsyncIterator[bytes]
     yield b"retry: 2000\nid: %d\n\n" % after
     try:
         while not await life.is_over():
-            page = await in_thread(context.log.page, call.actor, after, STREAM_PAGE, job)
+            page = await in_thread(
+                context.log.page, call.actor, after, STREAM_PAGE, job, whole=True
+            )
             after = page.next
             if page.events:
                 yield b"".join(map(_message, page.events))

@@ -11,12 +11,15 @@ from rota.api.problems import Refusal, input_problem
 from rota.api.routing import ApiCall, serves
 from rota.api.streams import Stream, StreamLife
 from rota.core.errors import InputError, RotaError
+from rota.core.verdict import Verdict
 from rota.jobfile.model import JobFile
 from rota.wire import (
     CANCEL_JOB,
     ENDED,
     EXPLAIN_JOB,
+    FIND_JOBS,
     FORECAST_JOB,
+    FORECAST_NEW,
     GET_JOB,
     HOLD_JOB,
     LIST_JOBS,
@@ -25,9 +28,13 @@ from rota.wire import (
     RELEASE_JOB,
     SUBMIT_JOBS,
     TEXT,
+    WHY_JOB,
+    WHY_NEW,
     Explanation,
+    FindQuery,
     Forecast,
     ForecastQuery,
+    FoundJobs,
     JobInfo,
     JobsQuery,
     OutputQuery,
@@ -77,6 +84,12 @@ def list_jobs(call: ApiCall, query: JobsQuery) -> list[JobInfo]:
     )
 
 
+@serves(FIND_JOBS)
+def find_jobs(call: ApiCall, query: FindQuery) -> FoundJobs:
+    """Look for jobs that the token may see: a piece of a table, sorted, and how many there are."""
+    return call.service.find_jobs(query, call.actor)
+
+
 @serves(GET_JOB)
 def get_job(call: ApiCall, job: str) -> JobInfo:
     """Show one job."""
@@ -114,6 +127,28 @@ def explain_job(call: ApiCall, job: str) -> Explanation:
 async def forecast_job(call: ApiCall, job: str, query: ForecastQuery) -> Forecast:
     """Predict when a job will start, simulated from the present state."""
     return await call.context.forecast_lane.run(call.service.when, job, call.actor, runs=query.runs)
+
+
+@serves(WHY_JOB)
+async def why_job(call: ApiCall, job: str, query: ForecastQuery) -> Verdict:
+    """Name the one reason why a job does not run, and the smallest change that would start it."""
+    return await call.context.forecast_lane.run(call.service.why, job, call.actor, runs=query.runs)
+
+
+@serves(FORECAST_NEW)
+async def forecast_new_job(call: ApiCall, query: ForecastQuery, body: JobFile) -> Forecast:
+    """Predict when a job would start if it were submitted now."""
+    return await call.context.forecast_lane.run(
+        call.service.when_new, body, call.actor, runs=query.runs
+    )
+
+
+@serves(WHY_NEW)
+async def why_new_job(call: ApiCall, query: ForecastQuery, body: JobFile) -> Verdict:
+    """Tell why a job would not start if it were submitted now."""
+    return await call.context.forecast_lane.run(
+        call.service.why_new, body, call.actor, runs=query.runs
+    )
 
 
 # --- output --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from rota.api.context import Context
 from rota.api.problems import Refusal, answer
 from rota.api.routing import UNMATCHED, path_of
 from rota.api.standby import elsewhere
-from rota.wire import PREFIX, SYNC_AGENT, Problem
+from rota.wire import CALL_AGENT, PREFIX, SYNC_AGENT, WRITE_CHANNEL, Problem
 
 METHODS = ("GET", "POST", "DELETE")  # clients may invent others: labels must stay few
 CLIENT_GONE = 499
@@ -28,6 +28,7 @@ SECURITY_HEADERS = {
     "X-Frame-Options": "DENY",
 }
 
+_OFTEN = (SYNC_AGENT.path, CALL_AGENT.path, WRITE_CHANNEL.path)
 log = structlog.get_logger("rota.api")
 
 
@@ -111,7 +112,7 @@ def too_large(limit: int) -> Problem:
 
 def _is_worth_telling(method: str, route: str, status: int) -> bool:
     """Changes and refusals are; questions that are asked every few seconds are not."""
-    changes = method != "GET" and route != SYNC_AGENT.path
+    changes = method != "GET" and route not in _OFTEN
     watched = not route.startswith(PREFIX) and route != UNMATCHED  # /metrics and the like
     return not watched and (changes or status >= REFUSED)
 

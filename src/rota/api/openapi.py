@@ -26,6 +26,7 @@ token may do depends on its role: viewer < user < operator < admin. Errors alway
 """
 TAGS = {
     "jobs": "Submit, watch and end jobs.",
+    "channels": "Into jobs that run: commands, terminals, connections.",
     "events": "The event log: everything that happened, in order.",
     "cluster": "Nodes, queues and the daemon in numbers.",
     "admin": "Tokens and configuration.",
@@ -136,7 +137,7 @@ def _operation(operation: Operation[Any], about: str, schemas: _Schemas) -> dict
                 name: {"summary": name, "value": value}
                 for name, value in operation.examples.items()
             }
-        shown["requestBody"] = {"required": True, "content": {JSON: content}}
+        shown["requestBody"] = {"required": True, "content": {operation.body_media: content}}
     if not public:
         shown["security"] = [{BEARER: []}]
     if operation.role == AGENT:

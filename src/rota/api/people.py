@@ -3,11 +3,13 @@
 import time
 from functools import partial
 
+import msgspec
 from starlette.responses import Response
 
 from rota.api.auth import cookie_of
 from rota.api.browser import give_session, stranger
 from rota.api.routing import ApiCall, serves
+from rota.api.web import web_session_id
 from rota.core.errors import ForbiddenError, NotFoundError
 from rota.wire import (
     ADD_PERSON,
@@ -75,7 +77,10 @@ def list_sessions(call: ApiCall) -> list[SessionInfo]:
     """List one's own sessions; administrators see all."""
     found = [*call.service.sessions(), *call.context.web.all(time.time())]
     mine = [each for each in found if call.actor.role == ADMIN or each.user == call.actor.name]
-    return sorted(mine, key=lambda each: each.began_at)
+    here = web_session_id(call.request.cookies.get(cookie_of(call.request), ""))
+    shown = [msgspec.structs.replace(each, current=True) if each.id == here else each
+             for each in mine]  # fmt: skip
+    return sorted(shown, key=lambda each: each.began_at)
 
 
 @serves(END_SESSION)

@@ -1,14 +1,16 @@
 """Answers that go on: how many there may be, and when they end."""
 
+import asyncio
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from rota.api.auth import sender_of
+from rota.api.auth import HANG_UP, sender_of
 from rota.api.context import Context
 from rota.wire import Actor
 
@@ -16,20 +18,52 @@ from rota.wire import Actor
 class Stream(StreamingResponse):
     """A response that holds a slot until it ends, in whatever way."""
 
-    def __init__(self, context: Context, actor: Actor, content: Any, media_type: str) -> None:
+    def __init__(
+        self,
+        context: Context,
+        actor: Actor,
+        content: Any,
+        media_type: str,
+        *,
+        page: bool = False,
+    ) -> None:
         super().__init__(content, media_type=media_type)
         self._context = context
+        self._page = page
         self._slot = ExitStack()
-        self._slot.enter_context(context.slots.one(actor))
-        context.metrics.count_streams(context.slots.taken)
+        self._slot.enter_context((context.pages if page else context.slots).one(actor))
+        self._count()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send it; pages that take nothing for a while are hung up on (they come again)."""
+        if self._page:
+            send = self._within(send, scope.get("state", {}).get(HANG_UP, lambda: None))
         try:
             await super().__call__(scope, receive, send)
+        except _TooSlowError:
+            raise ClientDisconnect from None
         finally:
             self._slot.close()
-            self._context.metrics.count_streams(self._context.slots.taken)
+            self._count()
+
+    def _within(self, send: Send, hang_up: Callable[[], None]) -> Send:
+        async def patient(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._context.settings.slow_s):
+                    await send(message)
+            except TimeoutError:
+                hang_up()
+                raise _TooSlowError from None
+
+        return patient
+
+    def _count(self) -> None:
+        context = self._context
+        context.metrics.count_streams(context.slots.taken + context.pages.taken)
+
+
+class _TooSlowError(Exception):
+    """A reader does not read."""
 
 
 class StreamLife:

@@ -47,15 +47,20 @@ class VisibleLog:
         self._service = service
         self._own = lru_cache(maxsize=REMEMBERED)(lambda actor: _OwnJobs(service, actor))
 
-    def page(self, actor: Actor, after: int, limit: int, job: str = "") -> EventPage:
-        """Rows after this number, of one job or of all that the actor may see."""
+    def page(
+        self, actor: Actor, after: int, limit: int, job: str = "", *, whole: bool = False
+    ) -> EventPage:
+        """Rows after this number, of one job or of all that the actor may see.
+
+        `whole`: look at the rows of other jobs, too, so that `next` is the end of the whole log.
+        """
         if job:
             self._service.job(job, actor)  # refuses jobs that the actor does not see
             job = str(int(job))  # without leading zeros
         found: list[Event] = []
         scanned = 0
         while scanned < SCANNED_AT_MOST:
-            rows = self._service.events(after, PAGE)
+            rows = self._service.events(after, PAGE, "" if whole else job)
             if not rows:
                 return EventPage(found, after, end=True)
             for row in rows:

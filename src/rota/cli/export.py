@@ -90,12 +90,14 @@ def run_folder(run: str) -> "Iterator[Path]":
     """The run folder that a user means: a folder, or what is exported from a URL or a store."""
     from tempfile import TemporaryDirectory
 
-    from rota.daemon.export import EVENTS, STORE, export_stored, write_export
+    from rota.daemon.export import EVENTS, STORE, export_stored, history_notes, write_export
 
     is_url = run.startswith(URLS)
     if not is_url and ((Path(run) / EVENTS).exists() or not (Path(run) / STORE).exists()):
         yield Path(run)
         return
     with TemporaryDirectory(prefix="rota-") as place:
-        write_export(download(run) if is_url else export_stored(Path(run)), Path(place))
+        found = download(run) if is_url else export_stored(Path(run))
+        write_export(found, Path(place))
+        warn_about(history_notes(found.made))
         yield Path(place)

@@ -11,13 +11,13 @@ from typing import Any
 import structlog
 from sqlalchemy.exc import DBAPIError
 
-from rota.api import ApiSettings, allowed_hosts, create_standby, listen, serve
+from rota.api import ApiSettings, Server, allowed_hosts, create_standby, listen, serve
 from rota.api.serving import url_of
 from rota.cli.signals import run_until_told, work_until_done
 from rota.core.errors import InputError, UnavailableError
 from rota.daemon.authority import Authority
-from rota.daemon.database import connect, unreachable
-from rota.daemon.folder import StateFolder
+from rota.daemon.database import connect, known_authority, unreachable
+from rota.daemon.folder import TLS, StateFolder
 from rota.daemon.lease import RENEWALS, FencedError, LeaderLease, LeaseKeeper
 from rota.daemon.settings import Settings, read_settings
 from rota.server import Assembly, LeadersTurn
@@ -47,9 +47,11 @@ class Candidate:
         self._engine = connect(settings.store, lease_s=settings.lease_s, durable=settings.durable)
         self._listener = listen(*settings.address)
         self._tls = settings.tls_cert, settings.tls_key
-        if not settings.tls_cert and Authority.is_in(state / "tls"):
-            certificate, key = Authority(state / "tls").server
-            self._tls = str(certificate), str(key)
+        self._authority = ""  # by which certificates of machines are signed
+        if not settings.tls_cert and Authority.is_in(state / TLS):
+            authority = Authority(state / TLS)
+            self._authority = authority.fingerprint.hex()
+            self._tls = str(authority.server[0]), str(authority.server[1])
         self._url = url_of(self._listener, tls=bool(self._tls[0]))
         address = settings.advertise or _from_elsewhere(self._url)
         self._lease = LeaderLease(self._engine, address, settings.lease_s)
@@ -61,11 +63,24 @@ class Candidate:
                 self._lease.prepare()
             except DBAPIError as error:
                 raise unreachable(self._engine, error) from error
+            self._refuse_stranger()
             while self._take_or_wait() and self._lead():
                 pass
         finally:
             self._listener.close()
             self._engine.dispose()
+
+    def _refuse_stranger(self) -> None:
+        """Machines that joined another authority could not follow us: say so now, not then."""
+        if not self._lease.leader():
+            return  # nobody leads: whoever does next decides
+        known = known_authority(self._engine)
+        if known not in (None, self._authority):
+            raise InputError(
+                f"{self._state / TLS}: the certificates of the daemon that leads "
+                f"({self._lease.leader()}) are of another authority: copy its tls/ca.pem and "
+                f"tls/ca.key here, then run `rota tls renew --state {self._state} --name HOST`"
+            )
 
     # --- standing by ------------------------------------------------------------------------------
 
@@ -87,13 +102,19 @@ class Candidate:
             handlers: dict[int, Callable[[int], None]] = {
                 signal.SIGTERM: lambda _: self._stopped.set(),
                 signal.SIGINT: lambda _: self._stopped.set(),
-                signal.SIGHUP: lambda _: None,  # it is read when it is our turn
+                # the configuration is read when it is our turn
+                signal.SIGHUP: lambda _: self._renew_certificate(server),
             }
             try:
                 work_until_done(self._wait, handlers)
             finally:
                 server.stop()
         return not self._stopped.is_set()
+
+    @staticmethod
+    def _renew_certificate(server: Server) -> None:
+        if server.renew_certificate():
+            log.info("the certificate was replaced")
 
     def _wait(self) -> None:
         while not self._stopped.wait(self._lease.seconds / RENEWALS):

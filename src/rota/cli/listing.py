@@ -1,4 +1,4 @@
-"""`rota policy|placement|admission|costs|dialect ls|show`: what is registered, and what it does."""
+"""`rota policy|placement|admission|costs|rates|dialect ls|show`: what is registered."""
 
 import inspect
 import re
@@ -36,7 +36,8 @@ def facts(group: str, name: str) -> Facts:
         about |= {"policies": dict(found.policies)}
     module = inspect.getmodule(found) or inspect.getmodule(type(found))
     text = inspect.getdoc(module) or "" if module else ""
-    about["description"] = text
+    own = _own_doc(found)
+    about["description"] = text if group != registry.RATES or own in text else f"{own}\n\n{text}"
     about["departures"] = [
         " ".join(part.split())
         for part in re.split(r"\n\n|\n(?=Depart)", text)
@@ -220,4 +221,5 @@ policy = _group("policy", registry.POLICIES, "tiresias")
 placement = _group("placement", registry.PLACEMENTS, "consolidate")
 admission = _group("admission", registry.ADMISSIONS, "quota")
 costs = _group("costs", registry.COSTS, "pollux30")
+rates = _group("rates", registry.RATES, "scaling")
 dialect = _group("dialect", registry.DIALECTS, "tiresias")

@@ -48,6 +48,23 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
+def say(text: str, indent: int = 2) -> None:
+    """A line, or several on a narrow terminal."""
+    width = terminal_width()
+    lines = [text]
+    if width is not None:
+        lines = textwrap.wrap(
+            text, max(width, 2 * indent), subsequent_indent=" " * indent, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+    click.echo("\n".join(lines))
+
+
+def second(at_s: float) -> str:
+    """A moment of a simulation."""
+    return f"{round(at_s, 3):.15g}"
+
+
 def table(
     headings: Sequence[str],
     rows: Sequence[Sequence[str]],

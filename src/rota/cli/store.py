@@ -1,4 +1,7 @@
-"""`rota store backup|restore|check|repair|prune|audit`: the care of a daemon's store."""
+"""`rota store backup|restore|check|repair|prune|audit`: the care of a daemon's store.
+
+In a file of a state folder, or (`--store`) in a database of PostgreSQL.
+"""
 
 from pathlib import Path
 
@@ -8,10 +11,15 @@ from rota.cli.client import clean, moment
 from rota.cli.options import DEBUG, STATE
 from rota.core.errors import RotaError
 
+DATABASE = click.option(
+    "--store", "database", metavar="URL",
+    help="A database of PostgreSQL (postgresql://USER@HOST:PORT/DATABASE) instead of a file.",
+)  # fmt: skip
+
 
 @click.group()
 def store() -> None:
-    """Copy, check and mend the file in which a daemon keeps everything."""
+    """Copy, check and mend the file or database in which a daemon keeps everything."""
 
 
 def _folder(state: Path | None) -> Path:
@@ -22,25 +30,33 @@ def _folder(state: Path | None) -> Path:
 
 @store.command()
 @click.argument("file", type=click.Path(path_type=Path))
+@DATABASE
 @STATE
 @DEBUG
-def backup(file: Path, state: Path | None) -> None:
+def backup(file: Path, state: Path | None, database: str | None) -> None:
     """Copy the store to FILE, as it is at one moment; the daemon may run.
 
-    \b
-    Example:
-      rota store backup rota-monday.db
-    """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.daemon import upkeep
+    The copy of a database is a file, too: it can be restored into a state folder or a database.
 
-    upkeep.backup(_folder(state), file)
+    \b
+    Examples:
+      rota store backup rota-monday.db
+      rota store backup rota-monday.db --store postgresql://rota@db.example/rota
+    """  # noqa: D301 - \b keeps click from wrapping the lines
+    from rota.daemon import shared_upkeep, upkeep
+
+    if database is not None:
+        shared_upkeep.backup(database, file)
+    else:
+        upkeep.backup(_folder(state), file)
 
 
 @store.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@DATABASE
 @STATE
 @DEBUG
-def restore(file: Path, state: Path | None) -> None:
+def restore(file: Path, state: Path | None, database: str | None) -> None:
     """Put the copy FILE in place of the store; stop the daemon first.
 
     Then start it with --accept-loss: what was submitted since the copy is missing.
@@ -49,45 +65,57 @@ def restore(file: Path, state: Path | None) -> None:
     Example:
       rota store restore rota-monday.db && rota serve --accept-loss
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.daemon import upkeep
+    from rota.daemon import shared_upkeep, upkeep
 
-    before = upkeep.restore(_folder(state), file)
-    click.echo(f"restored; the store as it was is {before}; start with --accept-loss")
+    before = (
+        upkeep.restore(_folder(state), file)
+        if database is None
+        else shared_upkeep.restore(database, file)
+    )
+    was = f"the store as it was is {before}" if before else "there was no store"
+    click.echo(f"restored; {was}; start with --accept-loss")
 
 
 @store.command()
+@DATABASE
 @STATE
 @DEBUG
-def check(state: Path | None) -> None:
+def check(state: Path | None, database: str | None) -> None:
     """Look for damage: the file, snapshots, journal, log, and the chain of the audit log.
 
     \b
     Example:
       rota store check --state /var/lib/rota
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.daemon import upkeep
+    from rota.daemon import shared_upkeep, upkeep
 
-    found = upkeep.check(_folder(state))
+    found = (
+        upkeep.check(_folder(state))
+        if database is None
+        else shared_upkeep.check(database, _folder(state))
+    )
     for line in found:
         click.echo(line)
     if found:
-        raise RotaError(f"{len(found)} findings in {_folder(state)}")
+        raise RotaError(f"{len(found)} findings in {_folder(state) if database is None else 'it'}")
     click.echo("sound")
 
 
 @store.command()
+@DATABASE
 @STATE
 @DEBUG
-def repair(state: Path | None) -> None:
+def repair(state: Path | None, database: str | None) -> None:
     """Mend what can be mended without losing anything; stop the daemon first.
 
     \b
     Example:
       rota store check || rota store repair
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.daemon import upkeep
+    from rota.daemon import shared_upkeep, upkeep
 
-    for line in upkeep.repair(_folder(state)):
+    done = upkeep.repair(_folder(state)) if database is None else shared_upkeep.repair(database)
+    for line in done:
         click.echo(line)
 
 
@@ -105,45 +133,63 @@ def repair(state: Path | None) -> None:
     type=click.FloatRange(min=1),
     help="Keep keys of submissions for so many days; else for ever.",
 )
+@DATABASE
 @STATE
 @DEBUG
 def prune(
-    state: Path | None, *, dry_run: bool, journal_days: float | None, keys_days: float | None
+    state: Path | None,
+    database: str | None,
+    *,
+    dry_run: bool,
+    journal_days: float | None,
+    keys_days: float | None,
 ) -> None:
     """Remove what is too old, and give the room in the file back; stop the daemon first.
 
-    A daemon does the same by itself, in small steps: see `retention` in the configuration. Jobs,
-    the event log and the audit log stay whole, and what a recovery needs is never touched.
+    A daemon does the same by itself, in small steps: see `retention` in the configuration. Of jobs
+    and of the event log only what the daemon has forgotten goes. The audit log stays whole, and
+    what a recovery needs is never touched.
 
     \b
     Examples:
+      rota store prune
       rota store prune --dry-run --journal-days 30
       rota store prune --journal-days 30 --keys-days 7
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.daemon import upkeep
+    from rota.daemon import shared_upkeep, upkeep
     from rota.daemon.settings import Retention
 
-    if journal_days is None and keys_days is None:
-        raise click.UsageError("say how long to keep things: --journal-days D, --keys-days D")
     retention = Retention(journal_days=journal_days, keys_days=keys_days)
-    gone = upkeep.prune(_folder(state), retention, really=not dry_run)
+    if database is None:
+        gone = upkeep.prune(_folder(state), retention, really=not dry_run)
+    else:
+        gone = shared_upkeep.prune(database, retention, really=not dry_run)
     verb = "would go" if dry_run else "went"
-    click.echo(f"{gone.batches} inputs, {gone.snapshots} snapshots and {gone.keys} keys {verb}")
+    click.echo(
+        f"{gone.batches} inputs, {gone.snapshots} snapshots, {gone.keys} keys, {gone.jobs} jobs "
+        f"and {gone.rows} rows of the log {verb}"
+    )
 
 
 @store.command()
+@DATABASE
 @STATE
 @DEBUG
-def audit(state: Path | None) -> None:
+def audit(state: Path | None, database: str | None) -> None:
     """Print who did what, oldest first; `rota store check` says whether it was tampered with.
 
     \b
     Example:
       rota store audit | grep cancel
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    from rota.daemon import upkeep
+    from rota.daemon import shared_upkeep, upkeep
 
-    for line in upkeep.audit_lines(_folder(state)):
+    lines = (
+        upkeep.audit_lines(_folder(state))
+        if database is None
+        else shared_upkeep.audit_lines(database)
+    )
+    for line in lines:
         click.echo(
             f"{line.number} {moment(line.at_unix)} {clean(line.actor) or '-'} {clean(line.act)}"
         )

@@ -3,7 +3,7 @@
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,23 +19,23 @@ from rota.wire import JobInfo
 if TYPE_CHECKING:
     from rota.jobfile.model import JobFile
 
-_COMMAND = "rota.submit.command"
+COMMAND = "rota.submit.command"
 _RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.)([0-9]+)")
 
 
-class _WithCommand(click.Command):
+class WithCommand(click.Command):
     """What follows `--` is a command, not a file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the command aside."""
         if "--" in args:
             place = args.index("--")
-            ctx.meta[_COMMAND] = args[place + 1 :]
+            ctx.meta[COMMAND] = args[place + 1 :]
             args = args[:place]
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_WithCommand, options_metavar="[OPTIONS]")
+@click.command(cls=WithCommand, options_metavar="[OPTIONS]")
 @click.argument("files", metavar="[FILE...] [-- COMMAND...]", nargs=-1,
                 type=click.Path(path_type=Path, allow_dash=True))  # fmt: skip
 @click.option("--set", "set", metavar="KEY=VALUE", multiple=True,
@@ -75,7 +75,7 @@ def submit(
       rota submit train.sh --wait
       rota submit job.yaml --dry-run
     """  # noqa: D301 - \b keeps click from wrapping the lines
-    jobs = _changed(_read(files), values)
+    jobs = changed(_read(files), values)
     if values["dry_run"]:
         _show(jobs, output)
         return 0
@@ -94,7 +94,7 @@ def _read(files: Sequence[Path]) -> "list[JobFile]":
     from rota.jobfile.model import JobFile
     from rota.jobfile.read import read_translated
 
-    command = click.get_current_context().meta.get(_COMMAND)
+    command = click.get_current_context().meta.get(COMMAND)
     if (command is None) == (not files):
         raise click.UsageError("Give files, or a command after `--`.")
     if command is not None:
@@ -112,7 +112,8 @@ def _read(files: Sequence[Path]) -> "list[JobFile]":
     return [item.job for item in found]
 
 
-def _changed(jobs: "list[JobFile]", values: dict[str, Any]) -> "list[JobFile]":
+def changed(jobs: "list[JobFile]", values: Mapping[str, Any]) -> "list[JobFile]":
+    """The jobs with what the options say."""
     from rota.jobfile.check import check
     from rota.jobfile.plain import with_values
 

@@ -39,6 +39,10 @@ class Admission(Stateful):
     def entered(self, job: Job) -> None:
         """It is in the queue."""
 
+    def adopted(self, job: Job, view: View) -> None:  # noqa: ARG002 - for who needs it
+        """It is on the cluster already: a former scheduler let it in, nobody asked `consider`."""
+        self.entered(job)
+
     def dropped(self, job: Job) -> None:
         """A job that it held was cancelled, or is kept out on request: it is not asked for now."""
 

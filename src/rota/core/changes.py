@@ -37,6 +37,7 @@ class Changes:
     admits: Sequence[Job] = ()
     reasons: Sequence[tuple[Job, Reason]] = ()
     levels: Sequence[Level] = ()
+    successors: Sequence[tuple[Any, str]] = ()  # who decides from now on, and why
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -112,6 +113,10 @@ class Changes:
                 f"job {job.id}: {quantity} is watched for {value}: give a number that it can reach"
             )
         self._more("levels").append(Level(job, quantity, value))
+
+    def hand_over(self, scheduler: Any, why: str) -> None:
+        """From now on another scheduler decides; why stands in the log."""
+        self._more("successors").append((scheduler, why))
 
     def _more(self, name: str) -> list[Any]:
         """The list behind a rare attribute, made on first use."""

@@ -24,3 +24,4 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace_s: float = 30.0
     checkpoint_dir: str = ""  # empty: a folder of the job's own, kept between its runs
     retries: int = 0
+    terminal: bool = False  # its process has a terminal, to which people attach

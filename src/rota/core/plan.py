@@ -241,7 +241,7 @@ class ClosingPlan(Plan):
 class DisplacingPlan(Plan):
     """Jobs take the place of others that the policy chooses."""
 
-    def displace(self, job: Job, victims: Sequence[Job], *, must: int = 0) -> Sequence[Job] | None:
+    def displace(self, job: Job, victims: Iterable[Job], *, must: int = 0) -> Sequence[Job] | None:
         """Run a job that waits, if need be in the place of some of these, the first ones first.
 
         Returns those that have to go (none where it fits beside all that run); None if it would not

@@ -42,6 +42,8 @@ class Policy(Stateful, Generic[P]):
     """
     preemptive: bool | None = None
     """Whether it stops jobs in favour of others; None: it depends."""
+    elastic: bool = False
+    """It chooses the sizes of elastic jobs: one whose smallest size fits the cluster may come."""
     in_order: ClassVar[bool] = False
     """It serves jobs in the order of arrival: none is overtaken by one that comes later."""
 
@@ -128,6 +130,16 @@ class IncrementalPolicy(DecidePolicy[P]):
 
     def ended(self, job: Job, now_s: float) -> None:
         """It waits or runs no more: it has finished or was stopped, or it left the queue."""
+
+
+class ComposingPolicy(Policy[P]):
+    """A policy of policies: it makes the scheduler itself, and may hand over to another one."""
+
+    def scheduler(
+        self, placement: Any, admission: Any, *, frictionless: bool = False, patient: bool = False
+    ) -> Any:
+        """The scheduler (`rota.core.ports.Successor`) on a placement and an admission."""
+        raise NotImplementedError
 
 
 class RoundPolicy(Policy[P]):

@@ -1,5 +1,7 @@
 """Words for people: what a reason means, and how long something took."""
 
+from datetime import UTC, datetime
+
 from rota.core.events import INF
 from rota.core.reasons import Reason
 
@@ -49,3 +51,8 @@ def brief(seconds: float) -> str:
     """A round time, as on an axis: `10m`, `2h`; any other as `duration` writes it."""
     text = duration(seconds)
     return text.removesuffix(" 00s").removesuffix(" 00m").removesuffix(" 00h")
+
+
+def moment(unix_s: float) -> str:
+    """A point in time for everybody, wherever they are: `2026-03-01 08:30 UTC`."""
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC")

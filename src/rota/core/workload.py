@@ -201,6 +201,7 @@ class Workload:
             quality=quality,
             usual=self._usual,
             rank_nodes=self.rank_nodes,
+            failures=self.failures,
             open_ended=self.open_ended,
         )
         made.origin_s = self.origin_s

@@ -67,3 +67,7 @@ def check_job(operation: Operation[Any], actor: Actor, job: str, owner: str | No
         raise NotFoundError(f"there is no job {job!r}: see `rota ls --all`")
     if operation.reach == "own" and not owns_job(actor, owner, int(job)):
         raise ForbiddenError(f"job {job} belongs to {owner!r}: it is private to them and operators")
+    if operation.reach == "inside" and not sees_submission(actor, owner, int(job)):
+        raise ForbiddenError(
+            f"job {job} belongs to {owner!r}: only they and administrators may look inside"
+        )

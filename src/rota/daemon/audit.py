@@ -9,6 +9,7 @@ from hashlib import sha256
 
 import msgspec
 
+from rota.core.words import counted
 from rota.live.inputs import Input, JobRequest, NodeRequest, Noted, Reconfigured, Submitted
 
 BEGINNING = ""  # the digest before the first line
@@ -48,6 +49,9 @@ def acts_of(inputs: Iterable[Input], owners: Mapping[int, str]) -> Iterator[tupl
                 yield by, f"{what} node {node}"
             case Reconfigured(config, _, by) if config is not None:
                 yield by, "change the configuration"
+            case Reconfigured(forget=gone, by=by) if gone:
+                count = sum(last - first + 1 for first, last in gone)
+                yield by, f"forget up to {counted(count, 'job')} that ended, {gone[0][0]} and later"
             case Noted(text):
                 yield "", text
             case _:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from rota.core.errors import InputError, RotaError, UnavailableError, install
+from rota.daemon import tables
 from rota.daemon.lease import LeaderLease
 from rota.daemon.settings import masked
 
@@ -19,6 +20,7 @@ BUSY_MS = 5_000  # how long a write waits for somebody else's lock on the file
 CONNECT_S = 5  # how long to wait for a server
 TABLES_LOCK = 7842  # the advisory lock of whoever makes or migrates tables
 SCHEME = "postgresql"
+AUTHORITY = "authority"  # a fact: the fingerprint of the one whose certificates machines have
 
 
 class Database(Protocol):
@@ -181,6 +183,16 @@ def connect(url: str, *, lease_s: float, durable: bool) -> sa.Engine:
         raise RotaError(
             f"{error.name} is missing, which a store on PostgreSQL needs: {install('postgres')}"
         ) from error
+
+
+def known_authority(engine: sa.Engine) -> str | None:
+    """The authority of the daemon that led last; empty: it had none; None: nobody led yet."""
+    with engine.connect() as connection:
+        if not sa.inspect(connection).has_table(tables.facts.name):
+            return None
+        query = sa.select(tables.facts.c.value).where(tables.facts.c.name == AUTHORITY)
+        value = connection.execute(query).scalar()
+        return None if value is None else str(value)
 
 
 def unreachable(engine: sa.Engine, error: DBAPIError) -> UnavailableError:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rota.core.jobs import HELD, STOPPING, WAITING, Job
+from rota.core.jobs import HELD, STOPPING, Job
 from rota.core.reasons import Reason
 from rota.core.words import TEXTS, duration
 from rota.daemon.logtable import LogTable
@@ -42,7 +42,7 @@ class JobSituation(msgspec.Struct):
             reason_of(job, state.projection, state.engine.view),
             state.projection.messages.get(job.index, ""),
             state.engine.scheduler.why_held(job, state.engine.view) if job.phase == HELD else "",
-            _ahead(state, job),
+            [other.id for other in state.engine.ahead_of(job)[:FEW]],
             state.engine.arrivals.blockers(job) if job.phase == HELD else [],
             [str(i) for i in state.projection.preempted_by.get(job.index, [])],
             [task.index for task in tasks_of(job) if task.phase == STOPPING],
@@ -94,19 +94,6 @@ def _ending(state: ClusterState, job: Job) -> str:
     elif drained:
         why = f", because {', '.join(drained)} {'is' if len(drained) == 1 else 'are'} drained"
     return f"it is being stopped{why} (grace up to {grace_s:g} s)"
-
-
-def _ahead(state: ClusterState, job: Job) -> list[str]:
-    """The first few of those in the queue that rank before it."""
-    if job.phase != WAITING:
-        return []
-    rank = state.engine.scheduler.rank
-    waiting = [other for other in state.engine.view.active.values() if other.phase == WAITING]
-    try:
-        before = sorted((other for other in waiting if rank(other) < rank(job)), key=rank)
-    except TypeError:  # keys that cannot be compared
-        before = [other for other in waiting if other.index < job.index]
-    return [other.id for other in before[:FEW]]
 
 
 def _be(names: list[str]) -> str:

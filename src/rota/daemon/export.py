@@ -22,6 +22,7 @@ from rota.core.log import SCHEMA_VERSION
 from rota.core.tenants import PriorityClass
 from rota.core.topology import NodeSpec
 from rota.core.version import VERSION
+from rota.core.words import moment
 from rota.core.workload import Workload
 from rota.daemon.logtable import LogTable
 from rota.daemon.settings import Scheduling
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from rota.core.eventlog import Floats
     from rota.daemon.loop import DaemonLoop
+    from rota.daemon.recovery import StateSnapshot
     from rota.daemon.store import Store, StoredJob
     from rota.metrics.basis import Basis
     from rota.metrics.history import History
@@ -66,6 +68,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     levels: list[str]
     nodes: list[NodeSpec]
     jobs: list[ExportedJob]
+    since_s: float = 0.0  # jobs that ended before may be missing: they were forgotten
 
 
 class Export(msgspec.Struct, frozen=True):
@@ -120,6 +123,7 @@ class ExportCut(msgspec.Struct, frozen=True):
             levels=state.levels,
             nodes=[spec for group in state.growth for spec in group],
             jobs=[],
+            since_s=state.forgotten.since_s,
         )
         counts = (state.engine.events, state.engine.decisions)
         return cls(made, state.cluster.now_s, counts, store.job_number)
@@ -145,7 +149,7 @@ def export_stored(folder: Path) -> Export:
         if found is None:
             raise InputError(f"{path}: its daemon never ran")
         saved = unpack(found[1], store)
-        scheduling, growth = _followed(store, found[0], saved.scheduling, saved.growth)
+        scheduling, growth, since_s = _followed(store, found[0], saved)
         made = Made(
             rota=VERSION,
             backend="",
@@ -154,6 +158,7 @@ def export_stored(folder: Path) -> Export:
             levels=saved.levels,
             nodes=[spec for group in growth for spec in group],
             jobs=_asked(store.jobs(1, store.job_number)),
+            since_s=since_s,
         )
         counts = (int(saved.engine["events"]), int(saved.engine["decisions"]))
         return Export(LogTable(store).frame(store.last_time_s(), counts), made)
@@ -162,9 +167,10 @@ def export_stored(folder: Path) -> Export:
 
 
 def _followed(
-    store: "Store", number: int, scheduling: Scheduling, growth: list[list[NodeSpec]]
-) -> tuple[Scheduling, list[list[NodeSpec]]]:
-    """What became of the configuration since the snapshot."""
+    store: "Store", number: int, saved: "StateSnapshot"
+) -> tuple[Scheduling, list[list[NodeSpec]], float]:
+    """What became of the configuration since the snapshot, and where the history begins."""
+    scheduling, growth, since_s = saved.scheduling, saved.growth, saved.forgotten.since_s
     for batch in store.batches(number):
         for item in batch.inputs:
             if isinstance(item, Reconfigured):
@@ -172,7 +178,8 @@ def _followed(
                     scheduling = msgspec.convert(item.config, Scheduling)
                 if item.nodes:
                     growth, _ = extended(growth, item.nodes)
-    return scheduling, growth
+                since_s = max(since_s, item.since_s)
+    return scheduling, growth, since_s
 
 
 def _asked(stored: "Sequence[StoredJob]") -> list[ExportedJob]:
@@ -205,7 +212,7 @@ def write_export(export: Export, folder: Path) -> list[str]:
     summary = fold_summary(
         history, jobs=jobs, deadlines_s=deadlines_s, fragments=fold_fragments(history, basis)
     )
-    notes: list[str] = []
+    notes = [*history_notes(export.made)]
     workload = observed_workload(export, notes)
     write_workload(workload, folder / WORKLOAD)
     cluster = _write_cluster(export.made, folder)
@@ -213,6 +220,18 @@ def write_export(export: Export, folder: Path) -> list[str]:
     for name, content in ((SUMMARY, summary), (MANIFEST, manifest)):
         (folder / name).write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
     return notes
+
+
+def history_notes(made: Made) -> list[str]:
+    """Where the history begins, if it does not reach back to the first job."""
+    if not made.since_s:
+        return []
+    since = moment(made.epoch_unix + made.since_s)
+    note = (
+        f"the history reaches back to {since}: of the jobs that ended before, some or all are "
+        "forgotten, so that sums over earlier times are too small"
+    )
+    return [note]
 
 
 def _deadlines_s(made: Made, history: "History") -> "Floats":
@@ -345,7 +364,12 @@ def _manifest(export: Export, folder: Path, cluster: str, notes: list[str]) -> d
     return {
         "manifest": MANIFEST_VERSION,
         "rota": made.rota,
-        "live": {"backend": made.backend, "epoch_unix": made.epoch_unix, "notes": notes},
+        "live": {
+            "backend": made.backend,
+            "epoch_unix": made.epoch_unix,
+            "since_s": made.since_s,
+            "notes": notes,
+        },
         "config": {
             "trace": WORKLOAD,
             "cluster": cluster,

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from rota.daemon.store import Store
 
-PIECE = 50_000  # rows read at once
-
 
 class LogTable:
     """Reads what is new and remembers the rest: a question does not read the whole store again.
@@ -50,13 +48,18 @@ class LogTable:
         whole = np.concatenate([table, np.array(end, dtype=np.float64)])
         return as_frame(whole, [*texts, *[None] * len(end)])
 
+    def renew(self) -> None:
+        """Read it all again next time: some of it may be gone."""
+        with self._lock:
+            self._upto, self._table, self._texts = 0, None, []
+
     def _read(self) -> None:
         import numpy as np
 
         if self._table is None:
             self._table = np.empty((0, 6))
         pieces = [self._table]
-        while rows := self._store.rows(self._upto, PIECE):
+        for rows in self._store.all_rows(self._upto):
             pieces.append(np.array([row[1:7] for row in rows], dtype=np.float64))
             self._texts += [row[7] for row in rows]
             self._upto = rows[-1][0]

@@ -12,24 +12,35 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from rota.core.membership import Membership
+from rota.core.verdict import Verdict
+from rota.daemon.board import Board
 from rota.jobfile.model import JobFile
+from rota.live.calls import CallAnswer, RunCall
 from rota.wire import (
     PAGE,
     Actor,
+    Choices,
     Event,
     Explanation,
+    FindQuery,
     Forecast,
+    FoundJobs,
     JobInfo,
+    Lanes,
+    LanesQuery,
     LoginAnswer,
     LoginStart,
     MadeSession,
     NewPerson,
     NodeInfo,
+    Operation,
     Person,
     PersonChange,
     QueueInfo,
     SessionInfo,
     TokenInfo,
+    TrialAnswer,
+    WhatIf,
 )
 
 
@@ -60,6 +71,10 @@ class Service(Protocol):
         """Jobs that the actor may see, by number; `after` an id, for pages."""
         ...
 
+    def find_jobs(self, query: FindQuery, actor: Actor) -> FoundJobs:
+        """A piece of a table of the jobs that the actor may see."""
+        ...
+
     def job(self, job: str, actor: Actor) -> JobInfo:
         """One job, by id; its owner and admins also see what was submitted."""
         ...
@@ -84,10 +99,28 @@ class Service(Protocol):
         """When it will start."""
         ...
 
+    def why(self, job: str, actor: Actor, *, runs: int = 20) -> Verdict:
+        """Why it does not run, and what would start it."""
+        ...
+
+    def when_new(self, job: JobFile, actor: Actor, *, runs: int = 20) -> Forecast:
+        """When it would start if it were submitted now; nothing is submitted."""
+        ...
+
+    def why_new(self, job: JobFile, actor: Actor, *, runs: int = 20) -> Verdict:
+        """Why it would not start if it were submitted now, and what would start it."""
+        ...
+
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
     ) -> bytes:
         """A piece of its output; empty at the end."""
+        ...
+
+    def reach(
+        self, operation: Operation[Any], job: str, actor: Actor, node_rank: int, call: RunCall
+    ) -> CallAnswer:
+        """Call the machine where a job runs, into the job; blocks as long as the call says."""
         ...
 
     # --- cluster ---------------------------------------------------------------------------------
@@ -116,6 +149,22 @@ class Service(Protocol):
         """Version, policy, times, counts by state, GPUs, latencies: for `top` and /metrics."""
         ...
 
+    def board(self, seen: int) -> Board | None:
+        """Which job has which GPU; None: nothing has happened since the version that was seen."""
+        ...
+
+    def lanes(self, query: LanesQuery, actor: Actor) -> Lanes:
+        """Who had which GPUs; whose the jobs are is told of those that the actor may see."""
+        ...
+
+    def choices(self) -> Choices:
+        """What can be chosen for policy and placement, and what holds now."""
+        ...
+
+    def try_out(self, trial: WhatIf) -> TrialAnswer:
+        """How the present queue would fare under something else; nothing is changed."""
+        ...
+
     def ready(self) -> tuple[bool, str]:
         """Can work be accepted? And if not, why."""
         ...
@@ -126,8 +175,8 @@ class Service(Protocol):
 
     # --- log -------------------------------------------------------------------------------------
 
-    def events(self, after: int, limit: int = PAGE) -> list[Event]:
-        """Rows of the event log after this number."""
+    def events(self, after: int, limit: int = PAGE, job: str = "") -> list[Event]:
+        """Rows of the event log after this number; `job`: only of this one."""
         ...
 
     def wait_events(self, after: int, timeout_s: float) -> bool:

@@ -1,6 +1,7 @@
 """What the log tells about each job beyond its present state; folded row by row."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from rota.core.jobs import Job
 from rota.core.log import ON_REQUEST, Record, Row
@@ -26,6 +27,13 @@ class Projection:
         )  # called with the seconds of each start
         self._started: dict[int, float] = {}
         self._late_s: float | None = None  # when the next row happened
+
+    def reasons(self) -> "Projection":
+        """A copy that goes its own way; only why jobs wait is in it."""
+        copy = Projection()
+        copy.messages, copy._held = dict(self.messages), dict(self._held)
+        copy._shapes = dict(self._shapes)
+        return copy
 
     def fold(  # noqa: C901 - one branch per kind
         self, rows: Iterable[Row]
@@ -64,6 +72,34 @@ class Projection:
             causes = self.preempted_by.setdefault(job, [])
             causes.append(by)
             del causes[:-MOST_CAUSES]
+
+    def discard(self, jobs: Iterable[int]) -> None:
+        """These jobs are over and forgotten."""
+        for job in jobs:
+            for known in (self.messages, self.runs, self.preempted_by, self._held, self._started):
+                known.pop(job, None)
+
+    def snapshot(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "messages": list(self.messages.items()),
+            "runs": list(self.runs.items()),
+            "preempted_by": list(self.preempted_by.items()),
+            "held": list(self._held.items()),
+            "shapes": [(shape, *told) for shape, told in self._shapes.items()],
+            "preemptions": self.preemptions,
+            "restarts": self.restarts,
+            "started": list(self._started.items()),
+            "late_s": self._late_s,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take the state of `snapshot` up again."""
+        self.messages, self.runs = dict(state["messages"]), dict(state["runs"])
+        self.preempted_by, self._held = dict(state["preempted_by"]), dict(state["held"])
+        self._shapes = {shape: (reason, head) for shape, reason, head in state["shapes"]}
+        self.preemptions, self.restarts = state["preemptions"], state["restarts"]
+        self._started, self._late_s = dict(state["started"]), state["late_s"]
 
     def held_for(self, job: int) -> Reason:
         """Why a held job is held."""

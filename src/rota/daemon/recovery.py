@@ -17,6 +17,7 @@ import msgspec
 from rota.core.errors import InputError, PolicyError, RotaError
 from rota.core.log import Row
 from rota.core.topology import NodeSpec, Topology
+from rota.daemon.forgotten import Forgotten
 from rota.daemon.journal import Journal
 from rota.daemon.settings import Scheduling
 from rota.daemon.state import ClusterState
@@ -46,6 +47,14 @@ class StateSnapshot(Origin, kw_only=True):
     version: int
     engine: dict[str, Any]
     engine_version: int = 2  # of those from before it was written down
+    projection: dict[str, Any] | None = None  # None: the log is whole, and is read again
+    forgotten: Forgotten = msgspec.field(default_factory=Forgotten)
+
+
+class ForgottenPart(msgspec.Struct):
+    """Of a snapshot."""
+
+    forgotten: Forgotten = msgspec.field(default_factory=Forgotten)
 
 
 class Build(Protocol):
@@ -129,9 +138,10 @@ def _load(saved: StateSnapshot, store: Store, build: Build) -> tuple[ClusterStat
         engine = migrate(saved.engine, saved.engine_version)
         state = build(saved.scheduling, saved.growth, saved.levels)
         logged = int(engine["log"]["taken"])
-        _load_log(state, store, logged)
-        jobs = [index for index, *_ in engine["jobs"] if index < FIRST_TASK]
-        state.submit(1, max(jobs, default=0))
+        state.forgotten = saved.forgotten
+        _load_log(state, store, logged, saved.projection)
+        jobs = {index for index, *_ in engine["jobs"] if index < FIRST_TASK}
+        state.submit(1, max(jobs, default=0), jobs)
         restore(state.engine, engine)
     except InputError as error:
         raise InputError(f"{store.where}: {error}") from error
@@ -143,14 +153,25 @@ def _load(saved: StateSnapshot, store: Store, build: Build) -> tuple[ClusterStat
     return state, logged
 
 
-def _load_log(state: ClusterState, store: Store, upto: int) -> None:
-    """Fold the stored log; a checker of invariants knows the past from it only."""
+def _load_log(
+    state: ClusterState, store: Store, upto: int, projection: dict[str, Any] | None
+) -> None:
+    """Read the stored log, where that is needed.
+
+    Older snapshots have nothing that was folded from it, and a checker of invariants knows the past
+    from it only.
+    """
     checked = state.engine.checker is not None
     kept = array("d")
+    if projection is not None:
+        state.projection.restore(projection)
+        if not checked:
+            return
     after = 0
     while after < upto:
-        rows = store.rows(after, min(PIECE, upto - after))
-        state.projection.fold(Row._make(row[1:]) for row in rows)
+        rows = [row for row in store.rows(after, PIECE) if row[0] <= upto]
+        if projection is None:
+            state.projection.fold(Row._make(row[1:]) for row in rows)
         if checked:
             kept.extend(value for row in rows for value in row[1:7])
         after = rows[-1][0] if rows else upto
@@ -187,7 +208,8 @@ def pack(state: ClusterState) -> bytes:
     """A snapshot of the state between two batches."""
     saved = StateSnapshot(
         state.scheduling, state.growth, state.levels, version=VERSION, engine=freeze(state.engine),
-        engine_version=ENGINE_VERSION,
+        engine_version=ENGINE_VERSION, projection=state.projection.snapshot(),
+        forgotten=state.forgotten,
     )  # fmt: skip
     return zlib.compress(msgspec.msgpack.encode(saved), 1)
 
@@ -200,6 +222,11 @@ def unpack(packed: bytes, store: Store) -> StateSnapshot:
             f"{store.where}: its snapshot is of version {saved.version}, this Rota reads {VERSION}"
         )
     return saved
+
+
+def forgotten_in(packed: bytes, store: Store) -> Forgotten:
+    """The jobs that are forgotten in a snapshot."""
+    return _decode(packed, ForgottenPart, store).forgotten
 
 
 def unpack_origin(packed: bytes, store: Store) -> Origin:

@@ -1,25 +1,33 @@
-"""What a store can do without after a while: batches of the journal, and submission keys.
+"""What a store can do without after a while: batches, submission keys, jobs and rows of the log.
 
 A recovery takes the newest snapshot that can be read and the batches after it, so those up to the
 older one of the snapshots that are kept are never needed again, except to rebuild a state from the
-very beginning (see `rota.daemon.recovery`). Jobs and rows of the log are not touched: a state is
-made from them at each start, and exports and explanations rest on them.
+very beginning (see `rota.daemon.recovery`).
+
+Jobs go in two steps. The daemon forgets them (`rota.daemon.forgotten`), which is an input like any
+other. Once both kept snapshots are from after that, nothing reads them any more, and they are
+removed here with their rows of the log: a job and its rows in one transaction, so that whoever
+reads finds all of it or nothing. A process that is killed in between leaves fewer jobs to remove.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from time import time
 
 import msgspec
 import sqlalchemy as sa
 
 from rota.core.errors import RotaError
+from rota.core.log import Record
 from rota.daemon import tables
+from rota.daemon.forgotten import DAY_S, Forgotten
+from rota.daemon.recovery import forgotten_in
 from rota.daemon.settings import Retention
-from rota.daemon.store import Store
+from rota.daemon.store import KEEP_SNAPSHOTS, Store, widen_gaps
+from rota.engine.wiring import FIRST_TASK
 
-DAY_S = 86_400.0
 STEP = 1_000  # rows that go in one transaction: others have to write in between
 EVERY_S = 3_600.0
 log = logging.getLogger("rota.daemon")
@@ -31,9 +39,11 @@ class Dispensable(msgspec.Struct, frozen=True):
     batches: int = 0
     snapshots: int = 0
     keys: int = 0
+    jobs: int = 0
+    rows: int = 0  # of the event log
 
     def __bool__(self) -> bool:
-        return bool(self.batches or self.snapshots or self.keys)
+        return any(msgspec.structs.astuple(self))
 
 
 class Pruner:
@@ -51,26 +61,65 @@ class Pruner:
         with self._store.reading() as connection:
             last = self._last_batch(connection)
             batches = _count(connection, tables.journal, tables.journal.c.number <= last)
-            snapshots = _count(connection, tables.snapshots, self._useless(last))
             keys = _count(
                 connection, tables.keys, tables.keys.c.first <= self._last_key(connection)
             )
-        return Dispensable(batches, snapshots, keys)
+            jobs = rows = 0
+            forgotten = self._forgotten()
+            for piece in _pieces(connection, forgotten):
+                jobs += len(piece)
+                rows += _count(connection, tables.log, _rows_of(connection, piece))
+            if len(forgotten):
+                rows += _count(connection, tables.log, _of_no_job(connection, forgotten))
+            snapshots = _count(connection, tables.snapshots, self._useless(last or jobs))
+        return Dispensable(batches, snapshots, keys, jobs, rows)
 
     def prune(self) -> Dispensable:
         """Remove it; what went."""
         batches = snapshots = keys = 0
         with self._store.reading() as connection:
             last, last_key = self._last_batch(connection), self._last_key(connection)
-        if last:  # the beginning first: without the batches it would be worth nothing
+            forgotten = self._forgotten()
+            pieces = list(_pieces(connection, forgotten))
+        if last or pieces:  # the beginning first: without what follows it is worth nothing
             with self._store.writing() as connection:
-                gone = connection.execute(sa.delete(tables.snapshots).where(self._useless(last)))
+                gone = connection.execute(sa.delete(tables.snapshots).where(self._useless(1)))
                 snapshots = gone.rowcount
         while step := self._step(tables.journal, tables.journal.c.number, last):
             batches += step
         while step := self._step(tables.keys, tables.keys.c.first, last_key):
             keys += step
-        return Dispensable(batches, snapshots, keys)
+        rows = sum(map(self._remove, pieces))
+        while step := self._shorten(forgotten):
+            rows += step
+        return Dispensable(batches, snapshots, keys, sum(map(len, pieces)), rows)
+
+    def _forgotten(self) -> Forgotten:
+        """Jobs that no snapshot knows which a recovery might begin with."""
+        kept = list(islice(self._store.snapshots(), KEEP_SNAPSHOTS))
+        if len(kept) < KEEP_SNAPSHOTS or not kept[-1][0]:
+            return Forgotten()
+        return forgotten_in(kept[-1][1], self._store)
+
+    def _remove(self, jobs: Sequence[int]) -> int:
+        """Jobs with their rows of the log; how many rows."""
+        with self._store.writing() as connection:
+            rows = connection.execute(sa.delete(tables.log).where(_rows_of(connection, jobs)))
+            connection.execute(sa.delete(tables.jobs).where(tables.jobs.c.number.in_(jobs)))
+            widen_gaps(connection, rows.rowcount, self._store.log_number)
+            return rows.rowcount
+
+    def _shorten(self, forgotten: Forgotten) -> int:
+        """Rows that are about no job, from before the first one that is kept; how many."""
+        if not len(forgotten):
+            return 0
+        with self._store.writing() as connection:
+            some = sa.select(tables.log.c.number).where(_of_no_job(connection, forgotten))
+            numbers = connection.execute(some.limit(STEP)).scalars().all()
+            if numbers:
+                connection.execute(sa.delete(tables.log).where(tables.log.c.number.in_(numbers)))
+                widen_gaps(connection, len(numbers), self._store.log_number)
+            return len(numbers)
 
     def _step(self, table: sa.Table, column: "sa.Column[int]", last: int) -> int:
         """The oldest rows up to a number; how many they were."""
@@ -113,17 +162,77 @@ class Pruner:
         return int(connection.execute(query).scalar() or 0)
 
 
+def _pieces(connection: sa.Connection, forgotten: Forgotten) -> Iterator[list[int]]:
+    """Numbers of forgotten jobs that are still in the store, a few at a time."""
+    number = tables.jobs.c.number
+    for first, last in forgotten.ranges:
+        after = first - 1
+        while True:
+            query = sa.select(number).where(number > after, number <= last).order_by(number)
+            found = list(connection.execute(query.limit(STEP)).scalars())
+            if not found:
+                break
+            yield found
+            after = found[-1]
+
+
+def _rows_of(connection: sa.Connection, jobs: Sequence[int]) -> "sa.ColumnElement[bool]":
+    """The rows of these jobs, and of their tasks; not why all of a shape waited."""
+    log = tables.log.c
+    tasks = sa.select(log.job).where(
+        log.job >= FIRST_TASK, log.event == Record.TASK, log.other.in_(jobs)
+    )
+    actors = [*jobs, *connection.execute(tasks).scalars()]
+    return sa.and_(log.job.in_(actors), sa.not_(_of_shape()))
+
+
+def _of_shape() -> "sa.ColumnElement[bool]":
+    return sa.and_(tables.log.c.event == Record.REASON, tables.log.c.ref >= 0)
+
+
+def _of_no_job(connection: sa.Connection, forgotten: Forgotten) -> "sa.ColumnElement[bool]":
+    """Rows about no job from before the first job that is kept, except what still holds then."""
+    log = tables.log.c
+    submitted = sa.select(log.number, log.job).where(log.event == Record.SUBMIT)
+    found = connection.execution_options(yield_per=STEP).execute(submitted.order_by(log.number))
+    oldest = next((number for number, job in found if job not in forgotten), 0)
+    found.close()
+    last = [
+        sa.select(sa.func.max(log.number)).where(log.number < oldest, kind).group_by(log.ref)
+        for kind in (
+            _of_shape(),
+            log.event.in_([Record.NODE_UP, Record.NODE_DOWN]),
+            log.event.in_([Record.NODE_CLOSED, Record.NODE_OPENED]),
+        )
+    ]
+    nodes = (Record.NODE_UP, Record.NODE_DOWN, Record.NODE_CLOSED, Record.NODE_OPENED)
+    return sa.and_(
+        log.number < oldest,
+        sa.or_(_of_shape(), log.event.in_([*nodes, Record.NOTE])),
+        *(log.number.not_in(each) for each in last),
+    )
+
+
 def _count(connection: sa.Connection, table: sa.Table, where: "sa.ColumnElement[bool]") -> int:
     query = sa.select(sa.func.count()).select_from(table).where(where)
     return int(connection.execute(query).scalar() or 0)
 
 
 class RetentionThread:
-    """Prunes a store while its daemon runs; what fails is tried again later."""
+    """Prunes a store while its daemon runs; what fails is tried again later.
 
-    def __init__(self, pruner: Pruner, every_s: float = EVERY_S) -> None:
+    `forget` lets the daemon forget jobs before.
+    """
+
+    def __init__(
+        self,
+        pruner: Pruner,
+        every_s: float = EVERY_S,
+        forget: Callable[[], object] = lambda: None,
+    ) -> None:
         self._pruner = pruner
         self._every_s = every_s
+        self._forget = forget
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rota-retention", daemon=True)
 
@@ -140,6 +249,7 @@ class RetentionThread:
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):
             try:
+                self._forget()
                 gone = self._pruner.prune()
             except RotaError as error:
                 log.warning("retention.delayed", extra={"why": str(error)})

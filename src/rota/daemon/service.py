@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from time import time
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -20,10 +20,15 @@ from rota.core.errors import (
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.core.membership import Membership
-from rota.core.words import duration
+from rota.core.registry import PLACEMENTS, POLICIES, names
+from rota.core.verdict import Verdict
+from rota.core.words import duration, moment
 from rota.daemon.access import check_job, sees_job, sees_submission, submitted_job
+from rota.daemon.board import Board, BoardCut
 from rota.daemon.explain import JobSituation
 from rota.daemon.export import Export, ExportCut
+from rota.daemon.forgotten import expendable, ranges_of
+from rota.daemon.lanes import LaneBook, shown
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
 from rota.daemon.oidc import Identity, Provider
@@ -52,8 +57,10 @@ from rota.daemon.submissions import (
     with_priorities,
 )
 from rota.daemon.tokens import Tokens
-from rota.jobfile.convert import to_request
+from rota.engine.parts import make_policy
+from rota.jobfile.convert import to_behaviour, to_request, to_spec
 from rota.jobfile.model import JobFile
+from rota.live.calls import CallAnswer, OpenChannel, RunCall
 from rota.live.inputs import (
     Input,
     JobRequest,
@@ -64,22 +71,31 @@ from rota.live.inputs import (
 )
 from rota.live.mailbox import LaterError, PendingCall
 from rota.live.nodes import NodeRecord
+from rota.sim.proposal import Proposal
 from rota.wire import (
     CANCEL_JOB,
     EXPLAIN_JOB,
     FORECAST_JOB,
     GET_JOB,
     HOLD_JOB,
+    MAIN,
     MAX_JOBS,
     PAGE,
     READ_OUTPUT,
     RELEASE_JOB,
+    STATES,
     USER,
+    WHY_JOB,
     Actor,
+    Choices,
     Event,
     Explanation,
+    FindQuery,
     Forecast,
+    FoundJobs,
     JobInfo,
+    Lanes,
+    LanesQuery,
     LoginAnswer,
     LoginStart,
     MadeSession,
@@ -91,10 +107,27 @@ from rota.wire import (
     QueueInfo,
     SessionInfo,
     TokenInfo,
+    TrialAnswer,
+    WhatIf,
 )
+
+if TYPE_CHECKING:
+    from rota.daemon.forecast import ClusterOutlook
 
 T = TypeVar("T")
 DAY_S = 86_400.0
+_COLUMNS: dict[str, Callable[[Job], Any]] = {  # by what a table of jobs can be sorted
+    "id": lambda job: job.index,
+    "submitted": lambda job: job.submit_s,
+    "name": lambda job: job.spec.name.lower(),
+    "user": lambda job: job.spec.user,
+    "queue": lambda job: job.tenant,
+    "state": lambda job: STATES.index(state_of(job)),
+    "gpus": lambda job: job.gpus,
+    "started": lambda job: job.first_start_s,
+    "ended": lambda job: job.end_s,
+    "run": lambda job: job.run_s,
+}
 PROBE_S = 10.0  # the longest that a question for readiness may take: then the loop is stuck
 
 
@@ -144,6 +177,7 @@ class Daemon:
         self.on_reload: Callable[[], list[str]] = list  # what else changed, for people
         self.on_submit: Callable[[Actor], None] = lambda _: None  # before the jobs are accepted
         self._log = LogTable(loop.store)
+        self._lanes = LaneBook(loop.store)
         self._news = threading.Condition()
         self._door = threading.Lock()
         self._stopping = threading.Event()
@@ -220,6 +254,11 @@ class Daemon:
                         "unchanged, or use a new key"
                     )
                 numbers = range(known.first, known.first + known.count)
+                if any(number not in engine.jobs for number in numbers):
+                    raise ConflictError(
+                        f"the key {key!r} was used for jobs that are over and were forgotten "
+                        f"({known.first} and later): use a new key to run them again"
+                    )
                 return [], lambda: [self._picture(engine.jobs[n]) for n in numbers]
         unfinished = self._unfinished(actor, len(jobs))
         allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
@@ -298,6 +337,22 @@ class Daemon:
 
         return self._ask(read)
 
+    def find_jobs(self, query: FindQuery, actor: Actor) -> FoundJobs:
+        """A piece of a table of the jobs that the actor may see.
+
+        The engine's thread only copies the list of jobs, and makes the pictures of a page: to look
+        through all of them does not delay a decision.
+        """
+        engine = self.state.engine
+        known = self._ask(
+            lambda: list((engine.view.active if query.active else engine.jobs).values())
+        )
+        found = [job for job in known if job.parent is None and _is_asked_for(job, query, actor)]
+        order = _COLUMNS[query.sort]
+        found.sort(key=lambda job: (order(job), job.index), reverse=not query.rising)
+        page = found[query.offset : query.offset + query.limit]
+        return FoundJobs(len(found), self._ask(lambda: [self._picture(job) for job in page]))
+
     def job(self, job: str, actor: Actor) -> JobInfo:
         """One job, by id; its owner and admins also see what was submitted."""
         found = self._ask(lambda: self._picture(self._find(GET_JOB, job, actor)))
@@ -344,7 +399,13 @@ class Daemon:
         return True
 
     def _find(self, operation: Operation[Any], name: str, actor: Actor) -> Job:
-        job = self.state.engine.jobs.get(int(name)) if name.isascii() and name.isdigit() else None
+        number = int(name) if name.isascii() and name.isdigit() else 0
+        job = self.state.engine.jobs.get(number)
+        if job is None and number in self.state.forgotten:
+            since = moment(self.store.epoch_unix + self.state.forgotten.since_s)
+            raise NotFoundError(
+                f"job {name} is over and was forgotten: what ended since {since} is still known"
+            )
         check_job(operation, actor, name, job.spec.user if job else None)
         assert job is not None  # noqa: S101 - just checked
         return job
@@ -365,10 +426,44 @@ class Daemon:
 
     def when(self, job: str, actor: Actor, *, runs: int = 20) -> Forecast:
         """When it will start."""
-        from rota.daemon.forecast import JobOutlook  # NumPy: only for those who ask
+        from rota.daemon.forecast import ClusterOutlook  # NumPy: only for those who ask
 
-        seen = self._ask(lambda: JobOutlook(self.state, self._find(FORECAST_JOB, job, actor)))
+        seen = self._ask(lambda: ClusterOutlook(self.state, self._find(FORECAST_JOB, job, actor)))
         return seen.forecast(self.store.epoch_unix, runs)
+
+    def why(self, job: str, actor: Actor, *, runs: int = 20) -> Verdict:
+        """Why it does not run, and what would start it."""
+        from rota.daemon.forecast import ClusterOutlook
+
+        seen = self._ask(lambda: ClusterOutlook(self.state, self._find(WHY_JOB, job, actor)))
+        return seen.why(runs)
+
+    def when_new(self, job: JobFile, actor: Actor, *, runs: int = 20) -> Forecast:
+        """When it would start if it were submitted now."""
+        return self._proposed(job, actor).forecast(self.store.epoch_unix, runs)
+
+    def why_new(self, job: JobFile, actor: Actor, *, runs: int = 20) -> Verdict:
+        """Why it would not start if it were submitted now, and what would start it."""
+        return self._proposed(job, actor).why(runs)
+
+    def _proposed(self, job: JobFile, actor: Actor) -> "ClusterOutlook":
+        from rota.daemon.forecast import ClusterOutlook
+
+        to_request(job)
+
+        def freeze() -> ClusterOutlook:
+            engine = self.state.engine
+            allowed = Allowance.of(self._permissions, self.access.people.find(actor.name))
+            refuse_forbidden([job], actor, allowed, engine.view.tenants, 0)
+            refuse_impossible([job], self.loop.driver)
+            first = self.loop.journal.next_number()
+            ranked = with_priorities([job], engine.view.tenants)
+            (file,) = with_ids(ranked, first, actor, engine.jobs)
+            spec = to_spec(file, str(first), self.state.cluster.now_s, actor.name)
+            proposal = Proposal(spec=spec, behaviour=to_behaviour(file, spec), index=first)
+            return ClusterOutlook(self.state, proposal=proposal)
+
+        return self._ask(freeze)
 
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int
@@ -379,6 +474,17 @@ class Daemon:
             raise NotFoundError(f"the backend {self.loop.driver.name!r} keeps no output")
         return self.loop.driver.read_log(found.id, stream, node_rank, offset, limit)
 
+    def reach(
+        self, operation: Operation[Any], job: str, actor: Actor, node_rank: int, call: RunCall
+    ) -> CallAnswer:
+        """Call the machine where a job runs, into the job."""
+        found = self._ask(lambda: self._find(operation, job, actor))
+        answer = self.loop.driver.reach(found.id, node_rank, call)
+        if isinstance(call, OpenChannel) and not call.port:
+            what = "the terminal of" if call.channel == MAIN else "a command in"
+            self.note(f"{what} job {found.id} opened by {actor.name}")
+        return answer
+
     def expired(self, jobs: Sequence[str]) -> list[str]:
         """Those of these jobs that ended so long ago that nothing of them need be kept."""
         days = None if self._settings is None else self._settings.retention.folders_days
@@ -388,14 +494,50 @@ class Daemon:
         def read() -> list[str]:
             before_s = self.state.cluster.now_s - days * DAY_S
             known = self.state.engine.jobs
+
+            def over(job: Job | None) -> bool:
+                return (
+                    job is not None
+                    and job.terminal
+                    and job.end_s < before_s
+                    and not self._is_needed(job)
+                )
+
             return [
                 name
                 for name in jobs
-                if name.isascii() and name.isdigit() and (job := known.get(int(name))) is not None
-                and job.terminal and job.end_s < before_s and not self._is_needed(job)
+                if name.isascii() and name.isdigit()
+                and (int(name) in self.state.forgotten or over(known.get(int(name))))
             ]  # fmt: skip
 
         return self._ask(read)
+
+    def forget_ended(self) -> int:
+        """Forget jobs that ended long enough ago; how many."""
+        retention = None if self._settings is None else self._settings.retention
+        if retention is None or retention.jobs_days is retention.jobs_count is None:
+            return 0
+
+        def act() -> tuple[list[Input], Callable[[], int]]:
+            state = self.state
+            jobs, since_s = expendable(
+                state.engine, state.cluster.runs, retention, state.cluster.now_s
+            )
+            if not jobs:
+                return [], lambda: 0
+            numbers = ranges_of(sorted(job.index for job in jobs))
+            change = Reconfigured(by="retention", forget=tuple(numbers), since_s=since_s)
+            return [change], lambda: len(jobs)
+
+        forgotten = self._do(act)
+        # what no kept snapshot knows can be removed: so keep newer ones
+        if self.store.count_jobs() != self._ask(self._count_jobs):
+            self._ask(self.loop.snapshot)
+        self._log.renew()
+        return forgotten
+
+    def _count_jobs(self) -> int:
+        return sum(job.parent is None for job in self.state.engine.jobs.values())
 
     def _is_needed(self, job: Job) -> bool:
         """Is anything of it still being stopped?"""
@@ -476,6 +618,47 @@ class Daemon:
         }
         return self._ask(lambda: status_of(self.loop) | own)
 
+    def board(self, seen: int) -> Board | None:
+        """Which job has which GPU; None: nothing has happened since the version that was seen."""
+        state, store = self.state, self.store
+        cut = self._ask(
+            lambda: (
+                None
+                if state.engine.view.version == seen
+                else BoardCut(state, store.epoch_unix, store.log_number)
+            )
+        )
+        return None if cut is None else cut.board()
+
+    def lanes(self, query: LanesQuery, actor: Actor) -> Lanes:
+        """Who had which GPUs; whose the jobs are is told of those that the actor may see."""
+        self._ask(self.loop.flush)  # what was logged must be in the store
+        bars = self._lanes.bars(query.since, query.limit)
+        known = self.state.engine.jobs
+        out = []
+        for bar in bars:
+            job = known.get(int(bar.job))
+            sees = job is not None and sees_job(actor, job.spec.user, job.index)
+            out.append(shown(bar, job.spec if job is not None and sees else None))
+        since = max(query.since, out[0].began_at) if len(out) == query.limit else query.since
+        return Lanes(since, self.store.epoch_unix + self.state.cluster.now_s, out)
+
+    def choices(self) -> Choices:
+        """What can be chosen for policy and placement, and what holds now."""
+        scheduling = self.state.scheduling
+        params = msgspec.to_builtins(make_policy(scheduling.policy).params)
+        return Choices(
+            scheduling.policy, scheduling.placement, scheduling.admission, params,
+            names(POLICIES), names(PLACEMENTS),
+        )  # fmt: skip
+
+    def try_out(self, trial: WhatIf) -> TrialAnswer:
+        """How the present queue would fare; nothing is changed."""
+        from rota.daemon.trial import QueueTrial  # NumPy: only for those who ask
+
+        seen = self._ask(lambda: QueueTrial(self.state))
+        return seen.compare(trial, self.store.epoch_unix)
+
     def ready(self) -> tuple[bool, str]:
         """Can work be accepted? And if not, why."""
         if self.failure:
@@ -518,8 +701,8 @@ class Daemon:
 
     # --- log --------------------------------------------------------------------------------------
 
-    def events(self, after: int, limit: int = PAGE) -> list[Event]:
-        """Rows of the event log after this number."""
+    def events(self, after: int, limit: int = PAGE, job: str = "") -> list[Event]:
+        """Rows of the event log after this number; `job`: only of this one."""
         epoch = self.store.epoch_unix
         return [
             Event(
@@ -527,7 +710,7 @@ class Daemon:
                 job=str(job) if job >= 0 else None, ref=ref, other=other, value=value, text=text,
             )
             for number, time_s, event, job, ref, other, value, text in self.store.rows(
-                after, limit
+                after, limit, int(job) if job else None
             )
         ]  # fmt: skip
 
@@ -742,6 +925,20 @@ class Daemon:
     def note(self, text: str) -> None:
         """Write something into the event log and the audit log."""
         self._do(lambda: ([Noted(text)], lambda: None))
+
+
+def _is_asked_for(job: Job, query: FindQuery, actor: Actor) -> bool:
+    spec = job.spec
+    if not sees_job(actor, spec.user, job.index):
+        return False
+    if (query.queue and job.tenant != query.queue) or (query.user and spec.user != query.user):
+        return False
+    if query.state and state_of(job) not in query.state:
+        return False
+    words = query.search.lower()
+    return not words or any(
+        words in text.lower() for text in (job.id, spec.name, spec.user, job.tenant, spec.group)
+    )
 
 
 def _told(person: Person) -> str:

@@ -19,6 +19,7 @@ from rota.wire import PEOPLE, USER
 
 BACKENDS = ("local", "slurm", "pretend")
 LEAST_LEASE_S = 1.0
+SHORTEST_LOOK_S, LONGEST_LOOK_S = 1.0, 30 * 86_400.0
 LEAST_DAYS = 1.0  # that things are kept
 MOST_LOG_FILES = 1_000
 LEAST_UID = 1000  # below are those of the system
@@ -153,11 +154,14 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Retention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long things are kept; none: for ever."""
 
+    jobs_days: float | None = None  # jobs that ended, with their rows of the event log
+    jobs_count: int | None = None  # of them at most so many, the newest ones
     folders_days: float | None = None  # working folder, checkpoints and output of a job that ended
     keys_days: float | None = None  # keys of submissions; later ones with the same key are new
     journal_days: float | None = None  # inputs that the kept snapshots do not need
     log_mib: float = 64.0  # of `log_file`; then it is rotated
     log_files: int = 5  # older ones of it
+    every_s: float = 3600.0  # how often to look
 
 
 class OidcSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -409,12 +413,21 @@ def _check_oidc(oidc: OidcSettings, where: str) -> None:
 
 
 def _check_retention(retention: Retention, where: str) -> None:
-    for key in ("folders_days", "keys_days", "journal_days"):
+    for key in ("jobs_days", "folders_days", "keys_days", "journal_days"):
         days = getattr(retention, key)
         if days is not None and not LEAST_DAYS <= days < INF:
             raise InputError(
                 f"{where}.{key} is {days:g}: give {LEAST_DAYS:g} or more, or nothing for ever"
             )
+    if retention.jobs_count is not None and retention.jobs_count < 1:
+        raise InputError(
+            f"{where}.jobs_count is {retention.jobs_count}: give 1 or more, or nothing"
+        )
+    if not SHORTEST_LOOK_S <= retention.every_s <= LONGEST_LOOK_S:
+        raise InputError(
+            f"{where}.every_s is {retention.every_s:g}: give {SHORTEST_LOOK_S:g} to "
+            f"{LONGEST_LOOK_S:g}"
+        )
     if not 1 <= retention.log_mib < INF or not 0 <= retention.log_files <= MOST_LOG_FILES:
         raise InputError(
             f"{where}: log_mib {retention.log_mib:g}, log_files {retention.log_files}: give 1 MiB "

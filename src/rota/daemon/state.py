@@ -1,6 +1,6 @@
 """The state that the journal determines: the engine, its cluster, and the configuration."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -9,12 +9,14 @@ from rota.core.errors import ClusterError, OptionError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, Job, JobSpec
 from rota.core.launch import Launch
-from rota.core.log import Record, Row
+from rota.core.log import Row
 from rota.core.ports import Successor
 from rota.core.topology import NodeSpec, Topology
+from rota.daemon.forgotten import Forgotten, still_needed
 from rota.daemon.projection import Projection
 from rota.daemon.settings import Scheduling, changes
 from rota.daemon.store import StoredJob
+from rota.engine.lifecycle import with_tasks
 from rota.engine.loop import Checker
 from rota.engine.wiring import FIRST_TASK, Parts, make_engine
 from rota.jobfile.convert import to_behaviour, to_launch, to_spec
@@ -24,6 +26,7 @@ from rota.live.driver import Driver
 from rota.live.inputs import Batch, Noted, Reconfigured, Submitted
 from rota.live.mailbox import Mailbox
 from rota.live.nodes import extended
+from rota.models.speeds import MeasuredSpeeds
 
 Submission: TypeAlias = tuple[int, JobSpec, Behaviour]
 
@@ -87,6 +90,7 @@ class ClusterState:
         self.levels = levels
         self.driver = driver
         self.projection = Projection()
+        self.forgotten = Forgotten()
         self.submissions = SubmissionQueue()
         self._files = files
         self._patient = patient
@@ -103,6 +107,7 @@ class ClusterState:
             first_task=FIRST_TASK,
             checker=checker() if checker else None,
         )
+        self.engine.arrivals.book = MeasuredSpeeds()
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -128,7 +133,7 @@ class ClusterState:
         self.engine.advance()
         for item in batch.inputs:
             if isinstance(item, Noted):
-                self._note(item.text)
+                self.engine.note(item.text)
 
     @property
     def follows(self) -> bool:
@@ -150,16 +155,14 @@ class ClusterState:
             self.projection.fold(rows)
         return rows
 
-    def _note(self, text: str) -> None:
-        self.engine.log.row(self.engine.view.now_s, Record.NOTE)
-        self.engine.log.text(text)
-
     # --- jobs -------------------------------------------------------------------------------------
 
-    def submit(self, first: int, count: int) -> None:
-        """Announce stored jobs to the engine."""
+    def submit(self, first: int, count: int, known: Container[int] | None = None) -> None:
+        """Announce stored jobs to the engine; `known`: only these."""
         out: list[Submission] = []
         for job in self._files(first, count):
+            if known is not None and job.number not in known:
+                continue
             spec = to_spec(job.file, str(job.number), job.submit_s, job.user, checked=True)
             # how long it will run is unknown: a policy that asks gets the owner's estimate
             out.append((job.number, spec, to_behaviour(job.file, spec)))
@@ -188,6 +191,8 @@ class ClusterState:
             scheduling = msgspec.convert(change.config, Scheduling)
         if change.nodes:
             self._grow(change.nodes)
+        if change.forget:
+            self._forget(change)
         same = (scheduling.policy, scheduling.admission) == (
             self.scheduling.policy, self.scheduling.admission,
         )  # fmt: skip
@@ -199,7 +204,7 @@ class ClusterState:
         if state is not None and not placed_alike:
             state = {**state, "placement": None}
         for line in changes(self.scheduling, scheduling):
-            self._note(f"{line} ({change.by})")
+            self.engine.note(f"{line} ({change.by})")
         joined = [self.cluster.nodes.vertex(spec.name) for spec in change.nodes]
         engine.hand_over(self.compose(scheduling), state, joined=joined)
         self.scheduling = scheduling
@@ -207,12 +212,32 @@ class ClusterState:
     def _grow(self, nodes: Sequence[NodeSpec]) -> None:
         self.growth, renamed = extended(self.growth, nodes)
         for old, new in renamed.items():
-            self._note(f"node {old} joins with other GPUs; what it was before is {new}")
+            self.engine.note(f"node {old} joins with other GPUs; what it was before is {new}")
             self.cluster.topology.rename(old, new)
             self.cluster.nodes.retired(old, new)
         self.cluster.topology.extend(nodes)
         self.cluster.grown()
         self.engine.view.up_gpus += sum(spec.gpus for spec in nodes)
+
+    def _forget(self, change: Reconfigured) -> None:
+        """Let go of jobs. The scheduler is then made again from its own state, as in a recovery."""
+        known = self.engine.jobs
+        needed = still_needed(self.engine, self.cluster.runs)  # by who came in the meantime
+        jobs = [
+            job
+            for first, last in change.forget
+            for number in range(first, last + 1)
+            if (job := known.get(number)) is not None
+            and job.terminal
+            and needed.isdisjoint(each.index for each in with_tasks(job))
+        ]
+        gone = self.engine.lifecycle.discard(jobs)
+        self.cluster.discard(gone)
+        self.projection.discard(gone)
+        for job in jobs:
+            self._launches.pop(job.index, None)
+        self.forgotten.add((job.index for job in jobs), change.since_s)
+        self.engine.note(f"{len(jobs)} jobs that are over were forgotten ({change.by})")
 
     def check_change(self, change: Reconfigured) -> None:
         """Raise if this cannot be built."""

@@ -76,4 +76,6 @@ def status_of(loop: DaemonLoop) -> dict[str, Any]:
         "preemptions": state.projection.preemptions,
         "restarts": state.projection.restarts,
         "journal_lag_s": loop.lag_s,
+        "forgotten": len(state.forgotten),
+        "history_since": store.epoch_unix + state.forgotten.since_s,
     }  # fmt: skip

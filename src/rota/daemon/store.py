@@ -32,6 +32,8 @@ KEEP_SNAPSHOTS = 2
 CLOCK_STEP_S = 86_400.0  # by more a clock is not corrected: it was or is wrong
 LONGEST_AWAY_S = 366 * 86_400.0  # that a daemon is down over a restart of its machine
 SKIPPED = "skipped_to"  # a fact: numbers of jobs up to this one are not given any more
+GAPS = "log_gaps"  # a fact: see `LogGaps`
+PIECE = 50_000  # rows that are read at once
 PROBE = "probe"  # a fact that only shows that the store can be written
 
 
@@ -66,6 +68,13 @@ class StoredToken(msgspec.Struct, frozen=True):
     after_job: int = 0
     person: str = ""
     until_unix: float | None = None  # None: until it is revoked
+
+
+class LogGaps(msgspec.Struct, frozen=True):
+    """Rows of the log that were pruned: so many, none of them after the row `upto`."""
+
+    rows: int = 0
+    upto: int = 0
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -305,6 +314,11 @@ class Store:
                 sa.update(tables.facts).where(tables.facts.c.name == name).values(value=value)
             )
 
+    def note_fact(self, name: str, value: str) -> None:
+        """Make or replace a fact."""
+        if self.fact(name, value) != value:
+            self.change_fact(name, value)
+
     def skip_to(self, number: int) -> None:
         """Give no number up to this one: an older copy was restored, and their folders are there.
 
@@ -326,6 +340,12 @@ class Store:
         )
         with self.reading() as connection:
             return [StoredJob(n, u, s, _DECODE(b)) for n, u, s, b in connection.execute(query)]
+
+    def count_jobs(self) -> int:
+        """Submissions that are kept."""
+        with self.reading() as connection:
+            count = sa.select(sa.func.count()).select_from(tables.jobs)
+            return int(connection.execute(count).scalar() or 0)
 
     def known_key(self, actor: str, key: str) -> UsedKey | None:
         """What was submitted under this key."""
@@ -499,6 +519,27 @@ class Store:
             found = connection.execute(query.order_by(tables.log.c.number).limit(limit))
             return [tuple(row) for row in found]
 
+    def all_rows(self, after: int) -> Iterator[Sequence[tuple[Any, ...]]]:
+        """The log from there on, in pieces, as it is at one moment: old jobs may go meanwhile."""
+        query = sa.select(tables.log).where(tables.log.c.number > after)
+        with self.reading() as connection:
+            found = connection.execution_options(yield_per=PIECE).execute(
+                query.order_by(tables.log.c.number)
+            )
+            for rows in found.partitions():
+                yield [tuple(row) for row in rows]
+
+    def count_rows(self, upto: int) -> int:
+        """Rows of the log up to a number."""
+        count = sa.select(sa.func.count()).where(tables.log.c.number <= upto)
+        with self.reading() as connection:
+            return int(connection.execute(count).scalar() or 0)
+
+    def log_gaps(self) -> LogGaps:
+        """What is missing in the log because it was pruned."""
+        with self.reading() as connection:
+            return log_gaps(connection)
+
     # --- nodes ------------------------------------------------------------------------------------
 
     def node_tokens(self) -> dict[str, str]:
@@ -553,6 +594,22 @@ def _translated() -> Iterator[None]:
 def _tables_of_ours(connection: sa.Connection) -> set[str]:
     """The tables of a store that are there."""
     return set(tables.metadata.tables).intersection(sa.inspect(connection).get_table_names())
+
+
+def log_gaps(connection: sa.Connection) -> LogGaps:
+    """What is missing in the log because it was pruned."""
+    query = sa.select(tables.facts.c.value).where(tables.facts.c.name == GAPS)
+    value = connection.execute(query).scalar()
+    return LogGaps() if value is None else msgspec.json.decode(value, type=LogGaps)
+
+
+def widen_gaps(connection: sa.Connection, rows: int, upto: int) -> None:
+    """So many more rows are gone, none of them after `upto`."""
+    before = log_gaps(connection)
+    gaps = LogGaps(before.rows + rows, max(before.upto, upto))
+    connection.execute(sa.delete(tables.facts).where(tables.facts.c.name == GAPS))
+    value = msgspec.json.encode(gaps).decode()
+    connection.execute(tables.facts.insert().values(name=GAPS, value=value))
 
 
 def _largest(connection: sa.Connection, column: Any) -> int:

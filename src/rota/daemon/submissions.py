@@ -96,6 +96,10 @@ def refuse_impossible(jobs: Sequence[JobFile], driver: Driver) -> None:
             raise InputError(
                 f"resources: gpus {gpus:g}: the backend {driver.name!r} gives whole GPUs only"
             )
+        if job.interactive and not able.channels:
+            raise InputError(
+                f"interactive: the backend {driver.name!r} gives jobs no terminal: leave it out"
+            )
         if not able.several_nodes and job.nodes > 1:
             raise InputError(f"nodes {job.nodes}: the backend {driver.name!r} runs jobs on one")
 

@@ -48,7 +48,7 @@ def restore(folder: Path, source: Path) -> Path:
 
     The seal stays: it says which numbers were given, and they are not given again.
     """
-    damage = _damage(source)
+    damage = damage_of(source)
     if damage:
         raise InputError(f"{source}: {damage}: use another copy")
     with StateFolder(folder) as state:
@@ -66,14 +66,19 @@ def restore(folder: Path, source: Path) -> Path:
 def check(folder: Path) -> list[str]:
     """What is wrong with the store of a folder; empty: nothing. A daemon may use it meanwhile."""
     path = _store_in(folder)
-    damage = _damage(path)
+    damage = damage_of(path)
     if damage:
         return [f"{damage}: `rota store repair`, or put a copy back"]
     store = _opened(path)
     try:
-        return [*_snapshots(store), *_log(store), *_audit(store, folder / SEAL)]
+        return findings(store, folder / SEAL)
     finally:
         store.close()
+
+
+def findings(store: Store, seal: Path) -> list[str]:
+    """What is wrong with what a store holds; empty: nothing."""
+    return [*_snapshots(store), *_log(store), *_audit(store, seal)]
 
 
 def repair(folder: Path) -> list[str]:
@@ -95,7 +100,7 @@ def repair(folder: Path) -> list[str]:
         done.append("indexes were made anew")
         store = Store(path)
         try:
-            done += _drop_unreadable(store)
+            done += drop_unreadable(store)
         finally:
             store.close()
     return done
@@ -128,7 +133,7 @@ def audit_lines(folder: Path) -> Iterator[AuditLine]:
     """Who did what, oldest first."""
     store = _opened(_store_in(folder))
     try:
-        yield from _lines(store)
+        yield from lines_of(store)
     finally:
         store.close()
 
@@ -149,13 +154,13 @@ def _store_in(folder: Path) -> Path:
     path = folder / STORE
     if not path.is_file():
         raise InputError(
-            f"{folder}: there is no {STORE}: name the state folder of a daemon with --state (a "
-            f"database of PostgreSQL is cared for with its own tools, such as pg_dump)"
+            f"{folder}: there is no {STORE}: name the state folder of a daemon with --state, or "
+            f"its database with --store postgresql://..."
         )
     return path
 
 
-def _damage(path: Path) -> str:
+def damage_of(path: Path) -> str:
     """What SQLite says against a file; empty: it is sound and has the tables of a store."""
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
@@ -204,7 +209,8 @@ def _readable(store: Store) -> list[tuple[int, bool]]:
     return found
 
 
-def _drop_unreadable(store: Store) -> list[str]:
+def drop_unreadable(store: Store) -> list[str]:
+    """Drop snapshots that cannot be read, where that loses nothing; what was done."""
     readable = _readable(store)
     good = max((number for number, fine in readable if fine), default=None)
     newer = [number for number, fine in readable if not fine and number > (good or 0)]
@@ -220,8 +226,12 @@ def _drop_unreadable(store: Store) -> list[str]:
 
 
 def _log(store: Store) -> list[str]:
-    """Are the rows of the log numbered without a gap?"""
-    after = 0
+    """Are the rows of the log numbered without a gap but those that pruning made?"""
+    gaps = store.log_gaps()
+    there, after = store.count_rows(gaps.upto), gaps.upto
+    missing = gaps.upto - gaps.rows - there
+    if missing:
+        return [f"{missing:,} rows of the log that were not pruned are missing: put a copy back"]
     while rows := store.rows(after, PIECE):
         if rows[-1][0] != after + len(rows):
             return [f"rows of the log after {after:,} are missing: put a copy back"]
@@ -229,7 +239,8 @@ def _log(store: Store) -> list[str]:
     return []
 
 
-def _lines(store: Store) -> Iterator[AuditLine]:
+def lines_of(store: Store) -> Iterator[AuditLine]:
+    """The audit log, oldest first."""
     after = 0
     while lines := store.audit(after, PIECE):
         yield from lines
@@ -238,7 +249,7 @@ def _lines(store: Store) -> Iterator[AuditLine]:
 
 def _audit(store: Store, path: Path) -> list[str]:
     """Is the audit log what was written?"""
-    broken = broken_at(_lines(store))
+    broken = broken_at(lines_of(store))
     if broken:
         return [f"line {broken} of the audit log was changed, removed or slipped in"]
     if not path.exists():

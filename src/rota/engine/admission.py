@@ -23,8 +23,10 @@ class AdmissionQueue:
         *,
         patient: bool = False,
         must_have: Callable[[Shape], Shape] | None = None,
+        smallest: Callable[[Shape], Shape] | None = None,
     ) -> None:
         self._must_have = must_have  # what must fit of a request; None: all of it
+        self._smallest = smallest  # of an elastic request; None: nobody gets less than it asks for
         self.patient = patient  # nodes may come: what does not fit now may fit later
         self.admission = admission
         self.placement = placement
@@ -38,11 +40,21 @@ class AdmissionQueue:
         """Message for a request that can never fit; None if it can."""
         number = job.shape.number
         if number not in self._never:
-            shape = job.shape if self._must_have is None else self._must_have(job.shape)
-            self._never[number] = None if self.patient else self.placement.never(shape)
+            self._never[number] = None if self.patient else self._too_large(job.shape)
             if self._never[number] is None and self.open:
                 self.fine.add(number)
         return self._never[number]
+
+    def _too_large(self, asked: Shape) -> str | None:
+        shape = asked if self._must_have is None else self._must_have(asked)
+        message = self.placement.never(shape)
+        least = asked.request.sizes[0]
+        if message is None or least >= asked.gpus:
+            return message
+        if self._smallest is None:
+            return f"{message} (it takes {least:g} or more, but this policy gives what is asked)"
+        even = self.placement.never(self._smallest(shape))
+        return None if even is None else f"even its smallest size {even}"
 
     def enter(self, job: Job, view: View, changes: Changes) -> bool:
         """May this new job join the queue? Otherwise the changes say what happens to it."""
@@ -76,10 +88,11 @@ class AdmissionQueue:
         self._inside.add(job.index)
         self.admission.entered(job)
 
-    def assume(self, job: Job) -> None:
+    def assume(self, job: Job, view: View) -> None:
         """It was let in by another scheduler."""
         if not self.open:
-            self._enter(job)
+            self._inside.add(job.index)
+            self.admission.adopted(job, view)
 
     def leave(self, job: Job) -> None:
         """A job has ended; it counts if it had entered."""

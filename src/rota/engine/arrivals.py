@@ -101,6 +101,15 @@ class Arrivals:
         parent.family = family
         return tasks
 
+    def discard(self, job: Job) -> None:
+        """Nobody needs a job any more that is over."""
+        if self.by_id.get(job.id) is job:
+            del self.by_id[job.id]
+        if job.group is not None and job.parent is None:
+            job.group.members.remove(job)
+            if not job.group.members:
+                self.groups.pop(job.group.name, None)
+
     # --- dependencies ---------------------------------------------------------------------------
 
     def blockers(self, job: Job) -> list[str]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from rota.core.admission import Admission
 from rota.core.errors import OptionError
-from rota.core.policy import DecidePolicy, Policy, PriorityPolicy, RoundPolicy
+from rota.core.policy import ComposingPolicy, DecidePolicy, Policy, PriorityPolicy, RoundPolicy
 from rota.core.ports import Successor
 from rota.placement.base import Placement
 
@@ -32,6 +32,11 @@ def compose(
         return PriorityScheduler(
             policy, placement, admission, frictionless=frictionless, patient=patient
         )
+    if isinstance(policy, ComposingPolicy):
+        made: Successor = policy.scheduler(
+            placement, admission, frictionless=frictionless, patient=patient
+        )
+        return made
     if isinstance(policy, RoundPolicy):
         from rota.policies.rounds.drive import drive  # NumPy: only where it is needed
 

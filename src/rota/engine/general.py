@@ -74,8 +74,9 @@ class GeneralScheduler(Successor):
         self.compresses = issubclass(policy.plan_type, SupplyingPlan)
         self._must_have = self._shapes.without_supply if self.compresses else None
         self.admissions = AdmissionQueue(
-            admission, placement, patient=patient, must_have=self._must_have
-        )
+            admission, placement, patient=patient, must_have=self._must_have,
+            smallest=self._shapes.smallest if policy.elastic else None,
+        )  # fmt: skip
         self.running: dict[int, Job] = {}
         self._stopping: dict[int, Job] = {}
         self._queue: dict[int, Job] = {}  # who waits, in order of arrival once `_sorted`
@@ -315,21 +316,25 @@ class GeneralScheduler(Successor):
 
     def _tell(self, changes: Changes) -> None:
         """What the heads of all shapes lack, where that has changed."""
-        free = self.placement.free if self.trusted else self._left(changes)
-        everything, touched = self._dirty or not self.trusted, self._touched
+        trusted, placement, blame = self.trusted, self.placement, self._blame
+        free = placement.free if trusted else self._left(changes)
+        waiting = self._waiting
+        if not self._dirty and trusted:
+            waiting = {n: count for n, count in waiting.items() if n in self._touched}
         self._dirty, self._touched = False, set()
-        for number, count in self._waiting.items():
-            if not everything and number not in touched:
-                continue
-            reason = 0
-            if count:
-                shape = self._shape_of[number]
-                fits = shape.gpus <= free and (not self.trusted or self.placement.fits(shape))
-                reason = ORDER if fits else CAPACITY
-                if not fits and self.trusted:
-                    reason = why_not(self.placement, shape)
-            if self._blame.get(number, 0) != reason:
-                self._blame[number] = reason
+        for number, count in waiting.items():
+            if not count:
+                if not blame.get(number):
+                    continue
+                reason = 0
+            elif (shape := self._shape_of[number]).gpus > free:
+                reason = CAPACITY
+            elif not trusted or placement.fits(shape):
+                reason = ORDER
+            else:
+                reason = why_not(placement, shape)
+            if blame.get(number, 0) != reason:
+                blame[number] = reason
                 changes.shape_reasons.append((number, reason, None))
 
     def _left(self, changes: Changes) -> float:
@@ -423,13 +428,13 @@ class GeneralScheduler(Successor):
         """Take over from another scheduler."""
         for job in placed:
             self.running[job.index] = job
-            self.admissions.assume(job)
+            self.admissions.assume(job, view)
             if self.trusted:
                 self.placement.hold(job, job.allocation)
         self._guests = guests_of(placed)
         for job in stopping:
             self._stopping[job.index] = job
-            self.admissions.assume(job)
+            self.admissions.assume(job, view)
         self._replay(view, placed)
         self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
 

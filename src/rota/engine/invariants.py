@@ -13,7 +13,7 @@ from rota.core.allocation import Allocation, host_of
 from rota.core.changes import Changes
 from rota.core.errors import InvariantError, PolicyError
 from rota.core.events import Event
-from rota.core.jobs import HELD, RUNNING, STARTING, STOPPING, WAITING, Job
+from rota.core.jobs import DONE, HELD, RUNNING, STARTING, STOPPING, WAITING, Job
 from rota.core.reasons import Reason
 from rota.core.topology import Topology, Vertex
 from rota.engine.blame import ROOM
@@ -170,9 +170,10 @@ class Invariants:
         for index in (
             (*log_replica.present, *log_replica.touched) if everybody else log_replica.touched
         ):
-            replica, job = log_replica.jobs[index], engine.jobs[index]
-            if replica.whole:
+            replica = log_replica.jobs[index]
+            if replica.whole or (replica.phase >= DONE and index not in engine.jobs):  # forgotten
                 continue
+            job = engine.jobs[index]
             if adopt:
                 _adopt(replica, job, now_s)
             agree(replica, job, now_s, exact_end=exact_end)

@@ -7,6 +7,8 @@ scheduler as an event.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from rota.core import events as ev
 from rota.core import machine
 from rota.core.allocation import host_of
@@ -313,6 +315,17 @@ class Lifecycle:
         finished.clear()
         self.forgotten += before - len(jobs)
 
+    def discard(self, jobs: Sequence[Job]) -> set[int]:
+        """Let go of whole jobs to which nothing refers any more; their numbers, and of tasks."""
+        gone = {each.index for job in jobs for each in with_tasks(job)}
+        for job in jobs:
+            self.arrivals.discard(job)
+        for index in gone:
+            del self.jobs[index]
+        self.view.finished[:] = [job for job in self.view.finished if job.index not in gone]
+        self.timers.discard(gone)
+        return gone
+
     # --- held and released on request -------------------------------------------------------------
 
     def _hold(self, job: Job, passed: list[Event]) -> None:
@@ -404,31 +417,46 @@ class Lifecycle:
         """As plain data, without the state of the jobs themselves (see `snapshot`)."""
         waiting_for = self.arrivals.waiting_for
         return {
+            "shapes": [msgspec.to_builtins(shape.request) for shape in self.arrivals.shapes],
+            "tasks": [(job.index, job.family.members[0].index) for job in self.jobs.values()
+                      if job.family is not None and job.parent is None],
+            "next_task": self.arrivals.next_task,
             "detained": sorted(self.detained),
             "active": list(self.view.active),
             "history": [job.index for job in self.view.finished],
             "waiting_for": [(name, [j.index for j in jobs]) for name, jobs in waiting_for.items()],
             "backlog": [_plain(event) for event in self.backlog],
-        }
+        }  # fmt: skip
 
     def remake(
         self,
         submissions: Iterable[tuple[int, JobSpec, Behaviour]],
         refined: Mapping[int, Request] | None,
+        numbers: Mapping[str, Any],
     ) -> None:
         """Make jobs that arrived before a snapshot as they were, without announcing them.
 
-        `refined`: requests by which jobs are placed, where these are not their own; None: as the
-        present placement refines them.
+        Args:
+            submissions: Those that the snapshot has; others that came before may be forgotten.
+            refined: Requests by which jobs are placed, where these are not their own; None: as the
+                present placement refines them.
+            numbers: Those of shapes and tasks in the snapshot; where there are none (older ones),
+                nobody was forgotten, and they come out as they were.
         """
+        arrivals = self.arrivals
+        for request in numbers["shapes"] or ():
+            arrivals.shape(msgspec.convert(request, Request))
+        first_task = dict(numbers["tasks"] or ())
         for index, spec, behaviour in submissions:
             request = None if refined is None else refined.get(index, spec.request)
-            whole = self.jobs[index] = self.arrivals.job(index, spec, behaviour, request)
+            whole = self.jobs[index] = arrivals.job(index, spec, behaviour, request)
             if not whole.shape.gang:
-                self.jobs.update((task.index, task) for task in self.arrivals.tasks(whole))
-            if self.arrivals.linked:
-                self.arrivals.by_id[spec.id] = whole
-        self._logged_shapes = len(self.arrivals.shapes)
+                arrivals.next_task = first_task.get(index, arrivals.next_task)
+                self.jobs.update((task.index, task) for task in arrivals.tasks(whole))
+            if arrivals.linked:
+                arrivals.by_id[spec.id] = whole
+        arrivals.next_task = max(arrivals.next_task, numbers["next_task"])
+        self._logged_shapes = len(arrivals.shapes)
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from the state of `snapshot`, after the jobs were made again."""
@@ -449,6 +477,11 @@ def _plain(event: Event) -> tuple[Any, ...]:
     what = "job" if isinstance(subject, Job) else "vertex" if isinstance(subject, Vertex) else ""
     name = subject.index if isinstance(subject, Job) else subject.id if what else -1
     return (time_s, kind, sequence, what, name, epoch)
+
+
+def with_tasks(job: Job) -> list[Job]:
+    """A whole job and its tasks; a task alone."""
+    return [job, *job.family.members] if job.family is not None and job.parent is None else [job]
 
 
 # --- jobs that an outage hits ---------------------------------------------------------------------

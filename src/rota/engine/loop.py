@@ -148,6 +148,7 @@ class Engine:
             changes = scheduler.step(view, events)
             if changes is not None:
                 self._carry_out(changes, now_s)
+                scheduler = self.scheduler  # it may have handed over
             elif not frictionless:
                 self._rerate(now_s)
             if checker is not None:
@@ -165,6 +166,22 @@ class Engine:
         if timers.heap or timers.wake.every_s:
             at_s = timers.next_s(self.view.now_s, self.view.active or self.lifecycle.backlog)
         return min(at_s, self.source.next_s)
+
+    def ahead_of(self, job: Job) -> list[Job]:
+        """Those in the queue that rank before it, in the order of the scheduler."""
+        if job.phase != WAITING:
+            return []
+        rank = self.scheduler.rank
+        waiting = [other for other in self.view.active.values() if other.phase == WAITING]
+        try:
+            return sorted((other for other in waiting if rank(other) < rank(job)), key=rank)
+        except TypeError:  # keys that cannot be compared
+            return [other for other in waiting if other.index < job.index]
+
+    def note(self, text: str) -> None:
+        """A remark in the log."""
+        self.log.row(self.view.now_s, Record.NOTE)
+        self.log.text(text)
 
     def finish(self) -> None:
         """Close the log."""
@@ -200,7 +217,9 @@ class Engine:
 
     # --- what to do -----------------------------------------------------------------------------
 
-    def _carry_out(self, changes: Changes, now_s: float) -> None:  # noqa: C901 - in order
+    def _carry_out(  # noqa: C901, PLR0912 - in order
+        self, changes: Changes, now_s: float
+    ) -> None:
         version = self.view.version
         if changes.unusual:
             self._turn_away(changes, now_s)
@@ -223,6 +242,10 @@ class Engine:
                     self.cancel(job, cause, now_s)
             self._explain(changes, now_s)
             self._watch(changes, now_s)
+            for successor, why in changes.successors:
+                self.note(why)
+                self.hand_over(successor)
+                return
         if not self._frictionless:
             self._rerate(now_s)
         if self.scheduler.settles:

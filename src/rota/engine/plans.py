@@ -11,6 +11,7 @@ again (elsewhere: it is moved). Running jobs that are never named stop.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TypeVar, cast
 
 import msgspec
@@ -63,6 +64,10 @@ class Shapes:
             request = shape.request.resized(gpus)
             made = self._made[shape.number, gpus] = Shape(self._next_number(), request)
         return made
+
+    def smallest(self, shape: Shape) -> Shape:
+        """The same request with the fewest GPUs that it takes."""
+        return self.sized(shape, shape.request.sizes[0])
 
     def supplied(self, shape: Shape, supply: Supply) -> Shape:
         """The same request with other CPUs and memory; a job without GPUs keeps what it asks."""
@@ -553,23 +558,25 @@ class Closes(PlacementPlan, ClosingPlan):
 class Displaces(PlacementPlan, DisplacingPlan):
     """The policy chooses the victims."""
 
-    def displace(self, job: Job, victims: Sequence[Job], *, must: int = 0) -> Sequence[Job] | None:
+    def displace(self, job: Job, victims: Iterable[Job], *, must: int = 0) -> Sequence[Job] | None:
         """Run it, if need be in the place of some of these, the first ones first."""
         check_present(job, self._view.active)
         if job.index in self._open or job.index in self._placed or self._goes_on(job):
             raise InvalidPlanError(f"job {job.id} displaces others, but it has a place already")
-        still = [victim for victim in victims if victim.index in self._open]
-        chosen = still[:must]
-        for victim in chosen:
-            self._displace(victim, job)
-        if not self._fits_free(job.shape):
-            if len(still) <= must or not self._placement.walk(job.shape, still[must:]):
-                self._reinstate(chosen)
-                return None
-            more = self._placement.victims()
-            for victim in more:
+        chosen: list[Job] = []
+        if must or not self._fits_free(job.shape):
+            still = (victim for victim in victims if victim.index in self._open)
+            chosen += islice(still, must)
+            for victim in chosen:
                 self._displace(victim, job)
-            chosen += more
+            if not must or not self._fits_free(job.shape):
+                if not self._placement.walk(job.shape, still):
+                    self._reinstate(chosen)
+                    return None
+                more = self._placement.victims()
+                for victim in more:
+                    self._displace(victim, job)
+                chosen += more
         self._seat(job, job.shape, chosen, resizes=False)
         return chosen
 

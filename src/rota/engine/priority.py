@@ -417,7 +417,7 @@ class PriorityScheduler(Successor):
         for job in stopping:
             self.packer.index.entry(job)
         for job in (*placed, *stopping):
-            self.admissions.assume(job)
+            self.admissions.assume(job, view)
         self.placement.close_unusable()  # after the holds: jobs go on where nothing more may start
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -473,7 +473,8 @@ class PriorityScheduler(Successor):
         shapes = {job.shape.number: job.shape for job in view.everyone.values()}
         self.packer.heads = dict(state.get("heads") or [(n, -1) for n, _ in state["blame"]])
         for number, told in state["blame"]:
-            self.packer.blamed.resume(shapes[number], told)
+            if number in shapes:  # else everybody with it is over and forgotten
+                self.packer.blamed.resume(shapes[number], told)
 
 
 Stuck = dict[int, tuple[Any, int]] | None

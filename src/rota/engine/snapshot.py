@@ -10,7 +10,8 @@ Versions of the state:
 * 3: the scheduler keeps entries of its own;
 * 4: requests that a placement refined are saved, and the placement's state is apart from that of
   admission;
-* 5: what jobs have told of themselves, and the levels of their progress that are watched.
+* 5: what jobs have told of themselves, and the levels of their progress that are watched;
+* 6: the numbers of shapes and tasks, which the jobs do not tell once some of them are forgotten.
 """
 
 import zlib
@@ -28,7 +29,7 @@ from rota.core.jobs import Request
 from rota.engine.loop import Engine
 
 FORMAT = "rota-snapshot"
-VERSION = 5
+VERSION = 6
 
 FIELDS = (
     "phase", "epoch", "version", "first_start_s", "start_s", "end_s", "preemptions", "migrations",
@@ -145,7 +146,7 @@ def _restore_jobs(engine: Engine, state: dict[str, Any], allocations: Sequence[A
     if state["refined"] is not None:
         requests = {n: msgspec.convert(r, Request) for n, r in state["refined"]["requests"]}
         refined = {index: requests[number] for index, number in state["refined"]["jobs"]}
-    engine.lifecycle.remake(engine.source.take(state["now_s"]), refined)
+    engine.lifecycle.remake(engine.source.take(state["now_s"]), refined, state)
     for index, allocation, values in state["jobs"]:
         job = engine.jobs[index]
         for field, value in zip(FIELDS, values, strict=True):
@@ -204,7 +205,12 @@ def _from_4(state: dict[str, Any]) -> dict[str, Any]:
     return {**state, "told": [], "progress": []}
 
 
+def _from_5(state: dict[str, Any]) -> dict[str, Any]:
+    """Nobody was forgotten: all numbers come out as they were."""
+    return {**state, "shapes": None, "tasks": None, "next_task": 0}
+
+
 FIELDS_OF_3 = FIELDS
 MIGRATIONS: Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    2: _from_2, 3: _from_3, 4: _from_4,
+    2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5,
 }  # fmt: skip

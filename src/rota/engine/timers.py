@@ -1,6 +1,6 @@
 """When the scheduler is asked: its wake condition, rounds, and levels that jobs reach."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from heapq import heapify, heappop, heappush
 from math import nextafter
 from typing import Any
@@ -126,6 +126,13 @@ class Timers:
         self.heap.clear()
         self.pending.clear()
         self._progress.clear()
+
+    def discard(self, jobs: Container[int]) -> None:
+        """Nothing about these jobs, which are over, is of interest any more."""
+        self.heap[:] = [timer for timer in self.heap if timer[2].index not in jobs]
+        heapify(self.heap)
+        self.pending = {i: found for i, found in self.pending.items() if i not in jobs}
+        self._progress = {i: found for i, found in self._progress.items() if i not in jobs}
 
     # --- state ----------------------------------------------------------------------------------
 

@@ -160,6 +160,11 @@ def _check_shape(where: str, job: JobFile) -> None:
             raise InputError(
                 f"{where}: {job.nodes} nodes with {gpus:g} GPUs each: at most {MOST_GPUS:,} in all"
             )
+    if job.interactive and (job.nodes > 1 or job.per == PER_GPU):
+        raise InputError(
+            f"{where}: interactive with {job.nodes} nodes, one process per {job.per}: there is one "
+            "terminal: leave nodes and per out"
+        )
     if job.per == PER_GPU and not isinstance(gpus, GpuRange) and not gpus:
         raise InputError(f"{where}: per is gpu and gpus is 0: ask for GPUs or leave per out")
 

@@ -91,4 +91,5 @@ def to_launch(job: JobFile, *, checked: bool = False) -> Launch:
         grace_s=float(job.checkpoint.grace_s),
         checkpoint_dir=job.checkpoint.dir,
         retries=job.retries,
+        terminal=job.interactive,
     )

@@ -1,6 +1,6 @@
 """The cluster port around a driver: inputs become events, commands become orders of runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -284,6 +284,13 @@ class LiveCluster:
     def rerated(self) -> Sequence[tuple[Job, float]]:
         """Never."""
         return ()
+
+    def discard(self, jobs: Collection[int]) -> None:
+        """These jobs, which are over and gone, are forgotten."""
+        self.runs.discard(jobs)
+        for index in jobs:
+            self._why.pop(index, None)
+            self._measured.pop(index, None)
 
     # --- state ------------------------------------------------------------------------------------
 

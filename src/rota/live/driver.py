@@ -10,8 +10,10 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
+from rota.core.errors import ConflictError
 from rota.core.launch import Launch
 from rota.core.topology import NodeSpec
+from rota.live.calls import CallAnswer, RunCall
 
 
 class RunPart(msgspec.Struct, frozen=True):
@@ -110,6 +112,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     measured: bool = True  # jobs can report through `rota.job`
     joins: bool = True  # nodes may come at run time
     logs: bool = True
+    channels: bool = False  # commands, terminals and connections into a job that runs
 
 
 class Driver(Protocol):
@@ -158,6 +161,17 @@ class Driver(Protocol):
         they are negative. Empty at the end. May block; raises `ClusterError`.
         """
         ...
+
+    def reach(self, job: str, node_rank: int, call: RunCall) -> CallAnswer:
+        """Call the machine where this part of a job runs, into the job.
+
+        May block as long as the call says; raises `NotFoundError`, `ConflictError` or
+        `ClusterError`. A backend without `channels` has no way in.
+        """
+        raise ConflictError(
+            f"job {job}, rank {node_rank}: the backend {self.name!r} has no way into jobs "
+            f"({type(call).__name__}): log in to its machine by the means of that backend"
+        )
 
     def trouble(self) -> str:
         """What keeps jobs from being started and watched; empty: nothing that is known."""

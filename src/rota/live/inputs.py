@@ -43,12 +43,16 @@ class NodeRequest(msgspec.Struct, frozen=True, tag="wish"):
 class Reconfigured(msgspec.Struct, frozen=True, tag="config"):
     """From here on another configuration holds, or more nodes. Always alone in its batch.
 
-    A node with the name of one that is known takes its place: that one is lost and empty.
+    A node with the name of one that is known takes its place: that one is lost and empty. `forget`:
+    jobs that are over and need not be known any more, as first and last numbers; `since_s`: all
+    that ended later are kept.
     """
 
     config: Mapping[str, Any] | None = None
     nodes: tuple[NodeSpec, ...] = ()
     by: str = ""
+    forget: tuple[tuple[int, int], ...] = ()
+    since_s: float = 0.0
 
 
 class Noted(msgspec.Struct, frozen=True, tag="note"):

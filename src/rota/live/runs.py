@@ -1,6 +1,6 @@
 """The runs of a living cluster: what was ordered, and what is still out there."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import ceil
 from typing import Any
 
@@ -121,6 +121,12 @@ class RunTable:
         if job.index not in self._leaving:
             return []
         return [run for run in self.by_id.values() if run.over and run.job is job]
+
+    def discard(self, jobs: Iterable[int]) -> None:
+        """These jobs are over, nothing of them is there, and they are forgotten."""
+        for index in jobs:
+            self._numbers.pop(index, None)
+            self.failures.pop(index, None)
 
     # --- state ------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from math import fsum
+from math import fsum, inf
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +14,14 @@ from rota.metrics.delay import PlacedWait, Waits
 from rota.metrics.history import History
 from rota.metrics.phrases import few, gpus_of, place_of
 from rota.metrics.spare import SpareGpus
+
+SLOW = 0.9  # of the speed with what was asked for: below that it is slow
+CLOSE = 1e-3
+_PACED = (Record.RUN, Record.RATE)
+_UNPACED = (
+    Record.START, Record.MOVE, Record.STOP, Record.EVICTED, Record.DONE, Record.FAILED,
+    Record.CANCELLED,
+)  # fmt: skip
 
 
 class Halt(msgspec.Struct, kw_only=True):
@@ -30,7 +38,12 @@ class Halt(msgspec.Struct, kw_only=True):
 
 
 class Stay(msgspec.Struct, kw_only=True):
-    """The job was `started`, `started again`, `moved`, `grown` or `shrunk`, and ran for `ran_s`."""
+    """The job was `started`, `started again`, `moved`, `grown` or `shrunk`, and ran for `ran_s`.
+
+    `by`: who took the GPUs when it was shrunk. `speed`: its mean progress per second, 1 on what it
+    asked for; `slow_s`: how long it was clearly below 1. Both as far as the log tells: a start that
+    takes no time has no row with its rate, so it may be unknown.
+    """
 
     at_s: float
     what: str
@@ -39,6 +52,9 @@ class Stay(msgspec.Struct, kw_only=True):
     gpus: float
     text: str
     task: int | None = None  # of a non-gang job
+    by: list[str] = []
+    speed: float | None = None
+    slow_s: float = 0.0
 
 
 class Starts(NamedTuple):
@@ -105,6 +121,19 @@ class Course:
         """Work that was lost in stops, failures and moves."""
         rows = self._rows_of(slot, Record.STOP, Record.EVICTED, Record.LOST)
         return fsum(self._history.value[rows].tolist())
+
+    def move_losses(self, slot: int) -> dict[float, float]:
+        """Work that was lost by moves, by their times."""
+        found: dict[float, float] = {}
+        for row in self._rows_of(slot, Record.LOST):
+            at_s = float(self._history.time_s[row])
+            found[at_s] = found.get(at_s, 0.0) + float(self._history.value[row])
+        return found
+
+    def end_told(self, slot: int) -> str:
+        """Why it was rejected, failed or was cancelled, as the log says; empty: it does not."""
+        rows = self._rows_of(slot, Record.REJECTED, Record.FAILED, Record.CANCELLED)
+        return next(filter(None, (self._history.text(row) for row in rows)), "")
 
     def _preemption(self, row: int) -> Halt:
         history = self._history
@@ -231,13 +260,14 @@ class Course:
         """Every start and move of a job or of its tasks, in order of time."""
         found = []
         for task, actor in enumerate(actors_of(self._history, slot)):
-            before = None
+            before: PlacedWait | None = None
+            paces = Paces(self._history, actor)
             for placed in self._waits.stays(actor):
                 stay = self._stay("started again" if before else "started", placed)
+                paces.add_to(stay)
                 if placed.kind == Record.MOVE:
-                    more = 0.0 if before is None else stay.gpus - before.gpus
-                    stay.what = "grown" if more > 0 else "shrunk" if more < 0 else "moved"
-                before = stay
+                    self._resized(slot, stay, placed, before)
+                before = placed
                 stay.task = task if self._history.has_tasks[slot] else None
                 found.append(stay)
         return sorted(found, key=lambda stay: (stay.at_s, stay.task or 0))
@@ -251,6 +281,112 @@ class Course:
         return Stay(
             at_s=placed.from_s, what=what, ran_s=placed.ran_s, nodes=nodes, gpus=gpus, text=text
         )
+
+    # --- shrinks ----------------------------------------------------------------------------------
+
+    def _resized(
+        self, slot: int, stay: Stay, placed: PlacedWait, before: PlacedWait | None
+    ) -> None:
+        """Say whether it grew or shrank, and for whom."""
+        old = {} if before is None else self._slices.get(before.allocation, {})
+        more = 0.0 if before is None else stay.gpus - fsum(old.values())
+        stay.what = "grown" if more > 0 else "shrunk" if more < 0 else "moved"
+        if stay.what != "shrunk":
+            return
+        new = self._slices.get(placed.allocation, {})
+        left = {node for node, amount in old.items() if new.get(node, 0.0) < amount}
+        here, elsewhere = self._takers(slot, placed.decided_s, left)
+        stay.by = [self._names[taker] for taker in here or elsewhere]
+        size = f"shrunk from {gpus_of(fsum(old.values()))}"
+        if here:
+            why = f"because the policy gave GPUs that it left to {few(stay.by)}"
+        elif elsewhere:
+            why = f"when the policy gave more GPUs to {few(stay.by)}, on other nodes"
+        elif self._nodes_left_at(placed.decided_s):
+            why = "because nodes failed or were closed"
+        else:
+            why = "although nobody took its GPUs at that time"
+        stay.text += f"; {size} {why}"
+
+    def _takers(self, slot: int, at_s: float, left: set[int]) -> tuple[list[int], list[int]]:
+        """Who was given more GPUs at an instant: on nodes where it left some, and anywhere else."""
+        first = int(np.searchsorted(self._starts.time_s, at_s, side="left"))
+        last = int(np.searchsorted(self._starts.time_s, at_s, side="right"))
+        here: dict[int, None] = {}
+        elsewhere: dict[int, None] = {}
+        for row, other in zip(
+            self._starts.row[first:last].tolist(), self._starts.slot[first:last].tolist(),
+            strict=True,
+        ):  # fmt: skip
+            if other == slot:
+                continue
+            new = self._slices.get(int(self._history.ref[row]), {})
+            old = self._slices.get(self._before.get(row, -1), {})
+            if fsum(new.values()) <= fsum(old.values()):
+                continue
+            gained = {node for node, amount in new.items() if amount > old.get(node, 0.0)}
+            (here if gained & left else elsewhere)[other] = None
+        return list(here), list(elsewhere)
+
+    @cached_property
+    def _before(self) -> dict[int, int]:
+        """By row of a start or a move the allocation that the job had until then, if it had any."""
+        history = self._history
+        kinds = (Record.START, Record.MOVE, Record.STOP, Record.EVICTED)
+        held: dict[int, int] = {}
+        found: dict[int, int] = {}
+        rows = np.flatnonzero(np.isin(history.event, kinds))
+        for row, kind, job, ref in zip(
+            rows.tolist(), history.event[rows].tolist(), history.job[rows].tolist(),
+            history.ref[rows].tolist(), strict=True,
+        ):  # fmt: skip
+            if kind in (Record.STOP, Record.EVICTED):
+                held.pop(job, None)
+                continue
+            if job in held:
+                found[row] = held[job]
+            held[job] = ref
+        return found
+
+    def _nodes_left_at(self, at_s: float) -> bool:
+        rows = self._history.rows_of(Record.NODE_DOWN, Record.NODE_CLOSED)
+        return bool((self._history.time_s[rows] == at_s).any())
+
+
+class Paces:
+    """How fast one actor went, as far as the log has its rates."""
+
+    def __init__(self, history: History, actor: int) -> None:
+        mine = history.job == history.actors[actor]
+        rows = np.flatnonzero(mine & np.isin(history.event, (*_PACED, *_UNPACED)))
+        times = [*history.time_s[rows].tolist(), history.end_s]
+        paced = np.isin(history.event[rows], _PACED).tolist()
+        self._breaks = [time_s for time_s, has in zip(times, paced, strict=False) if not has]
+        self._spans = [
+            (times[at], times[at + 1], rate)
+            for at, (rate, has) in enumerate(zip(history.value[rows].tolist(), paced, strict=True))
+            if has and rate > 0  # 0: nobody knows
+        ]
+
+    def add_to(self, stay: Stay) -> None:
+        """Its speed, where all of it is known; and how long it was slow."""
+        end_s = next((time_s for time_s in self._breaks if time_s > stay.at_s), inf)
+        spans = [
+            (until_s - from_s, rate)
+            for from_s, until_s, rate in self._spans
+            if stay.at_s <= from_s < end_s
+        ]
+        known_s = fsum(seconds for seconds, _ in spans)
+        slow = [(seconds, rate) for seconds, rate in spans if rate < SLOW]
+        stay.slow_s = fsum(seconds for seconds, _ in slow)
+        if not stay.ran_s or abs(known_s - stay.ran_s) > CLOSE * stay.ran_s:
+            return
+        stay.speed = fsum(seconds * rate for seconds, rate in spans) / known_s
+        if abs(stay.speed - 1) > CLOSE:
+            stay.text += f" at speed {stay.speed:.2f}"
+        if CLOSE * known_s < stay.slow_s < known_s * (1 - CLOSE):
+            slowest = min(rate for _, rate in slow)
+            stay.text += f" (down to {slowest:.2f}, slow for {duration(stay.slow_s)})"
 
 
 def _and_lost(lost_s: float) -> str:

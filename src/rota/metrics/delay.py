@@ -191,12 +191,16 @@ class Wait(NamedTuple):
 
 
 class PlacedWait(NamedTuple):
-    """On the same GPUs. `kind`: whether it was started or moved; `ran_s`: making progress."""
+    """On the same GPUs. `kind`: whether it was started or moved; `ran_s`: making progress.
+
+    `decided_s`: when it was sent there; it comes later where others have to leave first.
+    """
 
     from_s: float
     kind: int
     allocation: int
     ran_s: float
+    decided_s: float
 
 
 class Waits:
@@ -229,8 +233,10 @@ class Waits:
             row, kind = int(history.row[span]), int(history.kind[span])
             from_s = float(history.from_s[span])
             if kind in _PLACED:
-                kind = coming.kind if coming is not None else kind
-                coming = PlacedWait(from_s, kind, int(history.ref[row]), 0.0)
+                decided_s = from_s
+                if coming is not None:
+                    kind, decided_s = coming.kind, coming.decided_s
+                coming = PlacedWait(from_s, kind, int(history.ref[row]), 0.0, decided_s)
             arrives = kind == Record.RUN or (kind in _PLACED and history.value[row] < INF)
             if coming is not None and arrives:
                 found.append(coming._replace(from_s=from_s))

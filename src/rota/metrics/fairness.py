@@ -8,10 +8,15 @@ part 1 / N of the real one. Above 1 the job was better off without sharing. Here
 - a part 1 / N has G / N of the cluster's G GPUs (all nodes, also those that are down), and a job
   that asked for g of them is slower there by the factor max(1, g * N / G): speed is taken to be
   proportional to GPUs, and a job that fits its part is not slowed down at all;
-- alone = run * max(1, g * N / G), where run = jct - wait - lost is the time in which it made
-  progress that was not lost; run and jct count as at least 10 s, as in the bounded slowdown.
+- alone = run * max(1, g * N / G), where run is its run time with what it asked for, as in the
+  bounded slowdown; run and jct count as at least 10 s, as there.
 
 N depends on the policy: one that lets jobs pile up makes everybody's part smaller.
+
+The *run time with what it asked for* (`work_s`) is how long a job takes on the GPUs that it asked
+for, undisturbed. It does not depend on the policy: a job that was given twice as many GPUs and took
+half as long was not slowed down less than one that had what it wanted. Where nobody knows it (on a
+real cluster, or in a log alone) it is jct - wait - lost, the time of progress that was not lost.
 
 *Jain's index* over tenants is (sum x)^2 / (n * sum x^2), where x is the mean bounded slowdown of
 the completed jobs of a tenant and n the number of tenants with such jobs: 1 when all tenants are
@@ -34,9 +39,19 @@ def slowdowns(jobs: pl.DataFrame, lost_s: Floats | float = 0.0) -> Floats:
         lost_s: Work of each of them that had to be done again: it does not count as run.
     """
     jct_s = _column(jobs, "jct_s")
-    run_s = jct_s - _column(jobs, "wait_s") - lost_s
+    run_s = _undisturbed_s(jobs, lost_s)
     slower: Floats = np.maximum(jct_s / np.maximum(run_s, SHORTEST_RUN_S), 1.0)
     return slower
+
+
+def _undisturbed_s(jobs: pl.DataFrame, lost_s: Floats | float) -> Floats:
+    """Run times with what was asked for; where they are not known, the time of progress."""
+    ran_s = _column(jobs, "jct_s") - _column(jobs, "wait_s") - lost_s
+    if "work_s" not in jobs.columns:  # a table that an earlier Rota wrote
+        return ran_s
+    work_s = _column(jobs, "work_s")
+    known: Floats = np.where(np.isnan(work_s), ran_s, work_s)
+    return known
 
 
 def finish_time_fairness(
@@ -51,7 +66,7 @@ def finish_time_fairness(
         lost_s: Work of each of them that had to be done again: it does not count as run.
     """
     jct_s = _column(jobs, "jct_s")
-    run_s = jct_s - _column(jobs, "wait_s") - lost_s
+    run_s = _undisturbed_s(jobs, lost_s)
     others = _average_active(jobs, end_s)
     share = np.maximum(1.0, _column(jobs, "gpus") * others / gpus) if gpus else 1.0
     rho: Floats = np.maximum(jct_s, SHORTEST_RUN_S) / (np.maximum(run_s, SHORTEST_RUN_S) * share)

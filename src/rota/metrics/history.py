@@ -29,7 +29,7 @@ The last row of the log (END) ends the spans of whatever is not over.
 
 from bisect import bisect_right
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -42,6 +42,7 @@ WAITS, OVERHEAD, RUNS, OVER = range(4)
 """What an actor does during a span."""
 
 TERMINAL = (Record.DONE, Record.FAILED, Record.REJECTED, Record.CANCELLED)
+_ENDS: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 _BACK = 200  # not in the log: the node that failed under a waiting job is up again
 _LIFE = (
     Record.SUBMIT, Record.TASK, Record.ADMITTED, Record.HELD, Record.START, Record.RUN, Record.STOP,
@@ -263,6 +264,29 @@ class History(EventLog):
         other = np.zeros(len(placed), dtype=np.bool_)
         other[1:] = (gpus[1:] != gpus[:-1]) & (self.kind[placed[1:]] == Record.MOVE)
         return np.bincount(self.actor[placed[other]], minlength=len(self.actors))
+
+    @cached_property
+    def resizing(self) -> Bools:
+        """Spans that were spent in going on with another number of GPUs: overhead of a resize."""
+        found: Bools = np.zeros(len(self.kind), dtype=np.bool_)
+        gpus = self._allocation_gpus()
+        resized = np.flatnonzero(self.resizes)
+        firsts, ends = (np.searchsorted(self.actor, resized, side=side) for side in _ENDS)
+        for first, end in zip(firsts.tolist(), ends.tolist(), strict=True):
+            held, changes = -1.0, False
+            for span in range(first, end):
+                kind, state = self.kind[span], self.state[span]
+                if kind in (Record.START, Record.MOVE):
+                    size = float(gpus[self.ref[self.row[span]]])
+                    if kind == Record.MOVE:
+                        changes = changes or (held >= 0 and size != held)
+                    held = size
+                elif kind in (Record.STOP, Record.EVICTED):
+                    changes = False
+                if state == RUNS:
+                    changes = False
+                found[span] = changes and state == OVERHEAD
+        return found
 
     def _family_run_s(self) -> Floats:
         """Seconds in which at least one task of each non-gang job makes progress."""

@@ -15,6 +15,7 @@
 | tardiness_s | by how much it was done too late, 0 if it was in time; only with a deadline |
 | resizes | times that it went on with another number of GPUs (each is one of its migrations) |
 | mean_gpus | GPUs that it held on average while it made progress |
+| work_s | its run time with what it asked for, undisturbed; a log alone does not tell |
 
 A column of whole numbers is written without decimal points; in any other every number has one.
 
@@ -22,9 +23,9 @@ Tasks of a non-gang job are folded into its row: it makes progress while any of 
 GPU-seconds and counts are sums over them, and it ends when the last of them has.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -36,7 +37,7 @@ from rota.metrics.history import OVER, RUNS, History, read_history
 COLUMNS = (
     "job_id", "tenant", "gpus", "submit_s", "first_start_s", "end_s", "wait_s", "jct_s",
     "service_gpu_s", "preemptions", "migrations", "state", "deadline_s", "tardiness_s", "resizes",
-    "mean_gpus",
+    "mean_gpus", "work_s",
 )  # fmt: skip
 STATES = {
     Record.DONE: "done",
@@ -47,12 +48,17 @@ STATES = {
 UNFINISHED = "unfinished"
 
 
-def fold_jobs(log: pl.DataFrame | History, deadlines_s: Floats | None = None) -> pl.DataFrame:
+def fold_jobs(
+    log: pl.DataFrame | History,
+    deadlines_s: Floats | None = None,
+    works_s: Floats | None = None,
+) -> pl.DataFrame:
     """The table of jobs; numbers that do not exist are null.
 
     Args:
         log: The log or its history.
         deadlines_s: Of every job on the clock of the log, inf for none; the log does not hold them.
+        works_s: Of every job the run time with what it asked for, inf for unknown; as little.
     """
     history = read_history(log)
     jobs = history.is_job
@@ -64,9 +70,7 @@ def fold_jobs(log: pl.DataFrame | History, deadlines_s: Floats | None = None) ->
     service = history.per_job(np.where(history.state == RUNS, history.held * history.length_s, 0.0))
     ran_s = history.ran_s[jobs]
     names = pl.Series(state, dtype=pl.String).gather(np.flatnonzero(jobs))
-    due_s = np.full(len(rows), np.nan)
-    if deadlines_s is not None:
-        due_s = np.where(np.isfinite(deadlines_s), deadlines_s, np.nan)
+    due_s, work_s = _told(deadlines_s, len(rows)), _told(works_s, len(rows))
     late_s = np.maximum(end_s[jobs] - due_s, 0.0)
     return pl.DataFrame(
         {
@@ -86,9 +90,17 @@ def fold_jobs(log: pl.DataFrame | History, deadlines_s: Floats | None = None) ->
             "tardiness_s": np.where((names == "done").to_numpy(), late_s, np.nan),
             "resizes": _of_families(history, history.resizes)[jobs],
             "mean_gpus": _mean_gpus(service[jobs], ran_s),
+            "work_s": work_s,
         },
         nan_to_null=True,
     )
+
+
+def _told(numbers: Floats | None, count: int) -> Floats:
+    """What somebody else knows of the jobs; NaN for nothing."""
+    if numbers is None:
+        return np.full(count, np.nan)
+    return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
 def _mean_gpus(service: Floats, ran_s: Floats) -> Floats:
@@ -157,6 +169,35 @@ def _tidy(column: pl.Series) -> pl.Series:
     whole = column.cast(pl.Int64, strict=False)
     is_whole = (column.is_null() | (column == whole).fill_null(value=False)).all()
     return whole if is_whole else column.cast(pl.String)
+
+
+class Promised(NamedTuple):
+    """What a log alone does not tell of jobs, by their ids; as far as somebody knows it."""
+
+    deadlines_s: Mapping[str, float] = {}
+    works_s: Mapping[str, float] = {}
+
+    def of(self, ids: Sequence[str]) -> tuple[Floats, Floats]:
+        """Of these jobs, as `fold_jobs` takes them."""
+        due_s, work_s = (
+            np.array([known.get(name, np.inf) for name in ids], dtype=np.float64) for known in self
+        )
+        return due_s, work_s
+
+
+def read_promised(file: Path) -> Promised:
+    """From a table of jobs; nothing where there is none, or one of an earlier Rota."""
+    try:
+        table = pl.scan_csv(file, infer_schema=False)
+        names = [name for name in ("deadline_s", "work_s") if name in table.collect_schema()]
+        rows = table.select("job_id", *names).collect()
+    except (pl.exceptions.PolarsError, OSError):
+        return Promised()
+    known = {
+        name: dict(rows.select("job_id", pl.col(name).cast(pl.Float64)).drop_nulls().iter_rows())
+        for name in names
+    }
+    return Promised(known.get("deadline_s", {}), known.get("work_s", {}))
 
 
 def leave_open(table: pl.DataFrame, names: Collection[str]) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 - `capacity_gpu_s`: GPUs of nodes that are up;
 - `useful_gpu_s`: held by jobs that make progress, also progress that is lost later;
 - `overhead_gpu_s`: held by jobs that are being started, stopped or moved;
+- `resizing_gpu_s`: the part of overhead in which jobs went on with another number of GPUs;
 - `allocated_gpu_s` = useful + overhead;
 - `idle_gpu_s` = capacity - allocated;
 - `fragmented_gpu_s`: the part of idle while a job waits for which enough GPUs are free, but not on
@@ -40,6 +41,7 @@ def fold_ledger(
         "allocated_gpu_s": used + extra,
         "useful_gpu_s": used,
         "overhead_gpu_s": extra,
+        "resizing_gpu_s": float(_timeline(history, history.resizing) @ length_s),
         "idle_gpu_s": unused,
         "fragmented_gpu_s": float(idle[scattered] @ length_s[scattered]),
         "lost_gpu_s": _lost_gpu_s(history, from_s, until_s),

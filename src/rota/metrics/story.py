@@ -19,10 +19,10 @@ from rota.core.jobs import Accepted
 from rota.core.log import Record
 from rota.core.reasons import Reason
 from rota.core.words import duration
-from rota.metrics.course import Course, Halt, Stay, actors_of, starts_of
+from rota.metrics.course import CLOSE, SLOW, Course, Halt, Stay, actors_of, starts_of
 from rota.metrics.delay import REASONS, Wait, Waits, fold_delay
 from rota.metrics.history import History, read_history
-from rota.metrics.jobs import UNFINISHED, fold_jobs
+from rota.metrics.jobs import UNFINISHED, Promised, fold_jobs
 from rota.metrics.phrases import few, gpus_of, lost_of, overhead_of, phrase, times_of
 from rota.metrics.spare import SpareGpus
 
@@ -67,7 +67,9 @@ class Story(msgspec.Struct, kw_only=True):
     """Why a job waited; the parts add up to `wait_s`.
 
     From its submission to its end it waited for `wait_s` and ran for `run_s`; of the work done in
-    this time `lost_s` (in seconds at full speed) was lost.
+    this time `lost_s` (in seconds at full speed) was lost. `speed` and `efficiency` are 1 where a
+    job ran undisturbed on what it asked for: with twice as many GPUs and 1.5 times the speed the
+    efficiency is 0.75.
     """
 
     id: str
@@ -90,6 +92,12 @@ class Story(msgspec.Struct, kw_only=True):
     lost_s: float = 0.0
     deadline_s: float | None = None
     tardiness_s: float | None = None  # of a job that is done: by how much it was too late
+    work_s: float | None = None  # its run time with what it asked for; None: nobody knows
+    speed: float | None = None  # of a job that is done: mean progress per second of running
+    efficiency: float | None = None  # of its GPU time: what it would have used with what it asked
+    slow_s: float = 0.0  # it ran at less than 0.9 times its speed with what it asked for
+    resizing_s: float = 0.0  # spent in growing and shrinking: overhead
+    resizing_lost_s: float = 0.0  # and work that was lost by it
 
 
 class _Told(NamedTuple):
@@ -106,17 +114,17 @@ class Stories:
         self,
         log: pl.DataFrame | History,
         open_ended: Collection[str] = (),
-        deadlines_s: Mapping[str, float] | None = None,
+        promised: Promised | None = None,
     ) -> None:
         """Read a log.
 
         Args:
             log: The log or its history.
             open_ended: Ids of jobs whose end there is only the end of a history.
-            deadlines_s: By id of the job, on the clock of the log, which does not hold them.
+            promised: What the log does not tell of jobs: when they were to be done, their work.
         """
         self._open_ended = frozenset(open_ended)
-        self._deadlines_s = deadlines_s or {}
+        self._promised = promised or Promised()
         self.history = history = read_history(log)
         self.ids = history.ids
         self._job_slots = np.flatnonzero(history.is_job)
@@ -203,13 +211,17 @@ class Stories:
         reason = self._present(state, intervals)
         if row["job_id"] in self._open_ended:
             state, said, end_s = UNFINISHED, STILL, None
-        due_s = self._deadlines_s.get(row["job_id"])
+        due_s = self._promised.deadlines_s.get(row["job_id"])
         late_s = max(0.0, end_s - due_s) if due_s is not None and state == "done" else None
         stays = self._course.stays(slot)
+        if why := self._course.end_told(slot):
+            said += f" ({why})"
         text = _sentence(said, wait_s, parts, halts, lost_s)
-        resized = _resized(stays, intervals)
-        if resized:
-            text += "; " + resized
+        resizing = Resizing.of(stays, self._resizing_s(slot), self._course.move_losses(slot))
+        pace = _Pace.of(row, state, self._promised.works_s.get(row["job_id"]), lost_s)
+        slow_s = fsum(stay.slow_s for stay in stays)
+        for more in (resizing.text, pace.text, _slow(slow_s)):
+            text += f"; {more}" if more else ""
         if due_s is not None:
             text += "; " + _promptness(state, late_s, self.history.end_s - due_s)
         return Story(
@@ -233,7 +245,18 @@ class Stories:
             lost_s=lost_s,
             deadline_s=due_s,
             tardiness_s=late_s,
+            work_s=pace.work_s,
+            speed=pace.speed,
+            efficiency=pace.efficiency,
+            slow_s=slow_s,
+            resizing_s=resizing.spent_s,
+            resizing_lost_s=resizing.lost_s,
         )
+
+    def _resizing_s(self, slot: int) -> float:
+        history = self.history
+        mine = history.resizing & np.isin(history.actor, actors_of(history, slot))
+        return fsum(history.length_s[mine].tolist())
 
     def _present(self, state: str, intervals: Sequence[Interval]) -> str:
         waits = state == UNFINISHED and intervals and intervals[-1].until_s == self.history.end_s
@@ -406,21 +429,69 @@ def _sentence(
     return "; ".join([*said, lost] if lost else said)
 
 
-def _resized(stays: Sequence[Stay], intervals: Sequence[Interval]) -> str:
-    """How often its size changed, between which sizes, and what that took; empty: never."""
-    counts = Counter(stay.what for stay in stays if stay.what in ("grown", "shrunk"))
-    if not counts:
-        return ""
-    changed = {(stay.at_s, stay.task) for stay in stays if stay.what in counts}
-    spent_s = fsum(
-        interval.seconds
-        for interval in intervals
-        if interval.reason == Reason.OVERHEAD.label and (interval.from_s, interval.task) in changed
-    )
-    sizes = [stay.gpus for stay in stays]
-    said = " and ".join(f"{what} {times_of(counts[what])}" for what in sorted(counts))
-    lost = f", which took {duration(spent_s)}" if spent_s else ""
-    return f"{said} (on {min(sizes):g} to {gpus_of(max(sizes))}){lost}"
+class Resizing(NamedTuple):
+    """What growing and shrinking did to a job."""
+
+    text: str = ""
+    spent_s: float = 0.0
+    lost_s: float = 0.0
+
+    @classmethod
+    def of(cls, stays: Sequence[Stay], spent_s: float, losses: Mapping[float, float]) -> "Resizing":
+        """How often its size changed, between which sizes, what that took, and who got its GPUs.
+
+        Args:
+            stays: Its starts and moves.
+            spent_s: How long it was being resized.
+            losses: Work that was lost by moves, by their times.
+        """
+        counts = Counter(stay.what for stay in stays if stay.what in ("grown", "shrunk"))
+        if not counts:
+            return cls()
+        changed = {stay.at_s for stay in stays if stay.what in counts}
+        lost_s = fsum(losses.get(at_s, 0.0) for at_s in changed)
+        sizes = [stay.gpus for stay in stays]
+        text = " and ".join(f"{what} {times_of(counts[what])}" for what in sorted(counts))
+        text += f" (on {min(sizes):g} to {gpus_of(max(sizes))})"
+        takers = _union(stay.by for stay in stays)
+        if takers:
+            text += f", for {few(takers)}"
+        took = [f"took {duration(spent_s)}"] if spent_s else []
+        took += [f"lost {duration(lost_s)} of work"] if lost_s else []
+        return cls(text + (f", which {' and '.join(took)}" if took else ""), spent_s, lost_s)
+
+
+class _Pace(NamedTuple):
+    """How fast a job went, relative to what it asked for, and what that cost."""
+
+    work_s: float | None = None
+    speed: float | None = None
+    efficiency: float | None = None
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], state: str, work_s: float | None, lost_s: float) -> "_Pace":
+        """From the table of jobs; only a job that is done has done its work."""
+        if work_s is None or state != "done" or row["service_gpu_s"] <= 0:
+            return cls(work_s)
+        ran_s = row["service_gpu_s"] / row["mean_gpus"]
+        done_s = work_s + lost_s
+        return cls(work_s, done_s / ran_s, done_s * row["gpus"] / row["service_gpu_s"])
+
+    @property
+    def text(self) -> str:
+        """Empty where it ran as it asked for."""
+        if self.speed is None or self.efficiency is None:
+            return ""
+        if abs(self.speed - 1) <= CLOSE and abs(self.efficiency - 1) <= CLOSE:
+            return ""
+        return (
+            f"ran at {self.speed:.2f} times its speed with what it asked for, "
+            f"efficiency {self.efficiency:.0%}"
+        )
+
+
+def _slow(slow_s: float) -> str:
+    return f"slow (below {SLOW:g} of it) for {duration(slow_s)}" if slow_s else ""
 
 
 def _promptness(state: str, late_s: float | None, past_s: float) -> str:

@@ -7,8 +7,9 @@ completed job are null when there is none.
 - `jobs`: jobs in the window; `completed`: of them done; `censored`: of them unfinished when the
   run ended; `states`: how many are in each state;
 - `makespan_s`: from the first submission to the last end (done, failed or cancelled) in the window;
-- `avg_bounded_slowdown`, `p99_bounded_slowdown`: of max(jct / max(run, 10 s), 1), where
-  run = jct - wait - lost is the time in which the job made progress that was not lost;
+- `avg_bounded_slowdown`, `p99_bounded_slowdown`: of max(jct / max(run, 10 s), 1), where run is the
+  run time with what the job asked for (`work_s`); where nobody knows it, it is jct - wait - lost,
+  the time in which the job made progress that was not lost;
 - `gpu_utilisation`: useful GPU-seconds less those whose work was lost / GPU-seconds of nodes that
   were up, of all jobs, from the first submission to the last end in the window (`ledger` has the
   parts);

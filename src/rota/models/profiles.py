@@ -1,124 +1,111 @@
-"""Applications that were measured: step times by placement and batch, and how training goes on.
+"""Applications that were measured: how long steps take, and how training goes on.
 
-A folder in the layout of Pollux' profiles has one folder per application with
+A folder has one folder for each application, in the layout of Pollux' and Sia's profiles (columns
+are found by name):
 
 | File | Columns |
 | --- | --- |
-| `placements.csv` | placement (GPUs on each node, a digit each), local_bsz, step_time, sync_time |
-| `scalability.csv` (may be missing) | num_nodes, num_replicas, local_bsz, step_time, sync_time |
-| `validation-<batch>.csv` (may be missing) | progress, iteration, grad_sqr, grad_var; epochs |
+| `placements[-TYPE].csv` | placement (GPUs on each node, a digit each) and, as below, times |
+| `scalability[-TYPE].csv` | num_nodes, num_replicas, local_bsz, step_time, sync_time |
+| `validation-BATCH.csv` | a row per epoch: progress, iteration, grad_sqr, grad_var |
 
-A placement that was measured is interpolated in the batch; any other in nodes, GPUs and batch over
-all that was measured (SciPy, `rota[solve]`). Progress is in steps of the initial batch. Without
-validation files all samples are worth the same, and the job is one epoch of 1,000 steps.
+The last two may be missing. TYPE is a GPU type; files without one are for any. A placement that was
+measured is interpolated in the batch; any other in nodes, GPUs and batch over all that was measured
+(SciPy, `rota[solve]`). Progress is in steps of the initial batch. Without validation files all
+samples are worth the same, and the job is one epoch of 1,000 steps. Nothing of published profiles
+is part of Rota; `rota profile` writes such a folder for a job of one's own.
 """
 
 import csv
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from rota.core.errors import InputError
-from rota.models.goodput import TINY, BatchLimits, Gradients, gain
+from rota.models.goodput import (
+    TINY,
+    BatchLimits,
+    Gradients,
+    PerfParams,
+    accumulate_s,
+    fit_steps,
+    gain,
+    step_s,
+)
 from rota.models.science import scipy_module
 
+Array = NDArray[np.float64]
 Placement = tuple[int, ...]
 """GPUs on each node."""
-Table = list[list[float]]
 
 EPOCHS = {"bert": 2, "cifar10": 100, "ncf": 10, "imagenet": 90, "deepspeech2": 80, "yolov3": 50}
-"""Epochs that Pollux' simulator runs of its applications; others run all that were recorded."""
+"""Epochs that the simulators of Pollux and Sia run of their applications; others run all."""
 MOST_LOCAL = {"yolov3": 8}
-"""Samples per GPU that it allows, if fewer than were measured."""
+"""Samples per GPU that Pollux' simulator allows, if fewer than were measured."""
 MOST_NODES = 16  # of what was measured: more are taken for as many
 ALONE_STEPS = 1_000.0  # of a job without validation files
 
 
-class ApplicationProfile:
-    """One application, as it was measured."""
+class Convergence:
+    """What does not depend on GPUs: progress by epoch, and gradients by batch and epoch.
 
-    def __init__(self, folder: Path) -> None:
-        self.name = folder.name
-        placements = _rows(folder / "placements.csv")
-        scalability = folder / "scalability.csv"
-        self._by_placement: dict[str, list[tuple[float, float, float]]] = {}
-        shapes: dict[tuple[int, int, float], list[tuple[float, float]]] = {}
-        for row in placements:
-            digits, batch = row["placement"], _number(row, "local_bsz", folder)
-            time = (_number(row, "step_time", folder), _number(row, "sync_time", folder))
-            self._by_placement.setdefault(digits, []).append((batch, *time))
-            shape = (len(digits), sum(map(int, digits)), batch)
-            shapes.setdefault(shape, []).append(time)
-        for points in self._by_placement.values():
-            points.sort()
-        self._points: list[tuple[float, float, float]] = []
-        self._times: list[tuple[float, float]] = []
-        for at in sorted(shapes):
-            many = shapes[at]
-            self._points.append(at)
-            self._times.append(
-                (sum(step for step, _ in many) / len(many), sum(s for _, s in many) / len(many))
-            )
-        for row in _rows(scalability) if scalability.exists() else ():
-            nodes, gpus, batch = (
-                _number(row, name, folder) for name in ("num_nodes", "num_replicas", "local_bsz")
-            )
-            self._points.append((nodes, gpus, batch))
-            self._times.append(
-                (_number(row, "step_time", folder), _number(row, "sync_time", folder))
-            )
-        batches = [points[0][0] for points in self._by_placement.values()]
-        tops = [points[-1][0] for points in self._by_placement.values()]
-        self.node_gpus = max(int(digit) for digits in self._by_placement for digit in digits)
-        local_most = int(min(max(tops), MOST_LOCAL.get(self.name, max(tops))))
-        self._interpolator: Any = None
-        self._known: dict[tuple[Placement, int], tuple[float, float]] = {}
+    `levels` is the progress at which each epoch begins; the last one is the end.
+    """
+
+    def __init__(self, name: str, batches: Sequence[int], measured: Array, epochs: int) -> None:
+        """`measured`: by batch and epoch the columns of validation files."""
+        self.name = name
+        self.batches = list(batches)
+        self.epochs = epochs
+        progress = measured[:, :, 0].min(axis=0)[:epochs]
+        self.levels: list[float] = [0.0, *progress.tolist()]
+        self._iterations, self._sqr, self._var = (measured[:, :, place] for place in (1, 2, 3))
         self._gradients: dict[tuple[int, int], Gradients] = {}
-        self._read_training(folder, int(min(batches)), local_most)
 
-    def _read_training(self, folder: Path, local_least: int, local_most: int) -> None:
-        found = {
-            int(file.stem.rpartition("-")[2]): _rows(file)
-            for file in folder.glob("validation-*.csv")
-        }
-        self.batches = sorted(found) or [local_least, 64 * local_most]
-        self.limits = BatchLimits(self.batches[0], self.batches[-1], local_least, local_most)
-        if not found:
-            self._sqr, self._var = [[0.0], [0.0]], [[1.0], [1.0]]  # any sample is worth the same
-            self._iterations = [[ALONE_STEPS], [ALONE_STEPS * self.batches[0] / self.batches[1]]]
-            self.progress = [0.0, ALONE_STEPS]
-            self.epochs = 1
-            return
-        recorded = min(len(rows) for rows in found.values())
-        self.epochs = min(EPOCHS.get(self.name, recorded), recorded)
+    @classmethod
+    def read(cls, folder: Path) -> "Convergence | None":
+        """From the validation files of an application; None: there are none."""
+        tables = {}
+        for path in sorted(folder.glob("validation-*.csv")):
+            try:
+                batch = int(path.stem.rpartition("-")[2])
+            except ValueError as error:
+                raise InputError(f"{path}: name it validation-BATCH.csv") from error
+            tables[batch] = _table(path, ("progress", "iteration", "grad_sqr", "grad_var"))
+        if not tables:
+            return None
+        batches = sorted(tables)
+        recorded = min(len(table) for table in tables.values())
+        measured = np.stack([tables[batch][:recorded] for batch in batches])
+        epochs = min(EPOCHS.get(folder.name, recorded), recorded)
+        return cls(folder.name, batches, measured, epochs)
 
-        def column(name: str) -> Table:
-            return [
-                [_number(row, name, folder) for row in found[batch][:recorded]]
-                for batch in self.batches
-            ]
-
-        self._sqr, self._var = column("grad_sqr"), column("grad_var")
-        self._iterations = column("iteration")
-        least = [min(at) for at in zip(*column("progress"), strict=True)]
-        self.progress = [0.0, *least]
-        """Steps of the initial batch that are done when so many epochs are."""
+    @classmethod
+    def unknown(cls, name: str, least: int, most: int) -> "Convergence":
+        """Any sample is worth the same; batches per GPU are from `least` to `most`."""
+        batches = (least, 64 * most)
+        rows = [[[ALONE_STEPS, ALONE_STEPS * least / batch, 0.0, 1.0]] for batch in batches]
+        return cls(name, batches, np.array(rows), 1)
 
     @property
-    def total(self) -> float:
-        """Steps of the initial batch in all."""
-        return self.progress[self.epochs]
+    def init_batch(self) -> int:
+        """The smallest batch that was validated."""
+        return self.batches[0]
 
-    def epoch_at(self, progress: float) -> int:
-        """Which epoch (from 0) is under way when so many steps of the initial batch are done."""
-        return min(bisect_right(self.progress, progress) - 1, self.epochs - 1)
+    @property
+    def max_batch(self) -> int:
+        """The largest one."""
+        return self.batches[-1]
 
     def gradients(self, batch: float, epoch: int) -> Gradients:
-        """Interpolated between the batches that were recorded."""
+        """Squared norm and variance of gradients in an epoch, linear between batches."""
         key = (int(batch), epoch)
         known = self._gradients.get(key)
         if known is None:
@@ -131,60 +118,269 @@ class ApplicationProfile:
         """Steps of this batch until the end of an epoch (from 0)."""
         return self._between(self._iterations, batch, epoch)
 
-    def _between(self, table: Table, batch: float, epoch: int) -> float:
-        at = bisect_right(self.batches, batch) - 1
-        if at < 0 or batch > self.batches[-1]:
+    def _between(self, table: Array, batch: float, epoch: int) -> float:
+        place = bisect_right(self.batches, batch) - 1
+        if place < 0 or batch > self.batches[-1]:
             raise InputError(
                 f"profile {self.name}: a batch of {batch:g} was never recorded, only "
                 f"{self.batches[0]} to {self.batches[-1]}: give a batch in this range"
             )
-        low = self.batches[at]
+        low = self.batches[place]
         if low == batch:
-            return table[at][epoch]
-        high = self.batches[at + 1]
-        upper, lower = (batch - low) * table[at + 1][epoch], (high - batch) * table[at][epoch]
-        return (upper + lower) / (high - low)
+            return float(table[place, epoch])
+        high = self.batches[place + 1]
+        above, below = table[place + 1, epoch], table[place, epoch]
+        return float(((batch - low) * above + (high - batch) * below) / (high - low))
 
-    def times(self, placement: Placement, batch: int) -> tuple[float, float]:
-        """Seconds of a step and, of these, of waiting for others, with this batch per GPU."""
+
+class StepTimes:
+    """How long steps of one application take on GPUs of one type."""
+
+    def __init__(self, name: str, placed: Mapping[str, Array], scaled: Array) -> None:
+        """`placed`: by placement rows of batch, step, sync; `scaled`: nodes and GPUs before."""
+        self.name = name
+        self.strict = False
+        """Whether a measured placement with a batch that was not is refused, or interpolated."""
+        self.placed = placed
+        self._scaled = scaled
+        batches = np.concatenate([rows[:, 0] for rows in placed.values()])
+        self.min_batch, self.max_batch = int(batches.min()), int(batches.max())
+        self.node_gpus = max(int(digits) for digits in placed if len(digits) == 1)
+        """The most GPUs of one node that were measured."""
+        self._most: dict[int, float] = {}  # by GPUs, wherever they are
+        for digits, rows in placed.items():
+            gpus = sum(map(int, digits))
+            self._most[gpus] = max(self._most.get(gpus, 0.0), float(rows[:, 0].max()))
+        self._known: dict[tuple[Placement, float], tuple[float, float]] = {}
+        self._space: Any = None
+        self._model: PerfParams | None = None
+
+    def most_on(self, gpus: int) -> float:
+        """The largest batch per GPU that was measured on so many GPUs; infinite: none was."""
+        return self._most.get(gpus, float("inf"))
+
+    def most_at(self, placement: Placement) -> float:
+        """The largest batch per GPU that fits in this placement, as far as is known."""
+        rows = self.placed.get(digits_of(placement))
+        if rows is not None:
+            return float(rows[:, 0].max())
+        nodes, gpus = len(placement), sum(placement)
+        larger = self._scaled[(self._scaled[:, 0] >= nodes) & (self._scaled[:, 1] >= gpus)]
+        return float(larger[:, 2].max()) if len(larger) else float(self.max_batch)
+
+    def times(self, placement: Placement, batch: float) -> tuple[float, float]:
+        """Seconds of a step, and those of it in which GPUs wait for gradients.
+
+        Linear between the measured batches of the placement. One that was not measured lies between
+        others in nodes, GPUs and batch.
+        """
         key = (placement, batch)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._timed(placement, batch)
-        return known
-
-    def _timed(self, placement: Placement, batch: int) -> tuple[float, float]:
-        turned = min(placement[i:] + placement[:i] for i in range(len(placement)))
-        points = self._by_placement.get("".join(map(str, turned)))
-        if points is not None and points[0][0] <= batch <= points[-1][0]:
-            return _interpolated(points, batch)
-        found = None
-        if points is None:
-            found = self._anywhere(len(turned), sum(turned), batch)
+        found = self._known.get(key)
         if found is None:
-            raise InputError(
-                f"profile {self.name}: nothing was measured near {sum(placement)} GPUs on "
-                f"{len(placement)} nodes with a batch of {batch} per GPU: choose a size or a batch "
-                f"within what was measured ({self.limits.local_least} to {self.limits.local_most} "
-                "per GPU)"
-            )
+            found = self._known[key] = self._times(placement, batch)
         return found
 
-    def _anywhere(self, nodes: int, gpus: int, batch: int) -> tuple[float, float] | None:
-        if self._interpolator is None:
-            scipy = scipy_module("interpolate", "interpolating placements that were not measured")
-            self._interpolator = scipy.LinearNDInterpolator(self._points, self._times)
-        step, sync = self._interpolator([[min(nodes, MOST_NODES), gpus, batch]])[0]
-        return (float(step), float(sync)) if step == step else None  # noqa: PLR0124 - not a number
+    def _times(self, placement: Placement, batch: float) -> tuple[float, float]:
+        rows = self.placed.get(digits_of(placement))
+        if rows is not None and self.strict and not rows[0, 0] <= batch <= rows[-1, 0]:
+            raise self._beyond(placement, batch)
+        if rows is not None and rows[0, 0] <= batch <= rows[-1, 0]:
+            return _interpolated(rows.tolist(), batch)
+        if self._space is None:
+            self._space = self._interpolator()
+        at = [min(len(placement), MOST_NODES), sum(placement), batch]
+        step_s, sync_s = self._space(at)[0]
+        if np.isnan(step_s):
+            raise self._beyond(placement, batch)
+        return float(step_s), float(sync_s)
+
+    def predicted(self, placement: Placement, batch: float) -> tuple[float, float]:
+        """The same where something near was measured; elsewhere the throughput model says it.
+
+        It is fitted to all that was measured (`rota.models.goodput`).
+        """
+        try:
+            return self.times(placement, batch)
+        except InputError:
+            if self._model is None:
+                rows = [
+                    (nodes, float(gpus), size, float(step - sync), float(step))
+                    for (nodes, gpus, size), times in sorted(self.spots().items())
+                    for step, sync in times
+                ]
+                self._model = fit_steps(tuple(rows), warm=True)
+            alone = accumulate_s(self._model, batch)
+            step = step_s(self._model, len(placement), sum(placement), batch)
+            return step, step - alone
+
+    def _beyond(self, placement: Placement, batch: float) -> InputError:
+        return InputError(
+            f"{self.name}: nothing was measured near {sum(placement)} GPUs on {len(placement)} "
+            f"nodes ({digits_of(placement)}) with a batch of {batch:g} per GPU: choose a size or a "
+            f"batch within what was measured ({self.min_batch} to {self.max_batch} per GPU), or "
+            "other GPUs"
+        )
+
+    def spots(self) -> dict[tuple[int, int, float], list[Array]]:
+        """Times by nodes, GPUs and batch, between which placements are interpolated."""
+        rows: dict[tuple[int, int, float], list[Array]] = {}
+        for digits, measured in self.placed.items():
+            nodes, gpus = len(digits), sum(map(int, digits))
+            for batch, *times in measured.tolist():
+                rows.setdefault((nodes, gpus, batch), []).append(np.array(times))
+        return rows
+
+    def _interpolator(self) -> Any:
+        purpose = "interpolating placements that were not measured"
+        scipy = scipy_module("interpolate", purpose)
+        spatial = scipy_module("spatial", purpose)
+        rows = self.spots()
+        points = sorted(rows)
+        where = np.vstack([np.array(points, float), self._scaled[:, :3]])
+        what = np.vstack([*(np.mean(rows[point], axis=0) for point in points), self._scaled[:, 3:]])
+        try:
+            return scipy.LinearNDInterpolator(where, what)
+        except spatial.QhullError:  # all of them are alike in something: nothing lies between them
+            return lambda _: [(float("nan"), float("nan"))]
+
+    @property
+    def alone(self) -> float:
+        """Samples per second of one GPU: the largest batch in the longest step."""
+        rows = self.placed["1"]
+        return float(rows[:, 0].max() / rows[:, 1].max())
+
+
+def digits_of(placement: Placement) -> str:
+    """As the files name it: nodes in a circle begin where the digits are smallest."""
+    turns = (placement[place:] + placement[:place] for place in range(len(placement)))
+    return "".join(map(str, min(turns)))
+
+
+class ProfileFolder:
+    """A folder of profiles; files are read when they are asked for, once."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            raise InputError(f"{path} is no folder: give one with profiles of applications")
+        self.path = path
+        self._learning: dict[str, Convergence] = {}
+        self._steps: dict[tuple[str, str], StepTimes] = {}
+
+    @property
+    def applications(self) -> list[str]:
+        """Names of those that it has."""
+        return sorted(each.name for each in self.path.iterdir() if each.is_dir())
+
+    def learning(self, application: str) -> Convergence:
+        """How an application converges."""
+        found = self._learning.get(application)
+        if found is None:
+            found = Convergence.read(self._folder(application))
+            if found is None:
+                steps = self.steps(application, next(iter(self.types(application)), ""))
+                found = Convergence.unknown(application, steps.min_batch, steps.max_batch)
+            self._learning[application] = found
+        return found
+
+    def steps(self, application: str, gpu_type: str = "") -> StepTimes:
+        """How long its steps take on a type; a folder without types is for any."""
+        found = self._steps.get((application, gpu_type))
+        if found is None:
+            known = self.types(application)
+            if known and not gpu_type:
+                raise InputError(
+                    f"{self._folder(application)} tells GPU types apart ({', '.join(known)}), but "
+                    "the cluster does not say which it has: give its nodes types, e.g. --cluster "
+                    f"4x4:{known[0]}"
+                )
+            found = self.read(application, gpu_type if known else "")
+            self._steps[application, gpu_type] = found
+        return found
+
+    def types(self, application: str) -> list[str]:
+        """GPU types with a profile of the application."""
+        names = (path.stem for path in self._folder(application).glob("placements-*.csv"))
+        return sorted(name.partition("-")[2] for name in names)
+
+    def _folder(self, application: str) -> Path:
+        folder = self.path / application
+        if not folder.is_dir():
+            known = ", ".join(self.applications)
+            raise InputError(
+                f"{self.path} has no profile of {application!r}, only of {known or 'nothing'}: "
+                "give the folder that belongs to the workload"
+            )
+        return folder
+
+    def read(
+        self, application: str, gpu_type: str = "", kind: type[StepTimes] = StepTimes
+    ) -> StepTimes:
+        """From the files for one type, or from those without."""
+        folder = self._folder(application)
+        suffix = f"-{gpu_type}" if gpu_type else ""
+        path = folder / f"placements{suffix}.csv"
+        if not path.exists():
+            known = ", ".join(self.types(application))
+            told = f"it knows the GPU types {known}" if known else "a profile begins with this file"
+            raise InputError(f"{folder} has no {path.name}: {told}")
+        placed: dict[str, list[list[float]]] = {}
+        times = ("local_bsz", "step_time", "sync_time")
+        for digits, row in zip(
+            _texts(path, "placement"), _table(path, times).tolist(), strict=True
+        ):
+            placed.setdefault(digits, []).append(row)
+        if "1" not in placed:
+            raise InputError(f"{path} has no placement 1: a profile begins with a single GPU")
+        more = folder / f"scalability{suffix}.csv"
+        columns = ("num_nodes", "num_replicas", *times)
+        scaled = _table(more, columns) if more.exists() else np.zeros((0, len(columns)))
+        return kind(
+            f"profile {application}" + (f" on {gpu_type}" if gpu_type else ""),
+            {digits: np.array(sorted(rows)) for digits, rows in placed.items()},
+            scaled,
+        )
+
+
+@lru_cache(maxsize=8)
+def load_profiles(path: str) -> ProfileFolder:
+    """The profiles of a folder, shared by all who ask for it."""
+    return ProfileFolder(Path(path))
+
+
+class ApplicationProfile:
+    """One application on GPUs of any type, as Pollux' simulator sees it: steps and training."""
+
+    def __init__(self, folder: Path, kind: type[StepTimes] = StepTimes) -> None:
+        profiles = load_profiles(str(folder.parent))
+        self.name = folder.name
+        self.steps = steps = profiles.read(folder.name, "", kind)
+        steps.strict = True
+        self.node_gpus = steps.node_gpus
+        most = int(min(steps.max_batch, MOST_LOCAL.get(self.name, steps.max_batch)))
+        self.training = Convergence.read(folder) or Convergence.unknown(
+            self.name, steps.min_batch, most
+        )
+        self.batches, self.epochs = self.training.batches, self.training.epochs
+        self.progress = self.training.levels
+        """Steps of the initial batch that are done when so many epochs are."""
+        self.limits = BatchLimits(self.batches[0], self.batches[-1], steps.min_batch, most)
+        self.gradients = self.training.gradients
+        self.iterations = self.training.iterations
+        self.times = steps.times
+
+    @property
+    def total(self) -> float:
+        """Steps of the initial batch in all."""
+        return self.progress[self.epochs]
+
+    def epoch_at(self, progress: float) -> int:
+        """Which epoch (from 0) is under way when so many steps of the initial batch are done."""
+        return min(bisect_right(self.progress, progress) - 1, self.epochs - 1)
 
     def divided(self, samples: float, replicas: int) -> tuple[int, int]:
         """Samples per GPU and pass, and passes that accumulate, for a step of so many samples."""
-        limits = self.limits
-        local = ceil(samples / replicas - TINY)
-        passes = ceil(local / limits.local_most - TINY) - 1
-        if replicas == 1 and samples > limits.init:
-            passes = max(1, passes)
-        return self.bounded(replicas, ceil(local / (passes + 1) - TINY), passes), passes
+        batch, passes = divided(samples, replicas, self.limits.local_most, self.limits.init)
+        return self.bounded(replicas, batch, passes), passes
 
     def bounded(self, replicas: int, batch: int, passes: int) -> int:
         """Samples per GPU and pass, so that a step has no more than were recorded."""
@@ -202,27 +398,90 @@ class ApplicationProfile:
         whole, rest = divmod(gpus, self.node_gpus)
         return (self.node_gpus,) * whole + ((rest,) if rest else ())
 
+    def seconds(self, gpus: int, batch: int) -> float:
+        """From the beginning to the end with so many GPUs, packed, and a step of so many samples.
 
-class ProfiledTraining(msgspec.Struct, frozen=True):
-    """How a simulated job trains: `Behaviour.training`, read by rate models."""
-
-    profile: ApplicationProfile
-    batch: int
-    """Samples per step that its user chose."""
-
-    def seconds(self, gpus: int) -> float:
-        """From the beginning to the end with so many GPUs, packed, and the user's batch."""
-        profile, placement = self.profile, self.profile.packed(gpus)
-        batch, passes = profile.divided(self.batch, gpus)
+        It follows the epochs.
+        """
+        placement = self.packed(gpus)
+        local, passes = self.divided(batch, gpus)
         return sum(
-            (profile.progress[epoch + 1] - profile.progress[epoch])
-            / profile.goodput(placement, batch, passes, epoch)
-            for epoch in range(profile.epochs)
+            (self.progress[epoch + 1] - self.progress[epoch])
+            / self.goodput(placement, local, passes, epoch)
+            for epoch in range(self.epochs)
         )
 
 
-def _interpolated(points: list[tuple[float, float, float]], batch: float) -> tuple[float, float]:
-    at = bisect_right(points, (batch, float("inf"))) - 1
+@lru_cache(maxsize=64)
+def application(folder: Path) -> ApplicationProfile:
+    """Read once."""
+    return ApplicationProfile(folder)
+
+
+class MeasuredTraining(msgspec.Struct, frozen=True):
+    """What a reader knows of a job that trains as profiles say: `Behaviour.training`.
+
+    `batch` is that of the user (samples of a step); `tuned`: the job may choose another one.
+    """
+
+    profiles: str
+    application: str
+    batch: int
+    tuned: bool = True
+
+    @property
+    def folder(self) -> ProfileFolder:
+        """Its profiles."""
+        return load_profiles(self.profiles)
+
+    @property
+    def profile(self) -> ApplicationProfile:
+        """Its application on GPUs of any type."""
+        return application(Path(self.profiles) / self.application)
+
+    def alone_s(self, gpus: int, gpu_type: str) -> float:
+        """How long all epochs take with the user's batch on so many GPUs; 0: it does not fit.
+
+        They are on nodes of as many GPUs as were measured on one.
+        """
+        learning = self.folder.learning(self.application)
+        steps = self.folder.steps(self.application, gpu_type)
+        whole, rest = divmod(gpus, steps.node_gpus)
+        placement = (steps.node_gpus,) * whole + ((rest,) if rest else ())
+        batch, passes = divided(self.batch, gpus, steps.most_at(placement), learning.init_batch)
+        try:
+            step_s, sync_s = steps.times(placement, batch)
+        except InputError:
+            return 0.0
+        samples = gpus * batch * (passes + 1)
+        took_s = 0.0
+        for epoch in range(learning.epochs):
+            among = min(max(samples, learning.init_batch), learning.max_batch)
+            gradients = learning.gradients(among, epoch)
+            goodput = gain(gradients, among / learning.init_batch) / (
+                step_s + (step_s - sync_s) * passes
+            )
+            took_s += (learning.levels[epoch + 1] - learning.levels[epoch]) / goodput
+        return took_s
+
+
+@lru_cache(maxsize=4096)
+def alone_s(training: MeasuredTraining, gpus: int, gpu_type: str) -> float:
+    """`MeasuredTraining.alone_s`, reckoned once."""
+    return training.alone_s(gpus, gpu_type)
+
+
+def divided(samples: float, gpus: int, most: float, init: int) -> tuple[int, int]:
+    """A batch divided among GPUs: samples per GPU and pass, and passes that only accumulate."""
+    local = ceil(samples / gpus - TINY)
+    passes = ceil(local / most - TINY) - 1
+    if gpus == 1 and samples > init:
+        passes = max(1, passes)  # one GPU needs two passes to tell how noisy its gradients are
+    return ceil(local / (passes + 1) - TINY), passes
+
+
+def _interpolated(points: list[list[float]], batch: float) -> tuple[float, float]:
+    at = bisect_right(points, [batch, float("inf")]) - 1
     low, step, sync = points[at]
     if low == batch or at + 1 == len(points):
         return step, sync
@@ -231,27 +490,23 @@ def _interpolated(points: list[tuple[float, float, float]], batch: float) -> tup
     return step + (step_high - step) * slope, sync + (sync_high - sync) * slope
 
 
-def _rows(file: Path) -> list[dict[str, str]]:
+def _rows(path: Path) -> list[dict[str, str]]:
     try:
-        with file.open(newline="") as text:
-            return list(csv.DictReader(text))
-    except OSError as error:
-        raise InputError(
-            f"profile {file}: cannot be read ({error.strerror}): name a folder with one folder "
-            "per application"
-        ) from error
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: no profile can be read ({error})") from error
 
 
-def _number(row: dict[str, str], name: str, folder: Path) -> float:
+def _texts(path: Path, name: str) -> list[str]:
+    return [row[name] for row in _rows(path)]
+
+
+def _table(path: Path, names: Sequence[str]) -> Array:
+    rows = _rows(path)
     try:
-        return float(row[name])
+        return np.array([[float(row[name]) for name in names] for row in rows])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"profile {folder}: {name} is {row.get(name)!r}: give a number in every row"
+            f"{path}: {error!r}: a profile has the columns {', '.join(names)} with numbers"
         ) from error
-
-
-@lru_cache(maxsize=64)
-def application(folder: Path) -> ApplicationProfile:
-    """Read once."""
-    return ApplicationProfile(folder)

@@ -1,4 +1,4 @@
-"""What policies know of speeds (`core.jobs.SpeedBook`): the truth, or a noisy measurement.
+"""What policies know of speeds (`core.jobs.SpeedBook`): the truth, or what was measured.
 
 A policy that declares `Knowledge.SPEEDS` reads `job.speed_on(gpu_type)`; in a simulation that is
 what the rate model says. With an error, the speed of job number i on a GPU type is multiplied by a
@@ -9,11 +9,14 @@ another job the factor is the same. The jobs themselves run at their true speeds
 """
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from zlib import crc32
 
+from rota.core.hints import StepTime, TimedShape
 from rota.core.jobs import Job, SpeedBook
 from rota.core.ports import RateModel
+from rota.models.rates import interpolated
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +43,52 @@ class TrueSpeeds:
     def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:
         """Alone, with another number of GPUs."""
         return self._rates.speed_with(job, gpus, nodes, gpu_type)
+
+
+class MeasuredSpeeds:
+    """What jobs on a real cluster have measured themselves; implements `SpeedBook`.
+
+    Between sizes with which a job has run its throughput is interpolated, below them it falls in
+    proportion. Beyond them it grows as the curve says that fits the times of its steps (fixed time,
+    divided work, and what each worker adds: `rota.models.curves`); after a single size, in
+    proportion. A job that has told nothing scales in proportion to its GPUs.
+    """
+
+    def speed(self, job: Job, gpu_type: str) -> float:
+        """As its user says (`speeds` of the job file)."""
+        return (job.truth.speeds or {}).get(gpu_type, 1.0)
+
+    def speed_beside(self, job: Job, other: Job, gpu_type: str) -> float:  # noqa: ARG002
+        """Nobody has measured pairs."""
+        return 0.0
+
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:  # noqa: ARG002
+        """Relative to that with what it asked for."""
+        timings = {} if job.told is None else job.told.timings
+        typed = {shape: time for shape, time in timings.items() if shape.gpu_type == gpu_type}
+        known = typed or timings
+        asked = _throughput(known, job.gpus) if known and job.gpus else 0.0
+        if not asked:
+            return gpus / job.gpus if job.gpus else 1.0
+        return _throughput(known, gpus) / asked
+
+
+def _throughput(timings: Mapping[TimedShape, StepTime], gpus: float) -> float:
+    """Samples per second with so many GPUs; the best batch of each size counts."""
+    best: dict[float, float] = {}
+    for shape, time in timings.items():
+        samples = shape.gpus * shape.batch / time.step_s
+        best[shape.gpus] = max(best.get(shape.gpus, 0.0), samples)
+    points = tuple(sorted(best.items()))
+    last, most = points[-1]
+    if gpus <= last:
+        return interpolated(gpus, points)
+    if len(points) == 1:
+        return most * gpus / last
+    from rota.models.curves import WorkerSpeed
+
+    curve = WorkerSpeed.of(timings)
+    return most * curve.samples(gpus) / curve.samples(last) if curve is not None else most
 
 
 class NoisySpeeds:

@@ -11,6 +11,7 @@ import polars as pl
 from rota.core.errors import InputError
 from rota.metrics import History
 from rota.metrics.basis import Basis
+from rota.metrics.jobs import read_promised
 from rota.metrics.vocabulary import BY_KEY, written
 from rota.notebook.frames import as_pandas, read_json
 from rota.notebook.plots import draw
@@ -155,7 +156,8 @@ class Result:
         basis = self._basis
         if basis is None and self.folder is not None:
             basis = read_basis(self.folder)
-        return RunView(self.policy, self.summary, self.log, basis=basis)
+        promised = read_promised(self.folder / JOBS) if self.folder else None
+        return RunView(self.policy, self.summary, self.log, basis=basis, promised=promised)
 
     # --- how it shows itself ----------------------------------------------------------------------
 

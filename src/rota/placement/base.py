@@ -9,7 +9,7 @@ with faster equivalents.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 from rota.core.allocation import Allocation
 from rota.core.errors import InvalidPlanError
@@ -70,6 +70,10 @@ class Placement(Stateful, ABC):
         self._fits: dict[int, tuple[int, bool]] = {}
         self._one_node: dict[int, bool] = {}
         self._beside: tuple[int, float, float] = (-1, 0.0, 0.0)  # as of when: CPUs and GiB free
+
+    def renewed(self, topology: Topology | None = None) -> Self:
+        """An empty one of the same making, on the same nodes or on a copy of them."""
+        return type(self)(topology or self.topology, self.params, seed=self.seed)
 
     def empty_room(self) -> Room:
         """The cluster with every node up and idle."""

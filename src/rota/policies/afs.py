@@ -103,6 +103,7 @@ class Afs(DecidePolicy[AfsParams]):
     knowledge = Knowledge.REMAINING_WORK | Knowledge.SCALING
     Parameters = AfsParams
     preemptive = True
+    elastic = True
     coupled = "shares: all GPUs are divided among all jobs"
 
     def __init__(self, params: AfsParams | None = None) -> None:

@@ -22,6 +22,7 @@ class ByComparison(DecidePolicy[Params]):
         self.name = policy.name  # type: ignore[misc]  # it stands in for that policy
         self.plan_type = policy.plan_type  # type: ignore[misc]  # the same
         self.knowledge, self.wake, self.coupled = policy.knowledge, policy.wake, policy.coupled
+        self.elastic = policy.elastic
         self.preemptive, self.keeps_unnamed = policy.preemptive, policy.keeps_unnamed
         self._waiting: dict[int, Job] = {}
         self._running: dict[int, tuple[Job, tuple[Any, ...]]] = {}

@@ -121,14 +121,18 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
     def __init__(self, params: ConservativeParams | None = None) -> None:
         super().__init__(params)
         self.state: ConservativeState = ConservativeState()
-        self.reserved_s: dict[int, float] = {}
-        """When each waiting job is to start, by index; inf: not foreseeable."""
+        self._reserved_s: dict[int, float] = {}  # while there is no book
         self._known: dict[int, Known] = {}  # of all jobs, after the last decision
         self._unplaced: set[int] = set()
         """Jobs that were due by then, but found no placement."""
         self._book: Book | None = None  # None: all jobs are planned anew
         self._new: list[Job] = []  # since the last decision
         self._gone: list[Job] = []
+
+    @property
+    def reserved_s(self) -> dict[int, float]:
+        """When each waiting job is to start, by index; inf: not foreseeable."""
+        return self._reserved_s if self._book is None else dict(self._book.waiting())
 
     # --- what it hears ----------------------------------------------------------------------------
 
@@ -161,6 +165,7 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
     def _close(self) -> None:
         """Plan everybody anew at the next decision."""
         self._known = self._rests_on()
+        self._reserved_s = self.reserved_s
         self._book = None
 
     def _rests_on(self) -> dict[int, Known]:
@@ -204,9 +209,7 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
             if not any(_fits(plan, job) for job in sorted(due, key=arrival)):
                 return
         wanted = [(job, needed_s(job, self.params.default_estimate_s)) for job in new]
-        planned = book.plan_anew(gone, wanted, now_s)
-        self.reserved_s = dict(book.waiting())
-        self._start([job for job in planned if book.start_s(job) <= now_s], book, plan, now_s)
+        self._start(book.plan_anew(gone, wanted, now_s), book, plan, now_s)
 
     def _go_on(
         self,
@@ -220,16 +223,12 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
         default_s = self.params.default_estimate_s
         book.advance(now_s)
         freed = book.release(gone, now_s)
-        for job in gone:
-            self.reserved_s.pop(job.index, None)
         wanted = [(job, needed_s(job, default_s)) for job in sorted(new, key=arrival)]
         if freed:
-            due = [job for job in book.move_up(wanted) if book.start_s(job) <= now_s]
-            self.reserved_s = dict(book.waiting())
+            due = book.move_up(wanted, now_s)
         else:
             due = book.due(now_s)
             book.reserve(wanted)
-            self.reserved_s |= {job.index: book.start_s(job) for job, _ in wanted}
             due += [job for job, _ in wanted if book.start_s(job) <= now_s]
         self._start(due, book, plan, now_s)
 
@@ -239,7 +238,6 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
         for job in due:
             if plan.place(job):
                 book.note_start(job, now_s)
-                del self.reserved_s[job.index]
             else:
                 self._unplaced.add(job.index)
 
@@ -247,8 +245,8 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
         """Plan for each set of jobs that compete, if anything happened to it."""
         running, waiting = view.running, view.waiting
         nodes = {job.index: plan.eligible(job) for job in (*running, *waiting)}
-        before, known, unplaced = self.reserved_s, self._known, self._unplaced
-        self.reserved_s, self._known, self._unplaced = {}, {}, set()
+        before, known, unplaced = self._reserved_s, self._known, self._unplaced
+        self._reserved_s, self._known, self._unplaced = {}, {}, set()
         default_s = self.params.default_estimate_s
         gpus = {one: plan.gpus_on(one) for one in set(nodes.values())}
         everybody = [(job, estimated_end_s(job, default_s)) for job in running]
@@ -267,7 +265,7 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
             if there == was and not any(_fits(plan, job) for job in due):
                 # what happened elsewhere changes nothing here
                 self._known |= there
-                self.reserved_s |= reserved_s
+                self._reserved_s |= reserved_s
                 self._unplaced |= {job.index for job in due}
                 continue
             timetable = Timetable(
@@ -275,11 +273,11 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
                 [job for job in running if job.index in there],
                 waiting_there,
             )  # fmt: skip
-            self.reserved_s |= timetable.decide(reserved_s, was)
+            self._reserved_s |= timetable.decide(reserved_s, was)
             self._known |= timetable.there
             self._unplaced |= timetable.unplaced
             if len(found) == len(area.sets) == 1:
-                self._book = timetable.book(self.reserved_s)
+                self._book = timetable.book(self._reserved_s)
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -292,7 +290,7 @@ class Conservative(IncrementalPolicy[ConservativeParams]):
     def resumed(self) -> None:
         """Take them up again."""
         self._book = None
-        self.reserved_s, self._unplaced = self.state.reserved_s, self.state.unplaced
+        self._reserved_s, self._unplaced = self.state.reserved_s, self.state.unplaced
         self._known = {i: Known(int(one[0], 16), *one[1:]) for i, one in self.state.known.items()}
 
 

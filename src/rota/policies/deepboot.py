@@ -48,6 +48,7 @@ class DeepBoot(DecidePolicy[DeepBootPolicyParams]):
     knowledge = Knowledge.SCALING
     Parameters = DeepBootPolicyParams
     preemptive = True
+    elastic = True
     coupled = "shares: all GPUs are divided among all jobs"
 
     def decide(self, view: View) -> Plan:
@@ -58,9 +59,9 @@ class DeepBoot(DecidePolicy[DeepBootPolicyParams]):
         for job in view.jobs:
             if job.spec.priority <= 0:
                 training.append(job)
-            elif job.gpus <= left:
-                requests.append((job, job.gpus))
-                left -= job.gpus
+            elif (size := job.size_within(min(job.gpus, gpus))) and size <= left:
+                requests.append((job, size))
+                left -= size
         training = [job for job in training if sizes_of(job, gpus)]
         every_s = self.params.every_s
         if not every_s or now_s % every_s == 0:

@@ -152,6 +152,7 @@ class ElasticFlow(DecidePolicy[ElasticFlowPolicyParams]):
     knowledge = Knowledge.REMAINING_WORK | Knowledge.SCALING | Knowledge.DEADLINES
     Parameters = ElasticFlowPolicyParams
     preemptive = True
+    elastic = True
     coupled = "shares: all GPUs are divided among all jobs"
 
     def __init__(self, params: ElasticFlowPolicyParams | None = None) -> None:

@@ -34,11 +34,12 @@ from rota.core.jobs import Job
 from rota.core.view import View
 from rota.policies.tenancy.policy import COMMON, Seconds, TenantParams, TenantPolicy
 from rota.policies.tenancy.queues import Queues
-from rota.policies.tenancy.tree import SLACK, Branch
+from rota.policies.tenancy.tree import SLACK, Branch, Tenancy
 from rota.policies.tenancy.victims import Claim
 
 WEEK_S = 7 * 86400.0
 PRESENT = 0.02  # what the present counts beside the past; much more would favour small weights
+IDLERS = Claim(INF)  # opportunistic jobs only
 SOON_S = 1.0  # no earlier wake because the past fades
 
 
@@ -62,18 +63,23 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
         "yarn": {"inside": "fifo", "half_life_s": 0.0, "within": False},
     }
 
+    def __init__(self, params: HierarchicalFairParams | None = None) -> None:
+        super().__init__(params)
+        # 0: nobody can claim more by waiting
+        self._fades_s = float(self.chosen["half_life_s"]) if self.chosen["reclaim"] else 0.0
+
     def prepare(self, queues: Queues, view: View) -> None:
         """Fair shares for those who are here now."""
-        if queues.waiting:
-            entitle(queues.tenancy.root, view.up_gpus)
+        entitle(queues.tenancy, view.up_gpus)
 
     def claims(self, queues: Queues) -> list[float]:
         """Fair shares, and for all with the same parent the order of what they have had."""
         found: list[float] = []
         for above in queues.tenancy.upwards():
-            had = [self.standing(branch) for branch in above.children]
+            there = [branch for branch in above.children if branch.jobs]
+            had = [self.standing(branch) for branch in there]
             order = sorted(range(len(had)), key=had.__getitem__)
-            found += [branch.entitled for branch in above.children]
+            found += [branch.entitled for branch in there]
             found += order
             found += [had[a] < had[b] for a, b in pairwise(order)]
         return found
@@ -92,28 +98,30 @@ class HierarchicalFair(TenantPolicy[HierarchicalFairParams]):
 
     def claim(self, branch: Branch, other: Branch, gpus: float) -> Claim | None:
         """Quotas first; a fair share only from those who have had more, and not from quotas."""
-        if branch.within(gpus):
+        firm = branch.firm + gpus
+        if firm <= branch.quota + SLACK:
             return Claim(other.quota)
-        if branch.firm + gpus > branch.entitled + SLACK:
+        if firm > branch.entitled + SLACK:
             return None
         if self.standing(branch) < self.standing(other):
             return Claim(self.owed(other), other.quota)
-        return Claim(INF)  # opportunistic jobs only
+        return IDLERS
 
     def wake_s(self, queues: Queues, view: View) -> float:
         """When a queue below its fair share will have had less than one above its own."""
-        half_life_s = float(self.chosen["half_life_s"])
-        if not (half_life_s and self.chosen["reclaim"] and queues.waiting):
+        half_life_s = self._fades_s
+        if not (half_life_s and queues.waiting):
             return INF
         soonest_s = INF
         for above in queues.tenancy.upwards():
             below = [b for b in above.children if b.firm + SLACK < b.entitled]
             if not below:
                 continue
-            over = [b for b in above.children if b.firm > self.owed(b) + SLACK]
-            for one in below:
-                for other in over:
-                    soonest_s = min(soonest_s, crossing_s(one, other, half_life_s))
+            over = [b for b in above.children if b.firm > b.entitled + SLACK]
+            for other in over:
+                if other.firm > other.quota + SLACK:
+                    for one in below:
+                        soonest_s = min(soonest_s, crossing_s(one, other, half_life_s))
         return view.now_s + max(soonest_s, SOON_S)
 
 
@@ -131,26 +139,44 @@ def crossing_s(one: Branch, other: Branch, half_life_s: float) -> float:
     return -half_life_s * log2(left) if 0 < left < 1 else INF
 
 
-def entitle(root: Branch, up_gpus: float) -> None:
+def entitle(tenancy: Tenancy, up_gpus: float) -> None:
     """Set `entitled` of all branches.
 
     At every level each gets its quota or, if that is less, what it can use; the rest goes by weight
-    to those that can use more.
+    to those that can use more. How much more than its share somebody could use makes no difference.
     """
-    _divide(root, up_gpus)
+    if tenancy.entitled_for != tenancy.settled or not all(map(_as_before, tenancy.stirred)):
+        tenancy.entitled_for = tenancy.settled
+        _divide(tenancy.root, up_gpus)
+    tenancy.stirred.clear()
+
+
+def _as_before(leaf: Branch) -> bool:
+    """What it wants is the same as when the shares were made, or more than its share as then."""
+    wanted = _wanted(leaf)
+    if wanted == leaf.wanted:
+        return True
+    share = max(leaf.entitled, leaf.quota) + SLACK
+    return share < wanted and share < leaf.wanted and len(leaf.path) == 1
 
 
 def _divide(above: Branch, gpus: float) -> None:
-    branches = above.children
-    wanted = [_wanted(branch) for branch in branches]
-    shares = [min(branch.quota, most) for branch, most in zip(branches, wanted, strict=True)]
+    there: list[Branch] = []
+    for branch in above.children:
+        if branch.jobs:
+            there.append(branch)
+            branch.wanted = _wanted(branch)
+        else:
+            branch.entitled = branch.wanted = 0.0
+    shares = [min(branch.quota, branch.wanted) for branch in there]
     promised = sum(shares)
     if promised > gpus:
         shares = [share * gpus / promised for share in shares]
     else:
-        weights = [branch.tenant.weight for branch in branches]
+        weights = [branch.tenant.weight for branch in there]
+        wanted = [branch.wanted for branch in there]
         shares = pour(gpus - promised, weights, shares, wanted)
-    for branch, share in zip(branches, shares, strict=True):
+    for branch, share in zip(there, shares, strict=True):
         branch.entitled = share
         if branch.children:
             _divide(branch, share)
@@ -159,8 +185,7 @@ def _divide(above: Branch, gpus: float) -> None:
 def _wanted(branch: Branch) -> float:
     """What guaranteed jobs of a branch have and ask for, as far as it may be had."""
     asked = sum(map(_wanted, branch.children)) if branch.children else branch.firm + branch.asked
-    limit = branch.tenant.limit
-    return min(limit, asked)
+    return min(branch.tenant.limit, asked)
 
 
 def pour(

@@ -73,6 +73,7 @@ class Lyra(DecidePolicy[LyraParams]):
     Parameters = LyraParams
     plan_type = ClosingPlan
     preemptive = True
+    elastic = True
     coupled = "shares: all GPUs are divided among all jobs"
 
     def decide(self, view: View) -> Plan:

@@ -56,6 +56,7 @@ class Optimus(DecidePolicy[OptimusParams]):
     Parameters = OptimusParams
     coupled = "shares: GPUs go to the job that gains most by them"
     preemptive = True
+    elastic = True
 
     def __init__(self, params: OptimusParams | None = None) -> None:
         super().__init__(params)

@@ -302,6 +302,7 @@ class PolluxPolicy(DecidePolicy[PolluxPolicyParams]):
     Parameters = PolluxPolicyParams
     coupled = "all jobs share one mean of speedups"
     preemptive = True
+    elastic = True
 
     def __init__(self, params: PolluxPolicyParams | None = None) -> None:
         super().__init__(params)

@@ -125,6 +125,7 @@ class SiaPolicy(DecidePolicy[SiaParams]):
     plan_type = LocalityPlan
     coupled = "shares: one programme divides all GPUs among all jobs"
     preemptive = True
+    elastic = True
 
     def __init__(self, params: SiaParams | None = None) -> None:
         super().__init__(params)

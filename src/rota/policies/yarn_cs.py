@@ -23,8 +23,10 @@ attempts; `skip=true` lets a VC's later jobs pass one that cannot start.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from heapq import heapify, heappop, heapreplace
 from itertools import accumulate
+from operator import add, attrgetter
 from typing import Annotated, Any
 
 import msgspec
@@ -107,9 +109,9 @@ class VirtualCluster:
         self.name = name
         self.number = 0  # the tenant of the oldest job is the first
         self.share = self.ceiling = 0.0  # the ceiling: with what it may borrow
+        self.own = 0.0  # what it may have without borrowing
         self.used = 0.0
-        self.borrowed: list[Job] = []  # those that started when the share was used up
-        self.lent = 0.0  # their GPUs
+        self.lent = 0.0  # GPUs of those that started when the share was used up
         self.everybody = ArrivalQueue()
         self.lines: dict[int, EqualJobs] = {}  # who waits, by shape
         self.least = INF  # GPUs of the smallest request that waits
@@ -120,7 +122,8 @@ class VirtualCluster:
         self._running: list[tuple[float, int, Job]] = []  # in order of their starts
         self._held: list[float] = []  # their GPUs
         self._starts: dict[int, float] = {}
-        self._counted = False  # what it uses is up to date
+        self._within = 0  # so many of them started within the share
+        self.counted = False  # what it uses is up to date
 
     # --- who waits and runs -----------------------------------------------------------------------
 
@@ -139,7 +142,7 @@ class VirtualCluster:
         at = bisect_left(self._running, (job.start_s, job.index))
         self._running.insert(at, (job.start_s, job.index, job))
         self._held.insert(at, job.held_gpus)
-        self._counted = False
+        self.counted = False
 
     def leaves(self, job: Job) -> None:
         """It waits or runs no more."""
@@ -147,7 +150,7 @@ class VirtualCluster:
         if start_s is not None:
             at = bisect_left(self._running, (start_s, job.index))
             del self._running[at], self._held[at]
-            self._counted = False
+            self.counted = False
             return
         line = self.lines[job.shape.number]
         line.discard(job)
@@ -160,23 +163,25 @@ class VirtualCluster:
         """It has this share from now on."""
         if (share, ceiling) != (self.share, self.ceiling):
             self.share, self.ceiling = share, ceiling
-            self._counted = False
+            self.own = min(share, ceiling)
+            self.counted = False
 
-    def count(self) -> float:
+    def count(self) -> None:
         """What it uses; added up in order of the starts, so that it is always the same number."""
-        if not self._counted:
-            self._counted = self.touched = True
-            sums = list(accumulate(self._held, initial=0.0))
-            within = bisect_right(sums, self.share + EPSILON) - 1
-            self.borrowed = [job for _, _, job in self._running[within:]]
-            self.used = sums[-1]
-            self.lent = self.used - sums[within]
-        return self.used
+        self.counted = self.touched = True
+        sums = list(accumulate(self._held, initial=0.0))
+        self._within = bisect_right(sums, self.share + EPSILON) - 1
+        self.used = sums[-1]
+        self.lent = self.used - sums[self._within]
+
+    def borrowed(self) -> list[Job]:
+        """Those that started when the share was used up."""
+        return [job for _, _, job in self._running[self._within :]]
 
     def charge(self, gpus: float) -> None:
         """This decision gives it so many GPUs more."""
         self.used += gpus
-        self._counted = False  # the sum is made again
+        self.counted = False  # the sum is made again
         self.touched = True
         self.needs = self.least
 
@@ -196,8 +201,7 @@ class VirtualCluster:
 
     def allows(self, gpus: float, *, borrowing: bool) -> bool:
         """So many more stay within the share, or within what may be borrowed too."""
-        allowed = self.ceiling if borrowing else min(self.share, self.ceiling)
-        return self.used + gpus <= allowed + EPSILON
+        return self.used + gpus <= (self.ceiling if borrowing else self.own) + EPSILON
 
     def reason(self, gpus: float, free: float) -> Reason:
         """Why a job waits that could not start although so many GPUs are free."""
@@ -319,9 +323,14 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
 
     def decide(self, view: View) -> Plan:
         """Jobs within the shares, then those that were borrowing, then new borrowers."""
-        turn = YarnDecision(self, view, self._present(view))
+        clusters = self._present(view)
+        waiting = [cluster for cluster in clusters if cluster.lines]
+        if not waiting:
+            return view.plan(YarnPlan)
+        turn = YarnDecision(self, view, clusters, waiting)
         turn.serve(borrowing=False)
-        turn.return_borrowers()
+        if turn.displaced:
+            turn.return_borrowers()
         turn.serve(borrowing=True)
         turn.explain()
         return turn.plan
@@ -355,22 +364,31 @@ class YarnCs(IncrementalPolicy[YarnCsParams]):
 class YarnDecision:
     """One decision."""
 
-    def __init__(self, policy: YarnCs, view: View, clusters: Sequence[VirtualCluster]) -> None:
+    def __init__(
+        self,
+        policy: YarnCs,
+        view: View,
+        clusters: Sequence[VirtualCluster],
+        waiting: Sequence[VirtualCluster],
+    ) -> None:
         self.plan = view.plan(YarnPlan)
         self._policy = policy
         self._view = view
         self._skip = policy.params.skip
         self._clusters = clusters
-        used = 0.0
+        self._waiting = waiting  # those with jobs that wait
         for cluster in clusters:
-            used += cluster.count()
+            if not cluster.counted:
+                cluster.count()
+        used = reduce(add, map(_used, clusters), 0.0)  # always in the same way
+        for cluster in waiting:
             if cluster.touched:
                 cluster.look(self.plan, skip=self._skip)
         self._free = view.up_gpus - used
         # else GPUs that no job should have are in use: what is really free the placement knows
         self._exact = view.up_gpus == view.topology.gpus and not view.sharing
         self._gone: dict[int, Job] = {}  # started
-        self._displaced: dict[int, Job] = {}
+        self.displaced: dict[int, Job] = {}
         self._borrowed: list[Job] = []  # those that give way, in order of their starts
         params = policy.params
         if params.preempt and used >= params.preempt_above * view.up_gpus:
@@ -378,10 +396,12 @@ class YarnDecision:
 
     def _find_borrowed(self) -> None:
         """If anybody within its share could take it back."""
+        needs = [c.needs for c in self._waiting if c.allows(c.needs, borrowing=False)]
+        if not needs:
+            return
         clusters = self._clusters
-        most = self._most(sum(cluster.lent for cluster in clusters))
-        if any(c.needs <= most and c.allows(c.needs, borrowing=False) for c in clusters):
-            borrowed = (job for cluster in clusters for job in cluster.borrowed)
+        if min(needs) <= self._most(sum([cluster.lent for cluster in clusters])):
+            borrowed = (job for cluster in clusters for job in cluster.borrowed())
             self._borrowed = sorted(borrowed, key=lambda job: (job.start_s, job.index))
 
     def _most(self, lent: float) -> float:
@@ -393,10 +413,10 @@ class YarnDecision:
     def serve(self, *, borrowing: bool) -> None:
         """Start jobs of the VC that has used the least of its share, until none can start."""
         victims = [] if borrowing else self._borrowed[::-1]
-        most = self._most(sum(victim.held_gpus for victim in victims))
+        most = self._most(sum([victim.held_gpus for victim in victims]))
         turns = [
             (cluster.rank(), ServedCluster(cluster))
-            for cluster in self._clusters
+            for cluster in self._waiting
             if cluster.needs <= most and cluster.allows(cluster.needs, borrowing=borrowing)
         ]
         heapify(turns)
@@ -458,7 +478,7 @@ class YarnDecision:
         if max_nodes is not None and self._nodes(job) > max_nodes:
             plan.withdraw(job)
             return False
-        self._displaced.update((victim.index, victim) for victim in displaced)
+        self.displaced.update((victim.index, victim) for victim in displaced)
         return True
 
     def _nodes(self, job: Job) -> int:
@@ -468,14 +488,12 @@ class YarnDecision:
 
     def return_borrowers(self) -> None:
         """Those that gave way go elsewhere, if need be in the place of later borrowers."""
-        if not self._displaced:
-            return
         for number, job in enumerate(self._borrowed, start=1):
-            if job.index not in self._displaced:
+            if job.index not in self.displaced:
                 continue
             displaced = self.plan.displace(job, self._borrowed[: number - 1 : -1])
             if displaced is not None:
-                self._displaced.update((victim.index, victim) for victim in displaced)
+                self.displaced.update((victim.index, victim) for victim in displaced)
                 continue
             gpus = job.held_gpus
             self._policy.cluster_of(job).charge(-gpus)
@@ -488,7 +506,7 @@ class YarnDecision:
         """Say why jobs wait, where that may have changed."""
         news: list[tuple[int, float, int, Job, Reason]] = []
         free = self._free + EPSILON
-        for cluster in self._clusters:
+        for cluster in self._waiting:
             low, high = cluster.steady
             if cluster.touched or cluster.roomy or not low <= free < high:
                 told = self._reasons(cluster)
@@ -554,3 +572,4 @@ class ServedCluster:
 
 
 EVER = (-INF, -1)
+_used = attrgetter("used")

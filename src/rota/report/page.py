@@ -18,7 +18,7 @@ from rota.metrics.delay import REASONS
 from rota.metrics.history import History
 from rota.metrics.ledger import active_range
 from rota.metrics.vocabulary import Measure, alike, count
-from rota.report import style
+from rota.report import elastic, style
 from rota.report.data import (
     TIMES,
     cdf,
@@ -52,6 +52,7 @@ def html(source: ReportSource) -> str:
         "notes": _notes(source.notes),
         "coincide": _coincide(source),
         "delays": _delays(comparison),
+        "elastic": elastic.section(source.looks),
         "ratio_note": _ratio_note(comparison),
         "assumptions": _assumptions(comparison),
         "version": escape(VERSION),

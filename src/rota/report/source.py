@@ -11,6 +11,7 @@ import polars as pl
 from rota.core.errors import InputError, OptionError
 from rota.metrics import History, Window, fold_jobs, read_history
 from rota.metrics.basis import Basis
+from rota.metrics.jobs import Promised, read_promised
 from rota.metrics.vocabulary import BY_KEY
 from rota.study.compare_file import (
     COMPARE,
@@ -21,7 +22,7 @@ from rota.study.compare_file import (
     RunOf,
     read_comparison,
 )
-from rota.study.output import EVENTS, MANIFEST, SUMMARY
+from rota.study.output import EVENTS, JOBS, MANIFEST, SUMMARY
 
 _OF_A_RUN = tuple(
     BY_KEY[key]
@@ -43,7 +44,9 @@ class RunView:
         folder: str = "",
         *,
         basis: Basis | None = None,
+        promised: Promised | None = None,
     ) -> None:
+        self.promised = promised or Promised()
         self.name = name
         self.summary = summary
         self.folder = folder
@@ -58,7 +61,7 @@ class RunView:
     @cached_property
     def jobs(self) -> pl.DataFrame:
         """The table of its jobs."""
-        return fold_jobs(self.history)
+        return fold_jobs(self.history, *self.promised.of(self.history.ids))
 
     @property
     def window(self) -> Window:
@@ -119,7 +122,9 @@ def _of_comparison(comparison: PolicyComparison, folder: Path) -> ReportSource:
             notes.append(f"{row.policy}: no pictures, {run.folder}/{EVENTS} cannot be read")
             continue
         basis = read_basis(place)
-        looks.append(RunView(row.policy, run.summary, log, run.folder, basis=basis))
+        promised = read_promised(place / JOBS)
+        look = RunView(row.policy, run.summary, log, run.folder, basis=basis, promised=promised)
+        looks.append(look)
     if len(comparison.seeds) > 1 or len(comparison.windows) > 1:
         first = comparison.runs[0]
         window = "" if first.window is None else f", window {first.window}"
@@ -165,7 +170,9 @@ def _of_run(folder: Path) -> ReportSource:
         runs=[RunOf(policy, ".", int(config.get("seed") or 0), None, [], summary)],
         notes=[],
     )
-    return ReportSource(comparison, [RunView(policy, summary, log, basis=read_basis(folder))], [])
+    promised = read_promised(folder / JOBS)
+    look = RunView(policy, summary, log, basis=read_basis(folder), promised=promised)
+    return ReportSource(comparison, [look], [])
 
 
 class _Measured(msgspec.Struct):

@@ -4,7 +4,7 @@ import math
 import time
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar
@@ -13,9 +13,17 @@ import httpx2
 import msgspec
 from msgspec import UNSET
 
-from rota.core.errors import GoneError, InputError, UnavailableError
+from rota.core.errors import (
+    ConflictError,
+    GoneError,
+    InputError,
+    NotFoundError,
+    UnavailableError,
+)
+from rota.core.verdict import Verdict
 from rota.jobfile.check import check
 from rota.jobfile.model import JobFile
+from rota.sdk.inside import OUT, ChannelOutput, ExecResult, new_channel_id
 from rota.sdk.place import Place
 from rota.sdk.transport import (
     AsyncIO,
@@ -30,6 +38,9 @@ from rota.wire import (
     BEGIN_LOGIN,
     CANCEL_JOB,
     CHANGE_PERSON,
+    CHANNEL_BYTES,
+    CHANNEL_WAIT_S,
+    CLOSE_CHANNEL,
     CREATE_TOKEN,
     CREATE_WEB_CODE,
     DISABLE_PERSON,
@@ -39,14 +50,19 @@ from rota.wire import (
     ENDED,
     EXPLAIN_JOB,
     EXPORT_EVENTS,
+    FIND_JOBS,
     FINISH_LOGIN,
     FORECAST_JOB,
+    FORECAST_NEW,
     GET_JOB,
     GET_STATUS,
     HOLD_JOB,
     INVITE_NODE,
+    LIST_CHANNELS,
+    LIST_CHOICES,
     LIST_EVENTS,
     LIST_JOBS,
+    LIST_LANES,
     LIST_NODES,
     LIST_PEOPLE,
     LIST_QUEUES,
@@ -55,7 +71,9 @@ from rota.wire import (
     MAX_BODY_BYTES,
     MAX_JOBS,
     MAX_KEY,
+    OPEN_CHANNEL,
     PAGE,
+    READ_CHANNEL,
     READ_OUTPUT,
     RELEASE_JOB,
     RELOAD,
@@ -63,21 +81,34 @@ from rota.wire import (
     REVOKE_TOKEN,
     STREAM_EVENTS,
     SUBMIT_JOBS,
+    TRY_OUT,
     UNDRAIN_NODE,
     WHOAMI,
+    WHY_JOB,
+    WHY_NEW,
+    WRITE_CHANNEL,
     Actor,
+    ChannelInfo,
+    ChannelQuery,
+    Choices,
     DrainQuery,
     Event,
     EventsQuery,
     Explanation,
+    FindQuery,
     Forecast,
     ForecastQuery,
+    FoundJobs,
+    InputQuery,
     JobInfo,
     JobsQuery,
+    Lanes,
+    LanesQuery,
     LoginAnswer,
     LoginRequest,
     LoginStart,
     MadeSession,
+    NewChannel,
     NewInvitation,
     NewPerson,
     NewToken,
@@ -86,11 +117,14 @@ from rota.wire import (
     Person,
     PersonChange,
     QueueInfo,
+    RankQuery,
     SessionInfo,
     StreamQuery,
     SubmitHeaders,
     TokenInfo,
+    TrialAnswer,
     WebCode,
+    WhatIf,
 )
 
 P = ParamSpec("P")
@@ -244,6 +278,10 @@ class AsyncClient(_OnSession):
             left -= len(page)
             after = page[-1].id
 
+    async def find_jobs(self, query: FindQuery | None = None) -> FoundJobs:
+        """A piece of a table of jobs, sorted and filtered by the daemon, and how many there are."""
+        return await self._session.ask(FIND_JOBS, query=query or FindQuery())
+
     async def job(self, job: str) -> JobInfo:
         """One job, by id."""
         return await self._session.ask(GET_JOB, job=job)
@@ -267,6 +305,20 @@ class AsyncClient(_OnSession):
     async def when(self, job: str, *, runs: int = 20) -> Forecast:
         """When it will start, simulated so many times from the present state."""
         return await self._session.ask(FORECAST_JOB, query=ForecastQuery(runs), job=job)
+
+    async def why(self, job: str, *, runs: int = 20) -> Verdict:
+        """The one reason why it does not run, and the smallest change that would start it."""
+        return await self._session.ask(WHY_JOB, query=ForecastQuery(runs), job=job)
+
+    async def when_new(self, job: JobLike, *, runs: int = 20) -> Forecast:
+        """When it would start if it were submitted now; nothing is submitted."""
+        body = msgspec.json.encode(as_job(job))
+        return await self._session.ask(FORECAST_NEW, query=ForecastQuery(runs), body=body)
+
+    async def why_new(self, job: JobLike, *, runs: int = 20) -> Verdict:
+        """Why it would not start if it were submitted now; nothing is submitted."""
+        body = msgspec.json.encode(as_job(job))
+        return await self._session.ask(WHY_NEW, query=ForecastQuery(runs), body=body)
 
     async def wait(self, job: str, timeout_s: float | None = None) -> JobInfo:
         """The job when it has finished.
@@ -347,6 +399,129 @@ class AsyncClient(_OnSession):
         except UnavailableError:
             await session.io.sleep(0.2)
 
+    # --- into jobs ------------------------------------------------------------------------------
+
+    async def exec(
+        self, job: str, argv: Sequence[str], *, stdin: bytes = b"", node_rank: int = 0
+    ) -> ExecResult:
+        """Run a command in a job that runs, as the job's user and in its sandbox; wait for its end.
+
+        Args:
+            job: Its id.
+            argv: The command; it is not read by a shell.
+            stdin: What it finds on its standard input.
+            node_rank: On which of the job's nodes.
+        """
+        opened = await self.open_channel(job, argv, node_rank=node_rank)
+        output, sent, eof = ChannelOutput(), 0, False
+        found: dict[int, list[bytes]] = {}
+        while output.code is None:
+            if not eof:
+                piece = stdin[sent : sent + CHANNEL_BYTES]
+                last = sent + len(piece) == len(stdin)
+                taken = await self.write_channel(
+                    job, opened.id, piece, offset=sent, eof=last, wait_s=0.0, node_rank=node_rank
+                )
+                eof, sent = last and taken >= len(stdin), taken
+            answer = await self.read_channel(
+                job, opened.id, offset=output.offset, wait_s=CHANNEL_WAIT_S if eof else 0.1,
+                node_rank=node_rank,
+            )  # fmt: skip
+            for stream, data in output.take(answer):
+                found.setdefault(stream, []).append(data)
+        with suppress(NotFoundError, ConflictError):  # it may be gone by itself
+            await self.close_channel(job, opened.id, node_rank=node_rank)
+        out = b"".join(found.pop(OUT, []))
+        return ExecResult(output.code, out, b"".join(b"".join(rest) for rest in found.values()))
+
+    async def open_channel(
+        self,
+        job: str,
+        argv: Sequence[str] = (),
+        *,
+        id: str = "",  # noqa: A002 - the field
+        tty: bool = False,
+        size: tuple[int, int] = (0, 0),
+        term: str = "",
+        port: int = 0,
+        node_rank: int = 0,
+    ) -> ChannelInfo:
+        """Start a command in a job that runs, or connect to a port there; see `exec`.
+
+        Args:
+            job: Its id.
+            argv: The command; empty: a shell.
+            id: A name for it (16 to 32 hexadecimal digits); `main`: the job's own terminal.
+            tty: Give it a terminal.
+            size: Rows and columns of that.
+            term: What kind of terminal it is (TERM).
+            port: Connect there instead.
+            node_rank: On which of the job's nodes.
+        """
+        new = NewChannel(
+            id=id or new_channel_id(), argv=tuple(argv), tty=tty, rows=size[0], cols=size[1],
+            term=term, port=port, node_rank=node_rank,
+        )  # fmt: skip
+        return await self._session.ask(OPEN_CHANNEL, body=msgspec.json.encode(new), job=job)
+
+    async def channels(self, job: str, *, node_rank: int = 0) -> list[ChannelInfo]:
+        """Ways into a job that are open."""
+        query = RankQuery(node_rank=node_rank)
+        return await self._session.ask(LIST_CHANNELS, query=query, job=job)
+
+    async def read_channel(
+        self, job: str, channel: str, *, offset: int = 0, wait_s: float = 0.0, node_rank: int = 0
+    ) -> tuple[int, bytes]:
+        """Where the next piece begins, and output from an offset on (see `ChannelOutput`)."""
+        query = ChannelQuery(offset=offset, wait_s=wait_s, node_rank=node_rank)
+        return await self._session.ask_piece(READ_CHANNEL, query, job=job, channel=channel)
+
+    async def write_channel(  # noqa: PLR0913 - as the operation
+        self,
+        job: str,
+        channel: str,
+        data: bytes = b"",
+        *,
+        offset: int = 0,
+        eof: bool = False,
+        size: tuple[int, int] = (0, 0),
+        wait_s: float | None = None,
+        writer: str = "",
+        node_rank: int = 0,
+    ) -> int:
+        """Send input that begins at an offset; where the next piece begins.
+
+        Args:
+            job: Its id.
+            channel: The id of the channel.
+            data: The input.
+            offset: Bytes that were sent before.
+            eof: There is no more.
+            size: Rows and columns of the terminal now.
+            wait_s: How long to wait until it is taken; None: until all of it is.
+            writer: Who sends it, where several do: each counts for themselves.
+            node_rank: On which of the job's nodes.
+        """
+        end = offset + len(data)
+        while True:
+            piece = data[len(data) - (end - offset) :][:CHANNEL_BYTES]
+            query = InputQuery(
+                offset=offset, eof=eof and offset + len(piece) == end, rows=size[0], cols=size[1],
+                wait_s=CHANNEL_WAIT_S if wait_s is None else wait_s, writer=writer,
+                node_rank=node_rank,
+            )  # fmt: skip
+            answer = await self._session.ask(
+                WRITE_CHANNEL, query=query, body=piece, job=job, channel=channel
+            )
+            offset = max(offset, answer.taken)
+            if wait_s is not None or offset >= end:
+                return offset
+
+    async def close_channel(self, job: str, channel: str, *, node_rank: int = 0) -> None:
+        """End what a channel started."""
+        query = RankQuery(node_rank=node_rank)
+        await self._session.ask(CLOSE_CHANNEL, query=query, job=job, channel=channel)
+
     # --- cluster --------------------------------------------------------------------------------
 
     async def nodes(self) -> list[NodeInfo]:
@@ -368,6 +543,18 @@ class AsyncClient(_OnSession):
     async def queues(self) -> list[QueueInfo]:
         """All queues."""
         return await self._session.ask(LIST_QUEUES)
+
+    async def lanes(self, since: float = 0.0) -> Lanes:
+        """Who had which GPUs since then (Unix seconds)."""
+        return await self._session.ask(LIST_LANES, query=LanesQuery(since=since))
+
+    async def choices(self) -> Choices:
+        """Which policy holds, with its parameters, and which there are."""
+        return await self._session.ask(LIST_CHOICES)
+
+    async def try_out(self, change: WhatIf) -> TrialAnswer:
+        """How the present queue would fare under another policy or size; nothing is changed."""
+        return await self._session.ask(TRY_OUT, body=msgspec.json.encode(change))
 
     async def status(self) -> dict[str, Any]:
         """Version, policy, times, counts."""
@@ -580,6 +767,11 @@ class Client(_OnSession):
         patience_s: float = 10.0,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
+        self.another: Callable[[], Client] = partial(
+            Client, server, token, token_file=token_file, ca=ca, patience_s=patience_s,
+            transport=transport,
+        )  # fmt: skip
+        """Makes another client for the same daemon: each thread needs one of its own."""
         self._session = DaemonSession(
             server, token, token_file=token_file, ca=ca, patience_s=patience_s,
             connect=partial(BlockingIO, transport=transport),
@@ -597,21 +789,35 @@ class Client(_OnSession):
     submit = _blocking(AsyncClient.submit)
     submit_many = _blocking(AsyncClient.submit_many)
     jobs = _iterating(AsyncClient.jobs)
+    find_jobs = _blocking(AsyncClient.find_jobs)
     job = _blocking(AsyncClient.job)
     cancel = _blocking(AsyncClient.cancel)
     hold = _blocking(AsyncClient.hold)
     release = _blocking(AsyncClient.release)
     explain = _blocking(AsyncClient.explain)
     when = _blocking(AsyncClient.when)
+    why = _blocking(AsyncClient.why)
+    when_new = _blocking(AsyncClient.when_new)
+    why_new = _blocking(AsyncClient.why_new)
     wait = _blocking(AsyncClient.wait)
     logs = _iterating(AsyncClient.logs)
     last_output = _blocking(AsyncClient.last_output)
+
+    exec = _blocking(AsyncClient.exec)
+    open_channel = _blocking(AsyncClient.open_channel)
+    channels = _blocking(AsyncClient.channels)
+    read_channel = _blocking(AsyncClient.read_channel)
+    write_channel = _blocking(AsyncClient.write_channel)
+    close_channel = _blocking(AsyncClient.close_channel)
 
     nodes = _blocking(AsyncClient.nodes)
     drain = _blocking(AsyncClient.drain)
     undrain = _blocking(AsyncClient.undrain)
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)
+    lanes = _blocking(AsyncClient.lanes)
+    choices = _blocking(AsyncClient.choices)
+    try_out = _blocking(AsyncClient.try_out)
     status = _blocking(AsyncClient.status)
     reload = _blocking(AsyncClient.reload)
 

@@ -41,7 +41,7 @@ from rota.sdk.place import (
     is_starting,
     state_folder,
 )
-from rota.wire import FIRST_OFFSET, JSON, PATH_PARTS, Event, Operation, Problem
+from rota.wire import FIRST_OFFSET, JSON, NEXT_OFFSET, PATH_PARTS, Event, Operation, Problem
 
 T = TypeVar("T")
 Trace: TypeAlias = Callable[[str, dict[str, Any]], Any]
@@ -372,10 +372,22 @@ class DaemonSession:
     ) -> T:
         """Send an operation, again where that is right, and return its answer."""
         request = _request(operation, query, headers, body, parts)
+        return self._answer(operation, await self._send(operation, request))
+
+    async def ask_piece(
+        self, operation: Operation[bytes], query: msgspec.Struct, **parts: str
+    ) -> tuple[int, bytes]:
+        """A piece of something long, and where the next one begins."""
+        response = await self._send(operation, _request(operation, query, None, None, parts))
+        data = self._answer(operation, response)
+        return int(response.headers.get(NEXT_OFFSET, "0")), data
+
+    async def _send(self, operation: Operation[Any], request: Mapping[str, Any]) -> httpx2.Response:
+        """Send a request, again where that is right; the last response."""
         backoff = Backoff(self.patience_s)
         while True:
             try:
-                response = await self.io.request(request | {"extensions": self._extensions()})
+                response = await self.io.request({**request, "extensions": self._extensions()})
             except httpx2.TransportError as error:
                 pause_s = await self._pause_s(operation, backoff, error)
                 if pause_s is None:
@@ -383,7 +395,7 @@ class DaemonSession:
             else:
                 pause_s = await self._pause_s(operation, backoff, response)
                 if pause_s is None:
-                    return self._answer(operation, response)
+                    return response
             await self.io.sleep(pause_s)
 
     @asynccontextmanager
@@ -491,7 +503,7 @@ def _request(
 ) -> dict[str, Any]:
     sent = {} if headers is None else msgspec.to_builtins(headers)
     if body is not None:
-        sent["Content-Type"] = JSON
+        sent["Content-Type"] = operation.body_media
     return {
         "method": operation.method,
         "url": operation.path.format_map({key: _part(key, text) for key, text in parts.items()}),

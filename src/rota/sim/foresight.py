@@ -21,6 +21,7 @@ from rota.core.ports import Scheduler
 from rota.core.words import duration
 from rota.engine.loop import Engine
 from rota.sim.durations import Durations, progress
+from rota.sim.proposal import Proposal, members
 
 SHARE = 0.8  # of the draws in the interval
 TESTED = 60  # jobs that are over, the latest, on which it is tried how good draws are
@@ -39,8 +40,13 @@ class Frozen(Protocol):
 
     now_s: float
 
-    def thaw(self, change: Callable[[Engine], None] | None = None) -> Engine:
-        """An engine in that state; `change` is applied before its cluster looks ahead."""
+    def thaw(
+        self, change: Callable[[Engine], None] | None = None, proposal: Proposal | None = None
+    ) -> Engine:
+        """An engine in that state; `change` is applied before its cluster looks ahead.
+
+        The job of the proposal is submitted first, and the scheduler has decided on it once.
+        """
         ...
 
 
@@ -67,9 +73,10 @@ class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
     backtest: Backtest | None  # None: nothing is drawn
 
 
-def foresee(
+def foresee(  # noqa: PLR0913 - all of it is one question
     frozen: Frozen, durations: Durations | None, index: int, *, again: bool, runs: int,
     seed: int = 0, told: Told | None = None, give_up: Callable[[], bool] = lambda: False,
+    proposal: Proposal | None = None, tested: bool = True,
 ) -> Foreseen:  # fmt: skip
     """When a job that waits, or is still to come, will start.
 
@@ -82,8 +89,13 @@ def foresee(
         seed: Random seed.
         told: Called after every simulation.
         give_up: No more time; at least one simulation is begun.
+        proposal: The job is this one, which is submitted now.
+        tested: Also tell how good draws of run times were in the past.
     """
-    found = starts(frozen, durations, index, runs=runs, seed=seed, told=told, give_up=give_up)
+    found = starts(
+        frozen, durations, index, runs=runs, seed=seed, told=told, give_up=give_up,
+        proposal=proposal,
+    )  # fmt: skip
     spread = spread_of(found)
     doubt = durations.doubt if durations is not None else ""
     return Foreseen(
@@ -94,7 +106,7 @@ def foresee(
         runs=len(found),
         never=found.count(INF),
         text=sentence(spread, frozen.now_s, doubt, again=again),
-        backtest=backtest(durations) if durations is not None else None,
+        backtest=backtest(durations) if durations is not None and tested else None,
     )
 
 
@@ -110,6 +122,7 @@ def started_s(job: Job) -> float | None:
 def starts(
     frozen: Frozen, durations: Durations | None, index: int, *, runs: int, seed: int = 0,
     told: Told | None = None, give_up: Callable[[], bool] = lambda: False,
+    proposal: Proposal | None = None,
 ) -> list[float]:  # fmt: skip
     """When a job that waits, or is still to come, starts in each simulation.
 
@@ -121,13 +134,14 @@ def starts(
         seed: Random seed.
         told: Called after every simulation.
         give_up: No more time; at least one simulation is begun.
+        proposal: The job is this one, which is submitted now.
     """
     runs = max(1, runs) if durations is not None else 1
     found: list[float] = []
     while len(found) < runs and not (found and give_up()):
         rng = np.random.default_rng([seed, len(found)])
         change = partial(redraw, durations=durations, rng=rng) if durations is not None else None
-        engine = frozen.thaw(change)
+        engine = frozen.thaw(change, proposal)
         found.append(next_start_s(engine, index, give_up))
         if told is not None:
             told(len(found), runs)
@@ -215,12 +229,6 @@ def nobody_new(scheduler: Scheduler, policy: str) -> str:
     if scheduler.in_order:
         return "none"
     return f"none, but jobs that are submitted later may be served before it under {policy}"
-
-
-def members(job: Job) -> list[Job]:
-    """The tasks of a non-gang job; of all others the job itself."""
-    whole = job.family is not None and job.parent is None
-    return job.family.members if whole and job.family else [job]
 
 
 def is_placed(job: Job) -> bool:

@@ -9,7 +9,7 @@ import polars as pl
 from rota.core.errors import InputError
 from rota.metrics.delay import REASONS, fold_delay
 from rota.metrics.history import History, read_history
-from rota.metrics.jobs import UNFINISHED, fold_jobs, leave_open
+from rota.metrics.jobs import UNFINISHED, fold_jobs, leave_open, read_promised
 from rota.metrics.story import Stories, Story
 from rota.study.calibration.setting import read_log
 from rota.study.output import EVENTS, JOBS
@@ -20,7 +20,7 @@ SHOWN = 5  # ids in a message
 def explain_folder(folder: Path, job: str) -> Story:
     """The story of one job, by its id."""
     history = read_history(open_log(folder))
-    stories = Stories(history, _open_ended(folder, history), _deadlines_s(folder))
+    stories = Stories(history, _open_ended(folder, history), read_promised(folder / JOBS))
     try:
         number = stories.ids.index(job)
     except ValueError:
@@ -51,15 +51,6 @@ def _open_ended(folder: Path, history: History) -> list[str]:
         return []
     ended = fold_jobs(history).filter(pl.col("state") == "done")["job_id"]
     return ended.filter(ended.is_in(still.implode())).to_list()
-
-
-def _deadlines_s(folder: Path) -> dict[str, float]:
-    """By id of the job, as far as the table of the folder has any."""
-    try:
-        table = pl.read_csv(folder / JOBS, columns=["job_id", "deadline_s"], infer_schema=False)
-    except (pl.exceptions.PolarsError, OSError):
-        return {}  # a table of an earlier Rota, or none
-    return {name: float(due) for name, due in table.drop_nulls().iter_rows()}
 
 
 def open_log(folder: Path) -> pl.DataFrame:

@@ -7,7 +7,7 @@ not fail any more; those that are down come back when the run says so. With `arr
 the trace comes as it is written there; without, no other jobs come.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,30 +15,36 @@ import msgspec
 
 from rota.core.backtest import Backtest
 from rota.core.errors import InputError
-from rota.core.jobs import Job, Phase
+from rota.core.jobs import Behaviour, Job, JobSpec, Phase
 from rota.core.knowledge import Knowledge
+from rota.core.verdict import Verdict
 from rota.core.workload import Workload
 from rota.engine.loop import Engine
 from rota.engine.snapshot import restore
 from rota.engine.source import WorkloadSource
-from rota.metrics.story import Stories
+from rota.engine.wiring import FIRST_TASK
+from rota.metrics.story import Stories, Story
 from rota.sim.cluster import SimCluster
 from rota.sim.durations import Durations, believed
 from rota.sim.foresight import (
     SHARE,
+    Foreseen,
     Told,
     foresee,
     is_placed,
-    members,
     nobody_new,
     started_s,
     starts,
 )
+from rota.sim.proposal import Proposal, members, propose
+from rota.sim.verdict import judge
 from rota.study.build import build
 from rota.study.config import RunConfig
 from rota.study.explain import no_job
 from rota.study.resume import frozen_state
 from rota.study.workloads import load_workload
+
+NEW = "new"  # the name of a job that is not submitted
 
 
 class Outlook(msgspec.Struct, kw_only=True):
@@ -77,12 +83,16 @@ class Oracle:
         self.now = self.thaw()
         self.now_s = self.now.cluster.now_s
 
-    def thaw(self, change: Callable[[Engine], None] | None = None) -> Engine:
+    def thaw(
+        self, change: Callable[[Engine], None] | None = None, proposal: Proposal | None = None
+    ) -> Engine:
         """An engine in that state; with a change of durations there are no more failures."""
         engine = build(self.config, self.workload).engine
         restore(engine, self._state)
         if not self.arrivals and isinstance(engine.source, WorkloadSource):
             engine.source.close()
+        if proposal is not None:
+            propose(engine, proposal, first_task=FIRST_TASK)
         cluster = engine.cluster
         if change is not None and isinstance(cluster, SimCluster):
             change(engine)
@@ -146,17 +156,60 @@ class Oracle:
 
     def story(self, job: Job) -> tuple[str, str]:
         """The reason by which it waits now, and how long it has waited for what."""
-        engine = self.thaw()
-        engine.view.now_s = engine.cluster.now_s  # it may be later than the last event
-        engine.finish()
-        stories = Stories(engine.log.frame())
-        told = stories.tell(stories.ids.index(job.id))
+        told = present_story(self.thaw(), job)
         return told.reason, told.text.removeprefix("unfinished; ")
+
+    # --- why it waits -----------------------------------------------------------------------------
+
+    def newest(self, engine: Engine) -> Job:
+        """The job that a proposal has become: its number is that after the last of the trace."""
+        return engine.jobs[len(self.workload)]
+
+    def proposal(self, spec: JobSpec) -> Proposal:
+        """Such a job, submitted now."""
+        return Proposal(
+            spec=msgspec.structs.replace(spec, id=NEW), behaviour=Behaviour(spec.estimate_s),
+            index=len(self.workload),
+        )  # fmt: skip
+
+    def reason(self, engine: Engine, job: Job) -> str:
+        """As the log says."""
+        return present_story(engine, job, later_s=1.0).reason
+
+    def ahead(self, engine: Engine, job: Job) -> list[Job]:
+        """Those in the queue that rank before it."""
+        return engine.ahead_of(job)
+
+    def held_by(self, engine: Engine, job: Job) -> str:
+        """Whom it waits for, or which limit keeps it out."""
+        blockers = engine.arrivals.blockers(job)
+        if blockers:
+            return f"it waits for {', '.join(blockers)}"
+        return engine.scheduler.why_held(job, engine.view)
+
+    def queues(self) -> Sequence[str]:
+        """The tenants that are declared."""
+        return list(self.now.view.tenants.names)
+
+    def in_queue(self, spec: JobSpec, queue: str) -> JobSpec:
+        """The same job of another tenant."""
+        return msgspec.structs.replace(spec, tenant=queue)
+
+
+def present_story(engine: Engine, job: Job, *, later_s: float = 0.0) -> Story:
+    """What the log of a thawed state says of a job, up to now; the log is closed for it.
+
+    Who comes at this very instant has not waited yet: the reason is that of a moment `later_s`.
+    """
+    engine.view.now_s = engine.cluster.now_s + later_s  # it may be later than the last event
+    engine.finish()
+    stories = Stories(engine.log.frame())
+    return stories.tell(stories.ids.index(job.id))
 
 
 def forecast(
     snapshot: Path,
-    job: str,
+    job: str | JobSpec,
     *,
     runs: int = 20,
     exact: bool = False,
@@ -168,7 +221,7 @@ def forecast(
 
     Args:
         snapshot: The file.
-        job: Its id.
+        job: Its id, or one that is not in the run and is submitted at the snapshot.
         runs: Simulations.
         exact: The durations of the trace are known.
         arrivals: The rest of the trace is known to come.
@@ -176,6 +229,8 @@ def forecast(
         told: Called after every simulation.
     """
     oracle = Oracle(snapshot, exact=exact, arrivals=arrivals)
+    if isinstance(job, JobSpec):
+        return _foreseen_new(oracle, oracle.proposal(job), runs=runs, seed=seed, told=told)
     index = oracle.index(job)
     now_s = oracle.now_s
     known = oracle.now.jobs.get(index)
@@ -195,6 +250,71 @@ def forecast(
         assumptions=oracle.assumptions(),
         **msgspec.structs.asdict(found),
     )
+
+
+def _foreseen_new(
+    oracle: Oracle, proposal: Proposal, *, runs: int, seed: int, told: Told | None
+) -> Outlook:
+    engine = oracle.thaw(None, proposal)
+    job = oracle.newest(engine)
+    found = foresee(
+        oracle, oracle.durations(), job.index, again=False, runs=runs, seed=seed, told=told,
+        proposal=proposal,
+    )  # fmt: skip
+    return Outlook(
+        id=NEW,
+        state="not submitted",
+        now_s=oracle.now_s,
+        reason="" if is_placed(job) else oracle.reason(engine, job),
+        assumptions=oracle.assumptions(),
+        **msgspec.structs.asdict(found),
+    )
+
+
+def why(
+    snapshot: Path,
+    job: str | JobSpec,
+    *,
+    runs: int = 20,
+    exact: bool = False,
+    arrivals: bool = False,
+    seed: int = 0,
+) -> Verdict:
+    """Why a job does not run at a snapshot, and the smallest change that would start it.
+
+    Args:
+        snapshot: The file.
+        job: Its id, or one that is not in the run and is submitted at the snapshot.
+        runs: Simulations, if the answer is a time.
+        exact: The durations of the trace are known.
+        arrivals: The rest of the trace is known to come.
+        seed: Random seed of the draws.
+    """
+    oracle = Oracle(snapshot, exact=exact, arrivals=arrivals)
+    if isinstance(job, JobSpec):
+        given = proposal = oracle.proposal(job)
+        engine = oracle.thaw(None, proposal)
+        asked = oracle.newest(engine)
+        state = "not submitted"
+    else:
+        engine, proposal = oracle.thaw(), None
+        index = oracle.index(job)
+        if index not in engine.jobs:
+            raise InputError(f"{snapshot}: job {job!r} is still to come: ask `rota when`")
+        asked = engine.jobs[index]
+        state = Phase(asked.phase).name.lower()
+        given = msgspec.structs.replace(oracle.proposal(asked.spec), instead_of=index)
+
+    def starts() -> Foreseen:
+        return foresee(
+            oracle, oracle.durations(), asked.index, again=_has_run(asked), runs=runs, seed=seed,
+            proposal=proposal,
+        )  # fmt: skip
+
+    verdict = judge(oracle, engine, asked, given, state=state, forecast=starts)
+    if proposal is not None and is_placed(asked):
+        verdict.text = "it would start now"
+    return verdict
 
 
 def _has_run(job: Job) -> bool:

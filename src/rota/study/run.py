@@ -4,6 +4,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import eq
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -169,7 +170,7 @@ def _fold(run: Run, begun_s: float, engine_cpu_s: float) -> RunResult:
     log = run.engine.log.release()
     history = read_history(log)
     deadlines_s = _deadlines_s(run.workload, history.ids)
-    everyone = fold_jobs(history, deadlines_s)
+    everyone = fold_jobs(history, deadlines_s, _works_s(run.workload, history.ids))
     jobs = leave_open(everyone, run.workload.open_ended)
     basis = make_basis(run.topology.nodes, run.workload.usual)
     fragments = fold_fragments(history, basis)
@@ -256,7 +257,7 @@ def _any_size(run: Run, jobs: pl.DataFrame) -> list[str]:
         return []
     remedy = "use --rates scaling"
     if any(fields(run.workload.behaviours, "training")):
-        remedy += ", or the dialect of the trace (--like)"
+        remedy = "use --rates goodput, or the dialect of the trace (--like)"
     many = f"{counted(count, 'elastic job')} ran with other numbers of GPUs than asked for"
     return [f"{many}, but with rates {rates!r} any number is as fast as that: {remedy}"]
 
@@ -309,6 +310,16 @@ def _deadlines_s(workload: Workload, names: Sequence[str]) -> Floats:
         return np.full(len(names), INF)
     some = dict(zip(fields(workload.specs, "id"), deadlines_s, strict=True))
     return np.array([some.get(name, INF) for name in names])
+
+
+def _works_s(workload: Workload, names: Sequence[str]) -> Floats:
+    """Run times of these jobs with what they asked for: as little does the log hold them."""
+    works_s = fields(workload.behaviours, "work")
+    ids = fields(workload.specs, "id")
+    if len(ids) == len(names) and all(map(eq, ids, names)):
+        return np.array(works_s, dtype=np.float64)
+    some = dict(zip(ids, works_s, strict=True))
+    return np.array([some.get(name, INF) for name in names], dtype=np.float64)
 
 
 @contextmanager

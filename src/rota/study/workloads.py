@@ -24,7 +24,7 @@ from rota.core.errors import OptionError, TraceError
 from rota.core.events import INF
 from rota.core.jobs import JobSpec, Request
 from rota.core.registry import parse_params
-from rota.core.workload import Quality, Workload, at, fields
+from rota.core.workload import Failures, Quality, Workload, at, fields
 from rota.study.config import RunConfig
 from rota.traces.cluster import parse_cluster
 from rota.traces.read import read_workload
@@ -214,8 +214,17 @@ def cut(workload: Workload, window: str) -> Workload:
     specs = _shifted(at(workload.specs, inside), quality)
     behaviours = at(workload.behaviours, inside)
     part = workload.like(specs, behaviours, name=f"{workload.name} {window}", quality=quality)
-    part.origin_s += min(submits_s[number] for number in inside)
+    began_s = min(submits_s[number] for number in inside)
+    part.origin_s += began_s
+    part.failures = _failures_from(workload.failures, began_s)
     return part
+
+
+def _failures_from(failures: Failures, began_s: float) -> Failures:
+    """What happened to nodes from a time on, which is second 0 then; who was down still is."""
+    down = {name: up for at_s, name, up in failures if at_s <= began_s}
+    later = [(at_s - began_s, name, up) for at_s, name, up in failures if at_s > began_s]
+    return [*((0.0, name, up) for name, up in down.items() if not up), *later]
 
 
 def _shifted(specs: Sequence[JobSpec], quality: Quality) -> list[JobSpec]:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn, TypeAlias
 
+import msgspec
+
 from rota.core.errors import OutputError
 from rota.core.events import INF
 from rota.core.jobs import Behaviour, JobSpec, Request, TaskGroup
@@ -113,7 +115,9 @@ def _request_cells(spec: JobSpec) -> Row:
         min_gpus=group.min_count,
         max_gpus=group.max_count,
     )
-    if again != request:
+    if request.only:
+        again = msgspec.structs.replace(again, only=request.only)
+    if again != request or (request.only and not _plainly_listed(request, gpus)):
         _refuse(spec, "it asks for more than one kind of task, or for split GPUs")
     return {
         "num_gpus": number(gpus),
@@ -124,7 +128,18 @@ def _request_cells(spec: JobSpec) -> Row:
         "gang": "" if request.gang else "false",
         "min_gpus": number(group.min_count) if group.min_count else "",
         "max_gpus": number(group.max_count) if group.max_count else "",
+        "sizes": ";".join(number(size) for size in request.only),
     }
+
+
+def _plainly_listed(request: Request, gpus: float) -> bool:
+    """Are its sizes whole numbers, in order, with what it asks for, and is no range beside them?"""
+    group, sizes = request.groups[0], request.only
+    return (
+        not (group.min_count or group.max_count)
+        and list(sizes) == sorted({float(int(size)) for size in sizes})
+        and gpus in sizes
+    )
 
 
 def number(value: float) -> str:

@@ -15,11 +15,15 @@ BODIES = {
     "submit_jobs": {"run": "x"},
     "create_token": {"name": "eve", "role": "admin"},
     "sync_agent": {},
+    "call_agent": {},
+    "open_channel": {"id": "0" * 16},
+    "write_channel": {},
     "invite_node": {"node": "n1", "valid_s": 60},
     "join_node": {"secret": "wrong", "node": "n1"},
     "renew_node": {"csr": ""},
     "add_person": {"name": "eve"},
     "change_person": {"role": "operator"},
+    "try_out": {"policy": "srtf"},
     "begin_login": {"redirect": "http://127.0.0.1:4000/callback"},
     "finish_login": {"secret": "wrong", "state": "wrong", "code": "wrong"},
 }
@@ -36,7 +40,8 @@ QUERIES = {
     "log_in": {"code": "none"},  # which is no code, so nobody is logged in by it
 }
 FILLED = {
-    "{job}": "1", "{node}": "n1", "{name}": "vera", "{person}": "pia", "{session}": "0" * 12,
+    "{job}": "1", "{channel}": "0" * 16, "{node}": "n1", "{name}": "vera", "{person}": "pia",
+    "{session}": "0" * 12, "{asset}": "app.js",
 }  # fmt: skip
 
 

@@ -1,8 +1,11 @@
 """Browsers: codes that work once, and sessions."""
 
+import re
+
 import pytest
 
 from rota.api.web import CODE_S, MOST, MOST_EACH, SESSION_S, WebSessions, web_session_id
+from rota.web import MEDIA, asset_names
 from rota.wire import Actor
 
 ADA = Actor("ada", "admin")
@@ -26,9 +29,7 @@ def test_a_code_becomes_a_session_once(browser):
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     assert f"Max-Age={int(SESSION_S)}" in cookie
-    page = web.get("/")
-    assert page.text.startswith("Rota: logged in as ursula (user)\n")
-    assert "n1: up, 4 of 4 GPUs free" in page.text
+    assert web.get("/api/v1/whoami").json()["name"] == "ursula"
     again = web.get(path, follow_redirects=False)
     assert (again.status_code, again.json()["error"]) == (401, "this code was used or is too old")
 
@@ -50,9 +51,43 @@ def test_a_revoked_token_ends_its_sessions(browser, service):
 
 
 def test_without_a_session_there_is_a_hint(make_client):
-    answer = make_client("").get("/")
+    answer = make_client("").get("/api/v1/whoami")
     assert answer.status_code == 401
     assert "rota web" in answer.json()["remedy"]
+
+
+def test_the_page_is_for_everybody_and_holds_nothing(make_client, service):
+    answer = make_client("").get("/")
+    assert answer.headers["Content-Type"].startswith("text/html")
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "unsafe" not in policy
+    page = answer.text
+    assert re.findall(r"<script[^>]*>([^<]*)</script>", page) == [""], "no inline scripts"
+    assert not re.findall(r" (style|on[a-z]+)=", page)
+    assert re.findall(r'(?:src|href)="([^"#]+)"', page) == [
+        "/assets/icon.svg", "/assets/app.css", "/assets/app.js",
+    ]  # fmt: skip
+
+
+def test_files_of_the_page_are_asked_for_once(make_client):
+    web = make_client("")
+    for name in asset_names():
+        path = "/" if name == "index.html" else f"/assets/{name}"
+        answer = web.get(path)
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].split(";")[0] == MEDIA[name.rpartition(".")[2]]
+        again = web.get(path, headers={"If-None-Match": answer.headers["ETag"]})
+        assert (again.status_code, again.content) == (304, b"")
+    for name in ("index.html", "__init__.py", "..%2fwire.py", "none.js"):
+        assert web.get(f"/assets/{name}").status_code == 404
+
+
+def test_a_browser_sees_which_session_is_its_own(browser, client):
+    web, _, _ = browser
+    assert [each["current"] for each in web.get("/api/v1/sessions").json()] == [True]
+    client.app.state.context.web = web.app.state.context.web
+    assert [each["current"] for each in client.get("/api/v1/sessions").json()] == [False]
 
 
 def test_codes_and_sessions_end():

@@ -149,7 +149,7 @@ def test_an_unknown_policy_explained(rota):
     assert "did you mean 'fifo'" in err
 
 
-@pytest.mark.parametrize("kind", ["placement", "admission", "costs", "dialect"])
+@pytest.mark.parametrize("kind", ["placement", "admission", "costs", "rates", "dialect"])
 def test_other_parts_are_listed_and_explained(rota, kind):
     _, out, err = rota(kind, "ls", "-o", "json")
     rows = json.loads(out)

@@ -13,19 +13,21 @@ from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
 from rota.jobfile.model import JobFile, Resources
+from rota.live.clock import WallClock
 from rota.live.drivers.pretend import PretendDriver
 from rota.wire import Actor
 
 
 @contextmanager
 def a_daemon(
-    path, *, nodes=(2, 2), patient=False, driver=None, config=None, settings=None, **scheduling
-):
+    path, *, nodes=(2, 2), patient=False, driver=None, config=None, settings=None,
+    clock=WallClock, **scheduling,
+):  # fmt: skip
     store = Store(path, durable=False)
     loop = DaemonLoop(
         store, driver or PretendDriver(), Scheduling(**scheduling),
         Topology.uniform(*nodes) if nodes else Topology((), growing=True), checker=Invariants,
-        patient=patient,
+        patient=patient, clock=clock,
     )  # fmt: skip
     daemon = Daemon(loop, Tokens(store), config=config, settings=settings)
     thread = threading.Thread(target=daemon.run)

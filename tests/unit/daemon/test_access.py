@@ -40,7 +40,11 @@ def test_operations_on_one_job_say_which_jobs_they_reach():
         found.name for found in REACHING
     }
     changing = {found.name for found in REACHING if found.method != "GET"}
-    assert {found.name for found in REACHING if found.reach == "own"} == {*changing, "read_job_log"}
+    inside = {found.name for found in REACHING if found.reach == "inside"}
+    assert {found.name for found in REACHING if found.reach == "own"} == {
+        *changing - inside, "read_job_log",
+    }  # fmt: skip
+    assert {found.name for found in OPERATIONS.values() if "/channels" in found.path} == inside
 
 
 @pytest.mark.parametrize("operation", REACHING, ids=lambda found: found.name)
@@ -52,7 +56,9 @@ def test_jobs_of_others(operation, actor):
     if actor.role == "user":
         with pytest.raises(NotFoundError, match="there is no job '7'"):
             check_job(operation, actor, "7", "adam")
-    elif actor.role == "viewer" and operation.reach == "own":
+    elif (operation.reach, actor.role) in (
+        ("own", "viewer"), ("inside", "viewer"), ("inside", "operator"),
+    ):  # fmt: skip
         with pytest.raises(ForbiddenError, match="belongs to 'adam'"):
             check_job(operation, actor, "7", "adam")
     else:

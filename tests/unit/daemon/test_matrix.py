@@ -15,6 +15,7 @@ from rota.api import ApiSettings, create_app
 from rota.core.proof import token_digest, token_label
 from rota.daemon.settings import read_settings
 from rota.jobfile.model import JobFile, Resources
+from rota.live.calls import CallAnswer
 from rota.live.driver import Capabilities
 from rota.live.drivers.pretend import PretendDriver
 from rota.wire import OPERATIONS, Actor, NewPerson
@@ -38,6 +39,7 @@ FOR_ADMINS = "- - . . . . + ."
 FOR_AGENTS = "- - . . . . + +"
 SEEN = {"job of user": "- - + + ? + + .", "job of other": "- - + ? + + + ."}
 OWNED = {"job of user": "- - . + ? + + .", "job of other": "- - . ? + + + ."}
+INSIDE = {"job of user": "- - . + ? . + .", "job of other": "- - . ? + . + ."}
 
 MATRIX = {
     "submit_jobs": {
@@ -51,6 +53,7 @@ MATRIX = {
         "class urgent": "- - . . + + + .",
     },
     "list_jobs": {"": FOR_PEOPLE},
+    "find_jobs": {"": FOR_PEOPLE},
     "get_job": SEEN,
     "cancel_job": OWNED,
     "hold_job": OWNED,
@@ -58,8 +61,14 @@ MATRIX = {
     "explain_job": SEEN,
     "forecast_job": SEEN,
     "read_job_log": OWNED,
+    "open_channel": INSIDE,
+    "list_channels": INSIDE,
+    "read_channel": INSIDE,
+    "write_channel": INSIDE,
+    "close_channel": INSIDE,
     "list_events": {"": FOR_PEOPLE, **SEEN},
     "stream_events": {"": FOR_PEOPLE, **SEEN},
+    "stream_board": {"": FOR_PEOPLE},
     "export_events": {"": FOR_OPERATORS},
     "list_nodes": {"": FOR_PEOPLE},
     "drain_node": {"": FOR_OPERATORS},
@@ -67,6 +76,9 @@ MATRIX = {
     "remove_node": {"": "- - . . . = = ."},  # it is in use
     "list_queues": {"": FOR_PEOPLE},
     "get_status": {"": FOR_PEOPLE},
+    "list_lanes": {"": FOR_PEOPLE},
+    "list_choices": {"": FOR_PEOPLE},
+    "try_out": {"": FOR_OPERATORS},
     "whoami": {"": FOR_PEOPLE},
     "list_tokens": {"": FOR_ADMINS},
     "create_token": {"": FOR_ADMINS},
@@ -89,8 +101,10 @@ MATRIX = {
     "prove_server": {"": FOR_ALL},
     "create_web_code": {"": FOR_PEOPLE},
     "log_in": {"": "- - - - - - - -"},  # without a code of `create_web_code`
-    "show_overview": {"": FOR_PEOPLE},
+    "show_page": {"": FOR_ALL},
+    "get_asset": {"": FOR_ALL},
     "sync_agent": {"": FOR_AGENTS},
+    "call_agent": {"": FOR_AGENTS},
     "invite_node": {"": FOR_ADMINS},
     "join_node": {"": ". . . . . . . ."},  # with a wrong code
     "renew_node": {"": "- - . . . . . ."},  # none of them has joined
@@ -103,12 +117,15 @@ MATRIX = {
 
 
 class WritingDriver(PretendDriver):
-    """Its jobs have output."""
+    """Its jobs have output and a way in."""
 
     capabilities = Capabilities(measured=False, joins=False)
 
     def read_log(self, job, stream, node_rank, offset, limit):
         return b""
+
+    def reach(self, job, node_rank, call):
+        return CallAnswer()
 
 
 class World:
@@ -135,7 +152,8 @@ class World:
         limits = {"requests_per_s": 1e6, "burst": 10**6}
         strangers = {"strangers_per_s": 1e6, "strangers_burst": 10**6}
         self.app = create_app(
-            daemon, agent_sync=lambda body, token: b"{}", export_log=lambda: iter([b"PAR1"]),
+            daemon, agent_sync=lambda body, token: b"{}", agent_calls=lambda body, token: b"{}",
+            export_log=lambda: iter([b"PAR1"]),
             settings=ApiSettings(**limits, **strangers, stream_s=0.01),
         )  # fmt: skip
 
@@ -220,6 +238,16 @@ class World:
     def sync_agent(self, made, case, token):
         made.json = {}
 
+    call_agent = sync_agent
+
+    def open_channel(self, made, case, token):
+        made.json = {"id": "0" * 16}
+
+    def write_channel(self, made, case, token):
+        made.path = made.path.replace("{channel}", "main")
+
+    read_channel = close_channel = write_channel
+
     def invite_node(self, made, case, token):
         made.json = {"node": self.fresh(), "valid_s": 60}
 
@@ -231,6 +259,12 @@ class World:
 
     def forecast_job(self, made, case, token):
         made.params = {"runs": 1}
+
+    def try_out(self, made, case, token):
+        made.json = {"policy": "srtf", "runs": 1}
+
+    def get_asset(self, made, case, token):
+        made.path = made.path.replace("{asset}", "app.js")
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +329,9 @@ def test_which_jobs_and_events_each_sees(world):
             headers={"Authorization": f"Bearer {world.tokens[column]}"},
         )
         listed = {job["id"] for job in client.get("/api/v1/jobs?limit=10000").json()}
+        found = client.get("/api/v1/find/jobs?limit=1000").json()
+        assert {job["id"] for job in found["jobs"]} == listed
+        assert found["total"] == len(listed)
         after, told = 0, set()
         while True:
             page = client.get(f"/api/v1/events?after={after}&limit=10000").json()

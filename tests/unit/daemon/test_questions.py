@@ -81,8 +81,8 @@ def test_the_log_is_read_once(running, alice, file, monkeypatch):
             state(daemon, alice, job, "RUNNING")
         daemon.explain("1", alice)
         store, asked = daemon.loop.store, []
-        rows = store.rows
-        monkeypatch.setattr(store, "rows", lambda *args: asked.append(args[0]) or rows(*args))
+        rows = store.all_rows
+        monkeypatch.setattr(store, "all_rows", lambda after: asked.append(after) or rows(after))
         before = daemon._log.frame(1e9).height - 1  # but for the row that ends it
         asked.clear()
         assert daemon.explain("2", alice).state == "RUNNING"

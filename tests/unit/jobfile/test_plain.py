@@ -37,6 +37,7 @@ retries: 2
 depends_on: [1, first]
 hold: yes
 speeds: {v100: 1, k80: 0.3}
+interactive: no
 """
 
 

@@ -112,3 +112,20 @@ def test_lost_work_is_no_run():
 
     assert slowdowns(table, np.array([30.0])).tolist() == [2]
     assert finish_time_fairness(table, 4, 100, np.array([30.0])) == pytest.approx([2])
+
+
+def test_more_gpus_than_asked_for_are_no_smaller_slowdown():
+    """Half the time on twice the GPUs: beside one that had what it wanted, nobody was slowed."""
+    table = jobs((0, 50, 0, 4, ""), (0, 150, 50, 4, ""), (0, 400, 0, 4, ""))
+    known = table.with_columns(work_s=pl.Series([100.0, 100.0, 100.0]))
+
+    assert slowdowns(known).tolist() == [1, 1.5, 4]  # the last one had a quarter of its GPUs
+    assert slowdowns(table).tolist() == [1, 1.5, 1]  # where nobody knows what it was to take
+    assert finish_time_fairness(known[2:], 4, 400).tolist() == [4]
+
+
+def test_work_that_is_not_known_is_the_time_of_progress():
+    table = jobs((0, 100, 20, 4, ""), (0, 100, 20, 4, ""))
+    known = table.with_columns(work_s=pl.Series([50.0, None]))
+
+    assert slowdowns(known, np.array([0.0, 40.0])).tolist() == [2, 2.5]

@@ -21,7 +21,7 @@ def test_a_job_that_starts_at_once_never_waits(script):
         "job_id": "j0", "tenant": "team", "gpus": 2.0, "submit_s": 5.0, "first_start_s": 5.0,
         "end_s": 25.0, "wait_s": 0.0, "jct_s": 20.0, "service_gpu_s": 40.0, "preemptions": 0,
         "migrations": 0, "state": "done", "deadline_s": None, "tardiness_s": None, "resizes": 0,
-        "mean_gpus": 2.0,
+        "mean_gpus": 2.0, "work_s": None,
     }  # fmt: skip
 
 
@@ -190,9 +190,9 @@ def test_a_column_has_points_everywhere_or_nowhere_and_nothing_for_never(script)
 
     assert written(script.end()) == (
         "job_id,tenant,gpus,submit_s,first_start_s,end_s,wait_s,jct_s,service_gpu_s,preemptions,"
-        "migrations,state,deadline_s,tardiness_s,resizes,mean_gpus\n"
-        "j0,,8.0,0.0,0,89179.8,0,89179.8,713438.4,0,0,done,,,0,8\n"
-        "j1,,0.5,89179.8,,,,,0.0,0,0,unfinished,,,0,\n"
+        "migrations,state,deadline_s,tardiness_s,resizes,mean_gpus,work_s\n"
+        "j0,,8.0,0.0,0,89179.8,0,89179.8,713438.4,0,0,done,,,0,8,\n"
+        "j1,,0.5,89179.8,,,,,0.0,0,0,unfinished,,,0,,\n"
     )
 
 

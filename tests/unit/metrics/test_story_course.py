@@ -7,7 +7,9 @@ from policy_runs import engine, finish, job
 from rota.core.events import NODE_DOWN, NODE_UP
 from rota.core.jobs import Behaviour, JobSpec, Request
 from rota.core.log import Record
+from rota.core.words import duration
 from rota.metrics import read_history
+from rota.metrics.jobs import Promised
 from rota.metrics.story import MOST, Stories
 from rota.policies.fifo import Fifo
 from rota.policies.srtf import Srtf
@@ -202,20 +204,88 @@ def test_a_move_that_has_to_wait_and_then_goes_elsewhere_at_once(script):
 # --- other sizes ----------------------------------------------------------------------------------
 
 
+RESIZED = (
+    "job_id,submit_s,num_gpus,duration_s,min_gpus,max_gpus\n"
+    "long,0,1,4000,1,8\nshort,100,1,400,1,8\n"
+)
+
+
+def resized(tmp_path, text=RESIZED, **options):
+    path = tmp_path / "jobs.csv"
+    path.write_text(text)
+    made = {"trace": str(path), "cluster": "1x8", "policy": "afs", "rates": "scaling"}
+    return simulate(RunConfig(**(made | options)))
+
+
 @pytest.mark.parametrize(
     ("costs", "took"), [("custom:start_s=30", ", which took 1m 00s"), (None, "")]
 )
 def test_resizes_are_counted_with_what_they_took(tmp_path, costs, took):
-    path = tmp_path / "jobs.csv"
-    path.write_text(
-        "job_id,submit_s,num_gpus,duration_s,min_gpus,max_gpus\n"
-        "long,0,1,4000,1,8\nshort,100,1,400,1,8\n"
-    )
-    config = RunConfig(trace=str(path), cluster="1x8", policy="afs", rates="scaling", costs=costs)
-    log = simulate(config).log
+    log = resized(tmp_path, costs=costs).log
 
     told = story(log, "long")
 
     assert [stay.what for stay in told.stays] == ["started", "shrunk", "grown"]
-    assert told.text.endswith(f"; grown once and shrunk once (on 4 to 8 GPUs){took}")
+    assert f"; grown once and shrunk once (on 4 to 8 GPUs), for short{took}" in told.text
+    assert told.resizing_s == (60 if costs else 0)
     assert "grown" not in story(log, "short").text
+
+
+def test_a_shrink_names_who_took_the_gpus(tmp_path):
+    shrunk = story(resized(tmp_path).log, "long").stays[1]
+
+    assert shrunk.by == ["short"]
+    assert shrunk.text.endswith(
+        "; shrunk from 8 GPUs because the policy gave GPUs that it left to short"
+    )
+
+
+def test_a_shrink_for_somebody_on_other_nodes_and_for_nobody(script):
+    wide = make_wide(script)
+    script.submit(0, 3).submit(1, 1).start(0, 3).at(5).move(0, 2)
+    script.row("start", 1, wide, 0, 5.0).at(9).move(0, 1).at(20).row("done", 0).row("done", 1)
+    told = story(script.end(), "j0")
+
+    assert [stay.what for stay in told.stays] == ["started", "shrunk", "shrunk"]
+    assert told.stays[1].text.endswith("when the policy gave more GPUs to j1, on other nodes")
+    assert told.stays[2].text.endswith("although nobody took its GPUs at that time")
+
+
+def make_wide(script):
+    """An allocation on a second node."""
+    script.row("vertex", ref=2, other=0, value=4, text="node:n1")
+    script.row("allocation", ref=9, other=2, value=1)
+    return 9
+
+
+def test_speed_and_efficiency_follow_from_the_work(tmp_path):
+    """1 GPU was asked for; on 8 and 4 of them it is 8 and 4 times as fast, at the same GPU time."""
+    result = resized(tmp_path, costs="custom:start_s=30")
+    works = Promised(works_s=dict(result.jobs.select("job_id", "work_s").iter_rows()))
+    told = Stories(result.log, promised=works).tell(0)
+
+    ran_s = sum(stay.ran_s for stay in told.stays)
+    assert told.speed == pytest.approx(4000 / ran_s)
+    assert told.efficiency == pytest.approx(1)
+    assert [stay.speed for stay in told.stays] == pytest.approx([8, 4, 8])
+    assert f"ran at {told.speed:.2f} times its speed with what it asked for" in told.text
+    assert Stories(result.log).tell(0).speed is None  # a log alone does not tell the work
+
+
+def test_slow_phases_are_told(tmp_path):
+    text = RESIZED.replace("long,0,1,4000", "long,0,8,4000")
+    told = story(resized(tmp_path, text, costs="custom:start_s=30").log, "long")
+
+    slow = [stay for stay in told.stays if stay.gpus < 8]
+    assert slow
+    assert told.slow_s == pytest.approx(sum(stay.ran_s for stay in slow))
+    assert told.text.endswith(f"; slow (below 0.9 of it) for {duration(told.slow_s)}")
+    assert f" at speed {slow[0].gpus / 8:.2f}" in slow[0].text
+
+
+def test_work_lost_by_resizing_is_told(script):
+    script.submit(0, 4).start(0, 4).at(50).row("lost", 0, value=20).move(0, 2)
+    told = story(script.at(90).row("done", 0).end(), "j0")
+
+    assert told.resizing_lost_s == 20
+    assert "shrunk once (on 2 to 4 GPUs), which lost 20 s of work" in told.text

@@ -1,8 +1,11 @@
 """What policies are told of speeds: the truth of the rate model, or with errors."""
 
+import math
+
 import numpy as np
 import pytest
 
+from rota.core.hints import Hints
 from rota.core.jobs import Behaviour, Job, JobSpec, Request, Shape
 from rota.core.knowledge import Knowledge
 from rota.core.policy import DecidePolicy, Params
@@ -10,7 +13,7 @@ from rota.core.ports import RateModel
 from rota.core.topology import NodeSpec, Topology
 from rota.core.workload import Workload
 from rota.models.rates import Product, Types, TypesParams, Uniform
-from rota.models.speeds import NoisySpeeds, TrueSpeeds
+from rota.models.speeds import MeasuredSpeeds, NoisySpeeds, TrueSpeeds
 from rota.models.tables import PairRates, PairsParams
 from rota.study.build import _speed_book
 from rota.study.config import RunConfig
@@ -151,3 +154,42 @@ def test_the_error_is_one_of_the_assumptions():
     assert simulate(config, workload=workload).assumptions["speed_error"] == {"cv": 0.5, "bias": 0}
     plain = RunConfig(trace="made", cluster="1x2", policy="fifo")
     assert "speed_error" not in simulate(plain, workload=workload).assumptions
+
+
+# --- what jobs on a real cluster have measured ----------------------------------------------------
+
+
+def telling(*steps, asked=2):
+    """Return a job that has told (GPUs, batch per GPU, seconds of a step)."""
+    spec = JobSpec("a", 0.0, Request.of(asked, min_gpus=1, max_gpus=16))
+    job = Job(spec, Behaviour(math.inf, speeds={"v100": 3.0}), 0, Shape(0, spec.request))
+    job.known = int(Knowledge.SCALING | Knowledge.SPEEDS)
+    job.book = MeasuredSpeeds()
+    job.told = Hints()
+    for gpus, batch, step_s in steps:
+        job.told.take({"batch": batch, "step_s": step_s}, 1, gpus, "")
+    return job
+
+
+def test_a_job_that_has_told_nothing_scales_in_proportion():
+    assert telling().speed_with(8) == 4
+    assert telling((2, 32, 0.5)).speed_with(8) == 4  # one size says nothing about others
+    assert telling((4, 32, 0.5)).speed_with(1) == 0.5
+
+
+def test_measured_throughput_is_what_policies_are_told():
+    job = telling((2, 32, 0.5), (4, 32, 0.8), (8, 32, 1.6))
+    assert [job.speed_with(gpus) for gpus in (1, 2, 4, 8)] == pytest.approx([0.5, 1, 1.25, 1.25])
+    assert job.speed_with(6) == pytest.approx(1.25)
+    assert 1.25 <= job.speed_with(16) < 1.3  # each worker adds to a step: more hardly help
+
+
+def test_the_best_batch_of_a_size_counts():
+    job = telling((2, 32, 0.5), (2, 64, 0.6), (4, 32, 0.5))
+    # 213 samples/s with two, 256 with four
+    assert job.speed_with(4) == pytest.approx(256 / (128 / 0.6))
+
+
+def test_speeds_on_types_are_the_users():
+    assert telling().speed_on("v100") == 3
+    assert telling().speed_on("k80") == 1

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from decisions import ends, estimated_jobs, job, run, starts
 from rota.core.events import INF, NODE_DOWN, NODE_UP
+from rota.policies.backfill.ahead import plan_ahead
 from rota.policies.backfill.profile import Profile
 from rota.policies.comparing import ByComparison
 from rota.policies.conservative import Conservative, ConservativeParams
@@ -197,20 +198,20 @@ def test_a_snapshot_is_all_it_needs(placement, jobs):
 
 
 @given(
-    uses=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12), st.integers(1, 4)), max_size=8),
+    uses=st.lists(
+        st.tuples(st.sampled_from((-2, 0, 1, 2, 5, 12, INF)), st.integers(1, 4)), max_size=8
+    ),
     wants=st.lists(
         st.tuples(st.sampled_from((0.5, 1, 2, 4, 8, 9)), st.sampled_from((0, 1, 2, 3.5, 7, INF))),
         max_size=12,
     ),
 )
-def test_reserving_for_all_is_reserving_for_one_after_the_other(uses, wants):
-    together, apart = (
-        Profile(0.0, 8.0, [(float(at), float(at + long), g / 2) for at, long, g in uses])
-        for _ in range(2)
-    )
+def test_planning_for_all_is_reserving_for_one_after_the_other(uses, wants):
+    together, starts = plan_ahead(0.0, 8.0, [(end_s, g / 2) for end_s, g in uses], wants)
+    apart = Profile(0.0, 8.0, [(0.0, max(end_s, 0.0), g / 2) for end_s, g in uses])
     found = []
     for gpus, seconds in wants:
         found.append(apart.earliest(gpus, seconds))
         apart.take(found[-1], found[-1] + seconds, gpus)
-    assert together.reserve(wants) == found
+    assert starts == found
     assert (together.times, together.free) == (apart.times, apart.free)

@@ -182,7 +182,7 @@ def test_all_kinds_of_jobs_train_to_their_end(tmp_path):
     made = engine(
         workload,
         cluster=parse_cluster(CLUSTER)[0],
-        rates="typed-training",
+        rates="goodput",
         costs="custom:start_s=20",
     )
     made.run()

@@ -13,7 +13,9 @@ from rota.core.errors import InputError, OptionError, OutputError
 from rota.report import page, style, write, write_report
 from rota.report.page import embedded, html
 from rota.report.source import read_source
+from rota.study.config import RunConfig
 from rota.study.output import write_run
+from rota.study.run import simulate
 
 HOSTILE = '</script><script>alert("1")</script><img src=x onerror=alert(1)>&{{css}}'
 
@@ -268,3 +270,24 @@ def test_fragments_are_told_where_a_run_knows_them(folder):
     assert style.LEAST_SHARE <= look["fragments"]["top"] <= 1
     assert look["heat"]["top"] == 1
     assert data_of(page_of(folder))["looks"][1]["fragments"] is None
+
+
+def test_elastic_jobs_have_their_sizes_over_time(tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text(
+        "job_id,submit_s,num_gpus,duration_s,min_gpus,max_gpus\n"
+        "<long>,0,1,4000,1,8\nshort,100,1,400,1,8\n"
+    )
+    made = {"trace": str(trace), "cluster": "1x8", "rates": "scaling", "costs": "custom:start_s=36"}
+    for policy in ("afs", "fifo"):
+        folder = tmp_path / policy
+        folder.mkdir()
+        write_run(simulate(RunConfig(policy=policy, **made)), folder)
+    page = page_of(tmp_path / "afs")
+
+    assert '<h2 id="h-elastic">Elastic jobs</h2>' in page
+    assert "1 of 2 jobs were resized, 2 times in all; 0.1 GPU-hours went into it." in page
+    assert "<th scope='row'>&lt;long&gt;</th><td>1</td>" in page
+    assert "<title>8 → 4 → 8 GPUs</title>" in page
+    assert "<td>100%</td><td>-</td><td>1m 12s</td>" in page
+    assert "Elastic jobs" not in page_of(tmp_path / "fifo")

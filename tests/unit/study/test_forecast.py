@@ -7,9 +7,10 @@ import pytest
 
 from forecast_worlds import KINDS, Kind, errors
 from rota.core.errors import InputError
+from rota.core.jobs import JobSpec, Request
 from rota.core.registry import POLICIES, names
 from rota.study.config import RunConfig
-from rota.study.forecast import Oracle, forecast
+from rota.study.forecast import Oracle, forecast, why
 from rota.study.resume import Freeze
 from rota.study.run import simulate
 from thinning import first
@@ -215,3 +216,47 @@ def test_a_changed_trace_is_refused(tmp_path, small):
     (tmp_path / "small.csv").write_text(SMALL.replace("100", "99"))
     with pytest.raises(InputError, match="cannot be resumed"):
         forecast(file, "a")
+
+
+# --- jobs that are not in the run -----------------------------------------------------------------
+
+
+def proposed(gpus, estimate_s=500.0):
+    return JobSpec("x", 0.0, Request.of(gpus), estimate_s=estimate_s)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "fifo-skip", "easy", "las", "srtf"])
+def test_a_job_that_is_not_submitted_is_told_what_it_is_told_afterwards(tmp_path, policy):
+    """The trace with one job more, submitted at the very second of the snapshot, is the judge."""
+    plain = write_trace(tmp_path / "jobs.csv", estimates=True)
+    lines = (tmp_path / "jobs.csv").read_text().splitlines()
+    at = next(i for i, line in enumerate(lines[1:], 1) if float(line.split(",")[1]) > 5000.0)
+    more = tmp_path / "more.csv"
+    more.write_text("\n".join([*lines[:at], "x,5000,2,700,500", *lines[at:]]) + "\n")
+    before, _ = frozen(tmp_path, 5000.0, trace=plain, policy=policy)
+    (tmp_path / "after").mkdir()
+    after, _ = frozen(tmp_path / "after", 5000.0, trace=str(more), policy=policy)
+    if policy == "srtf":  # it knows how long the other one runs, and nothing of the new one
+        assert forecast(before, proposed(2), runs=5).starts_s is not None
+        return
+    new, there = forecast(before, proposed(2), runs=9), forecast(after, "x", runs=9)
+    assert new.id == "new"
+    assert new.starts_s == there.starts_s
+    if there.runs:
+        assert (new.earliest_s, new.latest_s, new.never) == (
+            there.earliest_s, there.latest_s, there.never,
+        )  # fmt: skip
+
+
+def test_why_and_what_would_start_it(tmp_path):
+    file, result = frozen(tmp_path, 5000.0, trace=write_trace(tmp_path / "jobs.csv"))
+    job = next(iter(waiting_at(result, 5000.0)))
+    found = why(file, job)
+    assert found.state == "waiting"
+    assert found.reason in ("order", "capacity", "fragmentation")
+    assert found.remedy is not None
+    nothing = why(file, proposed(1))
+    assert (nothing.id, nothing.reason) == ("new", "order")  # strictly in order
+    assert nothing.ahead_count == len(waiting_at(result, 5000.0))
+    with pytest.raises(InputError, match="after the snapshot"):
+        why(file, "j59")

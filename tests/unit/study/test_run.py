@@ -5,6 +5,9 @@ import gc
 import pytest
 
 from rota.core.errors import ClusterSpecError, InputError, OptionError, PolicyError, TraceError
+from rota.core.registry import POLICIES, names
+from rota.engine.parts import policy_class
+from rota.metrics.story import Stories
 from rota.study import run
 from rota.study.build import build
 from rota.study.config import RunConfig
@@ -366,3 +369,37 @@ def test_pollux_lets_jobs_that_tell_nothing_grow(config, trace):
     assert resizes["0"] > 0  # step by step, at most twice as many each time
     assert resizes["2"] == 0  # rigid
     assert dict(jobs.select("job_id", "mean_gpus").iter_rows())["0"] > 4
+
+
+LARGE = """\
+job_id,submit_s,num_gpus,duration_s,min_gpus,max_gpus
+large,0,32,100,2,32
+other,0,4,100,1,8
+huge,5,64,10,32,64
+"""
+ELASTIC_POLICIES = [name for name in names(POLICIES) if policy_class(name).elastic]
+
+
+def test_the_elastic_policies_say_so():
+    known = {"afs", "deepboot", "elasticflow", "lyra", "optimus", "pollux", "sia"}
+    assert known.issubset(ELASTIC_POLICIES)
+
+
+@pytest.mark.parametrize("policy", ELASTIC_POLICIES)
+def test_an_elastic_job_is_let_in_if_its_smallest_size_fits(config, trace, policy):
+    trace.write_text(LARGE)
+    result = simulate(config(policy=policy, rates="scaling", cluster="2x4", check=True))
+    states = dict(result.jobs.select("job_id", "state").iter_rows())
+    assert states == {"large": "done", "other": "done", "huge": "rejected"}
+    assert result.refusal.startswith("job huge: even its smallest size asks for 32 GPUs")
+    works = dict(result.jobs.select("job_id", "work_s").iter_rows())
+    assert works == {"large": 100, "other": 100, "huge": 10}
+    assert result.summary["avg_bounded_slowdown"] > 2  # 32 GPUs' work on at most 8
+
+
+def test_a_rigid_policy_says_why_it_turns_an_elastic_job_away(config, trace):
+    trace.write_text(LARGE)
+    result = simulate(config(policy="fifo", rates="scaling", cluster="2x4"))
+    assert "it takes 2 or more, but this policy gives what is asked" in result.refusal
+    told = Stories(result.log).tell(0)
+    assert told.text.startswith("rejected (asks for 32 GPUs, which placement")

@@ -131,6 +131,15 @@ def test_deadlines_move_along():
     assert [spec.deadline_s for spec in part.specs] == [50, INF]
 
 
+def test_recorded_failures_move_along():
+    whole = workload([0, 100, 200, 300])
+    whole.failures = [(50, "n0", False), (60, "n1", False), (90, "n1", True), (250, "n0", True)]
+    same = whole.like(whole.specs, whole.behaviours)
+    assert same.failures == whole.failures
+    assert cut(whole, "1/2").failures == whole.failures
+    assert cut(whole, "2/2").failures == [(0, "n0", False), (50, "n0", True)]
+
+
 def test_nobody_waits_for_a_job_of_another_window():
     part = cut(workload([0, 10, 20, 30], depends_on={2: ("0",), 3: ("2", "1")}), "2/2")
 

@@ -65,6 +65,22 @@ def test_every_optional_column(trace):
     assert second.deadline_s == second.estimate_s == math.inf
 
 
+def test_sizes_list_what_an_elastic_job_takes(trace, tmp_path):
+    path = trace(f"{HEADER},sizes\n1,0,4,60,8; 1;4\n2,0,1,60,\n")
+    workload = read_workload(path)
+    first, second = (spec.request for spec in workload.specs)
+    assert (first.only, first.sizes, first.within(7)) == ((1.0, 4.0, 8.0), (1.0, 8.0), 4.0)
+    assert second == Request.of(1)
+    again = write_workload(workload, tmp_path / "again.csv")
+    assert again.read_text() == f"{HEADER},sizes\n1,0,4,60,1;4;8\n2,0,1,60,\n"
+    assert list(read_workload(again).specs) == list(workload.specs)
+
+
+def test_sizes_and_a_range_are_too_much(trace):
+    message = problem(trace(f"{HEADER},min_gpus,sizes\n1,0,4,60,2,2;4\n"))
+    assert message.startswith("line 2, column 'sizes': '2;4' stands beside min_gpus or max_gpus")
+
+
 @pytest.mark.parametrize("title", ["vc", "queue", "tenant"])
 def test_the_tenant_has_three_titles(trace, title):
     (job,) = read_workload(trace(f"{HEADER},{title}\n1,0,1,9,team\n")).specs
@@ -146,6 +162,9 @@ CELLS = {
     "broken min": ("min_gpus", "1.5", "is not a whole number: give one"),
     "min": ("min_gpus", "3", "is more than num_gpus: give at most num_gpus"),
     "max": ("max_gpus", "1", "is less than num_gpus: give at least num_gpus"),
+    "no sizes": ("sizes", "two", "is no list of sizes: write whole numbers of GPUs"),
+    "size none": ("sizes", "0;2", "is no list of sizes: write whole numbers of GPUs"),
+    "sizes without its own": ("sizes", "1;4", "lacks num_gpus, 2"),
     "dependency": ("depends_on", "1;7", "names '7', which is no job_id: correct it"),
 }
 

@@ -1,7 +1,7 @@
 import pytest
 
 from rota.core.errors import InputError, OptionError, TraceError
-from rota.models.typed_training import TypedTraining
+from rota.models.profiles import MeasuredTraining
 from rota.traces.formats import sia
 from typed_profile_files import WORKLOAD, write_all
 
@@ -22,7 +22,7 @@ def test_jobs_train_as_profiles_say(files):
     assert [spec.submit_s for spec in specs] == [7.0, 30.0, 95.0, 200.0, 400.0]  # of the file
     assert [spec.request.sizes for spec in specs] == [(1, 64), (1, 64), (4, 4), (1, 64), (1, 64)]
     trainings = [behaviour.training for behaviour in behaviours]
-    assert trainings[0] == TypedTraining(str(files[0]), "net", 256, tuned=True)
+    assert trainings[0] == MeasuredTraining(str(files[0]), "net", 256, tuned=True)
     assert [training.tuned for training in trainings] == [True, False, False, True, True]
     assert behaviours[1].work == pytest.approx(trainings[1].alone_s(2, "slow"))
     assert behaviours[1].speeds["slow"] == 1

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rota.core.errors import ClusterError
+from rota.live.agent.channels import Channels
 from rota.live.agent.devices import ANY, GpuShares
 from rota.live.agent.folders import AgentFolder
 from rota.live.agent.logs import read_piece
@@ -30,6 +31,7 @@ from rota.live.agent.messages import (
 from rota.live.agent.parts import VALUES_KEPT, LocalPart
 from rota.live.agent.processes import boot_id
 from rota.live.agent.sandbox import Sandbox
+from rota.live.calls import CallAnswer, LaneCall
 from rota.live.clock import boot_time_s
 
 log = logging.getLogger("rota.agent")
@@ -75,6 +77,7 @@ class Agent:
         self.unhealthy: str | None = None  # what a check says against this machine
         self._lock = threading.RLock()
         self._boot = boot()
+        self._channels = Channels(self.root, self._boot)
         self._books = {node.spec.name: GpuShares(len(node.devices)) for node in nodes}
         self._parts: dict[PartKey, LocalPart] = {}
         self._measured: dict[str, dict[str, float]] = {}
@@ -178,6 +181,10 @@ class Agent:
             if orders.urgent:
                 self.news.set()
                 self.wake()
+
+    def answer(self, call: LaneCall) -> CallAnswer:
+        """Answer a call of the server; may block as long as the call says, and others with it."""
+        return self._channels.answer(call.run, call.node_rank, call.call)
 
     def _check_term(self, term: int) -> None:
         if term and term < self._term:

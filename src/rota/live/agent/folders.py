@@ -168,7 +168,7 @@ class AgentFolder:
         new = self.runs / f".{secrets.token_hex(8)}"
         new.mkdir(PRIVATE)
         try:
-            for name in (SEEN, TEMPORARY):
+            for name in (SEEN, TEMPORARY, shim.CHANNELS):
                 (new / name).mkdir(PRIVATE)
             for name in ("tmp", "var"):
                 (new / TEMPORARY / name).mkdir(PRIVATE)

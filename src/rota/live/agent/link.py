@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from rota.core.errors import ClusterError
 from rota.live.agent.agent import Agent
+from rota.live.agent.lane import AgentLane, LaneTransport
 from rota.live.agent.messages import WAIT_S, AgentOrders, AgentReport
 from rota.live.clock import boot_time_s
 
@@ -24,9 +25,12 @@ REFUSED_S = 5.0
 class AgentLink:
     """Three threads: one watches the jobs, one listens for orders, one tells news at once."""
 
-    def __init__(self, agent: Agent, transport: Transport) -> None:
+    def __init__(
+        self, agent: Agent, transport: Transport, lane: LaneTransport | None = None
+    ) -> None:
         self.agent = agent
         self._transport = transport
+        self._lane = None if lane is None else AgentLane(agent.id, agent.answer, lane)
         self._stop = threading.Event()
         self._wait_s = WAIT_S
         self._threads = [
@@ -46,6 +50,8 @@ class AgentLink:
     def end(self) -> None:
         """Let the threads end as soon as they can."""
         self._stop.set()
+        if self._lane is not None:
+            self._lane.close()
         self.agent.wake()
         self.agent.news.set()
 
@@ -106,6 +112,8 @@ class AgentLink:
                 log.error("server.refuses", extra={"why": orders.error})
                 self._stop.wait(REFUSED_S)
                 continue
+            if orders.lane and self._lane is not None:
+                self._lane.rouse()
             if orders.lost_s:
                 self._wait_s = min(WAIT_S, orders.lost_s / OFTEN)
             return orders.urgent

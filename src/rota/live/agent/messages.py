@@ -183,6 +183,7 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
     discard: tuple[str, ...] = ()
     lost_s: float = 0.0
     error: str = ""  # why the server does not want this agent
+    lane: bool = False  # there are calls: see `rota.live.agent.lane`
     term: int = 0  # of the leader, where several servers take turns; 0: there is one server
 
     @property
@@ -190,5 +191,5 @@ class AgentOrders(msgspec.Struct, frozen=True, omit_defaults=True):
         """Is there anything to do?"""
         return bool(
             self.launch or self.halt or self.kill or self.forget or self.logs or self.discard
-            or self.error
+            or self.error or self.lane
         )  # fmt: skip

@@ -183,6 +183,7 @@ class LocalPart:
                 environment.of_process(launch, devices, number)
                 for number in range(launch.part.processes)
             ],
+            "terminal": launch.launch.terminal,
             "grace_s": launch.launch.grace_s,
             "out": str(folders["logs"] / f"{self.key.node_rank}.out"),
             "err": str(folders["logs"] / f"{self.key.node_rank}.err"),

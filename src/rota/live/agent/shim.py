@@ -14,6 +14,8 @@ quickly and outlives its parent. Everything it needs to know is in its folder:
     stop           `halt` (SIGTERM, grace, SIGKILL) or `kill`; a second word says on whose account
     exit.json      how it ended, when it began and when it ended: the last thing that is written
     job/           what the job itself may see of it: its scripts and its file of reports
+    channels/      ways into the run (`Channel`): requests to open one (`NAME.json`), the sockets at
+                   which they are served (`NAME.sock`), how they ended (`NAME.end`)
 
 *Box*: with a `box` in the order, processes run in namespaces of their own, as another user. bwrap
 makes the namespaces and holds them while it lives; each process enters them and is still our child,
@@ -31,6 +33,9 @@ killed. *Output* is appended to the files by the job itself. A file that is too 
 *Order*: the shim is notified of every write and notes how far both outputs have come
 (`note_order`), so that they can be read as one. Of a burst that is over before it looks it knows
 whose turn it was, not how much was written each time: then a turn is taken for a line.
+*Channels*: a command or a connection that somebody wants inside of the run. A child of the shim
+keeps it, so that it outlives the agent and ends with the run; what it starts is in the box and the
+cgroups, as the job's user, with the job's variables.
 """
 
 from __future__ import annotations  # nothing is evaluated, so `typing` need not be imported
@@ -45,6 +50,7 @@ import resource
 import signal
 import sys
 import time
+from collections import deque
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,6 +80,15 @@ MOST_TURNS, MOST_LINES = (
 )  # turns of the outputs between two looks, bytes of their lines
 RUNNING, ENDING, LAST = range(3)
 FOREVER = float("inf")
+CHANNELS = "channels"
+KEPT_OUTPUT, KEPT_INPUT, PIECE = 1 << 20, 1 << 18, 1 << 16  # bytes of a channel
+HEAD = 5  # bytes before each piece of a channel's output: which stream, and how long it is
+OUT, ERR, ENDED = 1, 2, 3
+MOST_LINE, MOST_WRITERS = 1 << 16, 64  # bytes of a request; who may send input
+CHANNEL_IDLE_S = 300.0  # without a word from a client: nobody is there any more
+LINGER_S, DRAIN_S, HANG_UP_S, ATTACHED_S = 3.0, 0.5, 1.0, 30.0
+NOT_DUMPABLE = 4  # PR_SET_DUMPABLE
+TERMINAL_SIZE, CONTROLLING = 0x5414, 0x540E  # TIOCSWINSZ, TIOCSCTTY
 TRY = "--try"  # instead of a folder: only try to make this box
 
 
@@ -389,6 +404,7 @@ class Box:
         self.holder = 0
         self._line = -1  # when we end, `cat` reads the end of it and all ends
         self._spaces: list[tuple[int, int]] = []
+        self._processes = (-1, -1)  # where our children are: outside, inside
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def open(self) -> None:
@@ -428,7 +444,18 @@ class Box:
         if os.readlink(f"{folder}/user") != os.readlink("/proc/self/ns/user"):
             self.join(fcntl.ioctl(spaces["mnt"], OWNER_OF), USERS)
             self._spaces.append((spaces["user"], USERS))
+        self._processes = os.open("/proc/self/ns/pid", os.O_RDONLY), spaces["pid"]
         self.join(spaces["pid"], PIDS)
+
+    def fork(self, *, outside: bool) -> int:
+        """Fork; outside: a child that the job does not see, if we may (root may)."""
+        if outside:
+            with contextlib.suppress(OSError):
+                self.join(self._processes[0], PIDS)
+        try:
+            return os.fork()
+        finally:
+            self.join(self._processes[1], PIDS)
 
     def join(self, space: int, kind: int) -> None:
         """Enter a namespace."""
@@ -453,6 +480,10 @@ class Box:
             os.setresuid(*[self.order["uid"]] * 3)
         if self._libc.prctl(NO_NEW_PRIVS, 1, 0, 0, 0):
             raise OSError("cannot set no_new_privs")
+
+    def let_go(self) -> None:
+        """In a child that stays: do not hold what we hold."""
+        os.close(self._line)
 
     def close(self) -> None:
         """End whatever is still in there."""
@@ -617,6 +648,7 @@ class Shim:
             if self.lease_s <= 0:
                 self.outside = self.outside or "killed: its node was cut off from the server"
                 self.end(0.0)
+        self.admit()
 
     def end(self, grace_s: float) -> None:
         """Ask it to end; those that have not by then are killed."""
@@ -645,21 +677,29 @@ class Shim:
         for pid in self.others():
             send(os.kill, pid, signal.SIGKILL)
 
-    def start(self, number: int, script: str, env: dict[str, str]) -> None:
-        """Start a script; that it cannot be started counts as its failure."""
+    def environ(self, env: dict[str, str]) -> dict[str, str]:
+        """Return the variables of a process."""
         kept = self.box.order["inherit"] if self.box is not None else None
         inherited = {n: v for n, v in os.environ.items() if kept is None or n in kept}
         environ = {**inherited, **self.order["env"], **env}
         for name in self.order["unset"]:
             environ.pop(name, None)
+        return environ
+
+    def start(self, number: int, script: str, env: dict[str, str]) -> None:
+        """Start a script; that it cannot be started counts as its failure."""
+        environ = self.environ(env)
         told, tell = os.pipe()
+        terminal = bool(self.order.get("terminal")) and number != SETUP
         try:
-            pid = os.fork()
+            pid = self.fork(outside=terminal)
         except OSError as error:
             self.refused(number, str(error))
             return
         if not pid:
             try:
+                if terminal:
+                    Channel(self, "main", {"tty": True}, script, environ, tell).keep()
                 self.become(script, environ)
             except BaseException as error:  # noqa: BLE001 - whatever it is, it must not go on
                 os.write(tell, str(error).encode(errors="replace"))
@@ -673,15 +713,54 @@ class Shim:
         if problem:
             self.refused(number, problem)
 
+    def fork(self, *, outside: bool) -> int:
+        """Fork; outside: a child that keeps something and is no process of the job."""
+        return os.fork() if self.box is None else self.box.fork(outside=outside)
+
     def refused(self, number: int, problem: str) -> None:
         """Note that a script could not be started; the others have to end too."""
         self.code = NOT_STARTED
         self.why = f"{'setup ' if number == SETUP else ''}cannot be started: {problem}"
         self.end(self.order["grace_s"])
 
+    def admit(self) -> None:
+        """Open the channels that somebody asked for."""
+        if not self.ran or self.phase != RUNNING:
+            return
+        with contextlib.suppress(OSError):
+            for entry in os.listdir(f"{self.folder}/{CHANNELS}"):
+                name, dot, kind = entry.rpartition(".")
+                if dot and kind == "json":
+                    self.open_channel(name, f"{self.folder}/{CHANNELS}/{entry}")
+
+    def open_channel(self, name: str, path: str) -> None:
+        """Let a child keep it."""
+        try:
+            wanted = json.loads(read(path))
+        except ValueError:
+            wanted = {}
+        os.unlink(path)  # from now on it is never opened again
+        with contextlib.suppress(OSError):
+            if self.fork(outside=True):
+                return
+            try:
+                environ = self.environ({**self.order["processes"][0], **wanted.get("env", {})})
+                Channel(self, name, wanted, "", environ).keep()
+            finally:
+                os._exit(NOT_STARTED)
+
     def become(self, script: str, environ: dict[str, str]) -> None:
         """In the child: turn into the script."""
         os.setsid()
+        self.enter_groups()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for fd, name in ((1, "out"), (2, "err")):
+            os.dup2(self.output(self.order[name]), fd)
+        self.settle()
+        self.run_script(script, environ)
+
+    def enter_groups(self) -> None:
+        """In a child: count for the limits of the run; signals are as they are for any program."""
         if self.cgroup:
             with contextlib.suppress(OSError):
                 os.write(os.open(f"{self.cgroup}/cgroup.procs", os.O_WRONLY), b"0")
@@ -690,15 +769,18 @@ class Shim:
         for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        for fd, name in ((1, "out"), (2, "err")):
-            os.dup2(self.output(self.order[name]), fd)
+
+    def settle(self) -> None:
+        """In a child: be in the box and in the working folder, as the job's user."""
         if self.box is not None:
             self.box.become()
         for path in self.order.get("make", ()):
             with contextlib.suppress(OSError):  # then the job will say it better
                 os.makedirs(path, 0o700, exist_ok=True)
         os.chdir(self.order["workdir"])
+
+    def run_script(self, script: str, environ: dict[str, str]) -> None:
+        """In a child: turn into a script of the run."""
         for shell in ("/bin/bash", "/bin/sh"):
             if os.access(shell, os.X_OK):
                 os.execve(shell, [shell, f"{self.folder}/{script}"], environ)  # noqa: S606 - its purpose
@@ -833,6 +915,501 @@ class Shim:
                         note_order(fd, self.order["out"], self.order["err"])
                         rotate(path, self.order["log_keep"])
         return grew
+
+
+class Channel:
+    """Keeps one way into a run: a command, or a connection to one of its ports; in a child of ours.
+
+    Clients come and go at its socket, a call each: a line of JSON and the bytes that it announces,
+    answered likewise. All they read and write is counted, so that whoever was cut off goes on where
+    it was. Output is kept until it was asked for what follows it; when there is too much, a command
+    has to wait, and of a terminal the oldest goes. `script`: it is the run itself that has the
+    terminal; then it stays while nobody is there, and its end is that of the run.
+    """
+
+    def __init__(
+        self,
+        shim: Shim,
+        name: str,
+        wanted: dict[str, Any],
+        script: str,
+        environ: dict[str, str],
+        tell: int = -1,
+    ) -> None:
+        self.shim, self.name, self.wanted = shim, name, wanted
+        self.script, self.environ, self.tell = script, environ, tell
+        self.tty = bool(wanted.get("tty"))
+        self.child = 0
+        self.code: int | None = None
+        self.sources: dict[int, int] = {}  # what is read -> OUT or ERR
+        self.sink = -1  # what is written to
+        self.log = -1  # of the run itself: its output file
+        self.pieces: deque[tuple[int, bytes]] = deque()  # of output, each with where it begins
+        self.start = self.end = self.asked = 0  # of output: kept from, to, and asked for
+        self.input, self.closing = b"", False  # closing: no more input comes
+        self.taken: dict[str, int] = {}  # bytes of input, by who sends it
+        self.heard = time.monotonic()
+        self.clients: dict[int, tuple[Any, bytes]] = {}  # with what came so far
+        self.waiting: dict[int, tuple[dict[str, Any], float]] = {}  # reads and writes that wait
+        self.hang_up_at, self.done_at = FOREVER, FOREVER
+        self.over = self.unwanted = False
+
+    def keep(self) -> None:
+        """Serve until it is over; does not return."""
+        code = NOT_STARTED
+        try:
+            os.setsid()
+            ctypes.CDLL(None).prctl(NOT_DUMPABLE, 0, 0, 0, 0)  # the job must not look into us
+            code = self.serve()
+        except OSError as error:
+            self.say(f"rota: a channel failed: {error}")
+        finally:
+            os._exit(code)
+
+    def serve(self) -> int:
+        """Begin, and answer calls until it is over; the exit code."""
+        import select
+        import socket
+        import warnings  # noqa: F401 - `os.execvpe` needs it where no library may be in sight
+
+        if self.shim.box is not None:
+            self.shim.box.let_go()
+        awake, wake = os.pipe()
+        for fd in (awake, wake):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(wake)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, self.told)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        os.chdir(f"{self.shim.folder}/{CHANNELS}")
+        self.begin(socket)
+        if self.tell >= 0:
+            os.close(self.tell)
+            self.tell = -1
+        door = socket.socket(socket.AF_UNIX)
+        door.bind(f".{self.name}")
+        door.listen(64)
+        door.setblocking(False)  # noqa: FBT003 - its only form
+        os.rename(f".{self.name}", f"{self.name}.sock")  # there when it is served
+        while not self.over:
+            poll = select.poll()
+            poll.register(awake, select.POLLIN)
+            poll.register(door, select.POLLIN)
+            for fd in self.readable():
+                poll.register(fd, select.POLLIN | (select.POLLOUT if self.writes(fd) else 0))
+            if self.sink >= 0 and self.input and self.sink not in self.readable():
+                poll.register(self.sink, select.POLLOUT)
+            for fd in self.clients:
+                poll.register(fd, select.POLLIN)
+            for fd, events in poll.poll(self.patience_ms()):
+                self.attend(fd, events, awake, door, select)
+            self.look()
+        return self.finish()
+
+    def say(self, text: str) -> None:
+        """To whoever waits for the beginning, else to the errors of the shim."""
+        with contextlib.suppress(OSError):
+            os.write(self.tell if self.tell >= 0 else 2, f"{text}\n".encode(errors="replace"))
+
+    def finish(self) -> int:
+        """Leave the end behind, and end as the command did."""
+        with contextlib.suppress(OSError):
+            if "port" not in self.wanted:
+                write_whole(f"{self.name}.end", json.dumps({"code": self.code}))
+        with contextlib.suppress(OSError):
+            os.unlink(f"{self.name}.sock")
+        code = self.code or 0
+        if code < 0 and self.script:
+            if -code not in (signal.SIGKILL, signal.SIGSTOP):
+                signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+        return code if code >= 0 else 128 - code
+
+    # --- the command or the connection ------------------------------------------------------------
+
+    def begin(self, socket: Any) -> None:
+        """Start the command, or connect."""
+        if self.tty or "port" in self.wanted:
+            self.hand_over(socket)
+        else:
+            inside, self.sink = os.pipe()
+            out, told = os.pipe()
+            err, failed = os.pipe()
+            self.child = self.shim.fork(outside=False)
+            if not self.child:
+                self.become((inside, told, failed))
+            for fd in (inside, told, failed):
+                os.close(fd)
+            self.sources = {out: OUT, err: ERR}
+        for fd in (*self.sources, self.sink):
+            if fd >= 0:
+                os.set_blocking(fd, False)
+
+    def hand_over(self, socket: Any) -> None:
+        """Let a child make a terminal or a connection, as the job in its box, and give it to us."""
+        if self.script:
+            self.log = self.shim.output(self.shim.order["out"])
+        ours, theirs = socket.socketpair()
+        self.child = self.shim.fork(outside=False)
+        if not self.child:
+            try:
+                self.make(socket, theirs)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it must not go on
+                why = getattr(error, "strerror", None) or error
+                theirs.sendall(f"-{why}".encode(errors="replace"))
+            finally:
+                os._exit(NOT_STARTED)
+        theirs.close()
+        said, fds, _, _ = socket.recv_fds(ours, 1000, 1)
+        ours.close()
+        if "port" in self.wanted:
+            os.waitpid(self.child, 0)
+            self.child = 0
+        if fds:
+            self.sources, self.sink = {fds[0]: OUT}, fds[0]
+            return
+        why = said[1:].decode(errors="replace")
+        if self.tell >= 0:
+            raise OSError(f"its terminal cannot be made: {why}")
+        if "port" in self.wanted:
+            why = f"nothing listens on port {self.wanted['port']} in the job ({why})"
+        self.put(ERR, f"rota: {why}\n".encode(errors="replace"))
+        if not self.child:
+            self.end_with(1)
+
+    def make(self, socket: Any, line: Any) -> None:
+        """In a child: make it."""
+        os.setsid()
+        self.shim.enter_groups()
+        self.shim.settle()
+        if "port" in self.wanted:
+            made = socket.create_connection(("127.0.0.1", int(self.wanted["port"])))
+            socket.send_fds(line, [b"+"], [made.fileno()])
+            os._exit(0)
+        outer, inner = os.openpty()
+        self.resize(outer, self.wanted)
+        fcntl.ioctl(inner, CONTROLLING, 0)
+        socket.send_fds(line, [b"+"], [outer])
+        os.close(outer)
+        line.close()
+        for number in range(3):
+            os.dup2(inner, number)
+        self.turn()
+
+    def resize(self, fd: int, said: dict[str, Any]) -> None:
+        """Set the size of the terminal, if it was said."""
+        rows, columns = int(said.get("rows") or 0), int(said.get("cols") or 0)
+        if self.tty and rows > 0 and columns > 0:
+            size = rows.to_bytes(2, sys.byteorder) + columns.to_bytes(2, sys.byteorder) + bytes(4)
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(fd, TERMINAL_SIZE, size)
+
+    def become(self, ends: tuple[int, int, int]) -> None:
+        """In a child: turn into the command, with these as its input and outputs."""
+        try:
+            os.setsid()
+            for number, fd in enumerate(ends):
+                os.dup2(fd, number)
+            self.shim.enter_groups()
+            self.shim.settle()
+            self.turn()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is said
+            self.say(f"rota: its place in the job cannot be made: {error}")
+        finally:
+            os._exit(NOT_STARTED)
+
+    def turn(self) -> None:
+        """In a child that is where it shall be: turn into the command."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        argv = [*self.shim.order.get("inside", ()), *self.wanted.get("argv", ())]
+        if not argv:
+            argv = [next(s for s in ("/bin/bash", "/bin/sh") if os.access(s, os.X_OK))]
+        try:
+            if self.script:
+                self.shim.run_script(self.script, self.environ)
+            os.execvpe(argv[0], argv, self.environ)  # noqa: S606 - its purpose
+        except OSError as error:
+            said = f"rota: {argv[0]} cannot be started: {error.strerror}\n"
+            os.write(2, said.encode(errors="replace"))
+        os._exit(NOT_STARTED)
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def told(self, number: int, _: object) -> None:
+        """A signal: that it shall end."""
+        if number == signal.SIGTERM:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        """Let the command end: soon, if it does not by itself."""
+        if self.child and self.code is None:
+            send(os.killpg, self.child, signal.SIGTERM)
+            if not self.script:  # an interactive shell does not mind SIGTERM
+                send(os.killpg, self.child, signal.SIGHUP)
+            send(os.killpg, self.child, signal.SIGCONT)
+        elif self.code is None:
+            self.end_with(0)
+        if not self.script and self.hang_up_at == FOREVER:
+            self.hang_up_at = time.monotonic() + HANG_UP_S
+        self.done_at = min(self.done_at, time.monotonic() + (LINGER_S if self.attached() else 0.0))
+
+    def attached(self) -> bool:
+        """Is a client there, or was just now?"""
+        return bool(self.waiting) or time.monotonic() - self.heard < ATTACHED_S
+
+    def look(self) -> None:
+        """What time it is, and who has ended."""
+        now = time.monotonic()
+        if self.child and self.code is None:
+            with contextlib.suppress(ChildProcessError):
+                pid, status = os.waitpid(self.child, os.WNOHANG)
+                if pid:
+                    self.drain()
+                    self.end_with(os.waitstatus_to_exitcode(status))
+        if now >= self.hang_up_at and self.child and self.code is None:
+            send(os.killpg, self.child, signal.SIGKILL)
+            self.hang_up_at = now + HANG_UP_S
+        forsaken = self.code is None and now - self.heard > CHANNEL_IDLE_S and not self.waiting
+        if forsaken and not self.script and self.hang_up_at == FOREVER:
+            self.hang_up()
+        for client, (call, until) in list(self.waiting.items()):
+            self.try_answer(client, call, late=now >= until)
+        read_all = self.code is not None and self.asked >= self.end and not self.waiting
+        self.over = self.code is not None and (read_all or now >= self.done_at)
+
+    def end_with(self, code: int) -> None:
+        """It has ended: clients find that at the end of the output."""
+        if self.code is None:
+            self.code = code
+            self.put(ENDED, json.dumps({"code": code if code >= 0 else 128 - code}).encode())
+            linger = LINGER_S if self.script else ATTACHED_S
+            linger = 0.0 if self.unwanted else linger
+            linger_until = time.monotonic() + (linger if self.attached() else 0.0)
+            self.done_at = min(self.done_at, linger_until)
+
+    def drain(self) -> None:
+        """Take what the command left, which somebody else may still hold open."""
+        until = time.monotonic() + DRAIN_S
+        while self.sources and time.monotonic() < until:
+            before = self.end
+            for fd in list(self.sources):
+                self.take(fd)
+            if self.end == before:
+                break
+
+    def patience_ms(self) -> int:
+        """How long nothing need be looked at."""
+        moments = [until for _, until in self.waiting.values()]
+        moments += [self.hang_up_at, self.done_at, time.monotonic() + IDLE_S]
+        return max(0, int(1000 * (min(moments) - time.monotonic())) + 1)
+
+    def readable(self) -> list[int]:
+        """What may be read now: a command has to wait while nobody takes what it says."""
+        room = self.tty or self.end - self.asked < KEPT_OUTPUT
+        return list(self.sources) if room and self.code is None else []
+
+    def writes(self, fd: int) -> bool:
+        """Is there input for it?"""
+        return fd == self.sink and bool(self.input)
+
+    def attend(self, fd: int, events: int, awake: int, door: Any, select: Any) -> None:
+        """Something can be read or written."""
+        if fd == awake:
+            with contextlib.suppress(BlockingIOError):
+                os.read(awake, 1 << 10)
+        elif fd == door.fileno():
+            with contextlib.suppress(OSError):
+                client, _ = door.accept()
+                client.settimeout(LINGER_S)  # it is our agent
+                self.clients[client.fileno()] = client, b""
+        elif fd in self.clients:
+            self.hear(fd)
+        else:
+            if fd == self.sink and events & (select.POLLOUT | select.POLLERR):
+                self.give()
+            if fd in self.sources and events & ~select.POLLOUT:
+                self.take(fd)
+
+    def take(self, fd: int) -> None:
+        """Read output; at its end there is no more of it."""
+        try:
+            data = os.read(fd, PIECE)
+        except BlockingIOError:
+            return
+        except OSError:  # of a terminal that nobody has any more
+            data = b""
+        if data:
+            self.put(self.sources[fd], data)
+            if self.log >= 0:
+                with contextlib.suppress(OSError):
+                    os.write(self.log, data)
+            return
+        del self.sources[fd]
+        if not self.child and self.code is None:  # a connection: the other side is done with it
+            self.end_with(0)
+        if fd != self.sink:
+            os.close(fd)
+
+    def put(self, stream: int, data: bytes) -> None:
+        """Keep output; a terminal's oldest goes."""
+        piece = bytes([stream]) + len(data).to_bytes(HEAD - 1, "big") + data
+        self.pieces.append((self.end, piece))
+        self.end += len(piece)
+        while self.pieces and (
+            self.end - self.start > KEPT_OUTPUT + PIECE
+            if self.tty
+            else self.pieces[0][0] + len(self.pieces[0][1]) <= self.asked
+        ):
+            self.pieces.popleft()
+            self.start = self.pieces[0][0] if self.pieces else self.end
+
+    def give(self) -> None:
+        """Write input."""
+        try:
+            self.input = self.input[os.write(self.sink, self.input[:PIECE]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # nobody reads it
+            self.input, self.closing = b"", True
+        if self.closing and not self.input:
+            self.close_input()
+
+    def close_input(self) -> None:
+        """There is no more."""
+        import socket
+
+        if self.sink in self.sources:  # a terminal or a connection
+            if not self.tty:
+                with contextlib.suppress(OSError):
+                    socket.socket(fileno=os.dup(self.sink)).shutdown(socket.SHUT_WR)
+            elif self.code is None:
+                with contextlib.suppress(OSError):
+                    os.write(self.sink, b"\x04")
+        elif self.sink >= 0:
+            os.close(self.sink)
+        self.sink = -1
+
+    # --- clients ----------------------------------------------------------------------------------
+
+    def hear(self, fd: int) -> None:
+        """Read what a client wants."""
+        client, before = self.clients[fd]
+        try:
+            data = client.recv(PIECE)
+        except OSError:
+            data = b""
+        text = before + data
+        line, newline, body = text.partition(b"\n")
+        if not data or (not newline and len(text) > MOST_LINE):
+            self.leave(fd)
+            return
+        self.clients[fd] = client, text
+        if not newline:
+            return
+        try:
+            call = json.loads(line)
+            size = min(int(call.get("size", 0)), KEPT_INPUT)
+        except (ValueError, AttributeError, TypeError):
+            self.leave(fd)
+            return
+        if len(body) >= size:
+            call["body"] = body[:size]
+            self.heard = time.monotonic()
+            wait = max(0.0, min(60.0, float(call.get("wait", 0))))
+            self.waiting[fd] = call, time.monotonic() + wait
+            self.try_answer(fd, call, late=False)
+
+    def leave(self, fd: int) -> None:
+        """A client is gone."""
+        self.waiting.pop(fd, None)
+        self.clients.pop(fd)[0].close()
+
+    def try_answer(self, fd: int, call: dict[str, Any], *, late: bool) -> None:
+        """Answer a call, unless there is nothing to say yet."""
+        what, data, wrong = call.get("do"), b"", ""
+        if what == "read":
+            offset = self.place(int(call.get("offset", 0)))
+            self.asked = max(self.asked, min(offset, self.end))
+            data = self.read(offset, int(call.get("limit", PIECE)))
+            late = late or bool(data) or self.code is not None
+        elif what == "write":
+            late = self.write(call) or late
+            wrong = call.get("wrong", "")
+        elif what == "close":
+            if not self.script or self.code is not None:  # that of the run itself stays
+                self.unwanted = True
+                self.hang_up()
+                self.done_at = 0.0
+            late = True
+        else:
+            late = True
+        if not late:
+            return
+        self.heard = time.monotonic()
+        state = {
+            "offset": self.place(int(call.get("offset", 0))) if what == "read" else 0,
+            "taken": self.taken.get(str(call.get("writer", "")), 0),
+            "size": len(data), "code": self.code, "tty": self.tty, "wrong": wrong,
+            "kind": "port" if "port" in self.wanted else "terminal" if self.script else "exec",
+        }  # fmt: skip
+        client = self.clients[fd][0]
+        with contextlib.suppress(OSError):
+            client.sendall(json.dumps(state).encode() + b"\n" + data)
+        self.leave(fd)
+
+    def place(self, offset: int) -> int:
+        """Where the piece at or after an offset begins; below 0 it counts from the end."""
+        wanted = self.end + offset if offset < 0 else offset
+        if wanted <= self.start:
+            return self.start
+        found = self.end
+        for start, _ in reversed(self.pieces):
+            if start < wanted:
+                break
+            found = start
+        return found
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Return whole pieces from there on, at least one."""
+        found: list[bytes] = []
+        for start, piece in reversed(self.pieces):
+            if start < offset:
+                break
+            found.append(piece)
+        found.reverse()
+        size = 0
+        for number, piece in enumerate(found):
+            size += len(piece)
+            if number and size > limit:
+                return b"".join(found[:number])
+        return b"".join(found)
+
+    def write(self, call: dict[str, Any]) -> bool:
+        """Take input, as much as there is room for; is all of it taken?"""
+        if self.sources:
+            self.resize(next(iter(self.sources)), call)
+        offset, body, writer = int(call.get("offset", 0)), call["body"], str(call.get("writer", ""))
+        taken = self.taken.setdefault(writer, 0)
+        while len(self.taken) > MOST_WRITERS:
+            del self.taken[next(iter(self.taken))]
+        if offset > taken:
+            call["wrong"] = f"input begins at {offset}, and {taken} is next"
+            return True
+        new = body[taken - offset :]
+        if self.code is not None or self.sink < 0:
+            self.taken[writer] = taken + len(new)  # nobody reads it any more
+            return True
+        room = new[: max(0, KEPT_INPUT - len(self.input))]
+        self.input += room
+        self.taken[writer] = taken + len(room)
+        all_of_it = len(room) == len(new)
+        if call.get("eof") and all_of_it:
+            self.closing = True
+            if not self.input:
+                self.close_input()
+        return all_of_it
 
 
 def guard(shim: int) -> int:

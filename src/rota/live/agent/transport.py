@@ -19,10 +19,12 @@ from rota.core.turns import LEADER, MISDIRECTED, Turns
 from rota.live.agent.identity import AgentIdentity, JoinCode, check_pin
 from rota.live.agent.link import OFTEN
 from rota.live.agent.messages import AgentOrders, AgentReport
+from rota.live.calls import LaneOrders, LaneReport
 
 log = logging.getLogger("rota.agent")
 
 PATH = "/api/v1/agent/sync"
+LANE_PATH = "/api/v1/agent/lane"
 JOIN_PATH = "/api/v1/agent/join"
 RENEW_PATH = "/api/v1/agent/certificate"
 AUTHORITY_PATH = "/api/v1/authority"
@@ -76,6 +78,28 @@ class HttpTransport:
 
     def __call__(self, report: AgentReport) -> AgentOrders:
         """Send a report and wait for the orders; ClusterError if that fails."""
+        content = self._post(PATH, self._encoder.encode(report), report.wait_s)
+        try:
+            orders = self._decoder.decode(content)
+        except msgspec.MsgspecError as error:
+            raise ClusterError(f"the server's answer makes no sense: {error}") from error
+        if orders.lost_s:  # a connection that hangs must not cost all the time that there is
+            self._patience_s = min(ANSWER_S, max(SHORTEST_S, orders.lost_s / OFTEN))
+        return orders
+
+    def lane(self, report: LaneReport) -> LaneOrders:
+        """Bring answers and take calls; ClusterError if that fails."""
+        content = self._post(LANE_PATH, msgspec.msgpack.encode(report), report.wait_s)
+        try:
+            orders = msgspec.msgpack.decode(content, type=LaneOrders)
+        except msgspec.MsgspecError as error:
+            raise ClusterError(f"the server's answer makes no sense: {error}") from error
+        if orders.error:
+            raise ClusterError(orders.error)
+        return orders
+
+    def _post(self, path: str, body: bytes, wait_s: float) -> bytes:
+        """Send something that the server may take so long to answer."""
         server, token = self._servers.current, self._token()
         extensions: dict[str, Any] = {}
         headers = {"Content-Type": "application/json"}
@@ -86,10 +110,10 @@ class HttpTransport:
             extensions["trace"] = blocking_check(talk, httpx2.ConnectError)
         try:
             response = self._client.post(
-                server + PATH,
-                content=self._encoder.encode(report),
+                server + path,
+                content=body,
                 headers=headers,
-                timeout=httpx2.Timeout(self._patience_s, read=report.wait_s + self._patience_s),
+                timeout=httpx2.Timeout(self._patience_s, read=wait_s + self._patience_s),
                 extensions=extensions,
             )
         except ForbiddenError as error:  # perhaps the server comes back
@@ -105,13 +129,7 @@ class HttpTransport:
             self._servers.leave(server, response.headers.get(LEADER, ""))
         if response.status_code != httpx2.codes.OK:
             raise _refusal(response)
-        try:
-            orders = self._decoder.decode(response.content)
-        except msgspec.MsgspecError as error:
-            raise ClusterError(f"the server's answer makes no sense: {error}") from error
-        if orders.lost_s:  # a connection that hangs must not cost all the time that there is
-            self._patience_s = min(ANSWER_S, max(SHORTEST_S, orders.lost_s / OFTEN))
-        return orders
+        return response.content
 
     def close(self) -> None:
         """Close the connections."""

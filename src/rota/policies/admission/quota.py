@@ -113,6 +113,11 @@ class Quota(Admission):
         for name in self._payers:
             self.state.demand[name] = self.state.demand.get(name, 0.0) + job.gpus
 
+    def adopted(self, job: Job, view: View) -> None:
+        """Charge it to whom it would have been charged, within the bounds or not."""
+        self._payers = tuple(name for name, _ in self._bounds(job, view))
+        self.entered(job)
+
     def dropped(self, job: Job) -> None:
         """It no longer holds others back."""
         self.state.held.get(job.tenant, {}).pop(job.index, None)

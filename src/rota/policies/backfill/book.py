@@ -6,11 +6,12 @@ that come before it in the order, and from then on its own place is kept for it.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from rota.core.events import INF
 from rota.core.jobs import Job
-from rota.core.view import arrival
+from rota.policies.backfill.ahead import plan_ahead
 from rota.policies.backfill.profile import Profile
 
 Place = tuple[float, float, int]
@@ -25,8 +26,11 @@ class Book:
         self.gpus = gpus  # of these nodes
         self._profile = profile
         self._running: dict[int, tuple[float, float, Job]] = {}  # end by estimate, GPUs
-        self._waiting: dict[int, tuple[Job, float, float]] = {}  # seconds by estimate, start
+        self._waiting: dict[int, Job] = {}
+        self._wants: dict[int, tuple[float, float]] = {}  # of those: GPUs, seconds by estimate
+        self._starts: dict[int, float] = {}  # of those: when
         self._order: list[Place] = []
+        self._sizes: Counter[float] = Counter()  # how many of those that wait ask for so many GPUs
 
     @property
     def next_s(self) -> float:
@@ -42,9 +46,9 @@ class Book:
         """Who runs until when."""
         return ((index, end_s) for index, (end_s, _, _) in self._running.items())
 
-    def waiting(self) -> Iterator[tuple[int, float]]:
+    def waiting(self) -> Iterable[tuple[int, float]]:
         """Who is to start when."""
-        return ((index, start_s) for index, (_, _, start_s) in self._waiting.items())
+        return self._starts.items()
 
     # --- entries that the profile contains already ------------------------------------------------
 
@@ -54,19 +58,29 @@ class Book:
 
     def note_waiting(self, job: Job, needs_s: float, start_s: float) -> None:
         """It waits until then."""
-        self._waiting[job.index] = (job, needs_s, start_s)
-        insort(self._order, (start_s, job.submit_s, job.index))
+        index, gpus = job.index, job.gpus
+        self._waiting[index] = job
+        self._wants[index] = (gpus, needs_s)
+        self._starts[index] = start_s
+        self._sizes[gpus] += 1
+        insort(self._order, (start_s, job.submit_s, index))
 
     def note_start(self, job: Job, now_s: float) -> None:
         """It starts now, as planned."""
-        needs_s = self._forget(job.index)[1]
+        _, needs_s = self._forget(job)
         self._running[job.index] = (now_s + needs_s, job.gpus, job)
 
-    def _forget(self, index: int) -> tuple[Job, float, float]:
-        entry = self._waiting.pop(index)
-        job, _, start_s = entry
+    def _forget(self, job: Job) -> tuple[float, float]:
+        """It waits no more; when it was to start, and for how long."""
+        index, gpus = job.index, job.gpus
+        del self._waiting[index]
+        _, needs_s = self._wants.pop(index)
+        start_s = self._starts.pop(index)
         del self._order[bisect_left(self._order, (start_s, job.submit_s, index))]
-        return entry
+        self._sizes[gpus] -= 1
+        if not self._sizes[gpus]:
+            del self._sizes[gpus]
+        return start_s, needs_s
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -84,7 +98,7 @@ class Book:
                     self._profile.give(now_s, end_s, gpus)
                     freed = True
             elif job.index in self._waiting:
-                _, needs_s, start_s = self._forget(job.index)
+                start_s, needs_s = self._forget(job)
                 self._profile.give(start_s, start_s + needs_s, job.gpus)
                 freed = True
         return freed
@@ -96,47 +110,52 @@ class Book:
             self._profile.take(start_s, start_s + needs_s, job.gpus)
             self.note_waiting(job, needs_s, start_s)
 
-    def move_up(self, new: Iterable[tuple[Job, float]]) -> list[Job]:
-        """Move everybody up in the order of planning, after that new ones; returns that order."""
+    def move_up(self, new: Iterable[tuple[Job, float]], now_s: float) -> list[Job]:
+        """Move everybody up in the order of planning, after that new ones; see `_due`."""
         for job, needs_s in new:
             self.note_waiting(job, needs_s, INF)
-        profile, waiting = self._profile, self._waiting
-        planned = [waiting[index][0] for _, _, index in self._order]
-        for was_s, _, index in self._order:
-            job, needs_s, _ = waiting[index]
-            start_s = profile.sooner(job.gpus, needs_s, was_s)
+        profile, wants = self._profile, self._wants
+        moved: dict[int, float] = {}
+        more = any(map(profile.openings, self._sizes))
+        for was_s, _, index in self._order if more else ():
+            gpus, needs_s = wants[index]
+            start_s = profile.sooner(gpus, needs_s, was_s)
             if start_s < was_s:
-                profile.give(was_s, was_s + needs_s, job.gpus)
-                profile.take(start_s, start_s + needs_s, job.gpus)
-                waiting[index] = (job, needs_s, start_s)
-        self._order = sorted(
-            (start_s, job.submit_s, index) for index, (job, _, start_s) in waiting.items()
-        )
-        return planned
+                profile.give(was_s, was_s + needs_s, gpus)
+                profile.take(start_s, start_s + needs_s, gpus)
+                moved[index] = start_s
+                if not any(map(profile.openings, self._sizes)):  # nobody else finds an earlier time
+                    break
+        if not moved:
+            return self.due(now_s)
+        return self._due([moved.get(index, was_s) for was_s, _, index in self._order], now_s)
+
+    def _due(self, starts: Sequence[float], now_s: float) -> list[Job]:
+        """These are the starts of all in the order of planning; in it, those that are due now."""
+        if not starts:
+            return []
+        waiting = self._waiting
+        _, submits, indices = zip(*self._order, strict=True)
+        self._starts = dict(zip(indices, starts, strict=True))
+        self._order = sorted(zip(starts, submits, indices, strict=True))
+        return [waiting[i] for start_s, i in zip(starts, indices, strict=True) if start_s <= now_s]
 
     def plan_anew(
         self, gone: Iterable[Job], new: Iterable[tuple[Job, float]], now_s: float
     ) -> list[Job]:
-        """Reserve again for all in the order of planning, last for new ones; returns that order."""
+        """Reserve again for all in the order of planning, last for new ones; see `_due`."""
         for job in gone:
             if job.index in self._running:
                 del self._running[job.index]
             elif job.index in self._waiting:
-                self._forget(job.index)
+                self._forget(job)
         for job, needs_s in new:
             self.note_waiting(job, needs_s, INF)
-        running = sorted(self._running.values(), key=lambda entry: arrival(entry[2]))
-        uses = [(now_s, max(end_s, now_s), gpus) for end_s, gpus, _ in running]
-        profile = self._profile = Profile(now_s, self.gpus, uses)
-        waiting = self._waiting
-        planned = [waiting[index] for _, _, index in self._order]
-        starts = profile.reserve([(job.gpus, needs_s) for job, needs_s, _ in planned])
-        order = []
-        for (job, needs_s, _), start_s in zip(planned, starts, strict=True):
-            waiting[job.index] = (job, needs_s, start_s)
-            order.append((start_s, job.submit_s, job.index))
-        self._order = sorted(order)
-        return [job for job, _, _ in planned]
+        uses = [(end_s, gpus) for end_s, gpus, _ in self._running.values()]
+        wants = self._wants
+        asked = [wants[index] for _, _, index in self._order]
+        self._profile, starts = plan_ahead(now_s, self.gpus, uses, asked)
+        return self._due(starts, now_s)
 
     def due(self, now_s: float) -> list[Job]:
         """Those that are to start now, in the order of planning."""
@@ -144,9 +163,9 @@ class Book:
         for start_s, _, index in self._order:
             if start_s > now_s:
                 break
-            found.append(self._waiting[index][0])
+            found.append(self._waiting[index])
         return found
 
     def start_s(self, job: Job) -> float:
         """When it is to start."""
-        return self._waiting[job.index][2]
+        return self._starts[job.index]

@@ -1,12 +1,16 @@
 """How many GPUs are free from now on, by estimate: step functions of time."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from rota.core.events import INF
 
 EPSILON = 1e-9  # fractions of GPUs are sums of floats
+
+
+Found = dict[float, tuple[list[float], list[float]]]
+"""How early uses could begin at best, by GPUs: seconds and starts, both increasing."""
 
 
 class Profile:
@@ -27,9 +31,16 @@ class Profile:
         for time_s in self.times:
             level += changes[time_s]
             self.free.append(level)
-        # what `earliest` found so far, by GPUs: seconds and starts, both increasing
-        self._found: dict[float, tuple[list[float], list[float]]] = {}
+        # what `earliest` found so far
+        self._found: Found = {}
         self._openings: dict[float, list[tuple[float, float]]] = {}  # when so many are free
+
+    @classmethod
+    def of(cls, times: list[float], free: list[float], found: Found) -> "Profile":
+        """With these steps; `found`: as `earliest` would have found."""
+        made = cls(times[0], free[0])
+        made.times, made.free, made._found = times, free, found
+        return made
 
     def earliest(self, gpus: float, seconds: float) -> float:
         """The first time from which so many are free for so long; inf if there is none."""
@@ -64,56 +75,6 @@ class Profile:
         last = bisect_right(starts, start_s, lo=i)  # they ask for more and found no later time
         longs[i:last], starts[i:last] = [seconds], [start_s]
 
-    def reserve(  # noqa: C901, PLR0912 - four steps in one: see below
-        self, wants: Iterable[tuple[float, float]]
-    ) -> list[float]:
-        """`earliest` and `take` for one after the other (GPUs, seconds); the starts.
-
-        Written out: there may be hundreds at every decision.
-        """
-        times, free, known = self.times, self.free, self._found
-        self._openings.clear()
-        begins: list[float] = []
-        for gpus, seconds in wants:
-            bound_s = -INF
-            for other, (longs, starts) in known.items():  # `_bound`
-                if other <= gpus:
-                    i = bisect_right(longs, seconds)
-                    if i and starts[i - 1] > bound_s:
-                        bound_s = starts[i - 1]
-            need = gpus - EPSILON
-            at, count = bisect_left(times, bound_s), len(times)
-            start_s = INF
-            while True:  # the first window of so many seconds in which enough are free
-                while at < count and free[at] < need:
-                    at += 1
-                if at == count:
-                    break
-                end_s = times[at] + seconds
-                last = bisect_left(times, end_s, at + 1)
-                window = free[at:last]
-                if min(window) >= need:
-                    start_s = times[at]
-                    break
-                at = last - 1
-                while free[at] >= need:
-                    at -= 1
-                at += 1
-            begins.append(start_s)
-            if gpus in known:  # `_remember`
-                longs, starts = known[gpus]
-                i = bisect_left(longs, seconds)
-                behind = bisect_right(starts, start_s, lo=i)
-                longs[i:behind], starts[i:behind] = [seconds], [start_s]
-            else:
-                known[gpus] = ([seconds], [start_s])
-            if start_s < INF and start_s < end_s:  # `take`
-                if end_s < INF and (last == count or times[last] != end_s):
-                    times.insert(last, end_s)
-                    free.insert(last, window[-1])
-                free[at:last] = [level - gpus for level in window]
-        return begins
-
     def take(self, start_s: float, end_s: float, gpus: float) -> None:
         """One more use."""
         if start_s < end_s:
@@ -147,18 +108,21 @@ class Profile:
 
         From `start_s` on its own place is kept for it.
         """
-        found = self._openings.get(gpus)
-        if found is None:
-            found = self._openings[gpus] = list(self._free_for(gpus))
-        for since_s, until_s in found:
+        for since_s, until_s in self.openings(gpus):
             if since_s >= start_s:
                 break
             if until_s >= start_s or until_s >= since_s + seconds:
                 return since_s
         return start_s
 
-    def _free_for(self, gpus: float) -> Iterator[tuple[float, float]]:
+    def openings(self, gpus: float) -> Sequence[tuple[float, float]]:
         """From when until when so many are free."""
+        found = self._openings.get(gpus)
+        if found is None:
+            found = self._openings[gpus] = list(self._free_for(gpus))
+        return found
+
+    def _free_for(self, gpus: float) -> Iterator[tuple[float, float]]:
         need = gpus - EPSILON
         since_s: float | None = None
         for time_s, free in zip(self.times, self.free, strict=True):

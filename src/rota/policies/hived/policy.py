@@ -165,7 +165,7 @@ class HivedPolicy(DecidePolicy[HivedParams]):
     def _resume(self, view: View, fleet: Fleet, state: HivedState) -> None:
         if fleet.load(state.fleet):
             self._hopeless.load(state.hopeless)
-        self._learnt = state.learnt
+        self._learnt = min(state.learnt, len(view.finished))  # some may be forgotten
         for vc, priority, kept in state.inner:
             if vc in fleet.hived.cells.vcs:
                 self._inner_of((vc, priority), view, fleet).policy.restore(kept)

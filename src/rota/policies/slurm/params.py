@@ -157,6 +157,7 @@ class SlurmPolicyParams(Params, frozen=True):
         preempt_exempt_s: PreemptExemptTime.
         youngest_first: PreemptParameters=youngest_first.
         enforce_limits: AccountingStorageEnforce names limits: those of QOS and associations hold.
+        given_priorities: Jobs come with the priority that Slurm computed: no factor counts.
         partitions: See `Partition`.
         qos: See `Qos`.
         associations: See `Association`.
@@ -189,6 +190,7 @@ class SlurmPolicyParams(Params, frozen=True):
     preempt_exempt_s: Seconds = 0.0
     youngest_first: bool = False
     enforce_limits: bool = True
+    given_priorities: bool = False
     partitions: tuple[Partition, ...] = ()
     qos: tuple[Qos, ...] = ()
     associations: tuple[Association, ...] = ()

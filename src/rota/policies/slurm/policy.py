@@ -188,6 +188,8 @@ class SlurmPolicy(DecidePolicy[SlurmPolicyParams]):
 
     def _priority(self, ask: Ask, now_s: float) -> int:
         p = self.params
+        if p.given_priorities:
+            return ask.job.spec.priority
         total = ask.base
         if p.weight_age:
             total += p.weight_age * min(max(now_s - ask.since_s, 0.0) / p.max_age_s, 1.0)

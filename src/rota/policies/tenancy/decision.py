@@ -66,6 +66,7 @@ class QueueDecision:
         self.plan = plan
         self.queues = queues
         self._view = view
+        self._classes = queues.classes
         self.rules = rules
         self.now_s = view.now_s
         self.up_gpus = view.up_gpus
@@ -94,7 +95,7 @@ class QueueDecision:
             self._nominate()
             self._take_turns()
         self._forget_lined()
-        self._explain([leaf for leaf in self.tenancy.leaves() if leaf.line])
+        self._explain(self.tenancy.lined.values())
 
     def go_on(self, view: View, plan: TenancyPlan) -> bool:
         """A calm decision after one in which nobody started; False: somebody might, now.
@@ -148,7 +149,7 @@ class QueueDecision:
     def _forget_lined(self) -> None:
         """Who has lost its place is heard of when it waits."""
         for leaf, job in self._lined.values():
-            leaf.line.drop(job)
+            self.tenancy.drop(leaf, job)
 
     def _serve_old(self) -> bool:
         """Old jobs in the order of their submission; False: all others have to wait."""
@@ -177,19 +178,28 @@ class QueueDecision:
 
     def _nominate(self) -> None:
         """Find the next job of every branch, from the leaves up."""
-        for leaf in self.tenancy.leaves():
-            leaf.first = self._next(leaf) if leaf.line.rows and not self._is_stuck(leaf) else None
-            leaf.pick = leaf if leaf.first is not None else None
-            if leaf.pick is not None:
-                leaf.key = self._key(leaf)
-        for branch in self.tenancy.upwards():
+        above = self.tenancy.upwards()
+        for branch in above:
+            branch.heads = []
+        for leaf in self.tenancy.lined.values():
+            leaf.first = None if self._is_stuck(leaf) else self._next(leaf)
+            if leaf.first is not None:
+                leaf.pick = leaf
+                self._stand(leaf)
+        for branch in above:
             self._choose(branch)
             if branch.pick is not None and branch.parent is not None:
-                branch.key = self._key(branch)
+                self._stand(branch)
+
+    def _stand(self, branch: Branch) -> None:
+        """It is one of those from which the branch above it chooses."""
+        assert branch.parent is not None  # noqa: S101 - it is not the whole cluster
+        branch.key = self._key(branch)
+        branch.parent.heads.append(branch)
 
     def _choose(self, branch: Branch) -> None:
         best: Branch | None = None
-        for child in branch.children:
+        for child in branch.heads:
             if child.pick is not None and (best is None or child.key < best.key):
                 best = child
         branch.pick = None if best is None else best.pick
@@ -197,7 +207,8 @@ class QueueDecision:
     def _key(self, branch: Branch) -> tuple[Any, ...]:
         job = branch.pick.first if branch.pick is not None else None
         assert job is not None  # noqa: S101 - only asked of branches with a next job
-        beyond = not (self.queues.class_of(job).guaranteed and branch.within(job.gpus))
+        firm = self._classes[job.spec.priority].guaranteed
+        beyond = not firm or branch.firm + job.gpus > branch.quota + SLACK
         return (beyond, *self.rules.turn(branch, job), branch.order)
 
     def _next(self, leaf: Branch) -> Job | None:
@@ -207,10 +218,12 @@ class QueueDecision:
         the jobs behind them.)
         """
         first = self._first(leaf)
-        job, waits = first, []
-        while job is not None and self._must_wait(leaf, job):
+        if first is None or not self._must_wait(leaf, first):
+            return first
+        job: Job | None
+        waits = [leaf.line.kinds[first.index]]
+        while (job := self._first(leaf)) is not None and self._must_wait(leaf, job):
             waits.append(leaf.line.kinds[job.index])
-            job = self._first(leaf)
         if job is None:
             if self.queues.inside.strict and len(waits) == 1:
                 self._get_stuck(leaf, waits[0])
@@ -258,9 +271,9 @@ class QueueDecision:
             return False
         if self._inexact and self.plan.fits(job):
             return False
-        if not self.queues.class_of(job).preemptible or not self.victims.none_for(leaf, job):
+        if not self._classes[job.spec.priority].preemptible:
             return False
-        if self._is_owed(leaf, job):
+        if not self.victims.none_for(leaf, job) or self._is_owed(leaf, job):
             return False
         self._fails(leaf, job, owed=False, free=leaf.used + job.gpus <= leaf.ceiling + SLACK)
         return True
@@ -269,12 +282,11 @@ class QueueDecision:
         """The next job of a leaf, of those kinds that have not been tried in vain."""
         tried = self._tried.get(id(leaf))
         rows = leaf.line.rows
-        if tried:
-            if self.queues.inside.strict:
-                return self._first_beside(leaf, tried)
-            heads = [row[0] for kind, row in rows.items() if kind not in tried]
-        else:
-            heads = [row[0] for row in rows.values()]
+        if not tried:
+            return leaf.line.first if rows else None
+        if self.queues.inside.strict:
+            return self._first_beside(leaf, tried)
+        heads = [row[0] for kind, row in rows.items() if kind not in tried]
         return min(heads)[1] if heads else None
 
     def _first_beside(self, leaf: Branch, tried: Collection[int]) -> Job | None:
@@ -343,7 +355,7 @@ class QueueDecision:
 
     def _is_owed(self, leaf: Branch, job: Job) -> bool:
         """It stays within what every branch above it may insist on."""
-        known = self.queues.class_of(job)
+        known = self._classes[job.spec.priority]
         if not known.guaranteed:
             return False
         gpus, owed = job.gpus, self.rules.owed
@@ -374,7 +386,7 @@ class QueueDecision:
         idle = self.up_gpus - self.tenancy.root.used - job.gpus
         if self._reserved and idle < sum(self._reserved.values()) - SLACK:
             return False
-        if self.queues.class_of(job).preemptible:
+        if self._classes[job.spec.priority].preemptible:
             return True
         return idle + self.queues.loose >= self.tenancy.promised_to_others(leaf) - SLACK
 
@@ -439,7 +451,7 @@ class QueueDecision:
         return chosen
 
     def _front(
-        self, leaf: Branch, victims: Sequence[Job], needs: Sequence[Need]
+        self, leaf: Branch, victims: Collection[Job], needs: Sequence[Need]
     ) -> tuple[list[Job], int]:
         """The victims with those in front that must go, and how many these are (0: too few)."""
         front: dict[int, Job] = {}
@@ -486,12 +498,12 @@ class QueueDecision:
             self.victims.gone[victim.index] = victim
         if job.index in self._lined:
             del self._lined[job.index]
-            leaf.line.drop(job)
+            self.tenancy.drop(leaf, job)
+            queues.gets(job, job.gpus)
         else:
-            queues.leaves(job)
+            queues.begins(leaf, job)
         if not old:
             self.victims.loans[job.index] = (job, victims)
-        queues.gets(job, job.gpus)
         self._reserved.pop(job.index, None)
         if victims:
             self._try_all()
@@ -500,7 +512,8 @@ class QueueDecision:
 
     def _line_up(self, leaf: Branch, job: Job) -> None:
         """A running job that has lost its place waits again in its queue, in this decision."""
-        leaf.line.add(job, self.queues.rank(job, self.now_s), self.queues.kind(job))
+        rank, kind = self.queues.rank(job, self.now_s), self.queues.kind(job)
+        self.tenancy.line_up(leaf, job, rank, kind)
         self._lined[job.index] = (leaf, job)
 
     def _try_all(self) -> None:

@@ -124,8 +124,9 @@ class TenantPolicy(IncrementalPolicy[P]):
         self._touched.add(job.index)
 
     def started(self, job: Job, now_s: float) -> None:  # noqa: ARG002
-        """It runs."""
-        self._touched.add(job.index)
+        """It runs, as was decided, unless it was running when this policy took over."""
+        if self._queues is None or job.index not in self._queues.running:
+            self._touched.add(job.index)
         self._turn = None
 
     def changed(self, job: Job, now_s: float) -> None:  # noqa: ARG002
@@ -141,6 +142,9 @@ class TenantPolicy(IncrementalPolicy[P]):
         """Serve the queues, the one after the other."""
         plan = view.plan(TenancyPlan)
         queues, calm = self._open(view)
+        if not queues.waiting:
+            self._turn = None
+            return plan
         self.prepare(queues, view)
         self._refuse_too_large(queues, plan)
         turn = self._turn

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from rota.core.events import INF
 from rota.core.jobs import Job
-from rota.core.tenants import PriorityClass
+from rota.core.tenants import PriorityClass, TenantTree
 from rota.core.view import View
 from rota.policies.tenancy.inner import InnerPolicy
 from rota.policies.tenancy.tree import DIGITS, Branch, Tenancy
@@ -53,6 +53,18 @@ class Alarms:
         return times[0][0] if times else INF
 
 
+class Classes(dict[int, PriorityClass]):
+    """Priority classes by priority, found when they are asked for."""
+
+    def __init__(self, tenants: TenantTree) -> None:
+        super().__init__()
+        self._tenants = tenants
+
+    def __missing__(self, priority: int) -> PriorityClass:
+        found = self[priority] = self._tenants.class_of(priority)
+        return found
+
+
 class Ranked(NamedTuple):
     """The rank of a job that runs, from one start or change of its rate to the next."""
 
@@ -77,21 +89,18 @@ class Queues:
         self._growing = Alarms()  # when who is old
         self._jumping = Alarms()  # when whose rank changes
         self._ranks: dict[int, Ranked] = {}  # of those that run
-        self._classes: dict[int, PriorityClass] = {}
+        self.classes = Classes(tenancy.tenants)
+        self._times_change = inside.ages or aging_s < INF  # of those that wait
         self.protects = any(known.min_runtime_s for known in tenancy.tenants.classes)
         """Some classes have a least time to run."""
 
     def class_of(self, job: Job) -> PriorityClass:
         """The priority class of a job."""
-        priority = job.spec.priority
-        found = self._classes.get(priority)
-        if found is None:
-            found = self._classes[priority] = self.tenancy.tenants.class_of(priority)
-        return found
+        return self.classes[job.spec.priority]
 
     def kind(self, job: Job) -> int:
         """Jobs of one kind ask for the same and have the same rights: who comes later gets less."""
-        known = self.class_of(job)
+        known = self.classes[job.spec.priority]
         return 4 * job.shape.number + 2 * known.guaranteed + known.preemptible
 
     def rank(self, job: Job, now_s: float) -> tuple[Any, ...]:
@@ -124,24 +133,41 @@ class Queues:
         if touched is None:
             touched = {*waiting, *running, *self.waiting, *self.running}
         known = sorted(touched)
-        for index in known:
-            if index in self.waiting and index not in waiting:
-                self.leaves(self.waiting[index][1])
-        for index in known:
-            if index in self.running and index not in running:
-                self.gives(index)
-        self.fresh = [waiting[i] for i in known if i in waiting and i not in self.waiting]
-        for index in known:
-            if index in running and index not in self.running:
-                self.gets(running[index], running[index].allocation.gpus)
+        self.fresh = self._wait_no_more(known, waiting)
+        for job in self._run_no_more(known, running):
+            self.gets(job, job.allocation.gpus)
         for job in self.fresh:
             self.enters(job, now_s)
         return self._rank_anew(view)
+
+    def _wait_no_more(self, known: Iterable[int], waiting: Mapping[int, Job]) -> list[Job]:
+        """Let those of them leave who do not wait any more; those that are new."""
+        new = []
+        for index in known:
+            if index in self.waiting:
+                if index not in waiting:
+                    self.leaves(self.waiting[index][1])
+            elif index in waiting:
+                new.append(waiting[index])
+        return new
+
+    def _run_no_more(self, known: Iterable[int], running: Mapping[int, Job]) -> list[Job]:
+        """The same of those that run."""
+        new = []
+        for index in known:
+            if index in self.running:
+                if index not in running:
+                    self.gives(index)
+            elif index in running:
+                new.append(running[index])
+        return new
 
     def _rank_anew(self, view: View) -> bool:
         """Whose time has come, or all if something was learnt; False: nobody."""
         now_s = view.now_s
         learnt = self.inside.learn(view)
+        if not (learnt or self._times_change):
+            return False
         if learnt:
             self._ranks.clear()
             self._rank_again([job for _, job in self.waiting.values()], now_s)
@@ -156,7 +182,7 @@ class Queues:
         leaf = self.tenancy.leaf(job.tenant)
         self.waiting[job.index] = (leaf, job)
         self.tenancy.count(leaf, +1)
-        if self.class_of(job).guaranteed:
+        if self.classes[job.spec.priority].guaranteed:
             self.tenancy.ask(leaf, job.gpus)
         self._line_up(leaf, job, now_s)
         if self.aging_s < INF:
@@ -167,31 +193,52 @@ class Queues:
                 self._growing.set(job.index, old_s)
 
     def _line_up(self, leaf: Branch, job: Job, now_s: float) -> None:
-        leaf.line.add(job, self.rank(job, now_s), self.kind(job))
+        self.tenancy.line_up(leaf, job, self.rank(job, now_s), self.kind(job))
         if self.inside.ages:
             self._jumping.set(job.index, self.inside.next_change(job, now_s))
 
     def leaves(self, job: Job) -> Branch:
         """It waits no more; returns its leaf."""
         leaf, _ = self.waiting.pop(job.index)
-        leaf.line.drop(job)
+        self.tenancy.drop(leaf, job)
         self.tenancy.count(leaf, -1)
-        if self.class_of(job).guaranteed:
+        if self.classes[job.spec.priority].guaranteed:
             self.tenancy.ask(leaf, -job.gpus)
+        if self._times_change:
+            self._forget_times(job)
+        return leaf
+
+    def _forget_times(self, job: Job) -> None:
         self.old.pop(job.index, None)
         self._growing.drop(job.index)
         self._jumping.drop(job.index)
-        return leaf
+
+    def begins(self, leaf: Branch, job: Job) -> None:
+        """A job that waits in a leaf runs from now on."""
+        tenancy, gpus = self.tenancy, job.gpus
+        del self.waiting[job.index]
+        tenancy.drop(leaf, job)
+        known = self.classes[job.spec.priority]
+        firm = known.guaranteed
+        if firm:
+            tenancy.ask(leaf, -gpus)
+        if self._times_change:
+            self._forget_times(job)
+        self._runs(leaf, job, gpus, known)
 
     def gets(self, job: Job, gpus: float) -> None:
-        """It runs from now on."""
+        """It runs from now on; it did not wait."""
         leaf = self.tenancy.leaf(job.tenant)
-        firm = self.class_of(job).guaranteed
-        self._loosen(job, gpus)
+        self.tenancy.count(leaf, +1)
+        self._runs(leaf, job, gpus, self.classes[job.spec.priority])
+
+    def _runs(self, leaf: Branch, job: Job, gpus: float, known: PriorityClass) -> None:
+        firm, priority = known.guaranteed, job.spec.priority
+        if not firm and known.preemptible:
+            self._loosen(gpus)
         self.running[job.index] = (leaf, gpus, firm)
         leaf.running[job.index] = job
-        leaf.priorities[job.spec.priority] = leaf.priorities.get(job.spec.priority, 0) + 1
-        self.tenancy.count(leaf, +1)
+        leaf.priorities[priority] = leaf.priorities.get(priority, 0) + 1
         self.tenancy.charge(leaf, gpus, firm=firm)
 
     def gives(self, index: int) -> Branch:
@@ -201,21 +248,20 @@ class Queues:
         leaf.priorities[job.spec.priority] -= 1
         if not leaf.priorities[job.spec.priority]:
             del leaf.priorities[job.spec.priority]
-        self._loosen(job, -gpus)
+        if not firm and self.classes[job.spec.priority].preemptible:
+            self._loosen(-gpus)
         self._ranks.pop(index, None)
         self.tenancy.count(leaf, -1)
         self.tenancy.charge(leaf, -gpus, firm=firm)
         return leaf
 
-    def _loosen(self, job: Job, gpus: float) -> None:
-        kind = self.class_of(job)
-        if kind.preemptible and not kind.guaranteed:
-            self.loose = round(self.loose + gpus, DIGITS)
+    def _loosen(self, gpus: float) -> None:
+        self.loose = round(self.loose + gpus, DIGITS)
 
     def _rank_again(self, jobs: Iterable[Job], now_s: float) -> None:
         for job in jobs:
             leaf = self.waiting[job.index][0]
-            leaf.line.drop(job)
+            self.tenancy.drop(leaf, job)
             self._line_up(leaf, job, now_s)
 
     # --- what will change -------------------------------------------------------------------------
@@ -226,7 +272,9 @@ class Queues:
 
     def wake_s(self, now_s: float) -> float:
         """When the order changes by itself."""
-        at_s = min(self._growing.next_s(), self._jumping.next_s())
+        at_s = INF
+        if self._times_change:
+            at_s = min(self._growing.next_s(), self._jumping.next_s())
         if self.inside.moves:
             at_s = min(at_s, self._jump_s(now_s))
         return at_s
@@ -234,9 +282,7 @@ class Queues:
     def _jump_s(self, now_s: float) -> float:
         """When the rank of somebody who runs changes, in queues where somebody waits."""
         soonest_s = INF
-        for leaf in self.tenancy.leaves():
-            if not leaf.line or not leaf.running:
-                continue
+        for leaf in self.tenancy.lined.values():
             for job in leaf.running.values():
                 if self.inside.drifts:
                     at_s = self.inside.next_change(job, now_s)

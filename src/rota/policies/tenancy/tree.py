@@ -11,7 +11,6 @@ as one that is `half_life_s` younger.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from math import fsum
 from operator import itemgetter
 from typing import Any
@@ -29,9 +28,9 @@ class Branch:
     """One queue of the tree, or the whole cluster."""
 
     __slots__ = (
-        "asked", "average", "ceiling", "children", "entitled", "firm", "first", "jobs", "kept",
-        "key", "line", "most", "order", "parent", "path", "pick", "priorities", "promised",
-        "promises", "quota", "running", "stuck", "tenant", "used", "vowed",
+        "asked", "average", "ceiling", "children", "entitled", "firm", "first", "heads", "jobs",
+        "kept", "key", "line", "most", "order", "parent", "path", "pick", "priorities", "promised",
+        "promises", "quota", "running", "stuck", "tenant", "upwards", "used", "vowed", "wanted",
     )  # fmt: skip
 
     def __init__(self, tenant: Tenant, parent: "Branch | None", order: tuple[Any, ...]) -> None:
@@ -40,8 +39,10 @@ class Branch:
         self.order = order  # among equals
         self.children: list[Branch] = []
         self.path: tuple[Branch, ...] = ()  # itself and all above, without the cluster
+        self.upwards: tuple[Branch, ...] = (self,)  # with it
         if parent is not None:
             self.path = (self, *parent.path)
+            self.upwards = (self, *parent.upwards)
             parent.children.append(self)
         self.jobs = 0
         self.quota = 0.0
@@ -52,6 +53,7 @@ class Branch:
         self.vowed = 0.0  # its quota, if it was declared
         self.kept = 0.0  # the part of its quota that no other may use
         self.entitled = 0.0  # see `hierarchical_fair.entitle`
+        self.wanted = 0.0  # by guaranteed jobs, when that was found out
         self.used = 0.0
         self.firm = 0.0
         self.average = 0.0
@@ -61,6 +63,7 @@ class Branch:
         self.line: TenantPath = TenantPath()
         # for `tenancy.decision`: the leaf whose turn it is, its job, and the rank among its like
         self.pick: Branch | None = None
+        self.heads: list[Branch] = []  # of those below it: who has a job that may be its next
         self.first: Job | None = None
         self.key: tuple[Any, ...] = ()
         self.stuck: tuple[Any, ...] | None = None  # its first job waits, and why
@@ -147,8 +150,13 @@ class Tenancy:
         self.branches: list[Branch] = []
         self._declared: dict[str, Branch] = {}
         self._leaves: dict[str, Branch] = {}
+        self.lined: dict[str, Branch] = {}
+        """Leaves in which jobs wait."""
         self._forks: dict[tuple[int, int], tuple[Branch, Branch]] = {}
-        self._settled: tuple[float, int] = (-1.0, 0)
+        self.settled: tuple[float, int] = (-1.0, 0)
+        """What all are promised follows from this: the GPUs that are up, and who is there."""
+        self.entitled_for = self.settled  # when `Branch.entitled` was made
+        self.stirred: dict[Branch, None] = {}  # since then jobs came to these leaves or left them
         self._census = 0  # changes when an undeclared tenant comes or goes
         self.keeps = any(tenant.lend < INF for tenant in tenants)
         positions = {tenant.name: number for number, tenant in enumerate(tenants)}
@@ -190,25 +198,42 @@ class Tenancy:
             self._forks[id(one), id(other)] = found
         return found
 
+    # --- who waits --------------------------------------------------------------------------------
+
+    def line_up(self, leaf: Branch, job: Job, rank: Any, kind: int) -> None:
+        """A job waits in a leaf."""
+        self.lined[leaf.tenant.name] = leaf
+        leaf.line.add(job, rank, kind)
+
+    def drop(self, leaf: Branch, job: Job) -> None:
+        """It waits no more."""
+        leaf.line.drop(job)
+        if not leaf.line.rows:
+            del self.lined[leaf.tenant.name]
+
     # --- accounts ---------------------------------------------------------------------------------
 
     def count(self, leaf: Branch, change: int) -> None:
         """A job comes to a leaf or leaves it."""
+        self.stirred[leaf] = None
         for branch in leaf.path:
             branch.jobs += change
-        if leaf.jobs == max(change, 0) and leaf.order[0]:
+        if leaf.order[0] and leaf.jobs == (change > 0):
             self._census += 1
 
     def ask(self, leaf: Branch, gpus: float) -> None:
         """A guaranteed job waits for GPUs, or does not any more (a negative number)."""
-        leaf.asked = round(leaf.asked + gpus, DIGITS)
+        asked = leaf.asked + gpus
+        leaf.asked = asked if asked.is_integer() else round(asked, DIGITS)
 
     def charge(self, leaf: Branch, gpus: float, *, firm: bool) -> None:
         """A job gets GPUs, or gives them back (a negative number)."""
-        for branch in chain(leaf.path, (self.root,)):
-            branch.used = round(branch.used + gpus, DIGITS)
+        for branch in leaf.upwards:
+            used = branch.used + gpus
+            branch.used = used if used.is_integer() else round(used, DIGITS)
             if firm:
-                branch.firm = round(branch.firm + gpus, DIGITS)
+                used = branch.firm + gpus
+                branch.firm = used if used.is_integer() else round(used, DIGITS)
 
     def pass_time(self, seconds: float) -> None:
         """What everybody has now becomes a part of what it had."""
@@ -216,15 +241,16 @@ class Tenancy:
             left = 0.5 ** (seconds / self._half_life_s)
             for leaf in self._leaves.values():
                 leaf.average = leaf.used + (leaf.average - leaf.used) * left
-            _add_up(self.root)
+            for branch in self._above[:-1]:  # of the whole cluster nobody asks
+                branch.average = fsum([child.average for child in branch.children])  # exactly
 
     # --- what everybody is promised ---------------------------------------------------------------
 
     def settle(self, up_gpus: float) -> bool:
         """Quotas and ceilings for a cluster of this size; False: they are as they were."""
-        if self._settled == (up_gpus, self._census):
+        if self.settled == (up_gpus, self._census):
             return False
-        self._settled = (up_gpus, self._census)
+        self.settled = (up_gpus, self._census)
         self.root.quota = up_gpus
         self._promise(self.root)
         for branch in self.branches:
@@ -286,13 +312,6 @@ class Tenancy:
     def upwards(self) -> Sequence[Branch]:
         """Those with others below them, the lower ones first, the whole cluster last."""
         return self._above
-
-
-def _add_up(branch: Branch) -> float:
-    """What a branch had is what those below it had; exactly, in whatever order they came."""
-    if branch.children:
-        branch.average = fsum(map(_add_up, branch.children))
-    return branch.average
 
 
 def _promised(branch: Branch) -> float:

@@ -23,7 +23,8 @@ have more than their quota before jobs of their neighbours, then the rule decide
 Among equals the one that started last goes first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from heapq import heapify, heappop
 from typing import Any, Literal, NamedTuple, Protocol
 
 from rota.core.events import INF
@@ -71,10 +72,34 @@ class Options(NamedTuple):
     min_runtime_s: float
 
 
+class InTurn(Collection[Job]):
+    """Jobs in order, each found out when it is its turn: often the first ones are enough."""
+
+    def __init__(self, jobs: Iterator[Job]) -> None:
+        self._known: list[Job] = []
+        self._more = jobs
+
+    def __iter__(self) -> Iterator[Job]:
+        yield from self._known
+        for job in self._more:
+            self._known.append(job)
+            yield job
+
+    def __bool__(self) -> bool:
+        return bool(self._known) or next(iter(self), None) is not None
+
+    def __len__(self) -> int:
+        self._known += self._more
+        return len(self._known)
+
+    def __contains__(self, job: object) -> bool:
+        return any(job is one for one in self)
+
+
 class VictimChoice(NamedTuple):
     """Victims in order; until when others are protected (inf: nobody is), and their GPUs."""
 
-    jobs: list[Job]
+    jobs: Collection[Job]
     others: bool  # some are of other queues
     protected_s: float
     protected_gpus: float
@@ -90,6 +115,7 @@ class Victims:
     def __init__(self, view: View, queues: Queues, rules: Rules, options: Options) -> None:
         self.now_s = view.now_s
         self.queues = queues
+        self._classes = queues.classes
         self.rules = rules
         self.options = options
         self.gone: dict[int, Job] = {}  # displaced already
@@ -98,6 +124,8 @@ class Victims:
         self._ranked: dict[int, list[tuple[Any, Job]]] = {}
         self._protected_s = INF
         self._protected_gpus = 0.0
+        # nobody is protected by its age or by how short it has run
+        self._at_once = not queues.protects and not options.min_runtime_s and queues.aging_s == INF
 
     def of(self, leaf: Branch, job: Job) -> VictimChoice:
         """Those that may have to go for this job."""
@@ -105,10 +133,11 @@ class Victims:
         idlers = self._idlers(leaf, job)
         others = self._others(leaf, job)
         own = self._own(leaf, job)
-        if idlers:
+        jobs = others
+        if idlers or own:
             known = {victim.index for victim in idlers}
             own = [victim for victim in own if victim.index not in known]
-        jobs = [*idlers, *others, *own]
+            jobs = [*idlers, *others, *own]
         return VictimChoice(jobs, bool(others), self._protected_s, self._protected_gpus)
 
     def none_for(self, leaf: Branch, job: Job) -> bool:
@@ -142,7 +171,7 @@ class Victims:
     def _may_go(self, job: Job) -> bool:
         if job.index in self.gone or not job.running:  # started in this very decision
             return False
-        kind = self.queues.class_of(job)
+        kind = self._classes[job.spec.priority]
         if not kind.preemptible:
             return False
         if self.queues.aging_s < INF and self.queues.is_old(job, self.now_s):
@@ -159,15 +188,15 @@ class Victims:
 
     # --- of other queues --------------------------------------------------------------------------
 
-    def _others(self, leaf: Branch, job: Job) -> list[Job]:
+    def _others(self, leaf: Branch, job: Job) -> Collection[Job]:
         owed = self.rules.owed
         gpus = job.gpus
         if (
             not self.options.reclaim
-            or not self.queues.class_of(job).guaranteed
+            or not self.queues.classes[job.spec.priority].guaranteed
             or all(branch.firm + gpus > owed(branch) + SLACK for branch in leaf.path)
         ):
-            return []
+            return ()
         found: list[Wanted] = []
         for other in self.queues.tenancy.leaves():
             if other is not leaf and other.running:
@@ -177,7 +206,7 @@ class Victims:
                     continue
                 if other.firm != other.used or its.firm > claim.floor + SLACK:
                     found += self._of_leaf(other, its, claim)
-        return self._as_far_as_allowed(found)
+        return InTurn(self._as_far_as_allowed(found)) if found else ()
 
     def _of_leaf(self, leaf: Branch, branch: Branch, claim: Claim) -> list[Wanted]:
         """Those of one leaf, all below a branch from which so much may be taken."""
@@ -185,21 +214,29 @@ class Victims:
         frugal = sum(b.firm <= b.quota for b in leaf.path[: leaf.path.index(branch)])
         rule, now_s, entries = RULES[self.options.rule], self.now_s, self.queues.running
         found = []
+        gone, classes, at_once = self.gone, self._classes, self._at_once
         for job in leaf.running.values():
-            firm = entries[job.index][2]
-            if (over or not firm) and self._may_go(job):
+            index = job.index
+            firm = entries[index][2]
+            if index in gone or not (over or not firm):
+                continue
+            if (
+                job.running and classes[job.spec.priority].preemptible
+                if at_once
+                else self._may_go(job)
+            ):
                 key = (firm, frugal, rule(job, branch, now_s), -job.start_s, -job.index)
                 found.append((key, job, branch, claim))
         return found
 
-    def _as_far_as_allowed(self, found: list[Wanted]) -> list[Job]:
+    def _as_far_as_allowed(self, found: list[Wanted]) -> Iterator[Job]:
         """First those whose branch keeps its floor, then one more of each that has more."""
-        found.sort()  # no two have the same key
+        heapify(found)
         entries = self.queues.running
         left: dict[int, float] = {}
-        chosen: list[Job] = []
         rest: list[Wanted] = []
-        for wanted in found:
+        while found:
+            wanted = heappop(found)  # no two have the same key
             key, job, branch, claim = wanted
             if key[0]:  # firm
                 has = left.get(id(branch), branch.firm)
@@ -208,14 +245,13 @@ class Victims:
                     rest.append(wanted)
                     continue
                 left[id(branch)] = has - gpus
-            chosen.append(job)
+            yield job
         for _, job, branch, claim in rest:
             has = left.get(id(branch), branch.firm)
             after = has - entries[job.index][1]
             if has > claim.floor + SLACK and after >= claim.least - SLACK:
                 left[id(branch)] = after
-                chosen.append(job)
-        return chosen
+                yield job
 
     # --- of those that have not begun -------------------------------------------------------------
 
@@ -238,7 +274,7 @@ class Victims:
             claim = self.rules.claim(mine, its, job.gpus)
             if claim is not None and (not firm or its.firm > claim.floor + SLACK):
                 found.append(((firm, number), borrower, its, claim))
-        return chosen + self._as_far_as_allowed(found)
+        return [*chosen, *self._as_far_as_allowed(found)]
 
     # --- of its own queue -------------------------------------------------------------------------
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from rota.models.typed_profiles import digits_of
-from rota.models.typed_training import TypedTraining
+from rota.models.profiles import MeasuredTraining, digits_of
 
 GPU_TYPE = "gpu"
 NODES, NODE_GPUS = 4, 4
@@ -138,7 +137,7 @@ def alone_s(
     profiles: Path, application: str, gpus: int, batch: int, gpu_type: str = GPU_TYPE
 ) -> float:
     """The run time of a job with what it asks for."""
-    training = TypedTraining(str(profiles), application, batch, tuned=False)
+    training = MeasuredTraining(str(profiles), application, batch, tuned=False)
     return training.alone_s(gpus, gpu_type)
 
 

@@ -32,7 +32,7 @@ TELLING = ("pollux", "sia")
 """Those that are told no lengths: what jobs report has to do."""
 
 CHANGE_S = 30.0
-COSTS, RATES = f"custom:start_s={CHANGE_S:g}", "typed-training"
+COSTS, RATES = f"custom:start_s={CHANGE_S:g}", "goodput:rounded=yes"
 JOBS, LOAD, SEEDS = 10, 3.0, (1, 2, 3)
 PROFILES, PROFILED_TYPE, CLUSTER = "profiles/sia-sosp23", "aws", "16x4"
 WORKLOADS = range(1, 9)

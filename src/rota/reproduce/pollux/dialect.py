@@ -14,7 +14,7 @@ from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
 from rota.core.workload import Workload
-from rota.models.profiles import ProfiledTraining
+from rota.models.profiles import MeasuredTraining
 from rota.policies.pollux import GeneticSearch
 from rota.reproduce.pollux.loop import GoodputRounds, OptimusRounds, TiresiasRounds
 from rota.study.dialect import Dialect, require_one_type
@@ -139,7 +139,7 @@ class PolluxDialect(Dialect):
     def adapt(self, workload: Workload) -> Workload:
         """Jobs need profiles."""
         for spec, behaviour in workload:
-            if not isinstance(behaviour.training, ProfiledTraining):
+            if not isinstance(behaviour.training, MeasuredTraining):
                 raise OptionError(
                     f"dialect 'pollux': job {spec.id} has no profile: read the workload with "
                     "--format pollux:profiles=DIR, a folder with one folder per application"

@@ -25,7 +25,7 @@ from rota.core.ports import RatePhase
 from rota.core.topology import Topology
 from rota.core.view import View
 from rota.models.goodput import Gradients, PerfParams, fit_steps, goodput_table, measured
-from rota.models.profiles import Placement, ProfiledTraining
+from rota.models.profiles import MeasuredTraining, Placement
 from rota.models.rates import Rates
 from rota.policies.pollux import (
     GeneticSearch,
@@ -52,13 +52,13 @@ class Trainee:
     """One job: where it is in its training, its batch, and what it has measured."""
 
     __slots__ = (
-        "_asked", "_ends", "batch", "epoch", "gradients", "passes", "pending", "timings",
+        "_asked", "_ends", "batch", "epoch", "gradients", "passes", "pending", "profile", "timings",
         "training", "unit",
     )  # fmt: skip
 
-    def __init__(self, training: ProfiledTraining, work: float) -> None:
-        self.training = training
-        self.unit = training.profile.total / work  # steps of the initial batch per second of work
+    def __init__(self, training: MeasuredTraining, work: float) -> None:
+        self.training, self.profile = training, training.profile
+        self.unit = self.profile.total / work  # steps of the initial batch per second of work
         self.epoch = 0
         self.batch = self.passes = 0
         self.gradients: Gradients | None = None  # of what ran last
@@ -75,7 +75,7 @@ class Trainee:
 
     def resume(self, progress: float) -> float:
         """Where it is, given the engine's account of its progress; epochs follow."""
-        profile = self.training.profile
+        profile = self.profile
         expected, epoch = self._ends
         if abs(progress - expected) <= CLOSE * max(1.0, expected):
             progress, self.epoch = expected, epoch
@@ -91,7 +91,7 @@ class Trainee:
         self.pending = None
         if progress <= since:
             return {}  # it was moved before it began
-        step, sync = self.training.profile.times(placement, batch)
+        step, sync = self.profile.times(placement, batch)
         shape = TimedShape(len(placement), sum(placement), batch)
         if shape in self.timings:
             return {}
@@ -100,7 +100,7 @@ class Trainee:
 
     def tune(self, placement: Placement, *, tuned: bool) -> None:
         """Choose the batch: as its user did, or the best that it knows."""
-        profile, replicas = self.training.profile, sum(placement)
+        profile, replicas = self.profile, sum(placement)
         target = float(self.training.batch)
         if tuned and profile.name == NCF:
             target = NCF_BATCH
@@ -121,7 +121,7 @@ class Trainee:
         tuned: bool, slower: float,
     ) -> RatePhase:  # fmt: skip
         """From now on; at a round's end what ran before is told, later what runs now."""
-        profile = self.training.profile
+        profile = self.profile
         engine = done * self.unit
         asked = (now_s, placement, tuned)
         told: dict[str, float] = {}
@@ -180,7 +180,7 @@ class Trainee:
     def _phase(
         self, rate: float, until_s: float, told: dict[str, float], now_s: float, interval_s: float
     ) -> RatePhase:
-        limits = self.training.profile.limits
+        limits = self.profile.limits
         if now_s % interval_s and self.gradients is not None:
             told |= _gradients(self.gradients)
         told |= {
@@ -262,7 +262,7 @@ class PolluxRates(Rates):
 
     def _made(self, job: Job) -> Trainee:
         training = job.truth.training
-        if not isinstance(training, ProfiledTraining):
+        if not isinstance(training, MeasuredTraining):
             raise OptionError(
                 f"rates 'pollux': job {job.id} has no profile: read the workload with "
                 "--format pollux:profiles=DIR"
@@ -501,7 +501,7 @@ class OptimusRounds(PolluxRounds):
         }
 
     def _remaining(self, job: Job) -> float:
-        training: ProfiledTraining = job.truth.training
+        training: MeasuredTraining = job.truth.training
         profile = training.profile
         done = (job.true_work - job.left_at(self._now_s)) * profile.total / job.true_work
         epoch = profile.epoch_at(done + CLOSE)
@@ -512,14 +512,14 @@ class OptimusRounds(PolluxRounds):
         )
 
     def _gain(self, job: Job, gpus: int, left: int) -> float:
-        training: ProfiledTraining = job.truth.training
+        training: MeasuredTraining = job.truth.training
         name = training.profile.name
         most = 1 if name == NCF else training.batch // training.profile.limits.local_least
         if gpus + 1 > most or left < 1:
             return 0.0
         return self._step_s(training, gpus) - self._step_s(training, gpus + 1)
 
-    def _step_s(self, training: ProfiledTraining, gpus: int) -> float:
+    def _step_s(self, training: MeasuredTraining, gpus: int) -> float:
         """Quirk: with one GPU gradients are accumulated at least once."""
         profile = training.profile
         key = (profile.name, training.batch, gpus)

@@ -1,7 +1,7 @@
 """Dialect of Sia's simulator (Jayaram Subramanya et al., SOSP 2023; siasosp23/artifacts).
 
 Jobs train as profiles by GPU type say (`--format sia:profiles=DIR`). `notes` names every quirk;
-`loop` and `rota.models.typed_training` tell them in detail.
+`loop` and `rota.models.training` tell them in detail.
 """
 
 from typing import ClassVar
@@ -15,7 +15,7 @@ from rota.core.policy import Params
 from rota.core.ports import Scheduler
 from rota.core.topology import Topology
 from rota.core.workload import Workload
-from rota.models.typed_training import TypedTraining
+from rota.models.profiles import MeasuredTraining
 from rota.reproduce.sia.loop import (
     OTHERS_SLOWER,
     SLOWDOWN,
@@ -73,7 +73,7 @@ class SiaDialect(Dialect):
             )
         slower = "/".join(f"{name}:{factor:g}" for name, factor in SLOWDOWN.items())
         self.rates = (
-            f"typed-training:interval_s={self.params.interval_s or ROUNDS_S[SIA]:g},"
+            f"goodput:rounded=yes,interval_s={self.params.interval_s or ROUNDS_S[SIA]:g},"
             f"slower={slower}/*:{OTHERS_SLOWER:g},tolerance={TOLERANCE:g}"
         )
         self._set_round(SIA)
@@ -144,7 +144,7 @@ class SiaDialect(Dialect):
 
     def _adapted(self, spec: JobSpec, behaviour: Behaviour) -> Behaviour:
         training = behaviour.training
-        if not isinstance(training, TypedTraining):
+        if not isinstance(training, MeasuredTraining):
             raise OptionError(
                 f"dialect 'sia': nothing is known of how job {spec.id} trains: read the workload "
                 "with --format sia:profiles=DIR"

@@ -18,8 +18,8 @@ from rota.core.knowledge import Knowledge
 from rota.core.topology import Topology, Vertex
 from rota.core.view import View
 from rota.models.goodput import BatchLimits, Gradients, PerfParams, fit_steps, goodput_table
-from rota.models.typed_profiles import Placement
-from rota.models.typed_training import TypedTraining, divided, placement_of
+from rota.models.profiles import MeasuredTraining, Placement, divided
+from rota.models.training import placement_of
 from rota.reproduce.loop import START_S, Blame, Replanner
 from rota.solvers.linear import Array
 from rota.solvers.options import OptionProgramme, Places, choose_options
@@ -379,7 +379,7 @@ class SiaProgramme(SiaRounds):
 
     def _goodput(
         self,
-        training: TypedTraining,
+        training: MeasuredTraining,
         theta: PerfParams,
         gradients: Gradients,
         gpu_type: str,
@@ -457,9 +457,9 @@ def _take(free: list[int], node_gpus: int, gpus: int, at: int) -> tuple[list[int
     return taken, at
 
 
-def _training(job: Job) -> TypedTraining:
+def _training(job: Job) -> MeasuredTraining:
     training = job.truth.training
-    assert isinstance(training, TypedTraining)  # noqa: S101 - the dialect has checked all jobs
+    assert isinstance(training, MeasuredTraining)  # noqa: S101 - the dialect has checked all jobs
     return training
 
 

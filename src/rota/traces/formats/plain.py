@@ -4,8 +4,9 @@ Required columns: `job_id`, `submit_s`, `num_gpus`, `duration_s`. Optional: `vc`
 `queue` or `tenant`), `user`, `group`, `name`, `model`, `gpu_type` (alternatives `A|B`), `labels`
 (all of which its nodes must have, `A;B`), `cpus` and `mem_gib` (of the whole job), `priority` (a
 whole number), `deadline_s`, `estimate_s`, `gang` (true or false), `min_gpus` and `max_gpus`
-(elastic range), `depends_on` (ids separated by `;`), `account`, `partition` and `qos` (as Slurm
-calls them; they bind a job to no node).
+(elastic range), `sizes` (the only numbers of GPUs that an elastic job takes, `1;2;4`), `depends_on`
+(ids separated by `;`), `account`, `partition` and `qos` (as Slurm calls them; they bind a job to no
+node).
 
 All times are seconds on one clock, and `deadline_s` is a point on it, not a delay after the
 submission. An empty optional cell means "not given". `num_gpus` is a whole number, a fraction below
@@ -22,6 +23,7 @@ import msgspec
 from rota.core.errors import TraceError
 from rota.traces.format import Reader
 from rota.traces.imported import Imported
+from rota.traces.schema import as_json
 from rota.traces.table import Column, Layout, Table
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ LAYOUT = Layout(
         Column("gang", "flag", optional=True),
         Column("min_gpus", "number", optional=True, least=0, whole=True),
         Column("max_gpus", "number", optional=True, least=0, whole=True),
+        Column("sizes", optional=True),
         Column("depends_on", optional=True),
         Column("account", optional=True),
         Column("partition", optional=True),
@@ -91,6 +94,8 @@ class PlainCsv(Reader):
                 if column.whole and column.name in frame
             ),
         )
+        if "sizes" in frame:
+            frame = frame.with_columns(pl.Series("sizes", _sizes(table, frame), dtype=pl.String))
         if "depends_on" in frame:
             _check_dependencies(table, frame["job_id"].to_list(), frame["depends_on"])
         return Imported(frame, name=path.stem)
@@ -140,6 +145,30 @@ def _check(table: Table, frame: "pl.DataFrame") -> None:
     if frame.select(pl.any_horizontal(wrong for _, wrong, _ in checks).any()).item():
         for name, wrong, problem in checks:
             table.refuse(frame, name, wrong, problem)
+
+
+def _sizes(table: Table, frame: "pl.DataFrame") -> list[str | None]:
+    """The listed sizes of every row, as the schema has them; what was asked for is one of them."""
+    elastic = [name for name in ("min_gpus", "max_gpus") if name in frame]
+    found: list[str | None] = []
+    for row, (text, gpus, *ends) in enumerate(
+        frame.select("sizes", "num_gpus", *elastic).iter_rows()
+    ):
+        if not text:
+            found.append(None)
+            continue
+        if any(ends):
+            table.fail(row, "sizes", "stands beside min_gpus or max_gpus: give one or the other")
+        try:
+            sizes = sorted({int(part) for part in split_texts(text, ";")})
+        except ValueError:
+            sizes = []
+        if not sizes or sizes[0] < 1:
+            table.fail(row, "sizes", "is no list of sizes: write whole numbers of GPUs (1;2;4)")
+        if gpus not in sizes:
+            table.fail(row, "sizes", f"lacks num_gpus, {gpus:g}: list it, too")
+        found.append(as_json(sizes))
+    return found
 
 
 def _check_dependencies(table: Table, ids: list[str], waits: "pl.Series") -> None:

@@ -9,7 +9,8 @@ repair. `hours=NAME:H/NAME:H` sets other GPU-hours.
 
 With `profiles=DIR` (a folder per application, see `rota.models.profiles`) jobs train as they were
 measured there: run times are those with the GPUs and the batch of the file, jobs are elastic from 1
-GPU to what their largest batch can be divided into, and the dialect `pollux` knows the rest.
+GPU to what their largest batch can be divided into; the rate model `goodput`, or the dialect
+`pollux`, knows the rest.
 Times are then those of the file: second 0 is its own, since the simulator counts its rounds from
 there.
 """
@@ -22,7 +23,7 @@ import msgspec
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
-from rota.models.profiles import ProfiledTraining, application
+from rota.models.profiles import MeasuredTraining
 from rota.traces.format import Reader
 from rota.traces.imported import Imported
 from rota.traces.table import Column, Layout, Table
@@ -143,7 +144,7 @@ def _with_profiles(
     for name, gpus, batch in table.select("application", "num_replicas", "batch_size").iter_rows():
         training = _training(folder, name, int(batch))
         limits = training.profile.limits
-        seconds.append(training.seconds(int(gpus)))
+        seconds.append(training.profile.seconds(int(gpus), int(batch)))
         most.append(max(int(gpus), min(MOST_GPUS, limits.most // limits.local_least)))
     return frame.with_columns(
         pl.Series("duration_s", seconds),
@@ -167,7 +168,7 @@ def _trained(imported: Imported, table: "pl.DataFrame", folder: Path) -> Importe
 
 
 @lru_cache(maxsize=4096)
-def _training(folder: Path, name: str, batch: int) -> ProfiledTraining:
+def _training(folder: Path, name: str, batch: int) -> MeasuredTraining:
     if not (folder / name).is_dir():
         known = ", ".join(sorted(p.name for p in folder.glob("*") if p.is_dir()))
         if not known:
@@ -179,4 +180,4 @@ def _training(folder: Path, name: str, batch: int) -> ProfiledTraining:
             f"profiles={folder}: no folder for the application {name!r}, only {known}: name the "
             "folder that has one per application"
         )
-    return ProfiledTraining(application(folder / name), batch)
+    return MeasuredTraining(str(folder), name, batch)

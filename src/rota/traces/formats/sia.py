@@ -1,9 +1,9 @@
 """Workloads of Sia (Jayaram Subramanya et al., SOSP 2023): Pollux' columns and a category.
 
 Without profiles they are read as those of Pollux are. `sia:profiles=DIR` takes a folder of profiles
-by GPU type (`rota.models.typed_profiles`): run times are those on `reference` GPUs with the GPUs
+by GPU type (`rota.models.profiles`): run times are those on `reference` GPUs with the GPUs
 and the batch of the file, jobs that are not rigid take 1 to 64 GPUs, and the rate model
-`typed-training` knows the rest. Second 0 is then that of the file: rounds are aligned to it.
+`goodput` knows the rest. Second 0 is then that of the file: rounds are aligned to it.
 """
 
 from collections.abc import Mapping
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.core.errors import OptionError, TraceError
 from rota.core.workload import Quality
-from rota.models.typed_profiles import load_profiles
-from rota.models.typed_training import TypedTraining
+from rota.models.profiles import MeasuredTraining, load_profiles
 from rota.traces.formats.pollux import LAYOUT, Pollux, PolluxParams
 from rota.traces.imported import Imported
 from rota.traces.schema import as_json
@@ -70,7 +69,7 @@ class TrainedWorkload:
         self._folder = load_profiles(params.profiles)
         self.by_id = {row["name"]: self._training(row) for row in table.iter_rows(named=True)}
 
-    def _training(self, row: Mapping[str, Any]) -> TypedTraining:
+    def _training(self, row: Mapping[str, Any]) -> MeasuredTraining:
         if (row["category"] or "") not in CATEGORIES:
             raise TraceError(
                 f"{self._path}: job {row['name']} has the category {row['category']!r}: write one "
@@ -88,7 +87,7 @@ class TrainedWorkload:
                 f"{self._path}: job {row['name']} has batch_size {row['batch_size']:g}: its "
                 f"profile knows {batches[0]} to {batches[-1]}"
             )
-        return TypedTraining(
+        return MeasuredTraining(
             self._params.profiles,
             application,
             int(row["batch_size"]),
@@ -121,7 +120,7 @@ class TrainedWorkload:
         params, folder = self._params, self._folder
         seconds = {}
         for gpu_type in folder.types(application):
-            training = TypedTraining(params.profiles, application, int(batch), tuned=False)
+            training = MeasuredTraining(params.profiles, application, int(batch), tuned=False)
             seconds[gpu_type] = training.alone_s(int(gpus), gpu_type)
         reference = seconds.get(params.reference)
         if not reference:

@@ -150,3 +150,16 @@ def test_the_state_of_a_restored_admission_is_the_same():
 
 def test_options_are_written_as_on_the_command_line():
     assert parse_params("quota", QuotaParams, {"default": "64"}) == QuotaParams(default=64)
+
+
+def test_jobs_of_a_former_scheduler_are_charged_to_their_own_tenants():
+    jobs = [job("v", 0, 2, 10, tenant="vision"), job("s", 0, 3, 10, tenant="speech")]
+    running = engine(FifoSkip(), jobs, gpus=8, tenants=TENANTS)
+    running.run(5.0)
+    new = quota()
+    for each in running.view.active.values():
+        new.adopted(each, running.view)
+    assert new.state.demand == {"vision": 2, "speech": 3, "org": 5}
+    for each in running.view.active.values():
+        new.left(each)
+    assert set(new.state.demand.values()) == {0}

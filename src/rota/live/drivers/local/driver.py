@@ -12,11 +12,14 @@ import msgspec
 
 from rota.core.errors import (
     ClusterError,
+    ConflictError,
     GoneError,
     InputError,
+    NotFoundError,
     OptionError,
     UnavailableError,
 )
+from rota.live.agent.channels import ANSWER_S
 from rota.live.agent.logs import read_piece
 from rota.live.agent.messages import (
     HALT,
@@ -29,6 +32,16 @@ from rota.live.agent.messages import (
     LogRequest,
     PartKey,
 )
+from rota.live.calls import (
+    CallAnswer,
+    LaneCall,
+    LaneOrders,
+    LaneReport,
+    OpenChannel,
+    ReadChannel,
+    RunCall,
+    WriteChannel,
+)
 from rota.live.clock import boot_time_s
 from rota.live.driver import (
     Capabilities,
@@ -40,6 +53,7 @@ from rota.live.driver import (
     RunOrder,
 )
 from rota.live.drivers.local.fleet import AgentFleet, KnownAgent
+from rota.live.drivers.local.lane import CallLanes
 from rota.live.drivers.local.outputs import Outputs
 from rota.live.drivers.local.records import AgentRun
 
@@ -61,7 +75,7 @@ class AgentDriver(Driver):
     """
 
     name = "local"
-    capabilities = Capabilities()
+    capabilities = Capabilities(channels=True)
 
     def __init__(
         self,
@@ -99,6 +113,8 @@ class AgentDriver(Driver):
         self._thread: threading.Thread | None = None
         self._jobs_here: dict[str, Path] = {}  # of embedded agents
         self._asked_here: list[Callable[[], str]] = []
+        self._called_here: dict[str, Callable[[LaneCall], CallAnswer]] = {}
+        self._lanes = CallLanes()
         self._outputs = Outputs()
         self._requests = time.time_ns()  # an answer to the server before this one fits no request
         self._answers: dict[int, LogPiece | None] = {}
@@ -113,12 +129,20 @@ class AgentDriver(Driver):
         )
         self._thread.start()
 
-    def embed(self, agent: str, jobs: Path, trouble: Callable[[], str] = str) -> None:
+    def embed(
+        self,
+        agent: str,
+        jobs: Path,
+        trouble: Callable[[], str] = str,
+        call: Callable[[LaneCall], CallAnswer] | None = None,
+    ) -> None:
         """This agent lives in our process: it is never lost, and its files can be read directly.
 
-        `trouble` is asked for what it cannot report while it is stuck.
+        `trouble` is asked for what it cannot report while it is stuck; `call` answers calls.
         """
         with self._lock:
+            if call is not None:
+                self._called_here[agent] = call
             self._fleet.embedded.add(agent)
             self._jobs_here[agent] = jobs
             self._asked_here.append(trouble)
@@ -182,6 +206,7 @@ class AgentDriver(Driver):
         with self._changed:
             self._closed.set()
             self._changed.notify_all()
+        self._lanes.close()
         self._outbox.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -371,7 +396,70 @@ class AgentDriver(Driver):
             logs=requests,
             lost_s=lost_s,
             term=self._term,
+            lane=self._lanes.is_wanted(agent.id),
         )
+
+    # --- calls into jobs --------------------------------------------------------------------------
+
+    def reach(self, job: str, node_rank: int, call: RunCall) -> CallAnswer:
+        """Call the agent of the part of a job that runs on one of its nodes."""
+        with self._lock:
+            key, agent = self._part_of(job, node_rank, opens=isinstance(call, OpenChannel))
+            here = self._called_here.get(agent.id)
+        if here is not None:
+            answer = here(LaneCall(0, job, key.run, node_rank, call))
+        else:
+            number = self._lanes.post(agent.id, job, key.run, node_rank, call)
+            with self._changed:
+                self._changed.notify_all()  # its orders say that there are calls
+            waits_s = call.wait_s if isinstance(call, ReadChannel | WriteChannel) else 0.0
+            answer = self._lanes.wait(number, 2 * ANSWER_S + waits_s)
+        if answer.wrong == "missing":
+            raise NotFoundError(f"job {job}: {answer.error}")
+        if answer.wrong == "busy":
+            raise ClusterError(f"job {job}: {answer.error}", retryable=True)
+        if answer.error:
+            raise ConflictError(f"job {job}: {answer.error}")
+        return answer
+
+    def _part_of(self, job: str, node_rank: int, *, opens: bool) -> tuple[PartKey, KnownAgent]:
+        """The part of a job that runs, and whose it is; nobody comes in while it is being ended."""
+        runs = [record for record in self._runs.values() if record.order.job == job]
+        for record in reversed(runs):
+            key = PartKey(record.order.run, node_rank)
+            if key not in record.parts:
+                most = len(record.parts) - 1
+                raise NotFoundError(f"job {job} has no rank {node_rank}: the last is {most}")
+            if record.over(key) or (opens and record.wants(key)):
+                continue
+            status = record.statuses.get(key)
+            if status is None or status.state != "running":
+                raise ClusterError(f"job {job} is just starting: try again", retryable=True)
+            agent = self._fleet.agent_of(record.parts[key].node)
+            if agent is None or agent.state != "up":
+                raise ClusterError(
+                    f"job {job}: its node {record.parts[key].node} is not in contact: try again",
+                    retryable=True,
+                )
+            return key, agent
+        raise ConflictError(f"job {job} does not run at the moment: see `rota show {job}`")
+
+    def lane_bytes(self, body: bytes, token: str) -> bytes:
+        """An agent brings answers and takes calls, as they come over the network."""
+        try:
+            report = msgspec.msgpack.decode(body, type=LaneReport)
+        except msgspec.MsgspecError as error:
+            raise InputError(f"not the answers of an agent of this version: {error}") from error
+        with self._lock:
+            known = self._fleet.agents.get(report.agent)
+            nodes = list(known.nodes) if known is not None else []
+        refusal = self.claim(nodes, token) if nodes else "it has not reported yet"
+        if refusal:
+            return msgspec.msgpack.encode(LaneOrders(error=refusal))
+        if not self._leads():
+            raise UnavailableError("this daemon does not lead any more: ask the other one")
+        calls = self._lanes.exchange(report.agent, report.answers, report.wait_s)
+        return msgspec.msgpack.encode(LaneOrders(calls))
 
     # --- output of jobs ---------------------------------------------------------------------------
 

@@ -47,7 +47,9 @@ class EmbeddedAgent:
         self._driver = driver
         self._link = AgentLink(self.agent, self._carry)
         self._watch = None if check is None else HealthWatch(check, self.agent.checked)
-        driver.embed(self.agent.id, self.agent.root.jobs, lambda: self.agent.trouble)
+        driver.embed(
+            self.agent.id, self.agent.root.jobs, lambda: self.agent.trouble, self.agent.answer
+        )
 
     def start(self) -> None:
         """Begin to work."""

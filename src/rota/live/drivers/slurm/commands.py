@@ -51,8 +51,8 @@ class SlurmQueries:
             ("scontrol", "show"), ("scontrol", "ping"), ("scontrol", "--version"),
         }  # fmt: skip
 
-    def call(self, *argv: str) -> str:
-        """What the command prints.
+    def call(self, *argv: str, unix_times: bool = False) -> str:
+        """What the command prints; `unix_times`: with seconds since 1970, if it prints times.
 
         Raises:
             ClusterError: It failed; `retryable` if the controller did not answer.
@@ -64,7 +64,7 @@ class SlurmQueries:
         try:
             done = subprocess.run(  # noqa: S603 - a list of arguments; no shell looks at it
                 argv,
-                env=self._env,
+                env={**self._env, **({"SLURM_TIME_FORMAT": "%s"} if unix_times else {})},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=self._timeout_s,
@@ -101,9 +101,13 @@ class SlurmQueries:
 
     def nodes(self) -> list[SeenNode]:
         """All nodes."""
-        if self.version() >= SHOWS_NODES:
+        if self.shows_nodes():
             return read_nodes(self.call("scontrol", "show", "nodes", "--json"))
         return read_nodes(self.call("sinfo", "--json"))
+
+    def shows_nodes(self) -> bool:
+        """Is it `scontrol` that lists single nodes as JSON?"""
+        return self.version() >= SHOWS_NODES
 
     def config(self) -> dict[str, str]:
         """The settings of the controller."""

@@ -5,7 +5,7 @@ Up to 22.05 (v0.0.38) numbers are plain and a state is a word; later versions wr
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ DEAD = ("down", "error", "future")
 DEAD_FLAGS = {"POWERED_DOWN", "POWERING_DOWN", "INVALID_REG", "FAIL", "REBOOT_ISSUED"}
 CLOSED = {"DRAIN", "MAINTENANCE", "POWERING_UP"}
 GPU = re.compile(r"(?:^|[,/])(?:gres[:/])?gpu(?:[:/]([^:=,()]+))?[:=](\d+)")
+AFTER = re.compile(r"after(?:ok|any|notok|corr|burstbuffer)?:(\d+)")
 SIGNALLED = 128
 MINUTE_S = 60.0
 FOREVER_S = 315_360_000.0  # ten years: Slurm writes "no limit" as large numbers
@@ -63,6 +64,10 @@ class SeenJob(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float = 0.0
     end_s: float = 0.0
     limit_s: float = INF
+    node_count: int = 1  # asked, at least
+    qos: str = ""
+    after: tuple[str, ...] = ()  # numbers of jobs that it waits for
+    features: tuple[str, ...] = ()  # all required of every node
 
     @property
     def over(self) -> bool:
@@ -84,6 +89,7 @@ class SeenNode(msgspec.Struct, frozen=True):
     mem_gib: float
     partitions: tuple[str, ...]
     gpus_used: int = 0
+    features: tuple[str, ...] = ()
 
     @property
     def forgotten_gpus(self) -> bool:
@@ -123,8 +129,13 @@ class _Page(msgspec.Struct):
 
 def read_jobs(text: str) -> list[SeenJob]:
     """The jobs in an answer of `squeue --json`."""
+    return joined(_page(text).jobs)
+
+
+def joined(raws: Iterable[Mapping[str, Any]]) -> list[SeenJob]:
+    """Jobs as objects of Slurm's JSON, the components of a heterogeneous one as one job."""
     whole: dict[int, list[SeenJob]] = {}
-    for raw in _page(text).jobs:
+    for raw in raws:
         job = _job(raw)
         whole.setdefault(int(number(raw.get("het_job_id"))) or job.id, []).append(job)
     return [_joined(parts) if len(parts) > 1 else parts[0] for parts in whole.values()]
@@ -148,7 +159,7 @@ def _joined(parts: list[SeenJob]) -> SeenJob:
 
 def read_nodes(text: str) -> list[SeenNode]:
     """The nodes in an answer of `sinfo --json` or `scontrol show nodes --json`."""
-    return [_node(raw) for raw in _page(text).nodes]
+    return [seen_node(raw) for raw in _page(text).nodes]
 
 
 def _page(text: str) -> _Page:
@@ -244,7 +255,18 @@ def _job(raw: Mapping[str, Any]) -> SeenJob:
         start_s=number(raw.get("start_time")),
         end_s=number(raw.get("end_time")),
         limit_s=limit_s if 0 < limit_s < FOREVER_S else INF,
+        node_count=max(1, int(number(raw.get("node_count"), 1.0))),
+        qos=str(raw.get("qos") or ""),
+        after=tuple(AFTER.findall(str(raw.get("dependency") or ""))),
+        features=_required(str(raw.get("features") or "")),
     )
+
+
+def _required(text: str) -> tuple[str, ...]:
+    """Features that are all required; what leaves a choice requires none for sure."""
+    if any(mark in text for mark in "|[]*()"):
+        return ()
+    return tuple(word for word in text.replace(",", "&").split("&") if word)
 
 
 def _state(found: list[str]) -> tuple[str, set[str]]:
@@ -283,7 +305,8 @@ def _memory(raw: Mapping[str, Any]) -> float:
 # --- nodes ---------------------------------------------------------------------------------------
 
 
-def _node(raw: Mapping[str, Any]) -> SeenNode:
+def seen_node(raw: Mapping[str, Any]) -> SeenNode:
+    """A node from an object of Slurm's JSON."""
     found = words(raw.get("state"))
     flags = frozenset((*found[1:], *words(raw.get("state_flags"))))
     gpus, gpu_type = gpus_in(str(raw.get("gres") or ""))
@@ -300,4 +323,11 @@ def _node(raw: Mapping[str, Any]) -> SeenNode:
         mem_gib=number(raw.get("real_memory")) / 1024,
         partitions=tuple(str(part) for part in raw.get("partitions") or ()),
         gpus_used=gpus_in(str(raw.get("gres_used") or ""))[0],
+        features=_listed(raw.get("active_features")),
     )
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    """Names in a list, or in a text with commas between them."""
+    found = value.split(",") if isinstance(value, str) else value if isinstance(value, list) else []
+    return tuple(str(word) for word in found if word and word != "(null)")

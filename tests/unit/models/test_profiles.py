@@ -1,7 +1,7 @@
 import pytest
 
 from rota.core.errors import InputError
-from rota.models.typed_profiles import digits_of, load_profiles
+from rota.models.profiles import digits_of, load_profiles
 from typed_profile_files import write_profiles
 
 
@@ -33,7 +33,7 @@ def test_a_placement_that_was_not_measured_lies_between_others(folder):
     step_s, sync_s = steps.times((2, 2, 2), 64)
     assert steps.times((4,), 64)[0] < step_s <= 0.164 + 0.1 + 1e-9
     assert 0 < sync_s <= 0.1
-    with pytest.raises(InputError, match="does not reach so far"):
+    with pytest.raises(InputError, match="nothing was measured near 16 GPUs on 4 nodes"):
         steps.times((4, 4, 4, 4), 64)
 
 
@@ -55,6 +55,7 @@ def test_digits_begin_where_they_are_smallest():
     [
         (lambda folder: folder.learning("other"), "no profile of 'other', only of net"),
         (lambda folder: folder.steps("net", "k80"), "knows the GPU types fast, slow"),
+        (lambda folder: folder.steps("net"), r"tells GPU types apart \(fast, slow\)"),
     ],
 )
 def test_what_is_missing_is_named(folder, ask, message):
@@ -74,3 +75,12 @@ def test_files_that_are_no_profiles(tmp_path):
     )
     with pytest.raises(InputError, match="begins with a single GPU"):
         load_profiles(str(made)).steps("net", "slow")
+
+
+def test_where_nothing_near_was_measured_the_throughput_model_says_it(folder):
+    """A step takes 0.1 s and 1 ms a sample, an exchange between nodes 0.06 to 0.1 s."""
+    steps = folder.steps("net", "slow")
+    assert steps.predicted((2, 2), 64) == steps.times((2, 2), 64)
+    step_s, sync_s = steps.predicted((4, 4, 4, 4), 64)
+    assert step_s - sync_s == pytest.approx(0.164, rel=0.05)
+    assert 0.01 < sync_s < 0.3

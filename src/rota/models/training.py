@@ -2,14 +2,15 @@
 
 A job measures its steps, fits the throughput model of Pollux to what it has measured on each GPU
 type, and chooses its batch for the best goodput, again after every epoch and at every multiple of
-`interval_s` (as the agents of Pollux and Sia do); or its batch is the user's. Epochs end at whole
-seconds, as in the simulators of both.
+`interval_s` (as the agents of Pollux and Sia do); or its batch is the user's. It tells what it has
+measured, so that policies can fit models of their own. With `rounded` epochs end at whole seconds,
+as in the simulators of both.
 """
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from math import ceil, floor
+from math import floor
 from typing import Any
 
 import msgspec
@@ -29,60 +30,12 @@ from rota.models.goodput import (
     gain,
     goodput_table,
 )
-from rota.models.rates import Rates
-from rota.models.typed_profiles import Placement, ProfileFolder, load_profiles
+from rota.models.profiles import MeasuredTraining, Placement, alone_s, divided, load_profiles
+from rota.models.rates import Scaling
 
 SOON_S = 1e-6  # an epoch that ends as it begins takes so long, if it is the last
 NEAR = 1e-6
 ROUNDING = 1e-7  # relative: the cluster counts in other units
-
-
-class TypedTraining(msgspec.Struct, frozen=True):
-    """What a reader knows of a job that trains: `Behaviour.training`.
-
-    `batch` is that of the user (samples of a step); `tuned`: the job may choose another one.
-    """
-
-    profiles: str
-    application: str
-    batch: int
-    tuned: bool = True
-
-    @property
-    def folder(self) -> ProfileFolder:
-        """Its profiles."""
-        return load_profiles(self.profiles)
-
-    def alone_s(self, gpus: int, gpu_type: str) -> float:
-        """How long all epochs take with the user's batch on so many GPUs; 0: it does not fit.
-
-        They are on nodes of as many GPUs as were measured on one.
-        """
-        learning = self.folder.learning(self.application)
-        steps = self.folder.steps(self.application, gpu_type)
-        whole, rest = divmod(gpus, steps.node_gpus)
-        placement = (steps.node_gpus,) * whole + ((rest,) if rest else ())
-        batch, passes = divided(self.batch, gpus, steps.most_at(placement), learning.init_batch)
-        try:
-            step_s, sync_s = steps.times(placement, batch)
-        except InputError:
-            return 0.0
-        samples = gpus * batch * (passes + 1)
-        took_s = 0.0
-        for epoch in range(learning.epochs):
-            among = min(max(samples, learning.init_batch), learning.max_batch)
-            gradients = Gradients(*learning.gradients(among, epoch))
-            goodput = gain(gradients, among / learning.init_batch) / (
-                step_s + (step_s - sync_s) * passes
-            )
-            took_s += (learning.levels[epoch + 1] - learning.levels[epoch]) / goodput
-        return took_s
-
-
-@lru_cache(maxsize=4096)
-def alone_s(training: TypedTraining, gpus: int, gpu_type: str) -> float:
-    """`TypedTraining.alone_s`, reckoned once."""
-    return training.alone_s(gpus, gpu_type)
 
 
 def placement_of(allocation: Allocation) -> Placement:
@@ -104,14 +57,14 @@ class TrainingStretch(msgspec.Struct, array_like=True):
     var: float
 
 
-class TypedTrainee:
+class GoodputTrainee:
     """One job: what it has measured and believes, its batch, and where it stands.
 
     Its progress may be ahead of the work that the cluster counts: an epoch that ends in no time is
     made up for in the next stretch.
     """
 
-    def __init__(self, training: TypedTraining) -> None:
+    def __init__(self, training: MeasuredTraining) -> None:
         self.training = training
         self.learning = training.folder.learning(training.application)
         self.gpu_type = ""
@@ -166,7 +119,7 @@ class TypedTrainee:
     def complete(self, tolerance: float | None) -> dict[str, float]:
         """The stretch is over: take what was measured into account; what it tells."""
         segment = self.segment
-        assert segment is not None  # noqa: S101 - see `TypedTrainingRates.phase`
+        assert segment is not None  # noqa: S101 - see `GoodputRates.phase`
         self.progress, self.epoch = segment.progress, segment.epoch
         self.gradients = Gradients(segment.sqr, segment.var)
         nodes, gpus = len(self.placement), sum(self.placement)
@@ -199,22 +152,24 @@ class TypedTrainee:
         }
 
     def next(
-        self, now_s: float, until_s: float, factor: float, tolerance: float | None
+        self, now_s: float, until_s: float, factor: float, tolerance: float | None, *, rounded: bool
     ) -> TrainingStretch:
         """The stretch from now on: until its epoch ends, at most until then."""
         steps = self.training.folder.steps(self.training.application, self.gpu_type)
         learning, gpus = self.learning, sum(self.placement)
         while True:
             samples = gpus * self.batch * (self.passes + 1)
-            gradients = Gradients(*learning.gradients(samples, self.epoch))
-            step_s, sync_s = steps.times(self.placement, self.batch)
+            gradients = learning.gradients(samples, self.epoch)
+            times = steps.times if rounded else steps.predicted
+            step_s, sync_s = times(self.placement, self.batch)
             whole_s = step_s + (step_s - sync_s) * self.passes
             goodput = gain(gradients, samples / learning.init_batch) / whole_s * factor
             level = learning.levels[self.epoch + 1]
             left_s = until_s - now_s
             end = (now_s, until_s, self.progress + goodput * left_s, self.epoch)
             if end[2] >= level:
-                took_s = min(float(round((level - self.progress) / goodput)), left_s)
+                took_s = (level - self.progress) / goodput
+                took_s = min(float(round(took_s)) if rounded else took_s, left_s)
                 end = (now_s, now_s + took_s, level, self.epoch + 1)
             self.segment = TrainingStretch(*end, goodput, step_s, sync_s, *gradients)
             if self.segment.until_s > now_s:
@@ -256,37 +211,35 @@ def _point(row: Sequence[float]) -> Measured:
     return (int(nodes), *rest)  # type: ignore[return-value]  # four numbers more
 
 
-def divided(samples: float, gpus: int, most: float, init: int) -> tuple[int, int]:
-    """A batch divided among GPUs: samples per GPU and pass, and passes that only accumulate."""
-    local = ceil(samples / gpus - 1e-8)
-    passes = ceil(local / most - 1e-8) - 1
-    if gpus == 1 and samples > init:
-        passes = max(1, passes)  # one GPU needs two passes to tell how noisy its gradients are
-    return ceil(local / (passes + 1) - 1e-8), passes
-
-
-class TypedTrainingParams(Params, frozen=True):
+class GoodputRatesParams(Params, frozen=True):
     """Every so many seconds a job chooses its batch again.
 
-    `slower` are factors by which applications are slower than measured, written NAME:FACTOR
-    (`*:FACTOR` for all others). `tolerance` is that of the fits; 0: the optimiser's own.
+    `profiles` is a folder of profiles for jobs whose workload brings none: an application is found
+    by the model of a job. `slower` are factors by which applications are slower than measured,
+    written NAME:FACTOR (`*:FACTOR` for all others). `tolerance` is that of the fits; 0: the
+    optimiser's own. With `rounded` epochs end at whole seconds.
     """
 
     interval_s: float = 60.0
+    profiles: str = ""
     slower: tuple[str, ...] = ()
     tolerance: float = 0.0
+    rounded: bool = False
 
 
-class TypedTrainingRates(Rates):
-    """Goodput along a training, for jobs with profiles (`Behaviour.training`).
+class GoodputRates(Scaling):
+    """Goodput along a training, for jobs with profiles: measured steps, and a batch that adapts.
 
-    Others run at the rate 1 on what they asked for, in proportion to their GPUs.
+    Profiles come with the workload (`--format pollux:profiles=DIR`, `sia:profiles=DIR`), or by the
+    option `profiles` for jobs whose model is an application there. The latter take as long as their
+    workload says with what they ask for and the initial batch of the profile; only how this changes
+    with GPUs and batch is taken from there. Jobs without profiles run as with `scaling`.
     """
 
-    name = "typed-training"
-    Parameters = TypedTrainingParams
+    name = "goodput"
+    Parameters = GoodputRatesParams
 
-    def __init__(self, topology: Topology, params: TypedTrainingParams | None = None) -> None:
+    def __init__(self, topology: Topology, params: GoodputRatesParams | None = None) -> None:
         super().__init__(topology, params)
         self.phased = True
         if self.params.interval_s <= 0:
@@ -297,11 +250,30 @@ class TypedTrainingRates(Rates):
         self._tolerance: float | None = self.params.tolerance or None
         single = topology.types[0] if len(topology.types) == 1 else ""
         self._types = [vertex.gpu_type or single for vertex in topology.vertices]
-        self._jobs: dict[int, TypedTrainee] = {}
+        self._jobs: dict[int, GoodputTrainee] = {}
+        folder = load_profiles(self.params.profiles) if self.params.profiles else None
+        self._applications = frozenset(folder.applications if folder is not None else ())
 
-    def rate(self, job: Job, allocation: Allocation, sharers: Sequence[Job]) -> float:  # noqa: ARG002
-        """In proportion, for jobs without profiles."""
-        return allocation.gpus / job.gpus if job.gpus else 1.0
+    def _training(self, job: Job) -> MeasuredTraining | None:
+        """How it trains; None: nobody knows."""
+        training = job.truth.training
+        if isinstance(training, MeasuredTraining):
+            return training
+        model, gpus = job.spec.model, int(job.gpus)
+        if model not in self._applications or not gpus or job.gpus % 1:
+            return None
+        return _by_model(self.params.profiles, model, gpus, self._reference)
+
+    @property
+    def _reference(self) -> str:
+        """The GPU type on which jobs take as long as their workload says: the first one."""
+        return self.topology.types[0]
+
+    def _pace(self, job: Job, training: MeasuredTraining) -> float:
+        """By what measured speeds are multiplied: its own length counts, if it has one."""
+        if job.truth.training is training:
+            return 1.0
+        return alone_s(training, int(job.gpus), self._reference) / job.true_work
 
     def phase(
         self,
@@ -312,25 +284,28 @@ class TypedTrainingRates(Rates):
         now_s: float,
     ) -> RatePhase:
         """Until the epoch or the interval ends; it tells what was measured in the one before."""
-        training = job.truth.training
-        if not isinstance(training, TypedTraining):
+        training = self._training(job)
+        if training is None:
             return RatePhase(self.rate(job, allocation, sharers))
         trainee = self._jobs.get(job.index)
         if trainee is None:
-            trainee = self._jobs[job.index] = TypedTrainee(training)
+            trainee = self._jobs[job.index] = GoodputTrainee(training)
         unit = job.true_work / trainee.learning.levels[-1]
         told = self._advance(trainee, allocation, done / unit, now_s)
         every_s = self.params.interval_s
         until_s = (floor(now_s / every_s + NEAR) + 1) * every_s
-        factor = 1 / self._slower.get(training.application, self._slower.get("*", 1.0))
-        segment = trainee.next(now_s, until_s, factor, self._tolerance)
+        slower = self._slower.get(training.application, self._slower.get("*", 1.0))
+        segment = trainee.next(
+            now_s, until_s, self._pace(job, training) / slower, self._tolerance,
+            rounded=self.params.rounded,
+        )  # fmt: skip
         trainee.begun = done / unit
         over = segment.epoch == trainee.learning.epochs
         rest = job.true_work - done if over else max(segment.progress * unit - done, 0.0)
         return RatePhase(rest / (segment.until_s - now_s), segment.until_s, told=told or None)
 
     def _advance(
-        self, trainee: TypedTrainee, allocation: Allocation, done: float, now_s: float
+        self, trainee: GoodputTrainee, allocation: Allocation, done: float, now_s: float
     ) -> dict[str, float]:
         """Bring a job up to date; what it tells of the stretch that is over."""
         placement = placement_of(allocation)
@@ -355,13 +330,13 @@ class TypedTrainingRates(Rates):
         """With the GPUs and the batch that were asked for."""
         return (job.truth.speeds or {}).get(gpu_type, 1.0)
 
-    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:  # noqa: ARG002
+    def speed_with(self, job: Job, gpus: float, nodes: int, gpu_type: str) -> float:
         """With the batch that was asked for, on as few nodes as possible; 0: it does not fit."""
-        training = job.truth.training
-        if not isinstance(training, TypedTraining):
-            return gpus / job.gpus if job.gpus else 1.0
+        training = self._training(job)
+        if training is None:
+            return super().speed_with(job, gpus, nodes, gpu_type)
         took_s = alone_s(training, int(gpus), gpu_type or self._types[0])
-        return job.true_work / took_s if took_s else 0.0
+        return job.true_work * self._pace(job, training) / took_s if took_s else 0.0
 
     def snapshot(self) -> Mapping[str, Any]:
         """Where every job stands."""
@@ -371,8 +346,25 @@ class TypedTrainingRates(Rates):
         """Take the state of `snapshot` up again."""
         self._jobs = {}
         for index, saved in state["jobs"]:
-            trainee = self._jobs[index] = TypedTrainee(jobs[index].truth.training)
+            training = self._training(jobs[index])
+            assert training is not None  # noqa: S101 - it was there when the snapshot was made
+            trainee = self._jobs[index] = GoodputTrainee(training)
             trainee.restore(saved)
+
+
+@lru_cache(maxsize=4096)
+def _by_model(profiles: str, model: str, gpus: int, reference: str) -> MeasuredTraining:
+    """A job that begins with the initial batch, or as much as its GPUs need."""
+    folder = load_profiles(profiles)
+    least = folder.steps(model, reference).min_batch * gpus
+    learning = folder.learning(model)
+    training = MeasuredTraining(profiles, model, max(learning.init_batch, least))
+    if learning.max_batch < least or not alone_s(training, gpus, reference):
+        raise InputError(
+            f"rates 'goodput': profiles={profiles}: {model!r} was not measured on {gpus} GPUs"
+            f"{f' of type {reference}' if reference else ''}: ask for fewer, or measure it"
+        )
+    return training
 
 
 def _factor(text: str) -> tuple[str, float]:
@@ -383,6 +375,6 @@ def _factor(text: str) -> tuple[str, float]:
         factor = 0.0
     if not colon or factor <= 0:
         raise OptionError(
-            f"rates 'typed-training': slower={text!r}: write APPLICATION:FACTOR, e.g. cifar10:1.8"
+            f"rates 'goodput': slower={text!r}: write APPLICATION:FACTOR, e.g. cifar10:1.8"
         )
     return name, factor

@@ -1,0 +1,176 @@
+"""The past of a Slurm: jobs that are over, and the moments at which somebody might have asked."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import sqrt
+
+import msgspec
+import numpy as np
+
+from rota.core import machine
+from rota.core.allocation import NOTHING
+from rota.core.events import INF
+from rota.core.jobs import Behaviour, Job, JobSpec, Shape
+from rota.core.topology import NodeSpec
+from rota.sim.durations import Durations
+from rota.sim.foresight import foresee
+from rota.study.beside.world import PlacedJob, SlurmWorld
+from rota.study.replay.cluster import with_shares
+from rota.traces.imported import Imported
+
+MONTH_S = 30 * 86_400.0
+QUESTIONS = 24  # of the back-test
+RUNS = 19  # simulations for each: the second and the second last hold 80 %
+LEAST = 10  # answers, for a share of them to mean something
+BEFORE = 20  # jobs that must have ended before a moment, for there to be anything to learn from
+_SURPRISE = 2.5  # standard errors
+_SECOND = 1.0  # accounting counts in seconds
+
+
+class StartsBacktest(msgspec.Struct, kw_only=True, frozen=True):
+    """How often the start of a job that waited was in the interval foreseen while it waited."""
+
+    questions: int
+    share_inside: float | None  # None: too few
+    earlier: int = 0  # starts before their interval
+    later: int = 0
+    days: float = 30.0
+    nominal: float = 0.8
+
+    def __str__(self) -> str:
+        """In words."""
+        if self.share_inside is None:
+            return (
+                f"not tested: {self.questions} jobs of this log could be asked for while they "
+                f"waited, {LEAST} are needed"
+            )
+        text = (
+            f"asked of {self.questions} jobs that waited in the last {self.days:.0f} days of this "
+            f"log, {self.share_inside * 100:.0f} % of the {self.nominal * 100:.0f} % intervals "
+            f"held the start ({self.earlier} started earlier, {self.later} later)"
+        )
+        error = sqrt(self.nominal * (1 - self.nominal) / self.questions)
+        if self.share_inside < self.nominal - _SURPRISE * error:
+            text += ": trust them less"
+        return text
+
+
+class SlurmPast:
+    """What the accounting tells. Times are seconds of the world: those of the log, moved."""
+
+    def __init__(self, imported: Imported, nodes: Sequence[NodeSpec], shift_s: float) -> None:
+        """Read.
+
+        Args:
+            imported: The accounting.
+            nodes: The machines.
+            shift_s: What is added to its times.
+        """
+        self._nodes = tuple(nodes)
+        known = {node.name for node in nodes}
+        frame = with_shares(imported, nodes).frame
+        specs = imported.workload.specs
+        self.rows: list[tuple[JobSpec, float, float, PlacedJob]] = []  # start, end (inf: it runs)
+        for job, start_s, end_s, names, gpus in frame.select(
+            "job", "start_s", "end_s", "nodes", "gpus"
+        ).iter_rows():
+            spec = specs[job]
+            moved = msgspec.structs.replace(spec, submit_s=spec.submit_s + shift_s)
+            shares = gpus if len(gpus) == len(names) else [0.0] * len(names)
+            cpus, mem = _each(spec, len(names))
+            places = {
+                name: (share, cpus, mem)
+                for name, share in zip(names, shares, strict=True)
+                if name in known
+            }
+            begin_s = start_s + shift_s
+            over_s = INF if end_s is None else end_s + shift_s
+            self.rows.append((moved, begin_s, over_s, PlacedJob(moved, begin_s, places)))
+        self.ranked = len({spec.priority for spec, *_ in self.rows}) > 1
+        self._submit = np.array([row[0].submit_s for row in self.rows])
+        self._start = np.array([row[1] for row in self.rows])
+        self._end = np.array([row[2] for row in self.rows])
+
+    def finished(self) -> list[Job]:
+        """Jobs that are over, as `Durations` learns from them."""
+        shapes: dict[object, Shape] = {}
+        found = []
+        for number, (spec, start_s, end_s, _) in enumerate(self.rows):
+            if not start_s < end_s < INF:
+                continue
+            shape = shapes.setdefault(spec.request, Shape(len(shapes), spec.request))
+            job = Job(spec, Behaviour(INF), number, shape)
+            machine.start(job, NOTHING, start_s, 1.0)
+            machine.finish(job, end_s)
+            found.append(job)
+        return found
+
+    def moments(self, now_s: float, seed: int) -> Iterator[tuple[float, int]]:
+        """Moments in the waits of jobs of the last month, with the jobs; at random."""
+        waited = np.flatnonzero(
+            (self._start - self._submit > _SECOND) & (self._start > now_s - MONTH_S)
+        )
+        rng = np.random.default_rng([seed, 17])
+        ends = np.sort(self._end)
+        for row in rng.permutation(waited)[: 4 * QUESTIONS].tolist():
+            submit_s, start_s = float(self._submit[row]), float(self._start[row])
+            moment_s = max(submit_s, now_s - MONTH_S)
+            moment_s += float(rng.random()) * (start_s - moment_s)
+            if np.searchsorted(ends, moment_s) >= BEFORE:
+                yield moment_s, row
+
+    def world(self, moment_s: float, template: SlurmWorld) -> SlurmWorld:
+        """That moment: who ran where, and who waited and has started since."""
+        running = np.flatnonzero((self._start <= moment_s) & (self._end > moment_s))
+        waiting = np.flatnonzero((self._submit <= moment_s) & (self._start > moment_s))
+        latest = {self.rows[row][0].id: row for row in running.tolist()}
+        jobs = [self.rows[row][3] for row in latest.values()]
+        seen = set(latest)
+        for row in waiting.tolist():
+            spec = self.rows[row][0]
+            if spec.id not in seen:
+                seen.add(spec.id)
+                jobs.append(PlacedJob(spec))
+        params = msgspec.structs.replace(template.params, given_priorities=self.ranked)
+        return SlurmWorld(self._nodes, jobs, moment_s, params)
+
+    def backtest(self, template: SlurmWorld, durations: Durations, *, seed: int) -> StartsBacktest:
+        """Ask at some moments of the last month when a job starts, and look when it did."""
+        now_s = template.now_s
+        held = earlier = later = 0
+        answers: Mapping[int, float] = dict(enumerate(self._start))
+        for moment_s, row in self.moments(now_s, seed):
+            if held + earlier + later == QUESTIONS:
+                break
+            world = self.world(moment_s, template)
+            index = world.index.get(self.rows[row][0].id)
+            then = durations.as_of(moment_s)
+            if index is None or then.doubt:
+                continue
+            found = foresee(world, then, index, again=False, runs=RUNS, seed=seed, tested=False)
+            true_s = answers[row]
+            if found.earliest_s is not None and true_s < found.earliest_s - _SECOND:
+                earlier += 1
+            elif found.earliest_s is None or (
+                found.latest_s is not None and true_s > found.latest_s + _SECOND
+            ):
+                later += found.earliest_s is not None
+                earlier += found.earliest_s is None
+            else:
+                held += 1
+        asked = held + earlier + later
+        first_s = max(float(self._submit.min()), now_s - MONTH_S) if self.rows else now_s
+        return StartsBacktest(
+            questions=asked,
+            share_inside=held / asked if asked >= LEAST else None,
+            earlier=earlier,
+            later=later,
+            days=max(1.0, (now_s - first_s) / 86_400),
+        )
+
+
+def _each(spec: JobSpec, nodes: int) -> tuple[float, float]:
+    """CPUs and memory on each of so many nodes."""
+    groups = spec.request.groups
+    cpus = sum(group.count * group.cpus for group in groups)
+    mem_gib = sum(group.count * group.mem_gib for group in groups)
+    return (cpus / nodes, mem_gib / nodes) if nodes else (0.0, 0.0)

@@ -1,0 +1,157 @@
+// The scripts of the pages, as far as they need no browser. Run by tests/unit/web/test_scripts.py.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+const web = new URL("../../src/rota/web/", import.meta.url);
+const load = (name) => import(new URL(name, web));
+const { Terminal } = await load("ansi.js");
+const { Board, unpackRuns } = await load("board.js");
+const { niceTicks, valueAt } = await load("chart.js");
+const { ageShare, hueOf, Palette, ramp } = await load("colours.js");
+const { asCommand, quoted } = await load("command.js");
+const { bytes, clock, duration, number, plural } = await load("format.js");
+const { stack, timeStep } = await load("lanes.js");
+const { asTree } = await load("page-queues.js");
+const { troubles } = await load("page-overview.js");
+const { judge } = await load("page-policy.js");
+const { asJob, fieldOf } = await load("page-submit.js");
+const { useOverTime } = await load("use.js");
+
+const written = (...texts) => {
+  const terminal = new Terminal();
+  for (const text of texts) terminal.write(new TextEncoder().encode(text));
+  return terminal.lines;
+};
+const plain = (lines) => lines.map((line) => line.map((piece) => piece.text).join(""));
+
+test("lengths of time have at most two units", () => {
+  const cases = { 0: "0 s", 0.0004: "0 s", 0.25: "250 ms", 3: "3 s", 9.94: "9.9 s", 59.6: "1 min", 61: "1 min 1 s", 600: "10 min", 3600: "1 h", 7500: "2 h 5 min", 90000: "1 d 1 h" };
+  for (const [seconds, text] of Object.entries(cases)) assert.equal(duration(Number(seconds)), text);
+  assert.equal(duration(null), "–");
+  assert.equal(duration(Infinity), "–");
+  assert.equal(duration(-61), "-1 min 1 s");
+});
+
+test("numbers are as people write them", () => {
+  assert.equal(number(12345.678), "12,345.68");
+  assert.equal(number(undefined), "–");
+  assert.equal(plural(1, "job"), "1 job");
+  assert.equal(plural(2, "job"), "2 jobs");
+  assert.equal(bytes(1536), "1.5 KiB");
+  const now = new Date(2026, 4, 6, 12).getTime() / 1000;
+  assert.equal(clock(now, now), "12:00");
+  assert.equal(clock(now - 86400, now), "05-05 12:00");
+});
+
+test("a terminal keeps styles over pieces, and drops what it does not know", () => {
+  const lines = written("a\x1b[1;31mb", "c\x1b[0md\x1b[2Ke\x1b]0;title\x07f\n\x1b[38;5;10mg\x1b[38;2;255;10;10mh");
+  assert.deepEqual(lines[0], [{ text: "a", style: "" }, { text: "b", style: "bold f1" }, { text: "c", style: "bold f1" }, { text: "d", style: "" }, { text: "e", style: "" }, { text: "f", style: "" }]);
+  assert.deepEqual(lines[1], [{ text: "g", style: "f10" }, { text: "h", style: "f9" }]);
+});
+
+test("a sequence may come in two pieces, and so may a letter", () => {
+  assert.deepEqual(plain(written("a\x1b[3", "2mb")), ["ab"]);
+  const terminal = new Terminal();
+  const data = new TextEncoder().encode("ü");
+  terminal.write(data.slice(0, 1));
+  terminal.write(data.slice(1));
+  assert.deepEqual(plain(terminal.lines), ["ü"]);
+});
+
+test("a carriage return writes the line anew", () => {
+  assert.deepEqual(plain(written("10 %\r50 %", "\r100 %\ndone\r\nmore")), ["100 %", "done", "more"]);
+});
+
+test("a terminal keeps the last lines only", () => {
+  const terminal = new Terminal();
+  terminal.write(new TextEncoder().encode("x\n".repeat(6000)));
+  assert.equal(terminal.lines.length, 5000);
+  assert.equal(terminal.dropped, 1001);
+});
+
+test("runs of owners are as the daemon packs them", () => {
+  const found = [];
+  unpackRuns("AAECAgKoAQMBVQ==", (...run) => found.push(run)); // tests/unit/api/test_board.py
+  assert.deepEqual(found, [[0, 1, 1], [3, 2, 85], [8, 1, 43]]);
+});
+
+test("a board is built up by messages", () => {
+  const board = new Board();
+  const full = { now: 5, events: 2, counts: { running: 1 }, nodes: [["a", "up", 2, ""], ["b", "up", 7, ""]], runs: "AAECAgKoAQMBVQ==", jobs: [[1, 1, 4, "x", "ann", "q", null]] };
+  assert.equal(board.take("full", full), null);
+  assert.deepEqual([...board.owners], [1, 0, 0, 85, 85, 0, 0, 0, 43]);
+  assert.deepEqual(board.use, { used: 4, total: 9 });
+  const delta = { now: 6, events: 3, counts: {}, nodes: [[1, ["b", "down", 7, ""]]], runs: "AAEA", jobs: [], gone: [1] };
+  assert.deepEqual(board.take("delta", delta), [0, 2, 3, 4, 5, 6, 7, 8]);
+  assert.equal(board.owners[0], 0);
+  assert.equal(board.jobs.size, 0);
+  assert.deepEqual(board.use, { used: 0, total: 2 });
+});
+
+test("bars at the same time lie below each other", () => {
+  const bar = (rows, from, to) => ({ lane: 0, rows, from, to, key: "", fill: "" });
+  const found = stack([{ name: "n", rows: 4 }], [bar(2, 0, 10), bar(1, 1, 5), bar(1, 2, null), bar(2, 10, 12), bar(1, 5, 9)]);
+  assert.deepEqual(found.map((each) => [each.from, each.row]), [[0, 0], [1, 2], [2, 3], [5, 2], [10, 0]]);
+});
+
+test("axes have round marks", () => {
+  assert.equal(timeStep(3600, 8), 600);
+  assert.equal(timeStep(30 * 604800, 10), 3 * 604800);
+  assert.deepEqual(niceTicks(0, 48, 4).ticks, [0, 20, 40, 60]);
+  assert.deepEqual(niceTicks(0.1, 0.35, 3).ticks, [0.1, 0.2, 0.3, 0.4]);
+  assert.equal(valueAt([[1, 5], [3, 7]], 2), 5);
+  assert.equal(valueAt([[1, 5], [3, 7]], 0), null);
+});
+
+test("the use of queues over time is a sum of bars", () => {
+  const bars = [
+    { queue: "a", nodes: { n: 2 }, began_at: 10, ended_at: 20 },
+    { queue: "a", nodes: { n: 1, m: 1 }, began_at: 15 },
+    { queue: "b", nodes: { n: 4 }, began_at: 0, ended_at: 12 },
+  ];
+  globalThis.document = { documentElement: { dataset: { theme: "light" } } };
+  const { series, total } = useOverTime({ now: 30, bars }, 5, new Palette());
+  delete globalThis.document;
+  assert.deepEqual(series.map((one) => [one.name, one.points]), [["a", [[10, 2], [15, 4], [20, 2]]], ["b", [[5, 4], [12, 0]]]]);
+  assert.equal(total, 6);
+});
+
+test("the same name always has the same colour, and the first ten differ", () => {
+  const palette = new Palette();
+  const names = [..."abcdefghij"];
+  assert.equal(new Set(names.map((name) => palette.colour(name, false))).size, 10);
+  assert.equal(palette.colour("c", true), palette.colour("c", true));
+  assert.notEqual(hueOf(1, false), hueOf(2, false));
+  assert.notEqual(ramp(0, true), ramp(1, true));
+  assert.equal(ageShare(10), 0);
+  assert.ok(Math.abs(ageShare(7 * 86400) - 1) < 1e-9);
+});
+
+test("a form becomes a job, and a job a command", () => {
+  const job = asJob({ run: "python train.py --lr 0.1", name: "it's", "resources.gpus": "2-8", nodes: "2", queue: " a ", envs: "A=1\nB=x=y\n", depends_on: "3, prep", "resources.mem": "64GB", estimate: "2h", group: "" }, true);
+  assert.deepEqual(job, { run: "python train.py --lr 0.1", name: "it's", resources: { gpus: { min: 2, max: 8 }, mem: "64GB" }, nodes: 2, queue: "a", envs: { A: "1", B: "x=y" }, depends_on: ["3", "prep"], estimate: "2h", hold: true });
+  assert.equal(asCommand(job), "rota submit --gpus 2-8 --name 'it'\\''s' --queue a --hold --set 'resources.mem=\"64GB\"' --set nodes=2 --set 'envs.A=\"1\"' --set envs.B=x=y --set 'depends_on=[\"3\", prep]' --set 'estimate=\"2h\"' -- sh -c 'python train.py --lr 0.1'");
+  assert.equal(asJob({ "resources.gpus": "many" }, false).resources.gpus, "many", "the daemon says what is wrong");
+  assert.equal(quoted("a b"), "'a b'");
+});
+
+test("an error is shown at its field", () => {
+  const keys = ["run", "nodes", "resources.gpus", "resources.gpu_type", "queue"];
+  assert.equal(fieldOf("job: resources.gpus: 99 is too many", keys), "resources.gpus");
+  assert.equal(fieldOf("Expected `int | float`, got `str` - at `$.resources.gpus`", keys), "resources.gpus");
+  assert.equal(fieldOf("run: is empty", keys), "run");
+  assert.equal(fieldOf("something else", keys), "");
+});
+
+test("queues are a tree", () => {
+  const names = asTree([{ name: "b", parent: "a" }, { name: "a", parent: "" }, { name: "c", parent: "b" }, { name: "lost", parent: "none" }]);
+  assert.deepEqual(names.map(({ queue, depth }) => [queue.name, depth]), [["a", 0], ["b", 1], ["c", 2], ["lost", 0]]);
+});
+
+test("what needs attention is said in sentences", () => {
+  assert.deepEqual(troubles({ journal_lag_s: 0, decision_s: { p99: 0.1 } }, [{ name: "n1", state: "up" }]), []);
+  const told = troubles({ journal_lag_s: 9, decision_s: { p99: 2 } }, [{ name: "n1", state: "down", why: "no heartbeat" }, { name: "n2", state: "silent" }]);
+  assert.deepEqual(told, ["1 node down: n1 (no heartbeat)", "1 node not heard of: n2", "The store is slow: the oldest input waits since 9 s.", "Decisions are slow: one in a hundred takes 2 s or longer."]);
+  assert.match(judge(100, 80), /20 % earlier/);
+  assert.match(judge(100, 101), /about the same/);
+});

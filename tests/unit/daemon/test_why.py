@@ -1,0 +1,133 @@
+"""Why a job does not start, what would start it, and jobs that nobody has submitted yet."""
+
+import pytest
+
+from daemon_slow import Slow, state
+from rota.core.errors import InputError
+from rota.daemon.settings import Queue
+
+POLICIES = ["fifo", "fifo-skip", "las", "easy", "srtf", "conservative", "gavel-max-min"]
+
+
+class StoppedClock:
+    """Time passes when the test says so."""
+
+    time_s = 0.0
+
+    def now_s(self):
+        return self.time_s
+
+    def wait_s(self, until_s):
+        return 3600.0 if until_s > self.time_s else 0.0
+
+    def at_s(self, moment_s):
+        return self.time_s
+
+
+@pytest.fixture
+def busy(running, alice, file):
+    """Two nodes of four GPUs: three and two of them are taken, and a job for all eight waits."""
+
+    def make(policy="fifo-skip", **options):
+        return running(nodes=(2, 4), policy=policy, driver=Slow(), **options)
+
+    def fill(daemon):
+        daemon.submit([file(3, estimate=600), file(2, estimate=1200)], alice)
+        for job in "12":
+            state(daemon, alice, job, "RUNNING")
+        daemon.submit([file(8, estimate=3600)], alice)
+
+    return make, fill
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_that_is_not_submitted_is_told_what_it_is_told_afterwards(policy, busy, alice, file):
+    make, fill = busy
+    clock = StoppedClock()
+    with make(policy, clock=lambda *_: clock) as daemon:
+        fill(daemon)
+        clock.time_s = 50.0
+        ask = file(4, estimate=900)
+        before = daemon.when_new(ask, alice, runs=9)
+        assert (before.id, before.state) == ("new", "not submitted")
+        daemon.submit([ask], alice)
+        after = daemon.when("4", alice, runs=9)
+        assert after.starts_at == before.starts_at
+        if after.runs:
+            keys = ("earliest_at", "latest_at", "never", "share", "text", "assumptions", "backtest")
+            assert [getattr(before, key) for key in keys] == [getattr(after, key) for key in keys]
+        else:
+            assert before.starts_at == daemon.store.epoch_unix + 50.0
+        daemon.loop.driver.let_go()
+
+
+def test_the_change_is_the_smallest_that_starts_it(busy, alice, file):
+    make, fill = busy
+    with make() as daemon:
+        fill(daemon)
+        found = daemon.why("3", alice)
+        assert (found.reason, found.remedy.kind) == ("capacity", "gpus")
+        assert found.evidence == ["3 of 8 GPUs are free, it asks for 8 GPUs"]
+        would = [n for n in range(1, 8) if daemon.why_new(file(n), alice).reason == ""]
+        assert found.remedy.gpus == max(would) == 2  # three are free, on two nodes
+        assert daemon.why_new(file(2), alice).text == "it would start now"
+        new = daemon.why_new(file(3), alice)
+        assert (new.reason, new.remedy.gpus, new.id) == ("fragmentation", 2, "new")
+        assert "at most 2 of them on one node" in new.evidence[0]
+        assert [job.state for job in daemon.jobs(alice)] == ["RUNNING", "RUNNING", "PENDING"]
+        daemon.loop.driver.let_go()
+
+
+def test_who_is_ahead_is_the_reason_in_strict_order(busy, alice, file):
+    make, fill = busy
+    with make("fifo") as daemon:
+        fill(daemon)
+        found = daemon.why_new(file(1, estimate=60), alice, runs=5)
+        assert (found.reason, found.ahead, found.remedy.kind) == ("order", ["3"], "wait")
+        assert found.remedy.starts_in_s > 0
+        daemon.loop.driver.let_go()
+
+
+def test_a_shorter_limit_is_offered_where_limits_matter(busy, alice, file):
+    make, fill = busy
+    with make("easy") as daemon:
+        fill(daemon)
+        found = daemon.why_new(file(2, estimate="9h"), alice, runs=3)
+        assert found.reason == "order"
+        kinds = {remedy.kind: remedy for remedy in [found.remedy, *found.others]}
+        assert kinds["limit"].limit_s == 900.0  # `8` can begin when the second one ends
+        daemon.loop.driver.let_go()
+
+
+def test_another_queue_or_type_is_offered(running, alice, file):
+    queues = [Queue("full", limit=1), Queue("open")]
+    with running(
+        nodes=(1, 4), driver=Slow(), policy="fifo-skip", admission="quota", queues=queues
+    ) as daemon:
+        daemon.submit([file(1, queue="full")], alice)
+        state(daemon, alice, "1", "RUNNING")
+        found = daemon.why_new(file(1, queue="full"), alice, runs=3)
+        assert (found.reason, found.remedy.kind, found.remedy.queue) == ("quota", "queue", "open")
+        assert "its limit is 1" in " ".join(found.evidence)
+        daemon.loop.driver.let_go()
+
+
+def test_held_jobs_are_told_who_holds_them(busy, alice, file):
+    make, fill = busy
+    with make() as daemon:
+        fill(daemon)
+        daemon.submit([file(1, hold=True), file(1, depends_on=["1"])], alice)
+        assert daemon.why("4", alice).remedy.kind == "release"
+        waits = daemon.why("5", alice, runs=3)
+        assert (waits.reason, waits.remedy.kind) == ("dependency", "after")
+        assert waits.evidence[0] == "it waits until 1 is done"
+        assert daemon.why("1", alice).text == "it runs"
+        daemon.loop.driver.let_go()
+
+
+def test_what_could_not_be_submitted_is_refused(daemon, alice, file):
+    with pytest.raises(InputError):
+        daemon.when_new(file(1, depends_on=("7",)), alice)
+    assert "refused" in daemon.when_new(file(99), alice).text
+    assert "refused" in daemon.why_new(file(99), alice).text
+    assert daemon.jobs(alice) == []
