@@ -33,7 +33,7 @@ from rota.daemon.settings import Scheduling, Settings, check_permissions, queue_
 from rota.daemon.store import Store
 from rota.daemon.tokens import Tokens
 from rota.engine.invariants import Invariants
-from rota.live.agent.health import make_check
+from rota.live.agent.health import make_check, make_hooks
 from rota.live.agent.machine import find_gpus, gpu_type
 from rota.live.agent.sandbox import Sandbox, may_isolate
 from rota.live.driver import Driver, NodeStatus
@@ -157,6 +157,14 @@ class Assembly:
             for note in slurm.preflight():
                 log.warning("slurm", note=note)
             return slurm, topology if topology.nodes else Topology(slurm.nodes())
+        if settings.backend == "kubernetes":
+            from rota.live.drivers.kubernetes import KubernetesDriver, KubernetesOptions
+
+            chosen = KubernetesOptions(**msgspec.structs.asdict(settings.kubernetes))
+            pods = KubernetesDriver(self.store.id, self.folder.path / "kubernetes", chosen)
+            for note in pods.preflight():
+                log.info("kubernetes", note=note)
+            return pods, Topology((), growing=True)
         if settings.backend == "pretend":
             return PretendDriver(), topology
         lease = None if self._turn is None else self._turn.lease
@@ -190,6 +198,7 @@ class Assembly:
         return EmbeddedAgent(
             self.driver, self.folder.agent, topology.specs, jobs=self.folder.jobs,
             sandbox=self._sandbox(config), check=make_check(self.settings.local.health_check),
+            hooks=make_hooks(self.settings.local.prolog, self.settings.local.epilog),
         )  # fmt: skip
 
     def _sandbox(self, config: Path | None) -> Sandbox | None:

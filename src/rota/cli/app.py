@@ -57,6 +57,7 @@ COMMANDS = {
     "wait": ("rota.cli.wait:wait", "Wait for jobs to finish."),
     "explain": ("rota.cli.explain:explain", "Explain why a job waits or waited."),
     "why": ("rota.cli.outlook:why", "Name why a job does not start, and what would start it."),
+    "audit": ("rota.cli.audit:audit", "Find starved queues, idle quotas and stuck jobs."),
     "when": ("rota.cli.outlook:when", "Estimate when a job will start."),
     "top": ("rota.cli.top:top", "Watch nodes, queues and jobs live."),
     "nodes": ("rota.cli.nodes:nodes", "List the nodes, or remove some."),

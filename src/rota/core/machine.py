@@ -15,6 +15,7 @@ from rota.core.jobs import (
     RUNNING,
     STARTING,
     STOPPING,
+    TIMEOUT,
     WAITING,
     Job,
     Phase,
@@ -173,6 +174,15 @@ def fail(job: Job, now_s: float) -> None:
     settle(job, now_s)
     take_back(job, now_s)
     _end(job, now_s, FAILED)
+
+
+def time_out(job: Job, now_s: float) -> None:
+    """Its time limit has ended it."""
+    if job.phase not in (RUNNING, STARTING, STOPPING):
+        raise _refuse(job, "time out")
+    settle(job, now_s)
+    take_back(job, now_s)
+    _end(job, now_s, TIMEOUT)
 
 
 def reject(job: Job, now_s: float) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from rota.core import machine
 from rota.core.changes import ON_EVERY_EVENT, Changes, Wake
 from rota.core.errors import InvalidPlanError, KnowledgeError, LivelockError
-from rota.core.events import INF, NODE_UP, Event
+from rota.core.events import INF, JOB_SUBMIT, NODE_UP, Event
 from rota.core.jobs import STOPPING, WAITING, Job
 from rota.core.knowledge import Knowledge
 from rota.core.log import Record
@@ -126,6 +126,8 @@ class Engine:
                 lifecycle.submit(source.take(now_s), events)
             if due and due[0][0] <= now_s:
                 timers.expire(now_s, events)
+                if lifecycle.returning:
+                    lifecycle.readmit(events)
             self.events += len(events)
             if not events:
                 timers.idle_rounds += 1
@@ -262,8 +264,13 @@ class Engine:
             self.timers.ask_again()
 
     def _turn_away(self, changes: Changes, now_s: float) -> None:
+        lifecycle = self.lifecycle
         for job, message in changes.rejects:
-            self.lifecycle.reject(job, message)
+            lifecycle.reject(job, message)
+        if lifecycle.arrays.freed:
+            lifecycle.take_turns(lifecycle.backlog)
+        if changes.rejects and any(event[1] == JOB_SUBMIT for event in lifecycle.backlog):
+            self.timers.ask_again()  # others waited for one that will never run
         for job, reason in changes.holds:
             machine.hold(job)
             self.log.row(now_s, Record.HELD, job.index, -1, -1, reason)
@@ -276,6 +283,7 @@ class Engine:
         self.view.now_s = now_s
         backlog = self.lifecycle.backlog
         self.lifecycle.cancel(job, cause, backlog)
+        self.lifecycle.take_turns(backlog)
         self.timers.ask_again()
         if not self.timers.ask_now:
             self._overhear(backlog, now_s)

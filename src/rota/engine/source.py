@@ -28,7 +28,10 @@ class WorkloadSource:
         self._specs: list[JobSpec] = []
         self._behaviours: list[Behaviour] = []
         self.total = len(times)
-        self.linked = any(fields(workload.specs, "depends_on"))
+        self.linked = any(
+            any(fields(workload.specs, name))
+            for name in ("depends_on", "after_any", "after_fail", "array_limit")
+        )
         self.next_s = self._times[0]
 
     def take(self, now_s: float) -> list[tuple[int, JobSpec, Behaviour]]:
