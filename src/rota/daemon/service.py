@@ -33,6 +33,7 @@ from rota.daemon.forgotten import expendable, ranges_of
 from rota.daemon.lanes import LaneBook, shown
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
+from rota.daemon.notify import refuse_targets
 from rota.daemon.oidc import Identity, Provider
 from rota.daemon.pictures import (
     picture_array,
@@ -44,6 +45,7 @@ from rota.daemon.pictures import (
 )
 from rota.daemon.queue_audit import audit_facts
 from rota.daemon.settings import (
+    NotifySettings,
     Permissions,
     Scheduling,
     Settings,
@@ -288,6 +290,7 @@ class Daemon:
         self.on_submit(actor)
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
+        refuse_targets(jobs, NotifySettings() if self._settings is None else self._settings.notify)
         jobs = with_priorities(jobs, engine.view.tenants)
         jobs = with_times(jobs, self.state.scheduling.queues)
         stored = [
