@@ -26,6 +26,7 @@ from rota.daemon.database import AUTHORITY, PostgresDatabase
 from rota.daemon.folder import StateFolder
 from rota.daemon.lease import LeaderLease
 from rota.daemon.loop import DaemonLoop
+from rota.daemon.notify import Notifier
 from rota.daemon.oidc import Provider
 from rota.daemon.retention import Pruner, RetentionThread
 from rota.daemon.service import Daemon
@@ -129,6 +130,8 @@ class Assembly:
                 self.daemon.forget_ended,
             )  # fmt: skip
             opened.callback(self.retention.stop)
+            self.notifier = Notifier(self.daemon, store, settings.notify)
+            opened.callback(self.notifier.stop)
             self.embedded = self._embed(topology, config)
             opened.callback(self._close_embedded)
             self.server = self._listen()
@@ -292,6 +295,8 @@ class Assembly:
             self._embedded_works = True
             self.embedded.start()
         self.retention.start()
+        if self.settings.notify.webhooks or self.settings.notify.allow:
+            self.notifier.start()
         loop = self.loop
         log.info(
             "ready", url=self.server.url, state=str(self.folder.path), backend=self.driver.name,

@@ -13,9 +13,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from rota.core.backtest import Backtest
+from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.core.proof import PATH as PROOF_PATH
 from rota.core.verdict import Verdict
+from rota.core.words import duration
 from rota.jobfile.model import JobFile
 
 PREFIX = "/api/v1"
@@ -360,6 +362,20 @@ class JobInfo(msgspec.Struct, kw_only=True):
     task: int | None = None  # its number in the array
     waits_for: list[str] = []  # jobs that it depends on and that are not over as it wants
     file: JobFile | None = None  # as submitted: only for its owner and admins, and of one job
+
+    def summary(self) -> str:
+        """How it ended, how long it waited and ran, in one line."""
+        name = f"job {self.id}" + (f" ({self.name})" if self.name else "")
+        ended_at = self.submitted_at if self.ended_at is None else self.ended_at
+        waited_s = max(0.0, ended_at - self.submitted_at - self.run_s)
+        told = f"{name} {self.state.lower()}" + (f" ({self.message})" if self.message else "")
+        told += f": waited {duration(waited_s)}"
+        if not self.starts:
+            return f"{told}, never ran"
+        many = "" if self.starts == 1 else f" in {self.starts} runs"
+        gpus = f"{self.gpus:g} GPU{'' if self.gpus == 1 else 's'}"
+        told += f", ran {duration(self.run_s)}{many} on {gpus}"
+        return f"{told}, preempted {self.preemptions} times" if self.preemptions else told
 
 
 class ArrayInfo(msgspec.Struct, kw_only=True):
@@ -1123,6 +1139,10 @@ EXPORT_EVENTS = Operation(
     timeout_s=600.0,
 )  # fmt: skip
 
+AUDIT_QUEUES = Operation(
+    name="audit_queues", path=f"{PREFIX}/audit/queues", role=OPERATOR, tag="cluster",
+    answer=list[Finding], about="What was found, each with numbers and a remedy.",
+)  # fmt: skip
 LIST_NODES = Operation(
     name="list_nodes", path=f"{PREFIX}/nodes", role=VIEWER, tag="cluster", answer=list[NodeInfo]
 )

@@ -26,7 +26,10 @@ OPTIONS = {
     "cpus": "resources.cpus", "mem": "resources.mem", "priority": "priority",
     "time": "time_limit", "retries": "retries", "array": "array",
 }  # fmt: skip
-LISTS = {"after_ok": "depends_on", "after_any": "after_any", "after_fail": "after_fail"}
+LISTS = {
+    "after_ok": "depends_on", "after_any": "after_any", "after_fail": "after_fail",
+    "notify": "notify", "notify_on": "notify_on",
+}  # fmt: skip
 """Options, and the keys of a job file that they set."""
 _RANGE = re.compile(r"([0-9]+)(?:-|:|\.\.)([0-9]+)")
 
@@ -67,6 +70,19 @@ class WithCommand(click.Command):
               help="Only when this job is over.")  # fmt: skip
 @click.option("--after-fail", metavar="JOB", multiple=True, shell_complete=complete_jobs,
               help="Only if this job ends without success.")  # fmt: skip
+@click.option(
+    "--notify",
+    metavar="WHO",
+    multiple=True,
+    help="Tell a webhook of the daemon, mailto:NAME@HOST or a URL; may be repeated.",
+)
+@click.option(
+    "--notify-on",
+    metavar="WHAT",
+    multiple=True,
+    type=click.Choice(["start", "end", "fail", "preempt", "soon"]),
+    help="Tell of start, end, fail, preempt or soon (10 minutes before); else of all.",
+)
 @click.option("--array", metavar="A", help="One job for each number, in ROTA_ARRAY_INDEX: 0-9, "
               "1,4,7; 0-9%4: at most four at once.")  # fmt: skip
 @click.option("--hold", is_flag=True, help="Do not start it before `rota release`.")

@@ -11,6 +11,7 @@ Roles are checked before these calls, by `rota.daemon.access.check_role`.
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from rota.core.findings import Finding
 from rota.core.membership import Membership
 from rota.core.verdict import Verdict
 from rota.daemon.board import Board
@@ -158,6 +159,10 @@ class Service(Protocol):
 
     def remove_node(self, node: str, actor: Actor) -> None:
         """Forget a node that is not in use; it is there again when its agent comes back."""
+        ...
+
+    def audit(self) -> list[Finding]:
+        """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
         ...
 
     def queues(self) -> list[QueueInfo]:

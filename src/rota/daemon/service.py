@@ -18,6 +18,7 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from rota.core.findings import AuditFacts, Finding, find
 from rota.core.jobs import Job, Phase
 from rota.core.log import LABELS
 from rota.core.membership import Membership
@@ -33,6 +34,7 @@ from rota.daemon.forgotten import expendable, ranges_of
 from rota.daemon.lanes import LaneBook, shown
 from rota.daemon.logtable import LogTable
 from rota.daemon.loop import DaemonLoop
+from rota.daemon.notify import refuse_targets
 from rota.daemon.oidc import Identity, Provider
 from rota.daemon.pictures import (
     picture_array,
@@ -42,7 +44,9 @@ from rota.daemon.pictures import (
     state_of,
     tasks_of,
 )
+from rota.daemon.queue_audit import audit_facts
 from rota.daemon.settings import (
+    NotifySettings,
     Permissions,
     Scheduling,
     Settings,
@@ -287,6 +291,7 @@ class Daemon:
         self.on_submit(actor)
         first = journal.next_number()
         refuse_impossible(jobs, self.loop.driver)
+        refuse_targets(jobs, NotifySettings() if self._settings is None else self._settings.notify)
         jobs = with_priorities(jobs, engine.view.tenants)
         jobs = with_times(jobs, self.state.scheduling.queues)
         stored = [
@@ -549,6 +554,19 @@ class Daemon:
             return ClusterOutlook(self.state, proposal=proposal)
 
         return self._ask(freeze)
+
+    def audit(self) -> list[Finding]:
+        """Queues that starve, quotas that lie idle, jobs that can never start, and so on."""
+
+        def facts() -> AuditFacts:
+            users = {job.spec.user for job in self.state.engine.view.active.values()}
+            allowed = {
+                user: Allowance.of(self._permissions, self.access.people.find(user)).max_jobs
+                for user in users
+            }
+            return audit_facts(self.state, allowed)
+
+        return find(self._ask(facts))
 
     def logs(
         self, job: str, actor: Actor, *, stream: str, node_rank: int, offset: int, limit: int

@@ -61,3 +61,5 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     after_fail: tuple[str, ...] = ()  # jobs that must end without success
     array: str = ""  # one job for each of these numbers: `0-9`, at most four at once: `0-9%4`
     task: int | None = None  # its number in the array; not for job files
+    notify: tuple[str, ...] = ()  # who is told: webhooks of the daemon, mailto:NAME@HOST, URLs
+    notify_on: tuple[str, ...] = ()  # of what: start, end, fail, preempt, soon; none: all of it

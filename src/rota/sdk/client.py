@@ -20,6 +20,7 @@ from rota.core.errors import (
     NotFoundError,
     UnavailableError,
 )
+from rota.core.findings import Finding
 from rota.core.verdict import Verdict
 from rota.jobfile.arrays import array_plan
 from rota.jobfile.check import check
@@ -36,6 +37,7 @@ from rota.sdk.transport import (
 )
 from rota.wire import (
     ADD_PERSON,
+    AUDIT_QUEUES,
     BEGIN_LOGIN,
     CANCEL_ARRAY,
     CANCEL_JOB,
@@ -585,6 +587,10 @@ class AsyncClient(_OnSession):
         """Forget a node that is down or drained; it is there again when its agent is."""
         await self._session.ask(REMOVE_NODE, node=node)
 
+    async def audit(self) -> list[Finding]:
+        """What an operator should know of the queues, each with numbers and a remedy."""
+        return await self._session.ask(AUDIT_QUEUES)
+
     async def queues(self) -> list[QueueInfo]:
         """All queues."""
         return await self._session.ask(LIST_QUEUES)
@@ -865,6 +871,7 @@ class Client(_OnSession):
     undrain = _blocking(AsyncClient.undrain)
     remove_node = _blocking(AsyncClient.remove_node)
     queues = _blocking(AsyncClient.queues)
+    audit = _blocking(AsyncClient.audit)
     lanes = _blocking(AsyncClient.lanes)
     choices = _blocking(AsyncClient.choices)
     try_out = _blocking(AsyncClient.try_out)
