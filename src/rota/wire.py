@@ -504,6 +504,7 @@ class FindQuery(msgspec.Struct, kw_only=True, omit_defaults=True):
         str,
         Meta(max_length=MAX_FILTER, description="Only with this in id, name, user, queue, group."),
     ] = ""
+    array: Annotated[str, Meta(pattern="^[0-9]{0,15}$", description="Only of this array.")] = ""
     active: Annotated[bool, Meta(description="Only unfinished jobs.")] = False
     sort: Annotated[JobColumn, Meta(description="By what.")] = "id"
     rising: Annotated[bool, Meta(description="Smallest first.")] = False

@@ -82,6 +82,7 @@ MATRIX = {
     "stream_events": {"": FOR_PEOPLE, **SEEN},
     "stream_board": {"": FOR_PEOPLE},
     "export_events": {"": FOR_OPERATORS},
+    "audit_queues": {"": FOR_OPERATORS},
     "list_nodes": {"": FOR_PEOPLE},
     "drain_node": {"": FOR_OPERATORS},
     "undrain_node": {"": FOR_OPERATORS},
