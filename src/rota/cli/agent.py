@@ -145,6 +145,7 @@ def agent(**options: Any) -> None:  # fmt: skip
         root, [node], name=node.spec.name, jobs=options["jobs"], fenced=True,
         sandbox=_sandbox(root, options),
     )  # fmt: skip
+    worker.files.fetch = transport.piece
     link = AgentLink(worker, transport, transport.lane)
     log = logging.getLogger("rota.agent")
 

@@ -24,4 +24,5 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace_s: float = 30.0
     checkpoint_dir: str = ""  # empty: a folder of the job's own, kept between its runs
     retries: int = 0
+    upload: str = ""  # files that its working folder begins with
     terminal: bool = False  # its process has a terminal, to which people attach

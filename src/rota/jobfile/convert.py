@@ -91,5 +91,6 @@ def to_launch(job: JobFile, *, checked: bool = False) -> Launch:
         grace_s=float(job.checkpoint.grace_s),
         checkpoint_dir=job.checkpoint.dir,
         retries=job.retries,
+        upload=job.upload,
         terminal=job.interactive,
     )

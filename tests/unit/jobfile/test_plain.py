@@ -38,6 +38,7 @@ depends_on: [1, first]
 hold: yes
 speeds: {v100: 1, k80: 0.3}
 interactive: no
+upload: ''
 """
 
 
